@@ -1,0 +1,8 @@
+"""What happens to PyTorch code when the torch version, the packages, the GPU or the way graphs are captured changes."""
+
+from recapture.cases import case
+from recapture.compilers.base import Compiler, compiler
+
+__all__ = ["Compiler", "__version__", "case", "compiler"]
+
+__version__ = "0.1.0"

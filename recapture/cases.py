@@ -1,0 +1,116 @@
+"""Cases: a function or module, one example input, held-out inputs, and the claims published about it."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from recapture.claims import Claim, ClaimSyntaxError, parse_claims
+
+__all__ = ["CASES_ATTRIBUTE", "Case", "CaseError", "Inputs", "case"]
+
+Inputs = Callable[[], tuple[Any, ...]]
+"""A factory of one tuple of arguments, called under a fixed seed, afresh for every run."""
+
+Target = TypeVar("Target", bound=Callable[..., Any])
+
+CASES_ATTRIBUTE = "__recapture_cases__"
+"""The list in a suite file's own namespace to which `@case` appends: a fresh execution of the file starts a fresh one."""
+
+
+class CaseError(Exception):
+    """A case is declared wrongly; the message names it."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a suite file declares with `@case`; see `case` for the fields."""
+
+    name: str
+    target: Callable[..., Any]
+    example: Inputs
+    held_out: tuple[Inputs, ...]
+    claims: Mapping[str, tuple[Claim, ...]]
+    concrete_args: tuple[str, ...] | None
+    rewrite_of: Callable[..., Any] | None
+    watch: Callable[[], Any] | None
+    compare_output: bool
+    since: str | None
+    requires: tuple[str, ...]
+
+    @property
+    def is_module(self) -> bool:
+        """Whether the target is an ``nn.Module`` subclass, built without arguments under the fixed seed."""
+        return inspect.isclass(self.target)
+
+    def inputs(self) -> list[tuple[str, Inputs]]:
+        """Return every input with its name: ``example``, ``held_out[0]``, ``held_out[1]``, …"""
+        return [("example", self.example), *((f"held_out[{i}]", made) for i, made in enumerate(self.held_out))]
+
+
+def case(
+    target: Any = None,
+    *,
+    example: Inputs | None = None,
+    held_out: Sequence[Inputs] = (),
+    claims: Mapping[str, Any] | None = None,
+    concrete_args: Sequence[str] | None = None,
+    rewrite_of: Callable[..., Any] | None = None,
+    watch: Callable[[], Any] | None = None,
+    compare_output: bool = False,
+    since: str | None = None,
+    requires: Sequence[str] = (),
+) -> Callable[[Target], Target]:
+    """Declare the decorated function or ``nn.Module`` subclass as a case of this suite.
+
+    `example` makes the arguments a compiler captures with; each of `held_out` makes arguments it has not seen: another
+    branch, shape, dtype or Python value. They are called under a fixed seed, afresh for every run, and what they make is
+    moved to the device. The inputs are used in order on one captured callable (and one module), as a program would.
+
+    `claims` maps a compiler to ``(id, expected)`` or a list of them; `recapture.claims.Claim` gives the grammar.
+    `concrete_args` names the arguments that ``fx:concrete_args`` specialises on (default: all that hold no tensor).
+    `rewrite_of` is a function that this one is offered as an equivalent of: the `eager` compiler then compares the two.
+    `watch` is called after every run; what it returns (a global counter, say) must agree as well.
+    `compare_output` makes printed text part of the comparison. `since` is the oldest torch release the case can run on,
+    `requires` the modules it needs besides torch; where they are missing its cells are ``not_applicable``.
+
+    The decorated object is returned unchanged. Raises CaseError, which names the case, when the declaration is wrong.
+    """
+    if target is not None:
+        raise CaseError(f"case {getattr(target, '__name__', target)!r} has no example: write @case(example=...)")
+
+    def register(decorated: Target) -> Target:
+        name = decorated.__name__
+        if example is None:
+            raise CaseError(f"case {name!r} has no example: write @case(example=lambda: (...,))")
+        for label, made in [("example", example), *((f"held_out[{i}]", made) for i, made in enumerate(held_out))]:
+            if not callable(made):
+                raise CaseError(f"case {name!r}: {label} is not a callable without arguments but {made!r}"[:300])
+        try:
+            parsed = parse_claims(dict(claims or {}))
+        except ClaimSyntaxError as error:
+            raise CaseError(f"case {name!r}: {error}") from None
+        cases: list[Case] = vars(sys.modules[decorated.__module__]).setdefault(CASES_ATTRIBUTE, [])
+        if any(other.name == name for other in cases):
+            raise CaseError(f"two cases are named {name!r}")
+        cases.append(
+            Case(
+                name=name,
+                target=decorated,
+                example=example,
+                held_out=tuple(held_out),
+                claims=parsed,
+                concrete_args=None if concrete_args is None else tuple(concrete_args),
+                rewrite_of=rewrite_of,
+                watch=watch,
+                compare_output=compare_output,
+                since=since,
+                requires=tuple(requires),
+            )
+        )
+        return decorated
+
+    return register

@@ -1,0 +1,35 @@
+"""The two ways a command can end early, each with its exit status; the message is one line a user can act on."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["EnvironmentUnfitError", "RecaptureError", "UsageError", "did_you_mean"]
+
+
+class RecaptureError(Exception):
+    """Base of the errors that end a command with one clear line; `exit_status` is the process's exit status."""
+
+    exit_status = 1
+
+
+class UsageError(RecaptureError):
+    """Bad usage or bad input: exit status 2."""
+
+    exit_status = 2
+
+
+class EnvironmentUnfitError(RecaptureError):
+    """This machine or installation cannot run what was asked: exit status 3."""
+
+    exit_status = 3
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the nearest of the known names, or an empty string."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""

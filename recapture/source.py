@@ -67,7 +67,7 @@ class _File:
             for node in self.binders.get(queue.pop(), ()):
                 if node not in wanted:
                     wanted.add(node)
-                    queue.extend(sub.id for sub in ast.walk(node) if isinstance(sub, ast.Name))
+                    queue.extend(_names(node) - DECORATORS)
         future = [node for node in self.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
         return future + [node for node in self.body if node in wanted and node not in future]
 
@@ -105,9 +105,13 @@ def _bound_names(node: ast.stmt) -> set[str]:
             if isinstance(sub, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
                 stored |= _bound_names(sub)
     if isinstance(node, ast.Expr):  # a call such as torch.fx.wrap("helper") or LIBRARY.define(...): it acts on its names
-        stored |= {sub.id for sub in ast.walk(node) if isinstance(sub, ast.Name)}
+        stored |= _names(node)
         stored |= {sub.value for sub in ast.walk(node) if isinstance(sub, ast.Constant) and isinstance(sub.value, str)}
     return stored
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {sub.id for sub in ast.walk(node) if isinstance(sub, ast.Name)}
 
 
 def _is_ours(decorator: ast.expr) -> bool:

@@ -1,0 +1,47 @@
+"""Which two results directories are meant: given ones, or the one capability that two images have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recapture.errors import UsageError
+from recapture.results import find_results, holds_results
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["locate"]
+
+
+def locate(old: Path, new: Path) -> tuple[Path, Path]:
+    """Return the two results directories to compare.
+
+    Either may be an image's directory, ``results/<image>``: then the capability is the other's, or the only one that
+    both images have. Raises UsageError where nothing is there, and where it is not clear which one is meant.
+    """
+    before, after = _capabilities(old), _capabilities(new)
+    if len(before) == 1 == len(after) and "" in (*before, *after):
+        return next(iter(before.values())), next(iter(after.values()))
+    # A results directory by itself: its own name says which capability of the other is meant.
+    before, after = (
+        {path.resolve().name: path for path in side.values()} if "" in side else side for side in (before, after)
+    )
+    common = sorted(before.keys() & after.keys())
+    if len(common) == 1:
+        return before[common[0]], after[common[0]]
+    if common:
+        raise UsageError(f"{old} and {new} both hold {', '.join(common)}: say which, as in {old / common[0]}")
+    have = [", ".join(sorted(side)) for side in (before, after)]
+    raise UsageError(f"{old} ({have[0]}) and {new} ({have[1]}) have no capability in common: name a directory of each")
+
+
+def _capabilities(directory: Path) -> dict[str, Path]:
+    """The results directories meant by a path, by capability; by the empty name where the path itself is one."""
+    if holds_results(directory):
+        return {"": directory}
+    found = find_results(directory)
+    deep = [path for path in found if path.parent != directory]
+    if deep:
+        images = sorted({path.parent.name for path in deep})
+        raise UsageError(f"{directory} holds several images' results, name one: {', '.join(images)}")
+    return {path.name: path for path in found}

@@ -1,0 +1,183 @@
+"""What a diff holds: its categories, which of them are regressions, and its JSON form.
+
+History of the JSON form, newest first (``DIFF_SCHEMA_VERSION``):
+
+1. first version.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from recapture.records import Record  # noqa: TC001 - msgspec resolves the annotation at run time
+from recapture.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "CATEGORIES",
+    "DIFF_SCHEMA_VERSION",
+    "FAIL_ON",
+    "Change",
+    "ClaimChange",
+    "Diff",
+    "FactChange",
+    "Rename",
+    "Side",
+    "diff_schema",
+    "found",
+    "is_regression",
+]
+
+DIFF_SCHEMA_VERSION = 1
+
+CATEGORIES = {
+    "newly_wrong": "silently wrong now, and not before",
+    "newly_failing": "right before, failing now",
+    "newly_breaking": "captured whole before, with graph breaks now",
+    "removed": "no longer there",
+    "no_longer_run": "ran before, not applicable or at the mercy of the machine now",
+    "failing_differently": "wrong or failing on both sides, in another way",
+    "fixed": "wrong or failing before, right now",
+    "whole_again": "graph breaks before, captured whole now",
+    "captured_differently": "right on both sides, with another number of graphs, graph breaks or recompiles",
+    "newly_run": "not run before, run now",
+    "not_run_differently": "run on neither side, for another reason",
+    "added": "not there before",
+    "case_edited": "the case itself is not the same",
+    "noise": "eager does not agree with itself on one side",
+}
+"""Every way a cell can change, worst first, and what it means; a cell is in at most one."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One cell that changed; `old` or `new` is None where that side has no such cell.
+
+    `case` is the case's address in the new results (in the old ones where it is gone). `maybe_noise` says that one side
+    passed its deadline, which a busy machine can cause.
+    """
+
+    case: str
+    compiler: str
+    old: Record | None
+    new: Record | None
+    maybe_noise: bool = False
+
+
+class FactChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A package, or something else about the environment, that differs; None where a side does not have it."""
+
+    name: str
+    old: str | None
+    new: str | None
+
+
+class ClaimChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A published claim about one cell that is borne out on one side only, or could be checked on one side only."""
+
+    id: str
+    case: str
+    compiler: str
+    expected: str
+    old: str
+    new: str
+
+
+class Rename(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A case that has moved: the same source under another address."""
+
+    old: str
+    new: str
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of the two results directories."""
+
+    image: str
+    capability: str
+    cells: int
+
+
+class Diff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What changed between two results directories; `CATEGORIES` says what the lists of changes mean.
+
+    `warnings` are reasons for care in reading it (cells that were planned and are missing, a suite not collected, …).
+    """
+
+    old: Side
+    new: Side
+    environment: tuple[FactChange, ...] = ()
+    warnings: tuple[str, ...] = ()
+    claims: tuple[ClaimChange, ...] = ()
+    renamed: tuple[Rename, ...] = ()
+    newly_wrong: tuple[Change, ...] = ()
+    newly_failing: tuple[Change, ...] = ()
+    newly_breaking: tuple[Change, ...] = ()
+    removed: tuple[Change, ...] = ()
+    no_longer_run: tuple[Change, ...] = ()
+    failing_differently: tuple[Change, ...] = ()
+    fixed: tuple[Change, ...] = ()
+    whole_again: tuple[Change, ...] = ()
+    captured_differently: tuple[Change, ...] = ()
+    newly_run: tuple[Change, ...] = ()
+    not_run_differently: tuple[Change, ...] = ()
+    added: tuple[Change, ...] = ()
+    case_edited: tuple[Change, ...] = ()
+    noise: tuple[Change, ...] = ()
+    unchanged: int = 0
+    schema: int = DIFF_SCHEMA_VERSION
+
+    def categories(self) -> Iterator[tuple[str, tuple[Change, ...]]]:
+        """Yield every category with its changes, worst first, the empty ones too."""
+        for name in CATEGORIES:
+            yield name, getattr(self, name)
+
+
+def is_regression(category: str, change: Change) -> bool:
+    """Whether a cell that was right is worse off.
+
+    A right answer that disappears counts, whether its cell is gone or no longer runs. An edited case does not: another
+    question was asked. Neither does a case on which eager disagrees with itself. Silently wrong where it used to fail
+    loudly counts, because nobody is told any more.
+    """
+    if category in ("newly_wrong", "newly_failing", "newly_breaking"):
+        return True
+    return category in ("removed", "no_longer_run") and change.old is not None and change.old.verdict in RIGHT
+
+
+def _is_newly(verdicts: frozenset[Verdict], change: Change) -> bool:
+    return (
+        change.new is not None
+        and change.new.verdict in verdicts
+        and (change.old is None or change.old.verdict not in verdicts)
+    )
+
+
+FAIL_ON = {
+    "regression": is_regression,
+    "wrong": lambda _, change: _is_newly(SILENTLY_WRONG, change),
+    "failing": lambda _, change: _is_newly(FAILING, change),
+    "any": lambda _category, _change: True,
+}
+"""What ``--fail-on`` can name.
+
+``regression``: see `is_regression`. ``wrong`` and ``failing``: silently wrong (failing) now and not before, in any
+category, added and edited cases included. ``any``: any cell that is not unchanged.
+"""
+
+
+def found(changes: Diff, name: str) -> int:
+    """Return how many changes are of the kind that ``--fail-on NAME`` asks for."""
+    return sum(FAIL_ON[name](category, change) for category, members in changes.categories() for change in members)
+
+
+def diff_schema() -> dict[str, Any]:
+    """Return the JSON Schema of ``recapture diff --format json``."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"recapture diff, version {DIFF_SCHEMA_VERSION}",
+        **msgspec.json.schema(Diff),
+    }

@@ -1,0 +1,194 @@
+"""A diff as text for a terminal or a pipe, as Markdown, and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from recapture.diff.model import CATEGORIES, Change, Diff, found, is_regression
+from recapture.report import summary
+from recapture.report.markdown import code, plain, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import Console
+
+    from recapture.records import Record
+
+__all__ = ["print_diff", "to_json", "to_markdown"]
+
+WHY_LIMIT = 160
+"""Characters of a reason shown in text and Markdown; the JSON holds the records whole."""
+
+_STYLES = {
+    "newly_wrong": "bold red",
+    "newly_failing": "red",
+    "newly_breaking": "yellow",
+    "removed": "red",
+    "no_longer_run": "yellow",
+    "fixed": "green",
+    "whole_again": "green",
+}
+
+
+class _Row(NamedTuple):
+    """Cells of one case that changed in the same way."""
+
+    case: str
+    compilers: tuple[str, ...]
+    old: str
+    new: str
+    why: str
+    remark: str
+
+
+def to_json(changes: Diff) -> str:
+    """Return the diff as JSON, indented; `recapture.diff.diff_schema` describes it."""
+    return msgspec.json.format(msgspec.json.encode(changes), indent=2).decode() + "\n"
+
+
+def to_markdown(changes: Diff) -> str:
+    """Return the diff as GitHub Markdown."""
+    sections = [f"# Changes from {code(_name(changes, 'old'))} to {code(_name(changes, 'new'))}", _verdict(changes)]
+    if changes.warnings:
+        sections.append("\n".join(f"- **Note:** {plain(warning)}" for warning in changes.warnings))
+    if changes.environment:
+        rows = [
+            [plain(fact.name), code(fact.old or "absent", in_table=True), code(fact.new or "absent", in_table=True)]
+            for fact in changes.environment
+        ]
+        sections.append("## What differs besides the cells\n\n" + table(["", "old", "new"], rows))
+    if changes.claims:
+        rows = [
+            [
+                plain(claim.id),
+                code(claim.case, in_table=True),
+                code(claim.compiler, in_table=True),
+                code(claim.expected, in_table=True),
+                plain(claim.old),
+                plain(claim.new),
+            ]
+            for claim in changes.claims
+        ]
+        headers = ["claim", "case", "compiler", "expected", "old", "new"]
+        sections.append("## Published claims whose status changed\n\n" + table(headers, rows))
+    if changes.renamed:
+        lines = [f"- {code(one.old)} is now {code(one.new)}" for one in changes.renamed]
+        sections.append("## Renamed\n\n" + "\n".join(lines))
+    for name, members in changes.categories():
+        if members:
+            rows = [
+                [
+                    code(row.case, in_table=True),
+                    ", ".join(code(compiler, in_table=True) for compiler in row.compilers),
+                    plain(row.old),
+                    plain(row.new),
+                    "; ".join(
+                        part for part in (plain(row.remark), code(row.why, in_table=True) if row.why else "") if part
+                    ),
+                ]
+                for row in _rows(name, members)
+            ]
+            headers = ["case", "compilers", "old", "new", "why"]
+            sections.append(f"## {_heading(name, members)}\n\n{table(headers, rows)}")
+    return "\n\n".join(sections) + "\n"
+
+
+def print_diff(console: Console, changes: Diff) -> None:
+    """Print the diff; lines are never wrapped, so that a pipe gets one line for each thing that changed."""
+    for line, style in _lines(changes):
+        console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _lines(changes: Diff) -> Iterator[tuple[str, str]]:
+    yield f"{_name(changes, 'old')} → {_name(changes, 'new')}", "bold"
+    width = max((len(fact.name) for fact in changes.environment), default=0)
+    for fact in changes.environment:
+        yield f"  {fact.name:{width}}  {fact.old or 'absent'} → {fact.new or 'absent'}", ""
+    for warning in changes.warnings:
+        yield f"note: {warning}", "yellow"
+    if changes.claims:
+        yield "", ""
+        yield f"published claims whose status changed: {len(changes.claims)}", "bold"
+        for claim in changes.claims:
+            where = f"{claim.case}::{claim.compiler}"
+            yield f"  {claim.id}  {where}  {claim.expected}: {claim.old} → {claim.new}", ""
+    if changes.renamed:
+        yield "", ""
+        yield f"renamed: {len(changes.renamed)}", "bold"
+        for one in changes.renamed:
+            yield f"  {one.old} → {one.new}", ""
+    for name, members in changes.categories():
+        if not members:
+            continue
+        yield "", ""
+        yield _heading(name, members), _STYLES.get(name, "bold")
+        case = ""
+        for row in _rows(name, members):
+            if row.case != case:
+                case = row.case
+                yield f"  {case}", ""
+            why = ": ".join(part for part in (row.remark, row.why) if part)
+            yield f"    {', '.join(row.compilers)}  {row.old} → {row.new}" + (f"  {why}" if why else ""), ""
+    yield "", ""
+    yield _verdict(changes), "bold"
+
+
+def _name(changes: Diff, side: str) -> str:
+    one = getattr(changes, side)
+    return f"{one.image}/{one.capability}"
+
+
+def _verdict(changes: Diff) -> str:
+    number = found(changes, "regression")
+    regressions = f"{number} {'regression' if number == 1 else 'regressions'}" if number else "no regression"
+    counts = "".join(f", {len(members)} {_words(name)}" for name, members in changes.categories() if members)
+    return f"{regressions}{counts}, {changes.unchanged} unchanged"
+
+
+def _words(category: str) -> str:
+    return category.replace("_", " ")
+
+
+def _heading(category: str, members: tuple[Change, ...]) -> str:
+    number = sum(is_regression(category, change) for change in members)
+    worse = (
+        f", {number} of them {'regressions' if number != 1 else 'a regression'}" if 0 < number < len(members) else ""
+    )
+    return f"{_words(category).capitalize()}: {len(members)}{worse} ({CATEGORIES[category]})"
+
+
+def _rows(category: str, members: Iterable[Change]) -> list[_Row]:
+    grouped: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for change in members:
+        old, new = _outcome(change.old), _outcome(change.new)
+        if category == "captured_differently" and change.old and change.new:
+            old, new = _counts(change.old, change.new)
+        remark = "possibly noise" if change.maybe_noise else ""
+        grouped.setdefault((change.case, old, new, _why(category, change), remark), []).append(change.compiler)
+    return [_Row(case, tuple(names), old, new, why, remark) for (case, old, new, why, remark), names in grouped.items()]
+
+
+def _outcome(record: Record | None) -> str:
+    return summary.measured(record) if record else "–"  # noqa: RUF001 - a dash stands for no cell
+
+
+def _counts(old: Record, new: Record) -> tuple[str, str]:
+    """The counts that differ, on each side."""
+    names = [name for name in ("graphs", "graph_breaks", "recompiles") if getattr(old, name) != getattr(new, name)]
+    old_counts, new_counts = (
+        ", ".join(f"{name}={'unknown' if getattr(side, name) is None else getattr(side, name)}" for name in names)
+        for side in (old, new)
+    )
+    return old_counts, new_counts
+
+
+def _why(category: str, change: Change) -> str:
+    """What a side says about itself: the new one, unless that is the better one or has nothing to say."""
+    sides = (change.old, change.new) if category in ("fixed", "whole_again") else (change.new, change.old)
+    for record in sides:
+        if record is not None and (why := summary.explain(record, WHY_LIMIT)):
+            return why
+    return ""

@@ -1,0 +1,236 @@
+"""The verdicts of a cell through the torch releases, with the releases that changed it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from recapture.errors import UsageError, did_you_mean
+from recapture.report import summary
+from recapture.report.markdown import code, plain, table
+from recapture.results import find_results, read_results
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from recapture.records import Record
+    from recapture.results import Results
+
+__all__ = ["CellHistory", "Entry", "history", "print_histories", "to_json", "to_markdown", "version_key"]
+
+HISTORY_SCHEMA_VERSION = 1
+WHY_LIMIT = 120
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How the cell ended in one image; `record` is None where the image has results, but no such cell.
+
+    `changed` says that the cell ended otherwise in the entry before, `edited` that the case's source is not the same.
+    """
+
+    torch: str
+    image: str
+    record: Record | None
+    changed: bool
+    edited: bool
+
+
+@dataclass(frozen=True)
+class CellHistory:
+    """One cell on one capability, oldest torch first."""
+
+    case: str
+    compiler: str
+    capability: str
+    entries: tuple[Entry, ...]
+
+
+def history(cell: str, root: Path) -> list[CellHistory]:
+    """Return the histories that an address asks for, in all the results below a directory.
+
+    `cell` is ``suite::name::compiler``, or a case with all its cells, ``suite::name`` or only ``name``, or
+    ``name::compiler``. Raises UsageError, with the nearest address, where no results have such a cell.
+    """
+    results = sorted((read_results(path) for path in find_results(root)), key=_age)
+    records = [record for one in results for record in one.records]
+    wanted = _matching(cell, records)
+    histories = []
+    for capability in sorted({one.capability for one in results}):
+        column = [one for one in results if one.capability == capability]
+        by_image = [{(record.case, record.compiler): record for record in one.records} for one in column]
+        for case, compiler in wanted:
+            found = [cells.get((case, compiler)) for cells in by_image]
+            if any(found):
+                histories.append(CellHistory(case, compiler, capability, tuple(_entries(column, found))))
+    return histories
+
+
+def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
+    """Sort key of torch versions: 2.9.1 before 2.10.0, a pre-release before its release, then the build (``+cu130``)."""
+    release, _, build = version.partition("+")
+    match = re.match(r"(\d+(?:\.\d+)*)(.*)", release)
+    if match is None:
+        return ((), 0, version)
+    numbers = tuple(int(part) for part in match[1].split("."))
+    return (numbers, 0 if match[2] else 1, match[2] + build)
+
+
+def to_json(histories: Iterable[CellHistory]) -> str:
+    """Return histories as JSON: one object a cell and capability, its entries holding the records whole."""
+    document = {"schema": HISTORY_SCHEMA_VERSION, "histories": list(histories)}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def to_markdown(histories: list[CellHistory]) -> str:
+    """Return histories as GitHub Markdown: a table for each case and capability, then what changed."""
+    sections = []
+    for (case, capability), members in _by_case(histories).items():
+        headers, rows = _matrix(members, wrong="**")
+        cells = [[code(row[0], in_table=True), *row[1:]] for row in rows]
+        text = f"## {code(case)} on {code(capability)}\n\n" + table([plain(one) for one in headers], cells, align="lc")
+        changes = [f"- {code(name)}: {plain(line)}" for name, line in _transitions(members)]
+        sections.append(text + ("\n\n" + "\n".join(changes) if changes else ""))
+    legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items())
+    return "\n\n".join([*sections, f"{legend}; → changed; empty: no such cell."]) + "\n"
+
+
+def print_histories(console: Console, histories: list[CellHistory]) -> None:
+    """Print histories: a case as compilers × releases, a single cell as one line a release."""
+    from rich import box
+    from rich.table import Table
+
+    for (case, capability), members in _by_case(histories).items():
+        single = len(members) == 1
+        title = f"{case}::{members[0].compiler}" if single else case
+        console.print(f"{title} on {capability}", style="bold", markup=False, highlight=False, soft_wrap=True)
+        if single:
+            for line in _lines(members[0]):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            continue
+        headers, rows = _matrix(members)
+        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for i, header in enumerate(headers):
+            grid.add_column(header, justify="center" if i else "left", no_wrap=True)
+        for row in rows:
+            grid.add_row(*row)
+        console.print(grid)
+        for name, line in _transitions(members):
+            console.print(f"→ {name}: {line}", markup=False, highlight=False, soft_wrap=True)
+        marks = {cell.strip("→") for row in rows for cell in row[1:]}
+        legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items() if mark in marks)
+        console.print(f"{legend}; → changed", style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def _age(results: Results) -> tuple[Any, ...]:
+    bare = results.image.startswith("bare-")
+    return (version_key(_torch(results)), bare, results.image)
+
+
+def _torch(results: Results) -> str:
+    """The torch version of some results: what was recorded, or what the image's name says."""
+    recorded = results.environment.torch if results.environment else None
+    if recorded is not None and recorded.version:
+        return str(recorded.version)
+    match = re.search(r"torch(\d[^-]*)(?:-(\w+))?", results.image)
+    return "+".join(part for part in match.groups() if part) if match else results.image
+
+
+def _matching(cell: str, records: list[Record]) -> list[tuple[str, str]]:
+    cells = {(record.case, record.compiler) for record in records}
+    parts = cell.split("::")
+
+    def is_meant(case: str, compiler: str) -> bool:
+        name = case.split("::", 1)[-1]
+        return cell in (f"{case}::{compiler}", case, name, f"{name}::{compiler}")
+
+    found = sorted((one for one in cells if is_meant(*one)), key=lambda one: (one[0], summary.compiler_key(one[1])))
+    if found:
+        return found
+    cases = {case for case, _ in cells}
+    if len(parts) == 1:
+        known = {case.split("::", 1)[-1] for case in cases}
+    elif len(parts) == 2:
+        known = cases | {f"{case.split('::', 1)[-1]}::{compiler}" for case, compiler in cells}
+    else:
+        known = {f"{case}::{compiler}" for case, compiler in cells}
+    raise UsageError(f"no results have a cell {cell!r}{did_you_mean(cell, sorted(known))}")
+
+
+def _entries(column: list[Results], found: list[Record | None]) -> Iterator[Entry]:
+    last: Record | None = None
+    for results, record in zip(column, found):  # noqa: B905 - of one length by construction
+        changed = record is not None and last is not None and _outcome(record) != _outcome(last)
+        edited = record is not None and last is not None and record.case_hash != last.case_hash
+        yield Entry(_torch(results), results.image, record, changed, edited)
+        last = record or last
+
+
+def _outcome(record: Record) -> tuple[str, str]:
+    """What counts as a change: the verdict, and of an error its phase and type (messages change with every release)."""
+    return (summary.mark(record), summary.measured(record))
+
+
+def _by_case(histories: Iterable[CellHistory]) -> dict[tuple[str, str], list[CellHistory]]:
+    grouped: dict[tuple[str, str], list[CellHistory]] = {}
+    for one in histories:
+        grouped.setdefault((one.case, one.capability), []).append(one)
+    return grouped
+
+
+def _labels(entries: Iterable[Entry]) -> list[str]:
+    """A short name for each entry: the release, the whole version or the image where that is not enough."""
+    entries = list(entries)
+    for name in (lambda one: one.torch.split("+")[0], lambda one: one.torch, lambda one: one.image):
+        labels = [name(one) for one in entries]
+        if len(set(labels)) == len(labels):
+            break
+    return labels
+
+
+def _matrix(members: list[CellHistory], wrong: str = "") -> tuple[list[str], list[list[str]]]:
+    rows = []
+    for one in members:
+        row = [one.compiler]
+        for entry in one.entries:
+            mark = summary.mark(entry.record) if entry.record else ""
+            mark = f"{wrong}{mark}{wrong}" if mark and mark in "Ww" else mark
+            row.append(f"→{mark}" if entry.changed else mark)
+        rows.append(row)
+    return ["compiler", *_labels(members[0].entries)], rows
+
+
+def _transitions(members: Iterable[CellHistory]) -> Iterator[tuple[str, str]]:
+    for one in members:
+        last = None
+        for label, entry in zip(_labels(one.entries), one.entries):  # noqa: B905
+            if entry.record is None:
+                continue
+            if entry.changed and last is not None:
+                why = summary.explain(entry.record, WHY_LIMIT)
+                edited = " (the case was edited)" if entry.edited else ""
+                said = f": {why}" if why else ""
+                yield (
+                    one.compiler,
+                    f"{last[0]} {last[1]} → {label} {summary.measured(entry.record)}{edited}{said}",
+                )
+            last = (label, summary.measured(entry.record))
+
+
+def _lines(one: CellHistory) -> Iterator[str]:
+    labels = _labels(one.entries)
+    outcomes = [summary.measured(entry.record) if entry.record else "no such cell" for entry in one.entries]
+    widths = (max(map(len, labels)), max(len(entry.image) for entry in one.entries), max(map(len, outcomes)))
+    for label, entry, outcome in zip(labels, one.entries, outcomes):  # noqa: B905
+        why = summary.explain(entry.record, WHY_LIMIT) if entry.record else ""
+        edited = "(the case was edited) " if entry.edited else ""
+        yield (
+            f"{'→' if entry.changed else ' '} {label:{widths[0]}}  {entry.image:{widths[1]}}  {outcome:{widths[2]}}  "
+            f"{edited}{why}"
+        ).rstrip()

@@ -1,0 +1,300 @@
+"""``conformance.md``: what a results directory says, as GitHub Markdown, the same bytes for the same records."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING
+
+from recapture.report import facts, summary
+from recapture.report.summary import ClaimStatus, one_line, shorten
+from recapture.verdicts import SILENTLY_WRONG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from recapture.environment import Environment
+    from recapture.records import Difference, Record
+    from recapture.report.summary import Group
+
+__all__ = ["code", "plain", "render_conformance", "table"]
+
+MESSAGE_LIMIT = 200
+"""Characters of a message that a report shows; the records hold the whole of it."""
+
+DIFFERENCES_SHOWN = 4
+"""Differences spelled out for one silently wrong cell; the records hold all of them."""
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$&])")
+
+
+def render_conformance(records: Sequence[Record], environment: Environment | None) -> str:
+    """Return the conformance report of one results directory; it holds no dates, times or paths."""
+    sections = [
+        _head(records, environment),
+        _environment(environment),
+        _uncollected(environment),
+        _counts(records),
+        _claims(records),
+        _silent_wrongs(records),
+        _matrices(records),
+        _failures(records),
+        _breaks(records),
+        _notes(records),
+        _not_run(records),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def code(text: str, *, in_table: bool = False) -> str:
+    """Return text as a code span, whatever characters it holds; inside a table no character ends the table's cell."""
+    text = one_line(text) or " "
+    if in_table and re.search(r"\\+\|", text):  # no number of backslashes puts a backslash before a pipe into a cell
+        return f"<code>{html.escape(text).replace('|', '&#124;')}</code>"
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    if text.startswith("`") or text.endswith("`"):
+        text = f" {text} "
+    span = f"{fence}{text}{fence}"
+    return span.replace("|", "\\|") if in_table else span
+
+
+def plain(text: str) -> str:
+    """Return text on one line with everything escaped that Markdown would read as markup."""
+    return _SPECIAL.sub(r"\\\1", one_line(text))
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, align: str = "") -> str:
+    """Return a GitHub table; `align` gives ``l``, ``c`` or ``r`` for each column, the last of them for the rest too.
+
+    Cells hold Markdown already: see `code` and `plain`.
+    """
+    import tabulate
+
+    # Widths counted in characters, so that the bytes do not depend on whether wcwidth happens to be installed.
+    tabulate.WIDE_CHARS_MODE = False
+    names = {"l": "left", "c": "center", "r": "right"}
+    columns = [names[align[min(i, len(align) - 1)] if align else "l"] for i in range(len(headers))]
+    cells = [[str(cell) for cell in row] for row in rows]
+    return tabulate.tabulate(cells, headers=list(headers), tablefmt="pipe", colalign=columns, disable_numparse=True)
+
+
+def _head(records: Sequence[Record], environment: Environment | None) -> str:
+    where = facts.place(records, environment)
+    title = f"# Conformance: {code(where.image)} on {code(where.capability)}"
+    verdicts = ", ".join(f"{number} {code(verdict)}" for verdict, number in summary.counts_by_verdict(records).items())
+    recorded = f"{len(records)} {_plural(len(records), 'cell')} recorded"
+    planned = environment.planned if environment else None
+    if planned is None:
+        accounting = f"{recorded}: {verdicts or 'none'}."
+    elif planned == len(records):
+        accounting = f"{planned} planned = {recorded}: {verdicts or 'none'}."
+    else:
+        accounting = f"**{planned} planned, but {recorded}: this run is incomplete.** {verdicts}"
+    total = summary.count(records)
+    answer = (
+        f"**{total.right} right, {total.silently_wrong} silently wrong, {total.failing} failing, "
+        f"{total.not_run} not run.** Right means: what eager does, on the example the compiler captured with and on "
+        "every held-out input."
+    )
+    return f"{title}\n\n{accounting}\n\n{answer}"
+
+
+def _environment(environment: Environment | None) -> str:
+    if environment is None:
+        return "## Environment\n\nNot recorded."
+    rows = [(plain(name), plain(shorten(value, MESSAGE_LIMIT))) for name, value in facts.brief(environment)]
+    lines = [f"- {name}: {value}" for name, value in rows]
+    why = facts.why_bare(environment)
+    if why:
+        lines.append(f"- bare, not the image, because {plain(shorten(why, 2 * MESSAGE_LIMIT))}")
+    lines += [f"- **at fault: {plain(shorten(check, MESSAGE_LIMIT))}**" for check in facts.failing_checks(environment)]
+    return "## Environment\n\n" + "\n".join(lines)
+
+
+def _uncollected(environment: Environment | None) -> str:
+    missing = facts.uncollected(environment)
+    if not missing:
+        return ""
+    lines = [f"- {code(name)}: {code(shorten(error, MESSAGE_LIMIT))}" for name, error in missing]
+    return "## Suites that could not be collected\n\nNothing below says anything about their cases.\n\n" + "\n".join(
+        lines
+    )
+
+
+def _counts(records: Sequence[Record]) -> str:
+    if not records:
+        return ""
+    suites = summary.suites_in_order(records)
+    rows = []
+    for compiler in summary.compilers_in_order(records):
+        cells = [record for record in records if record.compiler == compiler]
+        by_suite = [[record for record in cells if summary.suite_of(record.case) == suite] for suite in suites]
+        rows.append([code(compiler, in_table=True), *map(_four, by_suite), _four(cells)])
+    by_suite = [[record for record in records if summary.suite_of(record.case) == suite] for suite in suites]
+    rows.append(["all", *map(_four, by_suite), _four(records)])
+    headers = ["compiler", *(code(suite, in_table=True) for suite in suites), "all suites"]
+    return "## Counts\n\nright / **silently wrong** / failing / not run\n\n" + table(headers, rows, align="lr")
+
+
+def _four(records: Sequence[Record]) -> str:
+    if not records:
+        return ""
+    counts = summary.count(records)
+    wrong = f"**{counts.silently_wrong}**" if counts.silently_wrong else "0"
+    return f"{counts.right} / {wrong} / {counts.failing} / {counts.not_run}"
+
+
+def _claims(records: Sequence[Record]) -> str:
+    cells = summary.claim_cells(records)
+    if not cells:
+        return ""
+    by_id: dict[str, list[summary.ClaimCell]] = {}
+    for cell in cells:
+        by_id.setdefault(cell.id, []).append(cell)
+    overall = {claim: summary.overall_status(members) for claim, members in by_id.items()}
+    tally = ", ".join(
+        f"{number} {status}" for status in ClaimStatus if (number := sum(one is status for one in overall.values()))
+    )
+    claims = table(
+        ["claim", "status", *map(str, (ClaimStatus.REPRODUCED, ClaimStatus.NOT_REPRODUCED, ClaimStatus.NOT_RUNNABLE))],
+        [
+            [
+                plain(claim),
+                _status(overall[claim]),
+                *(
+                    sum(cell.status is status for cell in members)
+                    for status in (ClaimStatus.REPRODUCED, ClaimStatus.NOT_REPRODUCED, ClaimStatus.NOT_RUNNABLE)
+                ),
+            ]
+            for claim, members in by_id.items()
+        ],
+        align="llr",
+    )
+    details = table(
+        ["claim", "case", "compiler", "expected", "measured", "status"],
+        [
+            [
+                plain(cell.id),
+                code(cell.record.case, in_table=True),
+                code(cell.record.compiler, in_table=True),
+                code(cell.expected, in_table=True),
+                code(summary.measured(cell.record, cell.expected), in_table=True),
+                _status(cell.status),
+            ]
+            for cell in cells
+        ],
+    )
+    return (
+        f"## Published claims\n\n{len(by_id)} {_plural(len(by_id), 'claim')}: {tally}. The numbers count cells; "
+        f"a cell that could not run here does not count against its claim.\n\n{claims}\n\n"
+        f"### Claim by claim\n\n{details}"
+    )
+
+
+def _status(status: ClaimStatus) -> str:
+    return str(status) if status in (ClaimStatus.REPRODUCED, ClaimStatus.NOT_RUNNABLE) else f"**{status}**"
+
+
+def _silent_wrongs(records: Sequence[Record]) -> str:
+    by_case = summary.silent_wrongs(records)
+    number = sum(len(cells) for cells in by_case.values())
+    if not number:
+        return "## Silently wrong\n\nNo cell." if records else ""
+    lines = []
+    for case, cells in by_case.items():
+        lines.append(f"- {code(case)}")
+        alike: dict[tuple[object, ...], list[Record]] = {}
+        for record in cells:
+            alike.setdefault((record.verdict, record.differences), []).append(record)
+        for members in alike.values():
+            names = ", ".join(code(record.compiler) for record in members)
+            differences = [_difference(one) for one in members[0].differences[:DIFFERENCES_SHOWN]]
+            if len(members[0].differences) > DIFFERENCES_SHOWN:
+                differences.append(f"and {len(members[0].differences) - DIFFERENCES_SHOWN} more")
+            said = "; ".join(differences) or plain(members[0].reason or "no difference is recorded")
+            lines.append(f"  - {names} ({members[0].verdict}): {said}")
+    wrong_cases = f"{len(by_case)} {_plural(len(by_case), 'case')}"
+    return (
+        f"## Silently wrong\n\n{number} {_plural(number, 'cell')} of {wrong_cases} returned something else than eager "
+        "and said nothing.\n\n" + "\n".join(lines)
+    )
+
+
+def _difference(difference: Difference) -> str:
+    detail = f" {code(shorten(difference.detail, MESSAGE_LIMIT))}" if difference.detail.strip() else ""
+    return f"on {code(difference.input)} {code(difference.where)}: {plain(difference.kind)}{detail}"
+
+
+def _matrices(records: Sequence[Record]) -> str:
+    if not records:
+        return ""
+    marks = {}
+    for record in records:
+        one = summary.mark(record)
+        marks[record.case, record.compiler] = f"**{one}**" if record.verdict in SILENTLY_WRONG else one
+    legend = "; ".join(f"{f'**{one}**' if one in 'Ww' else one} {words}" for one, words in summary.LEGEND.items())
+    sections = [f"## Matrix\n\n{legend}; empty: no such cell."]
+    for suite in summary.suites_in_order(records):
+        cells = [record for record in records if summary.suite_of(record.case) == suite]
+        compilers = summary.compilers_in_order(cells)
+        rows = [
+            [code(case.split("::", 1)[-1], in_table=True), *(marks.get((case, name), "") for name in compilers)]
+            for case in sorted({record.case for record in cells})
+        ]
+        # A break after the family keeps seventeen columns within the width of a page.
+        headers = ["case", *(plain(name).replace(":", ":<br>").replace("jit.", "jit.<br>") for name in compilers)]
+        sections.append(f"### {code(suite)}\n\n" + table(headers, rows, align="lc"))
+    return "\n\n".join(sections)
+
+
+def _failures(records: Sequence[Record]) -> str:
+    groups = summary.failure_groups(records)
+    if not groups:
+        return ""
+    number = sum(len(group.records) for group in groups)
+    return (
+        f"## Failing\n\n{number} {_plural(number, 'cell')}, {len(groups)} different "
+        f"{_plural(len(groups), 'failure')}.\n\n" + "\n".join(map(_folded, groups))
+    )
+
+
+def _breaks(records: Sequence[Record]) -> str:
+    groups = summary.break_groups(records)
+    return "## Graph breaks\n\n" + "\n".join(map(_folded, groups)) if groups else ""
+
+
+def _notes(records: Sequence[Record]) -> str:
+    groups = summary.note_groups(records)
+    if not groups:
+        return ""
+    return "## Right, with a remark\n\nDifferences from eager that do not change the verdict.\n\n" + "\n".join(
+        map(_folded, groups)
+    )
+
+
+def _not_run(records: Sequence[Record]) -> str:
+    groups = summary.not_run_groups(records)
+    if not groups:
+        return ""
+    return "## Not run\n\nWhy these cells say nothing about their compiler.\n\n" + "\n".join(map(_folded, groups))
+
+
+def _folded(group: Group) -> str:
+    """A group as one line that opens on its cells; HTML throughout, because Markdown is not read inside a summary."""
+    title = f"<b>{_escaped(group.title)}</b> " if group.title not in ("graph break", "note") else ""
+    text = f"<code>{_escaped(shorten(group.text, MESSAGE_LIMIT))}</code>" if group.text else ""
+    cells = "\n".join(
+        f"<li><code>{_escaped(case)}</code>: {', '.join(f'<code>{_escaped(name)}</code>' for name in names)}</li>"
+        for case, names in summary.together(group.records).items()
+    )
+    number = f"{len(group.records)} {_plural(len(group.records), 'cell')}"
+    return f"<details><summary>{number}: {title}{text}</summary>\n<ul>\n{cells}\n</ul>\n</details>"
+
+
+def _escaped(text: str) -> str:
+    """Text for an HTML block: no blank line may end the block, and GitHub's autolinks and mentions stay off in code."""
+    return html.escape(one_line(text), quote=False)
+
+
+def _plural(number: int, noun: str) -> str:
+    return noun if number == 1 else f"{noun}s"

@@ -1,0 +1,270 @@
+"""What a run shows on the terminal: its progress while it lasts, and a summary of the verdicts at the end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from recapture.report import facts, summary
+from recapture.report.summary import ClaimStatus
+from recapture.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from recapture.environment import Environment
+    from recapture.records import Record
+
+__all__ = ["RunProgress", "print_summary"]
+
+QUIET_SECONDS = 10.0
+"""Where there is no terminal, the least time between two lines of progress."""
+
+TRUSTED_SHARE = 0.25
+"""The share of the cells after which their measured pace replaces the estimate made beforehand."""
+
+CLAIMS_NAMED = 12
+"""How many claims of one status the summary names."""
+
+
+def print_summary(console: Console, records: Sequence[Record], environment: Environment | None) -> None:
+    """Print counts, the matrix (counts by compiler where it does not fit), every silent wrong in a line, and the claims."""
+    where = facts.place(records, environment)
+    _say(console, f"{where.image} on {where.capability}", "bold")
+    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in summary.counts_by_verdict(records).items())
+    planned = environment.planned if environment else None
+    _say(
+        console, f"{f'{planned} planned, ' if planned is not None else ''}{len(records)} recorded: {verdicts or 'none'}"
+    )
+    if planned is not None and planned != len(records):
+        _say(console, f"incomplete: {planned - len(records)} planned cells have no record", "bold red")
+    for name, error in facts.uncollected(environment):
+        _say(console, f"suite {name} could not be collected: {summary.shorten(error, 160)}", "bold red")
+    for check in facts.failing_checks(environment):
+        _say(console, f"the machine is at fault: {summary.shorten(check, 160)}", "bold red")
+    if records and not _print_matrix(console, records):
+        _print_counts(console, records)
+    wrong = [record for cells in summary.silent_wrongs(records).values() for record in cells]
+    if wrong:
+        _say(console, f"\nsilently wrong: {len(wrong)}", "bold red")
+    for record in wrong:
+        _say(console, _one_wrong(record, console.width if console.is_terminal else None))
+    failures = summary.failure_groups(records)
+    if failures:
+        number = sum(len(group.records) for group in failures)
+        _say(console, f"\nfailing: {number}, in {len(failures)} different ways", "bold")
+    _print_claims(console, records)
+
+
+class RunProgress:
+    """Progress of a run: a bar on a terminal; elsewhere a line now and then, and one for every silent wrong at once.
+
+    A context manager; call `start` once, then `cell_started` with a cell's address and `cell_finished` with its record.
+    """
+
+    def __init__(self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        if console is None:
+            from rich.console import Console
+
+            console = Console(stderr=True)
+        self._console = console
+        self._clock = clock
+        self._running: dict[str, None] = {}
+        self._total = self._done = self._wrong = self._failing = 0
+        self._estimate: float | None = None
+        self._began = self._spoke = clock()
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> RunProgress:
+        if self._console.is_terminal:
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            self._progress = Progress(
+                BarColumn(bar_width=24),
+                TextColumn("{task.completed}/{task.total}"),
+                TextColumn("{task.fields[state]}", markup=False),
+                console=self._console,
+                transient=True,
+            )
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+        stopped = " (stopped)" if self._done < self._total else ""
+        seconds = self._clock() - self._began
+        _say(self._console, f"{self._done}/{self._total} cells in {_duration(seconds)}{stopped}{self._troubles()}")
+
+    def start(self, total: int, estimate_seconds: float | None = None) -> None:
+        """Say how many cells will run and, where it is known, how many seconds that should take."""
+        self._total, self._estimate = total, estimate_seconds
+        self._began = self._spoke = self._clock()
+        if self._progress is not None:
+            self._task = self._progress.add_task("", total=total, state=self._state())
+            return
+        about = f", about {_duration(estimate_seconds)}" if estimate_seconds is not None else ""
+        _say(self._console, f"{total} cells{about}")
+
+    def cell_started(self, cell: str) -> None:
+        """Note that a cell, ``suite::name::compiler``, is running."""
+        self._running[cell] = None
+        self._show()
+
+    def cell_finished(self, record: Record, seconds: float) -> None:
+        """Note how a running cell ended, and the seconds it took."""
+        self._running.pop(record.cell, None)
+        self._done += 1
+        self._failing += record.verdict in FAILING
+        if record.verdict in SILENTLY_WRONG:
+            self._wrong += 1
+            width = self._console.width if self._console.is_terminal else None
+            _say(self._console, f"silently wrong: {_one_wrong(record, width and width - 16)}", "red")
+        if record.verdict is Verdict.TIMEOUT:
+            _say(self._console, f"gave up after {_duration(seconds)}: {record.cell}", "yellow")
+        self._show()
+
+    def seconds_left(self) -> float | None:
+        """Return an estimate of the seconds left, None while nothing is known.
+
+        The pace so far replaces the estimate made beforehand step by step.
+        """
+        if self._done >= self._total:
+            return 0.0
+        share = self._done / self._total
+        planned = None if self._estimate is None else self._estimate * (1 - share)
+        if not self._done:
+            return planned
+        measured = (self._clock() - self._began) * (1 - share) / share
+        if planned is None:
+            return measured
+        trust = min(1.0, share / TRUSTED_SHARE)
+        return trust * measured + (1 - trust) * planned
+
+    def _show(self) -> None:
+        if self._progress is not None:
+            if self._task is not None:
+                self._progress.update(self._task, completed=self._done, state=self._state())
+            return
+        now = self._clock()
+        if now - self._spoke >= QUIET_SECONDS:
+            self._spoke = now
+            _say(self._console, f"{self._done}/{self._total} {self._state()}")
+
+    def _state(self) -> str:
+        left = self.seconds_left()
+        parts = [f"{_duration(left)} left"] if left is not None else []
+        state = "  ".join(parts) + self._troubles()
+        if self._running:
+            state += f"  {', '.join(self._running)}"
+        # One line on any terminal: the bar and the numbers take the rest of it.
+        return summary.shorten(state, max(self._console.width - 44, 20) if self._progress is not None else 240)
+
+    def _troubles(self) -> str:
+        return f"  {self._wrong} silently wrong, {self._failing} failing"
+
+
+def _print_matrix(console: Console, records: Sequence[Record]) -> bool:
+    """Print the matrix with a column of one character for each compiler; False where the console is too narrow."""
+    from rich.text import Text
+
+    compilers = summary.compilers_in_order(records)
+    label = max(len(record.case.split("::", 1)[-1]) for record in records) + 2
+    column = len(str(len(compilers))) + 1
+    if label + 2 + column * len(compilers) > console.width:
+        return False
+    cells = {(record.case, record.compiler): record for record in records}
+    _say(console, "")
+    _say(console, " " * (label + 2) + "".join(f"{number:>{column}}" for number in range(1, len(compilers) + 1)), "dim")
+    for suite in summary.suites_in_order(records):
+        _say(console, suite, "bold")
+        for case in sorted({record.case for record in records if summary.suite_of(record.case) == suite}):
+            line = Text(f"  {case.split('::', 1)[-1]:{label}}")
+            for compiler in compilers:
+                record = cells.get((case, compiler))
+                line.append(" " * (column - 1))
+                line.append(*(_styled(record) if record else (" ", "")))
+            console.print(line, soft_wrap=True)
+    _say(console, "")
+    for line in _filled([f"{number} {name}" for number, name in enumerate(compilers, 1)], console.width):
+        _say(console, line, "dim")
+    seen = {summary.mark(record) for record in records}
+    for line in _filled([f"{one} {words}" for one, words in summary.LEGEND.items() if one in seen], console.width):
+        _say(console, line, "dim")
+    return True
+
+
+def _print_counts(console: Console, records: Sequence[Record]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    grid.add_column("compiler")
+    for name in ("right", "wrong", "failing", "not run"):
+        grid.add_column(name, justify="right")
+    for compiler in summary.compilers_in_order(records):
+        counts = summary.count(record for record in records if record.compiler == compiler)
+        wrong = f"[bold red]{counts.silently_wrong}[/]" if counts.silently_wrong else "0"
+        grid.add_row(compiler, str(counts.right), wrong, str(counts.failing), str(counts.not_run))
+    _say(console, "")
+    console.print(grid)
+
+
+def _print_claims(console: Console, records: Sequence[Record]) -> None:
+    by_id: dict[str, list[summary.ClaimCell]] = {}
+    for cell in summary.claim_cells(records):
+        by_id.setdefault(cell.id, []).append(cell)
+    if not by_id:
+        return
+    _say(console, f"\npublished claims: {len(by_id)}", "bold")
+    for status in ClaimStatus:
+        ids = [claim for claim, cells in by_id.items() if summary.overall_status(cells) is status]
+        if ids:
+            more = f" and {len(ids) - CLAIMS_NAMED} more" if len(ids) > CLAIMS_NAMED else ""
+            _say(console, f"  {len(ids):>3} {status}: {', '.join(ids[:CLAIMS_NAMED])}{more}")
+
+
+def _one_wrong(record: Record, width: int | None) -> str:
+    line = f"{summary.mark(record)} {record.cell}  {summary.explain(record, 200)}"
+    return summary.shorten(line, width) if width else summary.one_line(line)
+
+
+def _styled(record: Record) -> tuple[str, str]:
+    if record.verdict in RIGHT:
+        style = "green" if record.verdict is Verdict.PASS else "cyan"
+    elif record.verdict in SILENTLY_WRONG:
+        style = "bold white on red"
+    else:
+        style = "yellow" if record.verdict in FAILING else "dim"
+    return summary.mark(record), style
+
+
+def _filled(parts: Sequence[str], width: int) -> list[str]:
+    """Put parts on as few lines as the width allows, none of them broken."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + 3 + len(part) <= width:
+            lines[-1] += f" · {part}"
+        else:
+            lines.append(part)
+    return lines
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    """Print one line as it is: nothing in it is markup, and it is not wrapped."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,69 @@
+"""One results directory, ``results/<image>/<capability>``, read whole; and finding such directories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recapture.environment import read_environment
+from recapture.errors import UsageError, did_you_mean
+from recapture.records import CONFORMANCE, ENVIRONMENT, PARTIAL, read_conformance
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recapture.environment import Environment
+    from recapture.records import Record
+
+__all__ = ["Results", "find_results", "holds_results", "read_results"]
+
+
+@dataclass(frozen=True)
+class Results:
+    """The verdicts of one environment; `environment` is None where it was not recorded."""
+
+    directory: Path
+    records: tuple[Record, ...]
+    environment: Environment | None
+
+    @property
+    def image(self) -> str:
+        """The name under which the results are filed, such as ``torch2.11.0-cu130`` or ``bare-torch2.11.0-cu130``."""
+        return self.directory.resolve().parent.name
+
+    @property
+    def capability(self) -> str:
+        """The directory's own name: ``cpu``, or a compute capability such as ``sm_90``."""
+        return self.directory.resolve().name
+
+
+def holds_results(directory: Path) -> bool:
+    """Whether a directory is one of results, finished or interrupted."""
+    return (directory / CONFORMANCE).is_file() or (directory / PARTIAL).is_file()
+
+
+def find_results(root: Path) -> list[Path]:
+    """Return the results directories at or below a directory, by name.
+
+    Raises UsageError when the directory does not exist (naming the nearest one that does) or holds none.
+    """
+    if not root.is_dir():
+        known = [entry.name for entry in root.parent.iterdir()] if root.parent.is_dir() else []
+        what = "is not a directory" if root.exists() else "does not exist"
+        raise UsageError(f"{root} {what}{did_you_mean(root.name, known)}")
+    found = sorted({path.parent for path in root.rglob(CONFORMANCE)})
+    if not found:
+        interrupted = any(True for _ in root.rglob(PARTIAL))
+        hint = " (a run there was interrupted: finish it with --resume)" if interrupted else ""
+        raise UsageError(f"no {CONFORMANCE} in {root}{hint}")
+    return found
+
+
+def read_results(directory: Path) -> Results:
+    """Read one results directory.
+
+    Raises UsageError, naming the file, for a directory without records and for files this version does not understand.
+    """
+    records = read_conformance(directory)
+    environment = read_environment(directory) if (directory / ENVIRONMENT).is_file() else None
+    return Results(directory, tuple(records), environment)

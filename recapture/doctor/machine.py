@@ -1,0 +1,215 @@
+"""What the checks look at, each fact gathered once and only when asked for; torch is not imported in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import getpass
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["CudaProbe", "Machine", "Torch", "first_error", "release", "run"]
+
+PROGRAM = """#include <cmath>
+#include <omp.h>
+extern "C" double f(double x) { return std::sin(x) + omp_get_max_threads(); }
+"""
+
+CUDA_PROBE = """
+import json, torch
+found = {"archs": [], "capability": None, "name": "", "error": ""}
+try:
+    torch.cuda.init()
+    found["capability"] = torch.cuda.get_device_capability(0)
+    found["name"] = torch.cuda.get_device_name(0)
+    found["archs"] = torch.cuda.get_arch_list()
+except BaseException as error:
+    found["error"] = f"{type(error).__name__}: {error}"
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Torch:
+    """The installed torch: its full version, the numbers in front of it, and the CUDA it was built for."""
+
+    version: str
+    release: tuple[int, ...]
+    cuda: str | None
+
+
+@dataclass(frozen=True)
+class CudaProbe:
+    """What torch says about the first visible GPU, asked in a process of its own; `error` is empty when it works."""
+
+    archs: tuple[str, ...]
+    capability: tuple[int, int] | None
+    name: str
+    error: str
+
+
+class Machine:
+    """The machine and installation under examination, for one device."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    @functools.cached_property
+    def torch(self) -> Torch:
+        """The installed torch; raises ModuleNotFoundError when there is none."""
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError("torch is not installed")
+        # version.py is generated, imports nothing heavy, and knows the CUDA build, which the metadata does not.
+        names = runpy.run_path(str(Path(spec.origin).with_name("version.py")))
+        version = str(names["__version__"])
+        return Torch(version, release(version), names.get("cuda"))
+
+    @staticmethod
+    def version(distribution: str) -> str | None:
+        """Return the installed version of a distribution, or None."""
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    @functools.cached_property
+    def cxx(self) -> str | None:
+        """The C++ compiler that Inductor would take: CXX, else g++, if it answers ``--version``."""
+        candidate = os.environ.get("CXX", "g++")
+        try:
+            answered = run([candidate, "--version"]).returncode == 0
+        except OSError:
+            return None
+        return candidate if answered else None
+
+    @functools.cached_property
+    def cxx_error(self) -> str:
+        """What goes wrong when that compiler builds a shared library with OpenMP, as Inductor does; empty when it works."""
+        with tempfile.TemporaryDirectory() as directory:
+            library = str(Path(directory, "probe.so"))
+            command = [self.cxx or "g++", "-x", "c++", "-shared", "-fPIC", "-fopenmp", "-o", library, "-"]
+            done = run(command, stdin=PROGRAM)
+        return first_error(done.stderr) if done.returncode else ""
+
+    @functools.cached_property
+    def cc(self) -> str | None:
+        """The C compiler that Triton would take: CC as it stands, else gcc, else clang."""
+        return os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+
+    @functools.cached_property
+    def inductor_cache(self) -> Path:
+        """Where Inductor writes what it compiles; raises as getpass does for a user without a name."""
+        named = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+        if named is not None:
+            return Path(named).absolute()
+        user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
+        return Path(tempfile.gettempdir(), f"torchinductor_{user}")
+
+    @functools.cached_property
+    def triton_cache(self) -> Path:
+        """Where Triton writes what it compiles."""
+        named = os.environ.get("TRITON_CACHE_DIR")
+        return Path(named).absolute() if named is not None else Path(self.home, ".triton", "cache")
+
+    @functools.cached_property
+    def home(self) -> Path:
+        """The home directory; raises RuntimeError where neither HOME nor the user database tells."""
+        return Path.home()
+
+    @functools.cached_property
+    def caches(self) -> dict[str, Path]:
+        """The directories that compiled code is loaded from, by what they are called."""
+        caches: dict[str, Path] = {}
+        try:
+            caches["Inductor's cache"] = self.inductor_cache
+        except (KeyError, OSError):  # no user name: a check of its own
+            caches["the temporary directory"] = Path(tempfile.gettempdir())
+        if self.device == "cuda":
+            with contextlib.suppress(RuntimeError):  # no home directory: a check of its own
+                caches["Triton's cache"] = self.triton_cache
+        return caches
+
+    @functools.cached_property
+    def cuda(self) -> CudaProbe:
+        """What torch says about the GPU; takes as long as importing torch and initialising CUDA."""
+        done = run([sys.executable, "-c", CUDA_PROBE], timeout=120)
+        if done.returncode:
+            return CudaProbe((), None, "", _last_line(done.stderr) or f"exit status {done.returncode}")
+        told = json.loads(done.stdout.splitlines()[-1])
+        capability = tuple(told["capability"]) if told["capability"] else None
+        return CudaProbe(tuple(told["archs"]), capability, told["name"], told["error"])
+
+    @functools.cached_property
+    def driver(self) -> str | None:
+        """The NVIDIA driver's version, or None where no driver answers."""
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            try:
+                version = pynvml.nvmlSystemGetDriverVersion()
+            finally:
+                pynvml.nvmlShutdown()
+        except Exception:  # no NVML library, no driver, or no nvidia-ml-py
+            return _driver_from_proc()
+        return version.decode() if isinstance(version, bytes) else str(version)
+
+    @staticmethod
+    def import_error(module: str) -> str | None:
+        """Import a module in a process of its own; the last line of what went wrong, or None."""
+        done = run([sys.executable, "-c", f"import {module}"], timeout=120)
+        return (_last_line(done.stderr) or f"exit status {done.returncode}") if done.returncode else None
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return the numbers a version starts with: ``2.11.0+cu130`` gives ``(2, 11, 0)``."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    if match is None:
+        raise ValueError(f"not a version: {version!r}")
+    return tuple(int(part) for part in match.group().split("."))
+
+
+def run(command: list[str], *, stdin: str = "", timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    """Run a command with its messages in plain English and return it with what it wrote."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(
+        command,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        check=False,
+        env=environment,
+    )
+
+
+def first_error(text: str) -> str:
+    """Return the line of a compiler's messages that says what is wrong."""
+    lines = text.splitlines()
+    return next((line for line in lines if "error" in line or "cannot" in line), lines[0] if lines else "no message")
+
+
+def _driver_from_proc() -> str | None:
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    match = re.search(r"\s(\d{3}\.\d+(?:\.\d+)?)\s", text)
+    return match.group(1) if match else None
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""

@@ -73,7 +73,7 @@ def history(cell: str, root: Path) -> list[CellHistory]:
 
 
 def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
-    """Sort key of torch versions: 2.9.1 before 2.10.0, a pre-release before its release, then the build (``+cu130``)."""
+    """Sort key of torch versions: 2.9.1 before 2.10.0, a pre-release before its release, then the build."""
     release, _, build = version.partition("+")
     match = re.match(r"(\d+(?:\.\d+)*)(.*)", release)
     if match is None:
@@ -102,7 +102,7 @@ def to_markdown(histories: list[CellHistory]) -> str:
 
 
 def print_histories(console: Console, histories: list[CellHistory]) -> None:
-    """Print histories: a case as compilers × releases, a single cell as one line a release."""
+    """Print histories: a case as compilers by releases, a single cell as one line a release."""
     from rich import box
     from rich.table import Table
 
@@ -134,7 +134,7 @@ def _age(results: Results) -> tuple[Any, ...]:
 
 
 def _torch(results: Results) -> str:
-    """The torch version of some results: what was recorded, or what the image's name says."""
+    """Return the torch version of some results: what was recorded, or what the image's name says."""
     recorded = results.environment.torch if results.environment else None
     if recorded is not None and recorded.version:
         return str(recorded.version)
@@ -173,7 +173,7 @@ def _entries(column: list[Results], found: list[Record | None]) -> Iterator[Entr
 
 
 def _outcome(record: Record) -> tuple[str, str]:
-    """What counts as a change: the verdict, and of an error its phase and type (messages change with every release)."""
+    """Return what counts as a change: the verdict, and of an error its phase and type; messages change all the time."""
     return (summary.mark(record), summary.measured(record))
 
 
@@ -184,14 +184,14 @@ def _by_case(histories: Iterable[CellHistory]) -> dict[tuple[str, str], list[Cel
     return grouped
 
 
-def _labels(entries: Iterable[Entry]) -> list[str]:
-    """A short name for each entry: the release, the whole version or the image where that is not enough."""
-    entries = list(entries)
-    for name in (lambda one: one.torch.split("+")[0], lambda one: one.torch, lambda one: one.image):
-        labels = [name(one) for one in entries]
+def _labels(entries: tuple[Entry, ...]) -> list[str]:
+    """Return a short name for each entry: the release, the whole version or the image where that is not enough."""
+    versions = [entry.torch for entry in entries]
+    releases = [version.split("+")[0] for version in versions]
+    for labels in (releases, versions):
         if len(set(labels)) == len(labels):
-            break
-    return labels
+            return labels
+    return [entry.image for entry in entries]
 
 
 def _matrix(members: list[CellHistory], wrong: str = "") -> tuple[list[str], list[list[str]]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from recapture.diff.model import Change, ClaimChange, Diff, FactChange, Rename, Side
 from recapture.report import facts, summary
 from recapture.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
@@ -42,7 +44,7 @@ def diff(old: Results, new: Results) -> Diff:
             continue
         timed_out = any(record is not None and record.verdict is Verdict.TIMEOUT for record in (was, now))
         changes[name].append(Change(case=key[0], compiler=key[1], old=was, new=now, maybe_noise=timed_out))
-    return Diff(
+    result = Diff(
         old=_side(old),
         new=_side(new),
         environment=_environment(old, new),
@@ -50,8 +52,8 @@ def diff(old: Results, new: Results) -> Diff:
         claims=_claims(before, after),
         renamed=tuple(Rename(was, now) for was, now in sorted(renamed.items())),
         unchanged=unchanged,
-        **{name: tuple(members) for name, members in changes.items()},
     )
+    return msgspec.structs.replace(result, **{name: tuple(members) for name, members in changes.items()})
 
 
 def category(old: Record | None, new: Record | None) -> str | None:
@@ -92,7 +94,7 @@ def _right_now(old: Record, new: Record) -> str | None:
 
 
 def _failure(record: Record) -> tuple[object, ...]:
-    """What makes two failures the same one.
+    """Return what makes two failures the same one.
 
     The figures in a difference's detail are left out: they move with every kernel. So is the reason of a timeout or an
     exhausted memory, which is a limit.
@@ -141,8 +143,9 @@ def _warnings(old: Results, new: Results) -> Iterable[str]:
         if environment is None:
             yield f"{side} has no environment.json: what else differs is not known"
             continue
-        if environment.planned is not None and environment.planned != len(results.records):
-            yield f"{side} is incomplete: {environment.planned} cells planned, {len(results.records)} recorded"
+        accounting, complete = facts.accounting(results.records, environment)
+        if not complete:
+            yield f"{side} is incomplete: {accounting}"
         for name, error in facts.uncollected(environment):
             yield f"suite {name} could not be collected in {side}: {summary.shorten(error, 120)}"
         for check in facts.failing_checks(environment):

@@ -36,7 +36,7 @@ def locate(old: Path, new: Path) -> tuple[Path, Path]:
 
 
 def _capabilities(directory: Path) -> dict[str, Path]:
-    """The results directories meant by a path, by capability; by the empty name where the path itself is one."""
+    """Return the results directories meant by a path, by capability; by the empty name where the path itself is one."""
     if holds_results(directory):
         return {"": directory}
     found = find_results(directory)

@@ -15,7 +15,7 @@ from recapture.records import Record  # noqa: TC001 - msgspec resolves the annot
 from recapture.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = [
     "CATEGORIES",
@@ -156,11 +156,23 @@ def _is_newly(verdicts: frozenset[Verdict], change: Change) -> bool:
     )
 
 
-FAIL_ON = {
+def _newly_wrong(_category: str, change: Change) -> bool:
+    return _is_newly(SILENTLY_WRONG, change)
+
+
+def _newly_failing(_category: str, change: Change) -> bool:
+    return _is_newly(FAILING, change)
+
+
+def _any(_category: str, _change: Change) -> bool:
+    return True
+
+
+FAIL_ON: dict[str, Callable[[str, Change], bool]] = {
     "regression": is_regression,
-    "wrong": lambda _, change: _is_newly(SILENTLY_WRONG, change),
-    "failing": lambda _, change: _is_newly(FAILING, change),
-    "any": lambda _category, _change: True,
+    "wrong": _newly_wrong,
+    "failing": _newly_failing,
+    "any": _any,
 }
 """What ``--fail-on`` can name.
 

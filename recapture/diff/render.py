@@ -176,7 +176,7 @@ def _outcome(record: Record | None) -> str:
 
 
 def _counts(old: Record, new: Record) -> tuple[str, str]:
-    """The counts that differ, on each side."""
+    """Return the counts that differ, on each side."""
     names = [name for name in ("graphs", "graph_breaks", "recompiles") if getattr(old, name) != getattr(new, name)]
     old_counts, new_counts = (
         ", ".join(f"{name}={'unknown' if getattr(side, name) is None else getattr(side, name)}" for name in names)
@@ -186,7 +186,7 @@ def _counts(old: Record, new: Record) -> tuple[str, str]:
 
 
 def _why(category: str, change: Change) -> str:
-    """What a side says about itself: the new one, unless that is the better one or has nothing to say."""
+    """Return what a side says about itself: the new one, unless that is the better one or has nothing to say."""
     sides = (change.old, change.new) if category in ("fixed", "whole_again") else (change.new, change.old)
     for record in sides:
         if record is not None and (why := summary.explain(record, WHY_LIMIT)):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from recapture.environment import Environment
     from recapture.records import Record
 
-__all__ = ["Place", "brief", "comparable", "failing_checks", "importance", "place", "uncollected", "why_bare"]
+__all__ = ["Place", "accounting", "brief", "comparable", "failing_checks", "importance", "place", "uncollected", "warnings", "why_bare"]
 
 FIRST = ("image", "torch", "python", "numpy", "scipy", "triton", "torchvision", "cuda", "cudnn", "GPU", "driver")
 """What differs first in a comparison; the rest follows by name."""
@@ -58,9 +58,31 @@ def why_bare(environment: Environment) -> str:
     return ", ".join(environment.lock_mismatches) if environment.image.startswith("bare") else ""
 
 
+def accounting(records: Sequence[Record], environment: Environment | None) -> tuple[str, bool]:
+    """Return how many cells were planned and recorded, in words, and whether none is missing.
+
+    A run of some cells only keeps the others that its directory holds: then there are more records than it planned.
+    """
+    here = len(records)
+    planned = environment.planned if environment else None
+    recorded = environment.recorded if environment else None
+    if planned is None or recorded is None:
+        return f"{here} recorded", True
+    if planned != recorded or here < recorded:
+        return f"{planned} planned, but only {min(recorded, here)} recorded", False
+    if here > recorded:
+        return f"{here} on record; the last run planned {planned} and recorded {recorded} of them", True
+    return f"{planned} planned = {recorded} recorded", True
+
+
 def failing_checks(environment: Environment | None) -> list[str]:
-    """Return what `recapture doctor` found wrong with the machine, a line each."""
-    return [_line(check) for check in environment.doctor] if environment else []
+    """Return the faults that `recapture doctor` found in the machine, a line each."""
+    return _checks(environment, "fault")
+
+
+def warnings(environment: Environment | None) -> list[str]:
+    """Return what `recapture doctor` warned of, a line each."""
+    return _checks(environment, "warning")
 
 
 def uncollected(environment: Environment | None) -> list[tuple[str, str]]:
@@ -84,13 +106,18 @@ def comparable(environment: Environment | None) -> dict[str, str]:
     return {name: _line(value) for name, value in facts.items() if value not in (None, "", [], {})}
 
 
+def _checks(environment: Environment | None, status: str) -> list[str]:
+    checks = environment.doctor if environment else ()
+    return [f"{one.name}: {_line(one.found)}" for one in checks if one.status == status]
+
+
 def importance(name: str) -> tuple[int, str]:
     """Sort key of the names of `comparable`: what decides most first."""
     return (FIRST.index(name) if name in FIRST else len(FIRST), name)
 
 
 def _fields(part: Any) -> dict[str, Any]:
-    """A part of the environment by name, whether it is a struct, a mapping or a list of names."""
+    """Return a part of the environment by name, whether it is a struct, a mapping or a list of names."""
     built = msgspec.to_builtins(part)
     if isinstance(built, dict):
         return built
@@ -98,7 +125,7 @@ def _fields(part: Any) -> dict[str, Any]:
 
 
 def _line(value: Any) -> str:
-    """A value of any shape as one line."""
+    """Return a value of any shape as one line."""
     built = msgspec.to_builtins(value)
     if isinstance(built, dict):
         return ", ".join(f"{name}: {_line(one)}" for name, one in built.items() if one not in (None, ""))

@@ -82,14 +82,8 @@ def _head(records: Sequence[Record], environment: Environment | None) -> str:
     where = facts.place(records, environment)
     title = f"# Conformance: {code(where.image)} on {code(where.capability)}"
     verdicts = ", ".join(f"{number} {code(verdict)}" for verdict, number in summary.counts_by_verdict(records).items())
-    recorded = f"{len(records)} {_plural(len(records), 'cell')} recorded"
-    planned = environment.planned if environment else None
-    if planned is None:
-        accounting = f"{recorded}: {verdicts or 'none'}."
-    elif planned == len(records):
-        accounting = f"{planned} planned = {recorded}: {verdicts or 'none'}."
-    else:
-        accounting = f"**{planned} planned, but {recorded}: this run is incomplete.** {verdicts}"
+    accounting, complete = facts.accounting(records, environment)
+    accounting = f"Cells: {accounting if complete else f'**{accounting}**'}: {verdicts or 'none'}."
     total = summary.count(records)
     answer = (
         f"**{total.right} right, {total.silently_wrong} silently wrong, {total.failing} failing, "
@@ -108,6 +102,7 @@ def _environment(environment: Environment | None) -> str:
     if why:
         lines.append(f"- bare, not the image, because {plain(shorten(why, 2 * MESSAGE_LIMIT))}")
     lines += [f"- **at fault: {plain(shorten(check, MESSAGE_LIMIT))}**" for check in facts.failing_checks(environment)]
+    lines += [f"- warning: {plain(shorten(check, MESSAGE_LIMIT))}" for check in facts.warnings(environment)]
     return "## Environment\n\n" + "\n".join(lines)
 
 
@@ -280,7 +275,7 @@ def _not_run(records: Sequence[Record]) -> str:
 
 
 def _folded(group: Group) -> str:
-    """A group as one line that opens on its cells; HTML throughout, because Markdown is not read inside a summary."""
+    """Return a group as one line that opens on its cells; HTML, because no Markdown is read inside a summary."""
     title = f"<b>{_escaped(group.title)}</b> " if group.title not in ("graph break", "note") else ""
     text = f"<code>{_escaped(shorten(group.text, MESSAGE_LIMIT))}</code>" if group.text else ""
     cells = "\n".join(

@@ -221,7 +221,7 @@ def silent_wrongs(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def failure_groups(records: Iterable[Record]) -> list[Group]:
-    """Return the failing cells by fingerprint, or by verdict and reason where nothing was raised; largest group first."""
+    """Return the failing cells by fingerprint, or by verdict and reason where nothing was raised; largest first."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in _ordered(records):
         if record.verdict in FAILING:
@@ -282,7 +282,7 @@ def describe_difference(difference: Difference) -> str:
 
 
 def explain(record: Record, limit: int = 160) -> str:
-    """Say in one line, of at most `limit` characters, why a cell ended as it did; empty where there is nothing to say."""
+    """Say in one line, of at most `limit` characters, why a cell ended as it did; empty where nothing is to be said."""
     if record.differences:
         more = f" (and {len(record.differences) - 1} more)" if len(record.differences) > 1 else ""
         return shorten(describe_difference(record.differences[0]), limit - len(more)) + more

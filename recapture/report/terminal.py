@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
     from rich.progress import Progress, TaskID
+    from typing_extensions import Self
 
     from recapture.environment import Environment
     from recapture.records import Record
@@ -32,16 +33,15 @@ CLAIMS_NAMED = 12
 
 
 def print_summary(console: Console, records: Sequence[Record], environment: Environment | None) -> None:
-    """Print counts, the matrix (counts by compiler where it does not fit), every silent wrong in a line, and the claims."""
+    """Print counts, the matrix, every silent wrong in a line, and the claims.
+
+    Where the console is too narrow for the matrix, counts by compiler take its place.
+    """
     where = facts.place(records, environment)
     _say(console, f"{where.image} on {where.capability}", "bold")
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in summary.counts_by_verdict(records).items())
-    planned = environment.planned if environment else None
-    _say(
-        console, f"{f'{planned} planned, ' if planned is not None else ''}{len(records)} recorded: {verdicts or 'none'}"
-    )
-    if planned is not None and planned != len(records):
-        _say(console, f"incomplete: {planned - len(records)} planned cells have no record", "bold red")
+    accounting, complete = facts.accounting(records, environment)
+    _say(console, f"{accounting}: {verdicts or 'none'}", "" if complete else "bold red")
     for name, error in facts.uncollected(environment):
         _say(console, f"suite {name} could not be collected: {summary.shorten(error, 160)}", "bold red")
     for check in facts.failing_checks(environment):
@@ -80,7 +80,7 @@ class RunProgress:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
-    def __enter__(self) -> RunProgress:
+    def __enter__(self) -> Self:
         if self._console.is_terminal:
             from rich.progress import BarColumn, Progress, TextColumn
 
@@ -193,11 +193,11 @@ def _print_matrix(console: Console, records: Sequence[Record]) -> bool:
                 line.append(*(_styled(record) if record else (" ", "")))
             console.print(line, soft_wrap=True)
     _say(console, "")
-    for line in _filled([f"{number} {name}" for number, name in enumerate(compilers, 1)], console.width):
-        _say(console, line, "dim")
+    for words in _filled([f"{number} {name}" for number, name in enumerate(compilers, 1)], console.width):
+        _say(console, words, "dim")
     seen = {summary.mark(record) for record in records}
-    for line in _filled([f"{one} {words}" for one, words in summary.LEGEND.items() if one in seen], console.width):
-        _say(console, line, "dim")
+    for words in _filled([f"{one} {said}" for one, said in summary.LEGEND.items() if one in seen], console.width):
+        _say(console, words, "dim")
     return True
 
 

@@ -1,0 +1,308 @@
+"""One cell, inside its own process: eager twice, then the compiled callable on the example and every held-out input."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from recapture.cases import CASES_ATTRIBUTE, Case
+from recapture.collection import execute
+from recapture.compilers import builtin_compilers, compilers_of
+from recapture.compilers.base import Compiler
+from recapture.fingerprint import fingerprint, scrub
+from recapture.judge import Comparison, compare
+from recapture.observe import Observation, Raised, map_tensors, observe_call, qualified, safe_text
+from recapture.records import Difference, ErrorInfo, Phase
+from recapture.torch_compat import (
+    CaptureLog,
+    is_capture_error,
+    is_out_of_memory,
+    release,
+    seed_everything,
+    watch_dynamo,
+)
+from recapture.verdicts import Verdict
+
+__all__ = ["CellSpec", "Findings", "examine"]
+
+
+class CellSpec(msgspec.Struct, frozen=True):
+    """Everything a child needs to run one cell. `compiler_file` is the suite file of a user's own compiler."""
+
+    suite: str
+    path: str
+    case: str
+    compiler: str
+    device: str
+    compiler_suite: str | None = None
+    compiler_file: str | None = None
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child reports of its cell; the host adds claims and hash and makes it a record."""
+
+    verdict: Verdict
+    phase: Phase | None = None
+    input: str | None = None
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+    graphs: int | None = None
+    graph_breaks: int | None = None
+    recompiles: int | None = None
+    break_reasons: tuple[str, ...] = ()
+
+
+def examine(spec: CellSpec, enter: Callable[[Phase], None]) -> Findings:
+    """Run one cell in this process; `enter` is told of each phase, so that a crash can be placed."""
+    enter("reference")
+    case = _load(spec)
+    missing = _not_applicable(case, spec)
+    if missing is not None:
+        return Findings(verdict=Verdict.NOT_APPLICABLE, reason=missing)
+    eager = _Eager(spec)
+    reference = eager.observe()
+    again = eager.observe()
+    unstable = _disagreement(reference, again)
+    if unstable is not None:
+        return unstable
+    if spec.compiler == "eager":
+        return _judge_eager(case, spec, reference)
+    compiler = _compiler(spec)
+    return _judge(spec, compiler, reference, eager.exact, enter)
+
+
+def _load(spec: CellSpec) -> Case:
+    module = execute(spec.suite, Path(spec.path))
+    return next(one for one in getattr(module, CASES_ATTRIBUTE) if one.name == spec.case)
+
+
+def _compiler(spec: CellSpec) -> Compiler:
+    if spec.compiler_file is None or spec.compiler_suite is None:
+        return builtin_compilers()[spec.compiler]
+    return compilers_of(execute(f"compilers_of_{spec.compiler_suite}", Path(spec.compiler_file)))[spec.compiler]
+
+
+def _not_applicable(case: Case, spec: CellSpec) -> str | None:
+    compiler = _compiler(spec)
+    for owner, since, requires in (
+        ("the case", case.since, case.requires),
+        (spec.compiler, compiler.since, compiler.requires),
+    ):
+        if since is not None and release() < release(since):
+            return f"{owner} needs torch {since} or newer"
+        absent = [module for module in requires if importlib.util.find_spec(module) is None]
+        if absent:
+            return f"{owner} needs {', '.join(absent)}"
+    return compiler.unavailable() if compiler.unavailable is not None else None
+
+
+class _Subject:
+    """A freshly executed case: its function, or its module built under the seed, on the device."""
+
+    def __init__(self, spec: CellSpec, *, double: bool = False) -> None:
+        self.case = _load(spec)
+        self.spec = spec
+        self.double = double
+        if self.case.is_module:
+            seed_everything()
+            self.target: Any = self.case.target().to(spec.device)
+            if double:
+                self.target = self.target.double()
+            self.module: Any = self.target
+        else:
+            self.target, self.module = self.case.target, None
+
+    def arguments(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
+        """Wrap a factory: what it makes goes to the device (and, for the reference, to float64)."""
+
+        def made() -> tuple[Any, ...]:
+            args: tuple[Any, ...] = map_tensors(make(), self._place)
+            return args
+
+        return made
+
+    def _place(self, tensor: Any) -> Any:
+        import torch
+
+        placed = tensor.detach().to(self.spec.device) if tensor.device.type != self.spec.device else tensor
+        if self.double and (placed.is_floating_point() or placed.is_complex()):
+            placed = placed.detach().to(torch.complex128 if placed.is_complex() else torch.float64)
+        if placed is not tensor and tensor.requires_grad:
+            placed.requires_grad_(True)
+        return placed
+
+    def call(self, function: Callable[..., Any], label: str, make: Callable[[], tuple[Any, ...]], **more: Any) -> Observation:
+        """Observe one call of `function`, which is the target or what a compiler made of it."""
+        case = self.case
+        module = more.pop("module", self.module)
+        return observe_call(
+            function,
+            label,
+            self.arguments(make),
+            module=module,
+            watch=case.watch,
+            capture_output=case.compare_output,
+            device=self.spec.device,
+        )
+
+
+class _Eager:
+    """The reference observations of a case, each time from a fresh execution of its file."""
+
+    def __init__(self, spec: CellSpec) -> None:
+        self.spec = spec
+        self._exact: dict[str, Observation] | None = None
+
+    def observe(self, *, double: bool = False, rewrite: bool = False) -> list[Observation]:
+        """Call eager on every input in order."""
+        subject = _Subject(self.spec, double=double)
+        target = subject.case.rewrite_of if rewrite and subject.case.rewrite_of is not None else subject.target
+        return [subject.call(target, label, make) for label, make in subject.case.inputs()]
+
+    def exact(self, label: str) -> Observation | None:
+        """The observation of one input with floating-point arguments and parameters in float64; None if that fails."""
+        if self._exact is None:
+            try:
+                self._exact = {one.input: one for one in self.observe(double=True) if one.raised is None}
+            except Exception:  # a case that cannot run in float64 has no such reference
+                self._exact = {}
+        return self._exact.get(label)
+
+
+def _disagreement(first: list[Observation], second: list[Observation]) -> Findings | None:
+    """Eager against eager: what it cannot repeat is no compiler's fault."""
+    for one, two in zip(first, second, strict=True):
+        for raised in (one.raised, two.raised):
+            if raised is not None and is_out_of_memory(raised.error):
+                return Findings(verdict=Verdict.OOM, phase="reference", input=one.input, error=_error(raised))
+        if (one.raised is None) != (two.raised is None) or (one.raised and two.raised and one.raised.type != two.raised.type):
+            return Findings(verdict=Verdict.UNSTABLE, input=one.input, reason="eager raises on one of two runs")
+        comparison = compare(one, two, show_values=False)
+        if comparison.differences:
+            where = comparison.differences[0]
+            reason = f"eager disagrees with itself: {where.where} ({where.kind})"
+            return Findings(verdict=Verdict.UNSTABLE, input=one.input, reason=reason)
+    return None
+
+
+def _judge_eager(case: Case, spec: CellSpec, reference: list[Observation]) -> Findings:
+    """Eager agrees with itself; a rewrite must also agree with what it was offered as equivalent to."""
+    if case.rewrite_of is None:
+        return Findings(verdict=Verdict.PASS)
+    original = _Eager(spec).observe(rewrite=True)
+    outcomes = [(one, two, compare(one, two)) for one, two in zip(original, reference, strict=True)]
+    return _verdict(outcomes, CaptureLog(breaks_known=False), counted=False)
+
+
+def _judge(
+    spec: CellSpec,
+    compiler: Compiler,
+    reference: list[Observation],
+    exact: Callable[[str], Observation | None],
+    enter: Callable[[Phase], None],
+) -> Findings:
+    subject = _Subject(spec)
+    warned: list[str] = []
+    enter("capture")
+    with watch_dynamo() as log, _torch_warnings(warned):
+        _, example = subject.case.inputs()[0]
+        seed_everything()
+        try:
+            captured = compiler.capture(subject.target, subject.arguments(example)(), **_options(compiler, subject.case))
+        except BaseException as error:  # whatever a compiler raises is its outcome
+            return _failed("capture", "example", error)
+        enter("call")
+        module = subject.module if compiler.shares_state else None
+        outcomes = []
+        for eager, (label, make) in zip(reference, subject.case.inputs(), strict=True):
+            seen = subject.call(captured, label, make, module=module)
+            sized = compiler.checks_inputs or label == "example"
+            comparison = compare(eager, seen, exact=lambda label=label: exact(label), show_values=sized)  # type: ignore[misc]
+            outcomes.append((eager, seen, comparison))
+    return _verdict(outcomes, log, counted=compiler.uses_dynamo, warned=warned)
+
+
+def _options(compiler: Compiler, case: Case) -> dict[str, Any]:
+    """What a case says about its own capture, for a compiler that wants to know."""
+    if "concrete_args" in inspect.signature(compiler.function).parameters:
+        return {"concrete_args": case.concrete_args}
+    return {}
+
+
+def _verdict(
+    outcomes: list[tuple[Observation, Observation, Comparison]],
+    log: CaptureLog,
+    *,
+    counted: bool,
+    warned: list[str] | None = None,
+) -> Findings:
+    """The worst that happened decides; an error on the example outranks what held-out inputs show."""
+    failures = {
+        seen.input: seen.raised
+        for eager, seen, _ in outcomes
+        if seen.raised is not None and (eager.raised is None or eager.raised.type != seen.raised.type)
+    }
+    differences = tuple(one for _, seen, found in outcomes if seen.input not in failures for one in found.differences)
+    notes = tuple(dict.fromkeys([*(warned or []), *(note for _, _, found in outcomes for note in found.notes)]))
+    seen_of_capture: dict[str, Any] = {}
+    if counted:
+        reasons = tuple(dict.fromkeys(scrub(reason) for reason in log.break_reasons))
+        seen_of_capture = {
+            "graphs": log.graphs,
+            "graph_breaks": log.graph_breaks,
+            "recompiles": log.recompiles,
+            "break_reasons": reasons,
+        }
+    shared = {**seen_of_capture, "differences": differences, "notes": notes}
+    wrong_on_example = any(one.input == "example" for one in differences)
+    if wrong_on_example or (differences and "example" not in failures):
+        verdict = Verdict.WRONG if wrong_on_example else Verdict.SPECIALIZED
+        return Findings(verdict=verdict, input=differences[0].input, **shared)
+    if failures:
+        label, raised = next(iter(failures.items()))
+        return _failed("call", label, raised.error, raised, **shared)
+    broken = counted and bool(log.break_reasons)
+    return Findings(verdict=Verdict.PASS_WITH_BREAKS if broken else Verdict.PASS, **shared)
+
+
+def _failed(phase: Phase, label: str, error: BaseException, raised: Raised | None = None, **shared: Any) -> Findings:
+    if phase == "call" and is_capture_error(error):
+        phase = "capture"  # torch.compile captures during the first call
+    print(raised.traceback if raised else f"{qualified(type(error))}: {safe_text(error)}", file=sys.stderr)
+    verdict = Verdict.OOM if is_out_of_memory(error) else Verdict.ERROR
+    info = _error(raised) if raised else _error_info(qualified(type(error)), safe_text(error))
+    return Findings(verdict=verdict, phase=phase, input=label, error=info, **shared)
+
+
+def _error(raised: Raised) -> ErrorInfo:
+    return _error_info(raised.type, raised.message)
+
+
+def _error_info(kind: str, message: str) -> ErrorInfo:
+    return ErrorInfo(type=kind, message=scrub(message), fingerprint=fingerprint(kind, message))
+
+
+@contextmanager
+def _torch_warnings(found: list[str]) -> Iterator[None]:
+    """Note the kinds of warning that only torch gives (TracerWarning): a wrong that was warned of is not quite silent."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        show = warnings.showwarning
+
+        def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if category.__module__.startswith("torch") and f"warned: {category.__name__}" not in found:
+                found.append(f"warned: {category.__name__}")
+            show(message, category, *where, **more)
+
+        warnings.showwarning = note  # type: ignore[assignment]
+        yield

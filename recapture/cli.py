@@ -1,0 +1,73 @@
+"""The command line: parse, call, exit status. Every command lives in a module of its own, imported when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from recapture import __version__
+from recapture.errors import RecaptureError, did_you_mean
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "list": "recapture.cli_run:list_command",
+    "run": "recapture.cli_run:run_command",
+    "repro": "recapture.cli_run:repro_command",
+    "report": "recapture.cli_report:report",
+    "diff": "recapture.cli_report:diff",
+    "history": "recapture.cli_report:history",
+    "doctor": "recapture.cli_doctor:doctor",
+    "images": "recapture.cli_images:images",
+}
+
+
+class _Lazy(click.Group):
+    """A group that imports a command when it is asked for, so that `--help` and errors are instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="recapture")
+def cli() -> None:
+    """Compare every way of capturing PyTorch graphs with eager, on inputs the compiler has not seen."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 what --fail-on names was found, 2 bad input, 3 unfit environment."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        status: Any = cli.main(args=arguments, prog_name="recapture", standalone_mode=False)
+    except RecaptureError as error:
+        click.echo(f"recapture: {' '.join(str(error).split())}", err=True)
+        return error.exit_status
+    except click.ClickException as error:
+        click.echo(f"recapture: {' '.join(error.format_message().split())}", err=True)
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("recapture: interrupted", err=True)
+        return 130
+    except BrokenPipeError:  # the reader of a pipe went away, as `| head` does
+        sys.stderr.close()
+        return 0
+    return status if isinstance(status, int) else 0

@@ -1,0 +1,149 @@
+"""The commands that read results: ``recapture report``, ``recapture diff`` and ``recapture history``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recapture.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["diff", "history", "report"]
+
+MARKDOWN = "conformance.md"
+HTML = "conformance.html"
+FAIL_ON_EXIT_STATUS = 1
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _write(path: Path, text: str) -> None:
+    from recapture.records import write_atomically
+
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+@click.command()
+@click.argument("directories", nargs=-1, type=click.Path(path_type=Path), metavar="[DIRECTORY]...")
+@click.option("--html", "as_html", is_flag=True, help=f"Also write {HTML}, one page that needs nothing else.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Write the report there, not beside the records; - is standard output. For one results directory only.",
+)
+@click.option("--quiet", is_flag=True, help="Do not print the summary.")
+def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, quiet: bool) -> None:
+    """Render reports from the records in DIRECTORY, and in every results directory below it (default: results)."""
+    from recapture.report.html import render_html
+    from recapture.report.markdown import render_conformance
+    from recapture.report.terminal import print_summary
+    from recapture.results import find_results, read_results
+
+    found = [path for directory in directories or (Path("results"),) for path in find_results(directory)]
+    found = list(dict.fromkeys(found))
+    if output is not None:
+        if len(found) > 1:
+            raise UsageError(f"--output takes one results directory, and there are {len(found)}: {found[0]}, {found[1]} …")
+        results = read_results(found[0])
+        render = render_html if as_html else render_conformance
+        text = render(results.records, results.environment)
+        if output == Path("-"):
+            click.echo(text, nl=False)
+        else:
+            _write(output, text)
+        return
+    console = _console()
+    for number, path in enumerate(found):
+        results = read_results(path)
+        _write(path / MARKDOWN, render_conformance(results.records, results.environment))
+        if as_html:
+            _write(path / HTML, render_html(results.records, results.environment))
+        if not quiet:
+            if number:
+                console.print()
+            print_summary(console, results.records, results.environment)
+
+
+@click.command()
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print it.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["regression", "wrong", "failing", "any"]),
+    multiple=True,
+    help=(
+        "Exit with status 1 on: a right cell that is worse off or gone; a cell that is silently wrong, or failing, and "
+        "was not; any change. May be given several times."
+    ),
+)
+@click.pass_context
+def diff(context: click.Context, old: Path, new: Path, form: str, fail_on: tuple[str, ...]) -> None:
+    """Show what changed between two results, cell by cell.
+
+    OLD and NEW are results directories (results/IMAGE/CAPABILITY), or images' directories with one capability in common.
+    """
+    from recapture import diff as differences
+    from recapture.results import read_results
+
+    before, after = (read_results(path) for path in differences.locate(old, new))
+    changes = differences.diff(before, after)
+    if form == "json":
+        click.echo(differences.to_json(changes), nl=False)
+    elif form == "markdown":
+        click.echo(differences.to_markdown(changes), nl=False)
+    else:
+        differences.print_diff(_console(), changes)
+    if any(differences.found(changes, name) for name in fail_on):
+        context.exit(FAIL_ON_EXIT_STATUS)
+
+
+@click.command()
+@click.argument("cell")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="Where the results of all images are.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print it.",
+)
+def history(cell: str, results: Path, form: str) -> None:
+    """Show how CELL ended with every torch release that has results, and where that changed.
+
+    CELL is SUITE::NAME::COMPILER; a case alone (SUITE::NAME, or only NAME) stands for all its cells.
+    """
+    from recapture import history as histories
+
+    found = histories.history(cell, results)
+    if form == "json":
+        click.echo(histories.to_json(found), nl=False)
+    elif form == "markdown":
+        click.echo(histories.to_markdown(found), nl=False)
+    else:
+        histories.print_histories(_console(), found)

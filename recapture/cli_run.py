@@ -1,0 +1,137 @@
+"""The commands that run cells: `list`, `run` and `repro`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from recapture.errors import EnvironmentUnfitError, UsageError, did_you_mean
+
+__all__ = ["list_command", "repro_command", "run_command"]
+
+DEFAULT_TIMEOUT = 300.0
+DEFAULT_MEMORY_GIB = 8.0
+
+
+def _device(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if value not in ("cpu", "cuda"):
+        raise UsageError(f"unknown device {value!r}{did_you_mean(value, ['cpu', 'cuda'])}; it is cpu or cuda")
+    return value
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@click.command("run")
+@click.argument("what", nargs=-1, metavar="[SUITE|FILE|CELL]...")
+@click.option("-k", "keyword", metavar="EXPR", help="Only cases whose suite::name matches: words, and, or, not.")
+@click.option("--compiler", "compilers", multiple=True, metavar="NAME", help="Only this compiler; may be given often.")
+@click.option("--device", default="cpu", callback=_device, metavar="cpu|cuda", help="Where to run. [default: cpu]")
+@click.option("--jobs", type=click.IntRange(1), help="Cells at a time. [default: the cores]")
+@click.option("--timeout", type=click.FloatRange(0.1), default=DEFAULT_TIMEOUT, show_default=True, help="Seconds a cell.")
+@click.option("--memory", type=click.FloatRange(0.1), default=DEFAULT_MEMORY_GIB, show_default=True, help="GiB a cell.")
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option("--resume", is_flag=True, help="Run only what is missing or whose case was edited.")
+@click.option("--worker", type=click.Choice(["auto", "fork", "fresh"]), default="auto", help="How cells get a process.")
+def run_command(
+    what: tuple[str, ...],
+    keyword: str | None,
+    compilers: tuple[str, ...],
+    device: str,
+    jobs: int | None,
+    timeout: float,
+    memory: float,
+    results: Path,
+    resume: bool,
+    worker: str,
+) -> int:
+    """Run cases through compilers and record a verdict for every cell.
+
+    WHAT is a suite's name, a file or folder of cases, or a cell's address (suite::case or suite::case::compiler);
+    without it every suite runs.
+    """
+    from rich.console import Console
+
+    from recapture.collection import find_suites
+    from recapture.keyword import matcher
+    from recapture.report.markdown import write_report
+    from recapture.report.terminal import RunProgress, print_summary
+    from recapture.runner import GIB, Options, run
+
+    words = [*what, *(["-k", keyword] if keyword else []), *(part for name in compilers for part in ("--compiler", name))]
+    options = Options(
+        selection=find_suites(what),
+        keyword=matcher(keyword) if keyword else None,
+        compilers=compilers,
+        device=device,
+        jobs=jobs or _cores(),
+        timeout=timeout,
+        memory=int(memory * GIB),
+        results=results,
+        resume=resume,
+        worker=worker,  # type: ignore[arg-type]
+        words=tuple(words),
+    )
+    _check_torch()
+    console = Console()
+    with RunProgress(Console(stderr=True)) as progress:
+        summary = run(options, progress, lambda text: click.echo(f"recapture: {text}", err=True))
+    write_report(summary.directory)
+    print_summary(console, summary.records, summary.environment)
+    console.print(f"results: {summary.directory}", soft_wrap=True, highlight=False)
+    for suite in summary.failed_suites:
+        click.echo(f"recapture: suite {suite.name!r} was not run: {suite.error}", err=True)
+    return 2 if summary.failed_suites else 0
+
+
+@click.command("list")
+@click.argument("what", nargs=-1, metavar="[SUITE|FILE]...")
+@click.option("-k", "keyword", metavar="EXPR", help="Only cases whose suite::name matches: words, and, or, not.")
+@click.option("--compilers", "show_compilers", is_flag=True, help="List the compilers instead of the cases.")
+def list_command(what: tuple[str, ...], keyword: str | None, show_compilers: bool) -> int:
+    """List the cases of the suites, with what each shows."""
+    from recapture.collection import collect_suite, find_suites
+    from recapture.compilers import builtin_compilers
+    from recapture.keyword import matcher
+
+    if show_compilers:
+        for name, compiler in builtin_compilers().items():
+            click.echo(f"{name:25} {compiler.describe()}")
+        return 0
+    selection = find_suites(what)
+    _check_torch()
+    matches = matcher(keyword) if keyword else None
+    status = 0
+    for suite in selection.suites:
+        info = collect_suite(suite.name, suite.path)
+        if info.error is not None:
+            click.echo(f"recapture: suite {info.name!r} cannot be collected: {info.error}", err=True)
+            status = 2
+        for case in info.cases:
+            address = f"{info.name}::{case.name}"
+            if matches is None or matches(address):
+                click.echo(f"{address:45} {case.summary}")
+    return status
+
+
+@click.command("repro")
+@click.argument("cell", metavar="SUITE::CASE::COMPILER")
+@click.option("--device", default="cpu", callback=_device, metavar="cpu|cuda", help="Device of the script. [default: cpu]")
+def repro_command(cell: str, device: str) -> int:
+    """Print one cell as a stand-alone script that needs torch alone."""
+    from recapture.repro import script
+
+    _check_torch()
+    click.echo(script(cell, device), nl=False)
+    return 0
+
+
+def _check_torch() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise EnvironmentUnfitError(f"torch is not installed for {Path(sys.executable).name}; see the README")

@@ -1,0 +1,222 @@
+"""Names and files → suites and their cases."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from recapture.cases import CASES_ATTRIBUTE, Case, CaseError
+from recapture.compilers import compilers_of
+from recapture.errors import UsageError, did_you_mean
+from recapture.observe import safe_text
+from recapture.source import closure
+from recapture.torch_compat import seed_everything
+
+__all__ = [
+    "CaseInfo",
+    "Selection",
+    "SuiteFile",
+    "SuiteInfo",
+    "collect_suite",
+    "execute",
+    "find_suites",
+    "shipped_suites",
+]
+
+
+@dataclass(frozen=True)
+class SuiteFile:
+    """One suite: its name (the file's stem) and its file."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a command line asked for: suites, and where an argument said so a case or compiler of one."""
+
+    suites: tuple[SuiteFile, ...]
+    wanted: tuple[tuple[str, str | None, str | None], ...]
+    """(suite, case or None for all, compiler or None for all), one for each argument; empty for everything."""
+    named: frozenset[str]
+    """Suites that were asked for by name: their absence cannot be passed over."""
+
+    def admits(self, suite: str, case: str, compiler: str) -> bool:
+        """Whether a cell was asked for."""
+        return not self.wanted or any(
+            suite == one and name in (None, case) and how in (None, compiler) for one, name, how in self.wanted
+        )
+
+
+class CaseInfo(msgspec.Struct, frozen=True):
+    """A case as the host sees it: everything that needs no torch."""
+
+    name: str
+    hash: str
+    summary: str
+    claims: dict[str, list[tuple[str, str]]]
+
+
+class SuiteInfo(msgspec.Struct, frozen=True):
+    """A collected suite, or why it could not be collected."""
+
+    name: str
+    path: str
+    cases: list[CaseInfo] = []
+    compilers: list[str] = []
+    imports: list[str] = []
+    error: str | None = None
+
+
+def shipped_suites() -> list[SuiteFile]:
+    """Return the suites that come with recapture: from the checkout, or from the installed package."""
+    here = Path(__file__).resolve().parent
+    for folder in (here.parent / "suites", here / "data" / "suites"):
+        if folder.is_dir():
+            return _folder(folder)
+    return []
+
+
+def find_suites(arguments: tuple[str, ...]) -> Selection:
+    """Resolve suite names, files, folders and ``suite::case::compiler`` addresses; none of them means every suite.
+
+    Raises UsageError naming what is unknown, with the nearest name.
+    """
+    shipped = {suite.name: suite for suite in shipped_suites()}
+    if not arguments:
+        if not shipped:
+            raise UsageError("no suites are installed; name a file of cases")
+        return Selection(tuple(shipped.values()), (), frozenset())
+    found: dict[str, SuiteFile] = {}
+    wanted: list[tuple[str, str | None, str | None]] = []
+    for argument in arguments:
+        place, case, how = ([*argument.split("::", 2), None, None])[:3]
+        for suite in _resolve(str(place), shipped):
+            other = found.setdefault(suite.name, suite)
+            if other.path != suite.path:
+                raise UsageError(f"two suites are named {suite.name!r}: {other.path} and {suite.path}")
+            wanted.append((suite.name, case, how))
+    return Selection(tuple(found.values()), tuple(wanted), frozenset(found))
+
+
+def _resolve(place: str, shipped: dict[str, SuiteFile]) -> list[SuiteFile]:
+    path = Path(place)
+    if place in shipped and not path.suffix:
+        return [shipped[place]]
+    if path.is_dir():
+        suites = _folder(path.resolve())
+        if not suites:
+            raise UsageError(f"no .py files in the folder {place}")
+        return suites
+    if path.is_file():
+        return [SuiteFile(path.stem, path.resolve())]
+    if path.suffix == ".py" or "/" in place:
+        raise UsageError(f"no such suite file: {place}")
+    raise UsageError(f"unknown suite {place!r}{did_you_mean(place, shipped)}")
+
+
+def _folder(folder: Path) -> list[SuiteFile]:
+    return [SuiteFile(path.stem, path) for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
+
+
+def execute(suite: str, path: Path) -> ModuleType:
+    """Execute a suite file as a new module: its globals, functions and code objects are fresh."""
+    name = "recapture_suite_" + re.sub(r"\W", "_", suite)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path.name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # a user's cases may import their neighbours
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def collect_suite(suite: str, path: Path) -> SuiteInfo:
+    """Execute one suite file and describe its cases; whatever is wrong with it becomes its one-line `error`."""
+    try:
+        module = execute(suite, path)
+        cases: list[Case] = getattr(module, CASES_ATTRIBUTE, [])
+        compilers = list(compilers_of(module))
+        if not cases and not compilers:
+            raise CaseError("no case is declared in it (decorate one with @case)")
+        infos = [_describe(one, path) for one in cases]
+    except SyntaxError as error:
+        return SuiteInfo(suite, str(path), error=f"syntax error in line {error.lineno}: {error.msg}")
+    except (CaseError, ValueError) as error:
+        return SuiteInfo(suite, str(path), error=_one_line(error))
+    except BaseException as error:  # a suite may raise anything on import
+        where = _line_in(error, path)
+        return SuiteInfo(suite, str(path), error=f"raised {type(error).__name__} on import{where}: {_one_line(error)}")
+    return SuiteInfo(suite, str(path), infos, compilers, _imports(path))
+
+
+def _describe(case: Case, path: Path) -> CaseInfo:
+    _check_inputs(case)
+    return CaseInfo(
+        name=case.name,
+        hash=closure(path, case.name).hash,
+        summary=(inspect.getdoc(case.target) or "").split("\n")[0] if case.target.__doc__ else "",
+        claims={how: [(claim.id, claim.expected) for claim in claims] for how, claims in case.claims.items()},
+    )
+
+
+def _check_inputs(case: Case) -> None:
+    """Call every factory once: a wrong arity is the case's mistake, not something to run."""
+    if any(importlib.util.find_spec(module) is None for module in case.requires):
+        return
+    forward = case.target.forward if case.is_module else case.target  # type: ignore[attr-defined]
+    signature = inspect.signature(forward)
+    for label, make in case.inputs():
+        seed_everything()
+        args = make()
+        if not isinstance(args, tuple):
+            raise CaseError(f"case {case.name!r}: {label} gives {type(args).__name__}, not a tuple of arguments")
+        try:
+            signature.bind(*((None, *args) if case.is_module else args))
+        except TypeError as error:
+            raise CaseError(
+                f"case {case.name!r}: {label} gives {len(args)} arguments, but {case.name}{signature} says: {error}"
+            ) from None
+
+
+def _imports(path: Path) -> list[str]:
+    """Top-level modules a suite imports: worth importing once, before the children fork."""
+    names: list[str] = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.append(node.module)
+    neighbours = {one.stem for one in path.parent.iterdir()}
+    roots = dict.fromkeys(name for name in names if name.split(".")[0] not in {*neighbours, "recapture", "__future__"})
+    return list(roots)
+
+
+def _line_in(error: BaseException, path: Path) -> str:
+    lines = [entry.tb_lineno for entry in _walk(error.__traceback__) if entry.tb_frame.f_code.co_filename == str(path)]
+    return f" (line {lines[-1]})" if lines else ""
+
+
+def _walk(entry: Any) -> list[Any]:
+    found = []
+    while entry is not None:
+        found.append(entry)
+        entry = entry.tb_next
+    return found
+
+
+def _one_line(error: BaseException) -> str:
+    return (safe_text(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -1,0 +1,63 @@
+"""`torch.export` and what is built on it: AOTInductor and the ONNX exporter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recapture.compilers.base import compiler
+
+
+def as_module(fn: Any) -> Any:
+    """Wrap a function as the `nn.Module` that `torch.export` insists on."""
+    import torch
+
+    if isinstance(fn, torch.nn.Module):
+        return fn
+
+    class Function(torch.nn.Module):
+        def forward(self, *args: Any) -> Any:
+            return fn(*args)
+
+    return Function()
+
+
+def exported_module(program: Any) -> Any:
+    """Return the callable of an exported program; 2.1's own call checks inputs, its ``module()`` does not."""
+    import torch
+
+    return program if torch.__version__.startswith("2.1.") else program.module()
+
+
+@compiler("export", since="2.1", uses_dynamo=True, shares_state=False)
+def export_strict(fn: Any, example: Any) -> Any:
+    """`torch.export.export(strict=True)`: one graph captured by Dynamo, or a refusal."""
+    import torch
+
+    options = {} if torch.__version__.startswith("2.1.") else {"strict": True}  # 2.1 knows nothing else
+    return exported_module(torch.export.export(as_module(fn), example, **options))
+
+
+@compiler("export:nonstrict", since="2.2", shares_state=False)
+def export_nonstrict(fn: Any, example: Any) -> Any:
+    """`torch.export.export(strict=False)`: the Python code runs once on fake tensors."""
+    import torch
+
+    return exported_module(torch.export.export(as_module(fn), example, strict=False))
+
+
+@compiler("aoti", since="2.6", generates_code=True, shares_state=False, checks_inputs=False)
+def aoti(fn: Any, example: Any) -> Any:
+    """AOTInductor: exported, compiled to a shared library, loaded without Python; checks nothing about its inputs."""
+    import torch
+
+    program = torch.export.export(as_module(fn), example)
+    return torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program))
+
+
+@compiler("onnx", since="2.6", requires=("onnx", "onnxscript", "onnxruntime"), shares_state=False, optional=True)
+def onnx(fn: Any, example: Any) -> Any:
+    """`torch.onnx.export(dynamo=True)`, run by ONNX Runtime on the CPU."""
+    import torch
+
+    program = torch.onnx.export(as_module(fn), example, dynamo=True)
+    return program

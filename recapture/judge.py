@@ -1,0 +1,232 @@
+"""Two observations of one call → what differs, and whether the difference is one a user would be misled by."""
+
+from __future__ import annotations
+
+import cmath
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from recapture.observe import Observation, Seen, TensorSeen
+from recapture.records import Difference
+
+__all__ = ["Comparison", "compare"]
+
+TOLERANCES = {
+    # (relative, absolute), as torch.testing.assert_close has them; types that are absent compare exactly.
+    "torch.float16": (1e-3, 1e-5),
+    "torch.bfloat16": (1.6e-2, 1e-5),
+    "torch.float32": (1.3e-6, 1e-5),
+    "torch.float64": (1e-7, 1e-7),
+    "torch.complex32": (1e-3, 1e-5),
+    "torch.complex64": (1.3e-6, 1e-5),
+    "torch.complex128": (1e-7, 1e-7),
+}
+
+PYTHON_FLOAT = (1.3e-6, 1e-5)
+"""A Python float may have been read from a float32 tensor."""
+
+RMSE_FACTOR = 3.0
+"""A result may be this much further from the float64 reference than eager's own (dynamobench's rule, for half types)."""
+
+
+@dataclass
+class Comparison:
+    """What differs between eager and a compiled callable on one input."""
+
+    differences: list[Difference]
+    """These mislead a user: values, types, shapes, side effects."""
+    notes: list[str]
+    """These do not change what is computed: strides, requires_grad, aliasing."""
+
+
+Exact = Callable[[], "Observation | None"]
+"""Makes, when asked, the same observation with every floating-point input in float64; None where that fails."""
+
+
+def compare(eager: Observation, other: Observation, *, exact: Exact | None = None, show_values: bool = True) -> Comparison:
+    """Compare a call with eager's on the same input.
+
+    An exception on both sides counts as equal here when the types agree (the caller decides what another type means);
+    returning where eager raises is a difference. `exact` is asked for a float64 reference only where rounding is in
+    question. `show_values` False leaves figures out of the details: for artifacts that may read memory they do not own.
+    """
+    found = _Comparer(eager.input, show_values)
+    if eager.raised is not None and other.raised is None:
+        found.differ("result", "exception", f"eager raises {eager.raised.type}, this returned")
+    elif eager.result is not None and other.result is not None:
+        found.exact = _lazily(exact, lambda observation: observation.result)
+        found.values("result", eager.result, other.result)
+    found.exact = _lazily(exact, lambda observation: observation.args)
+    found.kind = "mutation"
+    found.values("args", eager.args, other.args)
+    if eager.state is not None and other.state is not None:
+        found.exact = _lazily(exact, lambda observation: observation.state)
+        found.kind = "state"
+        found.values("state", eager.state, other.state)
+    found.exact = None
+    if eager.watched is not None and other.watched is not None:
+        found.kind = "watched"
+        found.values("watched", eager.watched, other.watched)
+    found.kind = None
+    if eager.output != other.output:
+        found.differ("output", "output", f"eager printed {_short(eager.output)}, this printed {_short(other.output)}")
+    for name, value in eager.torch_state.items():
+        if other.torch_state[name] != value:
+            found.differ(f"torch.{name}", "state", f"eager leaves {value}, this leaves {other.torch_state[name]}")
+    if eager.result is not None and other.result is not None and not found.differences:
+        found.aliases(eager, other)
+    return Comparison(found.differences, found.notes)
+
+
+class _Comparer:
+    def __init__(self, label: str, show_values: bool) -> None:
+        self.label = label
+        self.show_values = show_values
+        self.kind: str | None = None
+        self.exact: Callable[[], Seen | None] | None = None
+        self.differences: list[Difference] = []
+        self.notes: list[str] = []
+
+    def differ(self, where: str, kind: str, detail: str) -> None:
+        self.differences.append(Difference(self.label, where, self.kind or kind, detail))
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def values(self, where: str, eager: Seen, other: Seen, path: tuple[str, ...] = ()) -> None:
+        here = where + "".join(path)
+        if eager.type != other.type:
+            # Tensor subclasses included: Parameter for Tensor is a different Python type.
+            self.differ(here, "type", f"eager gives {eager.type}, this {other.type}")
+            return
+        if eager.tensor is not None and other.tensor is not None:
+            self._tensors(where, path, eager.tensor, other.tensor)
+        elif eager.children is not None and other.children is not None:
+            self._containers(where, path, eager, other)
+        elif not _same_scalar(eager.scalar, other.scalar):
+            detail = f"eager {_short(eager.scalar)}, this {_short(other.scalar)}" if self.show_values else "value differs"
+            self.differ(here, "value", detail)
+
+    def _containers(self, where: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:
+        mine, theirs = dict(eager.children or ()), dict(other.children or ())
+        if mine.keys() != theirs.keys() or (eager.ordered and list(mine) != list(theirs)):
+            here = where + "".join(path)
+            if len(mine) != len(theirs):
+                self.differ(here, "structure", f"eager has {len(mine)} items, this {len(theirs)}")
+            else:
+                self.differ(here, "structure", f"eager has {_short(list(mine))}, this {_short(list(theirs))}")
+            return
+        for key, child in mine.items():
+            self.values(where, child, theirs[key], (*path, key))
+
+    def _tensors(self, where: str, path: tuple[str, ...], eager: TensorSeen, other: TensorSeen) -> None:
+        here = where + "".join(path)
+        for kind in ("dtype", "shape", "device", "layout"):
+            mine, theirs = getattr(eager, kind), getattr(other, kind)
+            if mine != theirs:
+                self.differ(here, "structure" if kind == "layout" else kind, f"eager {mine}, this {theirs}")
+                return
+        if not _close(eager.data, other.data, eager.dtype) and not self._rounding(path, eager, other):
+            self.differ(here, "value", self._describe_values(eager.data, other.data))
+            return
+        if eager.stride != other.stride and eager.data.numel() > 1:
+            self.note(f"{here}: stride {eager.stride} in eager, {other.stride} here")
+        if eager.requires_grad != other.requires_grad:
+            self.note(f"{here}: requires_grad {eager.requires_grad} in eager, {other.requires_grad} here")
+
+    def _rounding(self, path: tuple[str, ...], eager: TensorSeen, other: TensorSeen) -> bool:
+        """Whether `other` is about as near to the float64 result as eager itself is."""
+        seen = self.exact() if self.exact is not None and eager.dtype in TOLERANCES else None
+        for key in path:
+            seen = dict(seen.children).get(key) if seen is not None and seen.children is not None else None
+        if seen is None or seen.tensor is None or seen.tensor.shape != eager.shape:
+            return False
+        reference = _double(seen.tensor.data)
+        mine, theirs = _double(eager.data), _double(other.data)
+        finite = reference.isfinite() & mine.isfinite()
+        if not bool((theirs.isfinite() == mine.isfinite()).all()) or not bool(finite.any()):
+            return False
+        same_elsewhere = _close(eager.data[~finite], other.data[~finite], eager.dtype)
+        relative, absolute = TOLERANCES[eager.dtype]
+        eager_error = float((mine - reference)[finite].abs().pow(2).mean().sqrt())
+        other_error = float((theirs - reference)[finite].abs().pow(2).mean().sqrt())
+        scale = float(reference[finite].abs().max())
+        return same_elsewhere and other_error <= RMSE_FACTOR * eager_error + (absolute + relative * scale) / 10
+
+    def _describe_values(self, eager: Any, other: Any) -> str:
+        if not self.show_values:
+            return "value differs"
+        different = ~_isclose(eager, other, 0.0, 0.0)
+        index = tuple(int(position[0]) for position in different.nonzero(as_tuple=True)) if eager.dim() else ()
+        count = f"{int(different.sum())} of {eager.numel()} elements differ" if eager.dim() else "value differs"
+        place = f" at {list(index)}" if index else ""
+        return f"{count}: eager {_number(eager[index].item())}, this {_number(other[index].item())}{place}"
+
+    def aliases(self, eager: Observation, other: Observation) -> None:
+        """Note results that share memory with an argument on one side only."""
+        mine, theirs = _shared(eager), _shared(other)
+        for pair in sorted(mine - theirs):
+            self.note(f"{pair[0]}: aliases {pair[1]} in eager, not here")
+        for pair in sorted(theirs - mine):
+            self.note(f"{pair[0]}: aliases {pair[1]} here, not in eager")
+
+
+def _lazily(exact: Exact | None, part: Callable[[Observation], Seen | None]) -> Callable[[], Seen | None] | None:
+    if exact is None:
+        return None
+
+    def ask() -> Seen | None:
+        observation = exact()
+        return None if observation is None else part(observation)
+
+    return ask
+
+
+def _shared(observation: Observation) -> set[tuple[str, str]]:
+    addresses = {tensor.storage: path for path, tensor in _tensors("args", observation.args) if tensor.storage}
+    results = _tensors("result", observation.result) if observation.result is not None else []
+    return {(path, addresses[tensor.storage]) for path, tensor in results if tensor.storage in addresses}
+
+
+def _tensors(path: str, seen: Seen) -> list[tuple[str, TensorSeen]]:
+    if seen.tensor is not None:
+        return [(path, seen.tensor)]
+    return [found for key, child in seen.children or () for found in _tensors(path + key, child)]
+
+
+def _double(data: Any) -> Any:
+    import torch
+
+    return data.to(torch.complex128 if data.is_complex() else torch.float64)
+
+
+def _isclose(eager: Any, other: Any, relative: float, absolute: float) -> Any:
+    if eager.dtype.is_floating_point or eager.dtype.is_complex:
+        import torch
+
+        return torch.isclose(_double(eager), _double(other), rtol=relative, atol=absolute, equal_nan=True)
+    return eager == other
+
+
+def _close(eager: Any, other: Any, dtype: str) -> bool:
+    relative, absolute = TOLERANCES.get(dtype, TOLERANCES.get(f"torch.{dtype}", (0.0, 0.0)))
+    return bool(_isclose(eager, other, relative, absolute).all())
+
+
+def _same_scalar(eager: Any, other: Any) -> bool:
+    if isinstance(eager, (float, complex)) and isinstance(other, (float, complex)):
+        if cmath.isnan(eager) or cmath.isnan(other):
+            return cmath.isnan(eager) and cmath.isnan(other)
+        return cmath.isclose(eager, other, rel_tol=PYTHON_FLOAT[0], abs_tol=PYTHON_FLOAT[1])
+    return bool(eager == other)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, (float, complex)) else str(value)
+
+
+def _short(value: Any) -> str:
+    text = _number(value) if isinstance(value, (float, complex)) else repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"

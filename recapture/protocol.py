@@ -1,0 +1,60 @@
+"""What the host and the worker server say to each other: JSON lines over one socket."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["Begun", "Ended", "FromServer", "Preload", "Ready", "Task", "ToServer"]
+
+
+class Task(msgspec.Struct, frozen=True, tag=True):
+    """Run a task of `recapture.worker` in a process of its own; seconds, and bytes of resident memory."""
+
+    id: int
+    task: str
+    payload: msgspec.Raw
+    timeout: float
+    memory: int
+
+
+class Preload(msgspec.Struct, frozen=True, tag=True):
+    """Import these modules in the server, so that children find them imported."""
+
+    modules: list[str]
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The server (or a preload) is done starting; `rss` is its resident memory in bytes."""
+
+    rss: int
+
+
+class Begun(msgspec.Struct, frozen=True, tag=True):
+    """A task's process has started."""
+
+    id: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """A task's process is gone, with everything it left behind.
+
+    `cause` says who ended it: itself (`exit`, with `status`, negative for a signal), the `timeout`, the `memory` cap, or
+    the cap on the number of its `processes`. `result` is None when it left none.
+    """
+
+    id: int
+    cause: Literal["exit", "timeout", "memory", "processes"]
+    status: int
+    phase: str | None
+    result: str | None  # JSON
+    seconds: float
+    peak_rss: int
+    stdout: str
+    stderr: str
+    rss_server: int
+
+
+ToServer = Task | Preload
+FromServer = Ready | Begun | Ended

@@ -1,0 +1,305 @@
+"""The worker server: imports torch once, forks a child for every task, and lets none of them harm another.
+
+It runs as a process of its own (``python -m recapture.server``), single-threaded, so that forking is safe, and it never
+initialises CUDA. Each child has its own session; when it ends, or passes its deadline or memory cap, everything it left
+running is killed, also what moved to a session of its own: the server is the reaper of its descendants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from recapture.protocol import Begun, Ended, FromServer, Preload, Ready, Task, ToServer
+from recapture.torch_compat import preload
+from recapture.worker import PHASE, RESULT, STDERR, STDOUT, run_task, set_process_option
+
+__all__ = ["Server", "main"]
+
+PR_SET_CHILD_SUBREAPER = 36
+
+POLL_SECONDS = 0.05
+"""How often deadlines, memory and output of running children are looked at; a child's end is noticed at once."""
+
+TAIL_BYTES = 8 * 1024
+OUTPUT_CAP_BYTES = 32 * 1024 * 1024
+"""An output file past this size is cut: the end of it is what is kept anyway."""
+
+MAX_PROCESSES = 256
+"""Processes one task may have at a time; a compiler needs a handful, a fork bomb has no limit of its own."""
+
+
+@dataclass
+class Child:
+    """One running task."""
+
+    task: Task
+    pid: int
+    scratch: Path
+    started: float
+    peak_rss: int = 0
+    cause: str | None = None
+    tails: dict[str, bytes] | None = None
+
+
+class Server:
+    """Runs tasks that arrive on a socket, at most `jobs` at a time; `fork` False starts a fresh Python for each."""
+
+    def __init__(self, link: socket.socket, *, jobs: int, fork: bool, level: str) -> None:
+        self.link = link
+        self.jobs = jobs
+        self.fork = fork
+        self.level = level
+        self.queue: deque[Task] = deque()
+        self.children: dict[int, Child] = {}
+        self.root = Path(tempfile.mkdtemp(prefix="recapture-"))
+        self.decoder = msgspec.json.Decoder(ToServer)
+        self.buffer = b""
+        self.open = True
+
+    def serve(self) -> None:
+        """Work until the host closes the socket."""
+        set_process_option(PR_SET_CHILD_SUBREAPER, 1)
+        wake_read, wake_write = socket.socketpair()
+        for end in (wake_read, wake_write):
+            end.setblocking(False)  # noqa: FBT003 - the standard library's name for it
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host, which then closes the socket
+        selector = selectors.DefaultSelector()
+        selector.register(self.link, selectors.EVENT_READ)
+        selector.register(wake_read, selectors.EVENT_READ)
+        try:
+            self._warm([])
+            while self.open:
+                for key, _ in selector.select(POLL_SECONDS if self.children else None):
+                    if key.fileobj is self.link:
+                        self._receive()
+                    else:
+                        with contextlib.suppress(BlockingIOError):
+                            wake_read.recv(4096)
+                self._reap()
+                self._police()
+                self._start()
+        finally:
+            for child in self.children.values():
+                self._kill(child)
+            self._sweep()
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def _send(self, message: FromServer) -> None:
+        self.link.sendall(msgspec.json.encode(message) + b"\n")
+
+    def _receive(self) -> None:
+        chunk = self.link.recv(1 << 20)
+        if not chunk:
+            self.open = False
+            return
+        *lines, self.buffer = (self.buffer + chunk).split(b"\n")
+        for line in lines:
+            message = self.decoder.decode(line)
+            if isinstance(message, Task):
+                self.queue.append(message)
+            else:
+                self._warm(message.modules)
+
+    def _warm(self, modules: list[str]) -> None:
+        if self.fork:
+            preload(self.level, modules)
+            gc.collect()
+            gc.freeze()  # children then leave the parent's pages shared
+        self._send(Ready(_rss(os.getpid())))
+
+    def _start(self) -> None:
+        while self.queue and len(self.children) < self.jobs:
+            task = self.queue.popleft()
+            scratch = Path(tempfile.mkdtemp(dir=self.root))
+            self._send(Begun(task.id))
+            started = time.monotonic()
+            pid = self._fork(task, scratch) if self.fork else self._spawn(task, scratch)
+            self.children[pid] = Child(task, pid, scratch, started)
+
+    def _fork(self, task: Task, scratch: Path) -> int:
+        pid = os.fork()
+        if pid == 0:
+            self.link.close()
+            run_task(scratch, task.task, bytes(task.payload), task.timeout)  # exits
+        return pid
+
+    def _spawn(self, task: Task, scratch: Path) -> int:
+        (scratch / "payload.json").write_bytes(bytes(task.payload))
+        command = [sys.executable, "-m", "recapture.worker", str(scratch), task.task, str(task.timeout)]
+        with (scratch / STDERR).open("ab") as stderr:  # a Python that cannot start says so there
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr).pid
+
+    def _reap(self) -> None:
+        """Collect every dead child, whether a task or an orphan that a task left behind."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            child = self.children.pop(pid, None)
+            if child is not None:
+                child.peak_rss = max(child.peak_rss, usage.ru_maxrss * 1024)
+                self._finish(child, status)
+
+    def _finish(self, child: Child, status: int) -> None:
+        seconds = time.monotonic() - child.started
+        self._kill(child)
+        self._sweep()
+        result = None
+        with contextlib.suppress(OSError):
+            result = (child.scratch / RESULT).read_text(encoding="utf-8")
+        phase = None
+        with contextlib.suppress(OSError):
+            phase = (child.scratch / PHASE).read_bytes().decode(errors="replace").strip() or None
+        self._send(
+            Ended(
+                id=child.task.id,
+                cause=child.cause or "exit",  # type: ignore[arg-type]
+                status=os.waitstatus_to_exitcode(status),
+                phase=phase,
+                result=result,
+                seconds=seconds,
+                peak_rss=child.peak_rss,
+                stdout=_tail(child.scratch / STDOUT),
+                stderr=_tail(child.scratch / STDERR),
+                rss_server=_rss(os.getpid()),
+            )
+        )
+        shutil.rmtree(child.scratch, ignore_errors=True)
+
+    def _police(self) -> None:
+        """Enforce deadlines, memory caps and the size of output files; kill what tasks left behind."""
+        now = time.monotonic()
+        for child in self.children.values():
+            if child.cause is not None:
+                self._kill(child)  # it is dying; its descendants may still be forking
+                continue
+            processes = _descendants(child.pid)
+            rss = sum(_rss(pid) for pid in [child.pid, *processes])
+            child.peak_rss = max(child.peak_rss, rss)
+            if now - child.started > child.task.timeout:
+                child.cause = "timeout"
+            elif rss > child.task.memory:
+                child.cause = "memory"
+            elif len(processes) > MAX_PROCESSES:
+                child.cause = "processes"
+            if child.cause is not None:
+                self._kill(child)
+            for name in (STDOUT, STDERR):
+                _cut(child.scratch / name)
+
+    def _kill(self, child: Child) -> None:
+        for pid in _descendants(child.pid):
+            _signal(pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        if child.cause is not None:
+            _signal(child.pid)
+
+    def _sweep(self) -> None:
+        """Kill the orphans that became this server's children, and theirs, until none is left."""
+        for _ in range(100):
+            orphans = [pid for pid in _children(os.getpid()) if pid not in self.children]
+            if not orphans:
+                return
+            for orphan in orphans:
+                for pid in [*_descendants(orphan), orphan]:
+                    _signal(pid)
+            for orphan in orphans:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(orphan, os.WNOHANG)
+            time.sleep(0.002)
+
+
+def _signal(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (OSError, ValueError):
+        return []
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    queue = [pid]
+    while queue and len(found) <= 2 * MAX_PROCESSES:
+        children = _children(queue.pop())
+        found += children
+        queue += children
+    return found
+
+
+def _rss(pid: int) -> int:
+    """Resident memory in bytes that is not shared with files: what a memory cap is about."""
+    try:
+        resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return resident * os.sysconf("SC_PAGE_SIZE")
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as handle:
+            handle.seek(0, os.SEEK_END)
+            handle.seek(max(0, handle.tell() - TAIL_BYTES))
+            return handle.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _cut(path: Path) -> None:
+    """Empty an output file that grew past its cap, keeping its end; the writer appends, so it goes on from there."""
+    try:
+        if path.stat().st_size <= OUTPUT_CAP_BYTES:
+            return
+        end = _tail(path).encode()
+        with path.open("r+b") as handle:
+            handle.truncate(0)
+        with path.open("ab") as handle:
+            handle.write(end)
+    except OSError:
+        return
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Serve on an inherited socket: ``python -m recapture.server --fd N --jobs N [--fresh] [--level all|light]``."""
+    parser = argparse.ArgumentParser(prog="recapture.server")
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--jobs", type=int, required=True)
+    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--level", default="all", choices=["all", "light"])
+    options = parser.parse_args(arguments)
+    os.dup2(2, 1)  # nothing a library prints may reach the host's standard output
+    link = socket.socket(fileno=options.fd)
+    os.set_inheritable(options.fd, False)  # noqa: FBT003
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host is gone: nothing left to tell
+        Server(link, jobs=options.jobs, fork=not options.fresh, level=options.level).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+"""The one module that touches private torch APIs; where a release lacks one, the answer is "unknown" (None).
+
+Which source tells the truth on which release (probed on 2.0.1 … 2.15.0):
+
+- graphs: ``counters["stats"]["unique_graphs"]``, on every release.
+- graph breaks, from 2.6: the ``dynamo_graph_break_reason`` artifact of the structured trace log, data-dependent jumps and
+  skipped frames included. Before 2.6: the reason that each partial ``OutputGraph.compile_subgraph`` is given, plus the
+  frames that were skipped because of a break (``SkipFrame``, or an ``Unsupported`` that left the frame).
+  ``counters["graph_break"]`` omits jumps on every release, and ``explain`` follows one path only: neither is used.
+- recompiles, from 2.6: the ``recompile_reasons`` artifact; 2.1 – 2.5: ``guard_failures``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+import re
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = [
+    "CaptureLog",
+    "is_capture_error",
+    "is_out_of_memory",
+    "isolate_caches",
+    "preload",
+    "release",
+    "reset_dynamo",
+    "seed_everything",
+    "watch_dynamo",
+]
+
+
+def release(version: str | None = None) -> tuple[int, ...]:
+    """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; the running one by default."""
+    if version is None:
+        import torch
+
+        version = str(torch.__version__)
+    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+@dataclass
+class CaptureLog:
+    """What torch told about graph capture while it was watched; None where this release does not tell."""
+
+    graphs: int | None = None
+    break_reasons: list[str] = field(default_factory=list)
+    breaks_known: bool = True
+    recompile_reasons: list[str] | None = None
+
+    @property
+    def graph_breaks(self) -> int | None:
+        """Distinct places at which a graph was broken."""
+        return len(dict.fromkeys(self.break_reasons)) if self.breaks_known else None
+
+    @property
+    def recompiles(self) -> int | None:
+        """How often a frame was compiled again because its guards failed."""
+        return None if self.recompile_reasons is None else len(self.recompile_reasons)
+
+
+@contextmanager
+def watch_dynamo() -> Iterator[CaptureLog]:
+    """Record what Dynamo captures inside the block; the log is complete when the block ends."""
+    log = CaptureLog()
+    try:
+        import torch._dynamo as dynamo
+        from torch._dynamo.utils import counters
+    except Exception:  # torch._dynamo cannot be imported at all (a package is missing): the cell will say so itself
+        log.breaks_known = False
+        yield log
+        return
+    counters.clear()
+    with ExitStack() as stack:
+        if release() >= (2, 6):
+            stack.enter_context(_watch_trace_log(log))
+        else:
+            stack.enter_context(_watch_subgraphs(log, dynamo))
+        yield log
+    log.graphs = int(counters["stats"]["unique_graphs"])
+    if release() < (2, 6):
+        frames = counters["frames"]
+        if frames["total"] > frames["ok"]:  # an Unsupported left the frame, which then ran eagerly
+            seen = " ".join(log.break_reasons)
+            log.break_reasons += [str(key) for key in counters["unimplemented"] if str(key) not in seen]
+        failures = getattr(importlib.import_module("torch._dynamo.utils"), "guard_failures", None)
+        if failures is not None and release() >= (2, 1):
+            log.recompile_reasons = [str(reason) for reasons in failures.values() for reason in reasons]
+
+
+@contextmanager
+def _watch_trace_log(log: CaptureLog) -> Iterator[None]:
+    """Listen to the stream behind TORCH_TRACE."""
+    trace_log = importlib.import_module("torch._logging._internal").trace_log
+    log.recompile_reasons = recompiles = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            artifact = (getattr(record, "metadata", None) or {}).get("artifact", {}).get("name")
+            payload = str(getattr(record, "payload", "") or "")
+            if artifact == "dynamo_graph_break_reason":
+                log.break_reasons.append(payload)
+            elif artifact == "recompile_reasons":
+                recompiles.append(payload)
+
+    listener = Listener(logging.DEBUG)
+    level, propagate = trace_log.level, trace_log.propagate
+    trace_log.addHandler(listener)
+    trace_log.setLevel(logging.DEBUG)
+    trace_log.propagate = False
+    try:
+        yield
+    finally:
+        trace_log.removeHandler(listener)
+        trace_log.setLevel(level)
+        trace_log.propagate = propagate
+
+
+@contextmanager
+def _watch_subgraphs(log: CaptureLog, dynamo: Any) -> Iterator[None]:
+    """Read the reason that Dynamo gives whenever it ends a graph early."""
+    exc = dynamo.exc
+    output_graph = importlib.import_module("torch._dynamo.output_graph")
+    compile_subgraph = output_graph.OutputGraph.compile_subgraph
+    skip_init = exc.SkipFrame.__init__
+
+    def compile_and_tell(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
+        reason = kwargs.get("reason") or next((arg for arg in args if hasattr(arg, "user_stack")), None)
+        # 2.0 has no graph_break flag: there the reason of an ordinary return says so.
+        broke = getattr(reason, "graph_break", getattr(reason, "reason", "") != "return_value")
+        if reason is not None and broke:
+            frame = reason.user_stack[-1] if reason.user_stack else None
+            where = f" at {frame.filename}:{frame.lineno}" if frame else ""
+            log.break_reasons.append(f"{reason.reason}{where}")
+        return compile_subgraph(self, tx, *args, **kwargs)
+
+    def skip_and_tell(self: Any, *args: Any) -> None:
+        if args and "graph break" in str(args[0]):
+            log.break_reasons.append(str(args[0]))
+        skip_init(self, *args)
+
+    output_graph.OutputGraph.compile_subgraph = compile_and_tell
+    exc.SkipFrame.__init__ = skip_and_tell
+    try:
+        yield
+    finally:
+        output_graph.OutputGraph.compile_subgraph = compile_subgraph
+        exc.SkipFrame.__init__ = skip_init
+
+
+def reset_dynamo() -> None:
+    """Forget everything Dynamo compiled in this process."""
+    try:
+        import torch._dynamo as dynamo
+    except Exception:  # nothing to forget where it cannot be imported
+        return
+    dynamo.reset()
+
+
+CAPTURE_MODULES = ("torch._dynamo.", "torch._inductor.", "torch._export.", "torch.export", "torch._functorch.")
+
+
+def is_capture_error(error: BaseException) -> bool:
+    """Whether torch raised this while capturing or compiling, even when that happened inside the first call."""
+    kind = type(error)
+    if kind.__name__ == "TorchRuntimeError":  # the user's own error, met while Dynamo ran the operator on fake tensors
+        return False
+    return kind.__module__.startswith(CAPTURE_MODULES) or kind.__name__ in (
+        "GuardOnDataDependentSymNode",
+        "ConstraintViolationError",
+        "DataDependentOutputException",
+    )
+
+
+OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|Unable to allocate|std::bad_alloc", re.IGNORECASE)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception means that memory ran out, on the host or the device."""
+    if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "OutOfMemoryException"):
+        return True
+    try:
+        return isinstance(error, RuntimeError) and bool(OUT_OF_MEMORY.search(str(error)))
+    except Exception:  # an exception whose __str__ raises tells nothing
+        return False
+
+
+def seed_everything(seed: int = 0) -> None:
+    """Seed torch (all devices), Python's random and, where it is installed, numpy."""
+    import random
+
+    import torch
+
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if importlib.util.find_spec("numpy") is not None:
+        import numpy as np
+
+        np.random.seed(seed)  # noqa: NPY002 - cases use numpy's global stream
+
+
+def isolate_caches(cache_dir: str) -> None:
+    """Point every compile cache at one directory, before torch is imported.
+
+    Compiled kernels are shared by content between cells; caches of whole graphs are off, so that each cell compiles for
+    itself and nothing one cell did can decide another's verdict.
+    """
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
+    os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] = "0"
+    os.environ["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
+def preload(level: str, modules: list[str]) -> None:
+    """Import what cells need and warm what is slow the first time, so that forked children find it done.
+
+    ``all`` includes Inductor's compiler and its probe of the processor; ``light`` leaves out what makes later children
+    unable to use CUDA on some releases. Nothing here may start a thread, initialise CUDA or fail.
+    """
+    import torch
+
+    torch.set_num_threads(1)  # an OpenMP pool does not survive a fork
+    wanted = ["torch._dynamo", "torch.export", "torch._functorch.aot_autograd", "torch.fx.experimental.proxy_tensor"]
+    if level == "all":
+        wanted += ["torch._inductor.compile_fx", "torch._inductor.codecache", "torch._inductor.cpu_vec_isa"]
+        wanted += ["torch._inductor.package", "torch._inductor.debug", "torch._inductor.codegen.cpp_wrapper_cpu"]
+    for module in [*wanted, *modules]:
+        _quietly(lambda module=module: importlib.import_module(module))
+    _quietly(_warm_dynamo)
+    if level == "all":
+        _quietly(_warm_instruction_sets)
+
+
+def _warm_dynamo() -> None:
+    import torch
+
+    def sample(x: Any) -> Any:
+        return x.sin() + 1
+
+    for backend in ("eager", "aot_eager"):
+        torch.compile(sample, backend=backend)(torch.ones(3))
+        reset_dynamo()
+    module = torch.nn.Sequential(torch.nn.Identity())
+    torch.export.export(module, (torch.ones(3),)).module()(torch.ones(3))
+    reset_dynamo()
+
+
+def _warm_instruction_sets() -> None:
+    """Let Inductor find out once which vector instructions this processor has: it starts compilers and Pythons for it."""
+    for module in ("torch._inductor.cpu_vec_isa", "torch._inductor.codecache"):
+        if importlib.util.find_spec(module) is not None:
+            pick: Callable[[], object] | None = getattr(importlib.import_module(module), "pick_vec_isa", None)
+            if pick is not None:
+                pick()
+                return
+
+
+def _quietly(step: Callable[[], object]) -> None:
+    try:
+        step()
+    except Exception as error:  # a cell that needs it will fail by itself and say why
+        logging.getLogger(__name__).debug("preload: %r", error)

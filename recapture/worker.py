@@ -1,0 +1,138 @@
+"""The process of one task: its own session, scratch directory and output files; it does one thing and exits.
+
+A child forked by the server calls `run_task`; where forking is impossible the server starts this module as a script, and
+the same happens in a fresh process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["PHASE", "RESULT", "STDERR", "STDOUT", "run_task", "set_process_option"]
+
+RESULT = "result.json"
+PHASE = "phase"
+STDOUT = "stdout"
+STDERR = "stderr"
+
+PR_SET_PDEATHSIG = 1
+
+
+def run_task(scratch: Path, task: str, payload: bytes, deadline: float) -> None:
+    """Run one task in this process, leave its result in the scratch directory, and exit. Never returns.
+
+    `deadline` is in seconds: shortly before it, the stack goes to stderr, so that a timeout says where it hung.
+    """
+    status = 70
+    try:
+        _settle(scratch)
+        faulthandler.enable(file=sys.__stderr__ or 2, all_threads=False)
+        faulthandler.dump_traceback_later(max(deadline - 0.5, deadline * 0.9), file=sys.__stderr__ or 2)
+        result = TASKS[task](payload, scratch)
+        partial = scratch / f".{RESULT}"
+        partial.write_bytes(result)
+        partial.replace(scratch / RESULT)
+        status = 0
+    except BaseException:  # the server reports a child without a result; the traceback is in its stderr
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except BaseException:  # noqa: S110 - a closed or broken stream of the case must not cost the result
+                pass
+        os._exit(status)
+
+
+def set_process_option(option: int, value: int) -> None:
+    """Call Linux's ``prctl``; elsewhere, or where it is refused, nothing happens."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+
+
+def _settle(scratch: Path) -> None:
+    """Become a process that cannot disturb its parent: own session, own files, dying with the server."""
+    if os.getpid() != os.getsid(0):
+        os.setsid()
+    set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    os.chdir(scratch)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    for number, name in ((1, STDOUT), (2, STDERR)):
+        handle = os.open(scratch / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(handle, number)
+        os.close(handle)
+    # The streams of the parent may hold its text; these write straight to the new files.
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False, errors="backslashreplace")  # type: ignore[misc]  # noqa: SIM115, PTH123
+    sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # type: ignore[misc]  # noqa: SIM115, PTH123
+
+
+def _cell(payload: bytes, scratch: Path) -> bytes:
+    from recapture.cell import CellSpec, examine
+
+    handle = os.open(scratch / PHASE, os.O_WRONLY | os.O_CREAT, 0o600)
+
+    def enter(phase: str) -> None:
+        os.pwrite(handle, phase.encode().ljust(16), 0)
+
+    return msgspec.json.encode(examine(msgspec.json.decode(payload, type=CellSpec), enter))
+
+
+def _collect(payload: bytes, _scratch: Path) -> bytes:
+    from recapture.collection import collect_suite
+
+    suite, path = msgspec.json.decode(payload, type=tuple[str, str])
+    return msgspec.json.encode(collect_suite(suite, Path(path)))
+
+
+def _survey(payload: bytes, _scratch: Path) -> bytes:
+    """What this machine and installation are, and what is wrong with them."""
+    from recapture import doctor
+    from recapture.environment import describe
+
+    device = msgspec.json.decode(payload, type=str)
+    return msgspec.json.encode({"checks": doctor.examine(device), "environment": describe(device)})
+
+
+def _canary(payload: bytes, _scratch: Path) -> bytes:
+    """Use the device once: tells whether children of this server can."""
+    import torch
+
+    device = msgspec.json.decode(payload, type=str)
+    return msgspec.json.encode(float((torch.ones(2, device=device) * 2).sum()))
+
+
+TASKS: dict[str, Callable[[bytes, Path], bytes]] = {
+    "cell": _cell,
+    "collect": _collect,
+    "survey": _survey,
+    "canary": _canary,
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Run the task that a server wrote into a scratch directory: ``python -m recapture.worker DIR TASK DEADLINE``."""
+    scratch, task, deadline = Path(arguments[0]), arguments[1], float(arguments[2])
+    os.setsid()
+    import torch
+
+    torch.set_num_threads(1)  # as in a forked child: one image must give one answer
+    run_task(scratch, task, (scratch / "payload.json").read_bytes(), deadline)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Closure", "closure"]
+__all__ = ["Closure", "closure", "decorator_arguments"]
 
 DECORATORS = frozenset({"case", "compiler"})
 DESCRIPTIVE_ARGUMENTS = frozenset({"claims"})
@@ -44,6 +44,19 @@ def closure(path: Path, name: str) -> Closure:
     for node in needed:
         digest.update(_canonical(parsed.source(node, bare=False, forget=_descriptive(node))).encode())
     return Closure("\n".join(parts), digest.hexdigest()[:12])
+
+
+def decorator_arguments(path: Path, name: str) -> dict[str, str]:
+    """Return the source of each keyword argument of this project's decorator on the definition `name`."""
+    parsed = _parse(path, path.stat().st_mtime_ns)
+    text = b"".join(parsed.lines).decode()
+    found: dict[str, str] = {}
+    for node in parsed.binders[name]:
+        for decorator in getattr(node, "decorator_list", []):
+            if _is_ours(decorator) and isinstance(decorator, ast.Call):
+                for keyword in decorator.keywords:
+                    found[keyword.arg or ""] = ast.get_source_segment(text, keyword.value, padded=False) or ""
+    return found
 
 
 class _File:

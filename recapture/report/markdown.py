@@ -25,7 +25,7 @@ MESSAGE_LIMIT = 200
 DIFFERENCES_SHOWN = 4
 """Differences spelled out for one silently wrong cell; the records hold all of them."""
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$&])")
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<!\w)_|_(?!\w))")
 
 
 def render_conformance(records: Sequence[Record], environment: Environment | None) -> str:
@@ -124,11 +124,11 @@ def _counts(records: Sequence[Record]) -> str:
     for compiler in summary.compilers_in_order(records):
         cells = [record for record in records if record.compiler == compiler]
         by_suite = [[record for record in cells if summary.suite_of(record.case) == suite] for suite in suites]
-        rows.append([code(compiler, in_table=True), *map(_four, by_suite), _four(cells)])
+        rows.append([code(compiler, in_table=True), _four(cells), *map(_four, by_suite)])
     by_suite = [[record for record in records if summary.suite_of(record.case) == suite] for suite in suites]
-    rows.append(["all", *map(_four, by_suite), _four(records)])
-    headers = ["compiler", *(code(suite, in_table=True) for suite in suites), "all suites"]
-    return "## Counts\n\nright / **silently wrong** / failing / not run\n\n" + table(headers, rows, align="lr")
+    rows.append(["all", _four(records), *map(_four, by_suite)])
+    headers = ["compiler", "all suites", *(code(suite, in_table=True) for suite in suites)]
+    return "## Counts\n\nright/**silently wrong**/failing/not run\n\n" + table(headers, rows, align="lr")
 
 
 def _four(records: Sequence[Record]) -> str:
@@ -136,7 +136,7 @@ def _four(records: Sequence[Record]) -> str:
         return ""
     counts = summary.count(records)
     wrong = f"**{counts.silently_wrong}**" if counts.silently_wrong else "0"
-    return f"{counts.right} / {wrong} / {counts.failing} / {counts.not_run}"
+    return f"{counts.right}/{wrong}/{counts.failing}/{counts.not_run}"  # without spaces no browser breaks it
 
 
 def _claims(records: Sequence[Record]) -> str:
@@ -166,15 +166,15 @@ def _claims(records: Sequence[Record]) -> str:
         align="llr",
     )
     details = table(
-        ["claim", "case", "compiler", "expected", "measured", "status"],
+        ["claim", "status", "case", "compiler", "expected", "measured"],
         [
             [
                 plain(cell.id),
+                _status(cell.status),  # early in the row: a narrow page scrolls the last columns out of sight
                 code(cell.record.case, in_table=True),
                 code(cell.record.compiler, in_table=True),
                 code(cell.expected, in_table=True),
                 code(summary.measured(cell.record, cell.expected), in_table=True),
-                _status(cell.status),
             ]
             for cell in cells
         ],
@@ -203,10 +203,7 @@ def _silent_wrongs(records: Sequence[Record]) -> str:
             alike.setdefault((record.verdict, record.differences), []).append(record)
         for members in alike.values():
             names = ", ".join(code(record.compiler) for record in members)
-            differences = [_difference(one) for one in members[0].differences[:DIFFERENCES_SHOWN]]
-            if len(members[0].differences) > DIFFERENCES_SHOWN:
-                differences.append(f"and {len(members[0].differences) - DIFFERENCES_SHOWN} more")
-            said = "; ".join(differences) or plain(members[0].reason or "no difference is recorded")
+            said = _differences(members[0].differences) or plain(members[0].reason or "no difference is recorded")
             lines.append(f"  - {names} ({members[0].verdict}): {said}")
     wrong_cases = f"{len(by_case)} {_plural(len(by_case), 'case')}"
     return (
@@ -215,9 +212,18 @@ def _silent_wrongs(records: Sequence[Record]) -> str:
     )
 
 
-def _difference(difference: Difference) -> str:
-    detail = f" {code(shorten(difference.detail, MESSAGE_LIMIT))}" if difference.detail.strip() else ""
-    return f"on {code(difference.input)} {code(difference.where)}: {plain(difference.kind)}{detail}"
+def _differences(differences: Sequence[Difference]) -> str:
+    """Return the first differences, each input named once."""
+    parts = []
+    last = None
+    for one in differences[:DIFFERENCES_SHOWN]:
+        on = f"on {code(one.input)}: " if one.input != last else ""
+        detail = f" {code(shorten(one.detail, MESSAGE_LIMIT))}" if one.detail.strip() else ""
+        parts.append(f"{on}{code(one.where)} {plain(one.kind)}{detail}")
+        last = one.input
+    if len(differences) > DIFFERENCES_SHOWN:
+        parts.append(f"and {len(differences) - DIFFERENCES_SHOWN} more")
+    return "; ".join(parts)
 
 
 def _matrices(records: Sequence[Record]) -> str:

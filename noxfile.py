@@ -1,0 +1,83 @@
+"""The front doors: ``nox -s cpu-suite``, ``gpu-suite``, ``tests`` and ``lint``; arguments after ``--`` pass through.
+
+``--image NAME`` among them chooses the pinned packages of another image of docker/images.toml for a suite.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.4.15"
+nox.options.sessions = ["lint", "tests"]
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.reuse_existing_virtualenvs = True
+
+ROOT = Path(__file__).parent
+DEFAULT_IMAGE = "torch2.11.0-cu130"
+PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+
+
+def install_image(session: nox.Session, image: str, *extra: str) -> None:
+    """Install what an image pins, to the byte where this Python is the image's; recapture itself comes from here."""
+    images = nox.project.load_toml(ROOT / "docker" / "images.toml")["images"]
+    pins = next((one for one in images if one["name"] == image), None)
+    if pins is None:
+        session.error(f"unknown image {image!r}; docker/images.toml has {', '.join(one['name'] for one in images)}")
+    python = platform.python_version().rsplit(".", 1)[0]
+    if python == pins["python"]:
+        session.install("--require-hashes", "-r", str(ROOT / "docker" / "locks" / f"{image}.txt"))
+    else:
+        session.warn(f"{image} pins Python {pins['python']}, this is {python}: results will be filed as bare-{image}")
+        session.install(f"torch=={pins['torch']}", f"torchvision=={pins['torchvision']}", "numpy", "scipy", "setuptools")
+    session.install("-e", ".", *extra)
+
+
+def run_suite(session: nox.Session, *options: str) -> None:
+    """Run the main job in the environment of an image."""
+    arguments = list(session.posargs)
+    image = DEFAULT_IMAGE
+    if "--image" in arguments:
+        at = arguments.index("--image")
+        image = (arguments[at + 1 : at + 2] or [""])[0]
+        del arguments[at : at + 2]
+    install_image(session, image)
+    session.run("recapture", "run", *options, *arguments)
+
+
+@nox.session(name="cpu-suite")
+def cpu_suite(session: nox.Session) -> None:
+    """Run every suite through every compiler on the CPU."""
+    run_suite(session, "--device", "cpu")
+
+
+@nox.session(name="gpu-suite")
+def gpu_suite(session: nox.Session) -> None:
+    """Run every suite through every compiler on the CUDA device."""
+    run_suite(session, "--device", "cuda")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests; ``-- -m slow`` or ``-- -m engine`` runs those that take longer."""
+    install_image(session, DEFAULT_IMAGE, "docker>=7.1", *nox.project.dependency_groups(PYPROJECT, "dev"))
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and types; nothing here needs torch."""
+    session.install("-e", ".[images]", "nox", *nox.project.dependency_groups(PYPROJECT, "dev"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+@nox.session(venv_backend="none")
+def clean(session: nox.Session) -> None:
+    """Remove the environments of the other sessions: five to seven gigabytes each."""
+    shutil.rmtree(ROOT / ".nox", ignore_errors=True)
+    session.log("removed .nox")

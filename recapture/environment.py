@@ -1,0 +1,483 @@
+"""``environment.json``: everything about the machine and installation that a verdict or a figure may depend on.
+
+No host names, user names or absolute paths are recorded: results are published. History of the file format, newest
+first (``SCHEMA_VERSION``):
+
+1. first version.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Mapping  # noqa: TC003 - msgspec resolves annotations at run time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from recapture.doctor.checks import Check  # noqa: TC001 - msgspec resolves the annotation at run time
+from recapture.errors import UsageError
+from recapture.records import ENVIRONMENT, write_atomically
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "CpuInfo",
+    "Environment",
+    "GpuInfo",
+    "ImageMatch",
+    "PinnedImage",
+    "SuiteEntry",
+    "TorchInfo",
+    "capability_of",
+    "describe",
+    "image_for",
+    "installed_packages",
+    "pinned_images",
+    "read_environment",
+    "suite_commit",
+    "write_environment",
+]
+
+SCHEMA_VERSION = 1
+SHOWN_MISMATCHES = 8
+Flag = str | int | bool
+
+
+class TorchInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The torch build: two wheels of one version can differ in bytes, the git revision and architectures tell more."""
+
+    version: str
+    cuda: str | None
+    cudnn: str | None
+    git_version: str | None
+    arch_list: list[str]
+
+
+class GpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The GPU as its driver describes it: memory in bytes, clocks in MHz, power in watts; None where it does not tell."""
+
+    name: str | None = None
+    capability: str | None = None
+    driver: str | None = None
+    memory: int | None = None
+    clocks: dict[str, int] | None = None
+    max_clocks: dict[str, int] | None = None
+    power_limit: float | None = None
+    ecc: bool | None = None
+    mig: bool | None = None
+    persistence: bool | None = None
+    other_processes: int | None = None
+
+
+class CpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The CPU: `cores` are those this process may use, `threads` those torch uses, `memory` is in bytes."""
+
+    model: str | None
+    cores: int
+    threads: int
+    governor: str | None
+    memory: int | None
+
+
+class SuiteEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One suite of a run and how many cases it has; `error` says why it could not be collected."""
+
+    name: str
+    cases: int
+    error: str | None = None
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole of ``environment.json``; the last group of fields is filled in by the run.
+
+    `image` is the name that results are filed under. `image_digest` is ``bare`` outside a container image. `lock_hash`
+    is that of the lock the packages match; where they match none, `lock_mismatches` says in what they differ from the
+    nearest. `capability` is ``cpu`` or such as ``sm_90``. `worker` is ``fork`` or ``fresh``, with the reason. `planned`
+    and `recorded` count cells. `selection` is what the command was asked for, `doctor` the checks that are not ok.
+    """
+
+    schema: int = SCHEMA_VERSION
+    image: str
+    image_digest: str
+    lock_hash: str | None
+    lock_mismatches: list[str]
+    capability: str
+    device: str
+    packages: dict[str, str]
+    python: str
+    platform: str
+    libc: str | None
+    torch: TorchInfo
+    gpu: GpuInfo | None
+    cpu: CpuInfo
+    flags: dict[str, Flag]
+    compilers: dict[str, str | None]
+    suite_commit: str | None
+    worker: str | None = None
+    planned: int | None = None
+    recorded: int | None = None
+    suites: list[SuiteEntry] = []
+    selection: list[str] = []
+    doctor: list[Check] = []
+
+
+class PinnedImage(NamedTuple):
+    """What decides whether an installation is an image: its Python, its torch, and every package of its lock."""
+
+    name: str
+    python: str
+    torch: str
+    lock_hash: str
+    packages: Mapping[str, str]
+
+
+class ImageMatch(NamedTuple):
+    """The name to file results under; `lock_hash` is None, and `mismatches` are not empty, where no image matches."""
+
+    image: str
+    lock_hash: str | None
+    mismatches: list[str]
+
+
+def image_for(
+    packages: Mapping[str, str], python_version: str, images: Iterable[PinnedImage], *, cuda: str | None
+) -> ImageMatch:
+    """Return the image that an installation is, or a name beginning with ``bare-``.
+
+    It is the image only when Python's minor version agrees and every package of that image's lock is installed at
+    exactly that version; packages beside those are allowed. `packages` are versions by normalised name, `cuda` is the
+    CUDA version torch was built for, None for a CPU build.
+    """
+    torch = packages.get("torch", "unknown").partition("+")[0]
+    nearest: tuple[str, list[str]] | None = None
+    for image in images:
+        if image.torch.partition("+")[0] != torch:
+            continue
+        mismatches = _mismatches(packages, python_version, image)
+        if not mismatches:
+            return ImageMatch(image.name, image.lock_hash, [])
+        if nearest is None or len(mismatches) < len(nearest[1]):
+            nearest = (image.name, mismatches)
+    bare = f"bare-torch{torch}-{'cu' + cuda.replace('.', '') if cuda else 'cpu'}"
+    if nearest is None:
+        return ImageMatch(bare, None, [f"no image pins torch {torch}"])
+    name, mismatches = nearest
+    shown = mismatches[:SHOWN_MISMATCHES]
+    if len(mismatches) > len(shown):
+        shown.append(f"and {len(mismatches) - len(shown)} more")
+    return ImageMatch(bare, None, [f"nearest image: {name}", *shown])
+
+
+def _mismatches(packages: Mapping[str, str], python_version: str, image: PinnedImage) -> list[str]:
+    found = []
+    if python_version.split(".")[:2] != image.python.split(".")[:2]:
+        found.append(f"Python {python_version}, locked {'.'.join(image.python.split('.')[:2])}")
+    # The packages under test first: they are what a reader looks for.
+    order = ("torch", "torchvision", "triton", "numpy", "scipy", "setuptools")
+    ranked = sorted(image.packages, key=lambda name: (order.index(name) if name in order else len(order), name))
+    for name in ranked:
+        have, wanted = packages.get(name), image.packages[name]
+        if have is None:
+            found.append(f"{name} not installed, locked {wanted}")
+        elif have != wanted:
+            found.append(f"{name} {have}, locked {wanted}")
+    return found
+
+
+def pinned_images(*, torch: str) -> list[PinnedImage]:
+    """Return the images that pin a torch version and have a lock, drifted twins included."""
+    from recapture.images.pins import load_images, lock_hash, lock_path, read_lock
+
+    found = []
+    for image in load_images():
+        if image.torch.partition("+")[0] != torch.partition("+")[0]:
+            continue
+        path = lock_path(image.name)
+        if path.is_file():
+            found.append(PinnedImage(image.name, image.python, image.torch, lock_hash(path), read_lock(path)))
+    return found
+
+
+def installed_packages() -> dict[str, str]:
+    """Return the version of every installed distribution by normalised name, sorted."""
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:  # a half-removed distribution has none
+            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)  # the first on the path counts
+    return dict(sorted(found.items()))
+
+
+def capability_of(device: str) -> str:
+    """Return ``cpu``, or the compute capability of the first visible GPU such as ``sm_90``.
+
+    ``cpu`` also where torch sees no GPU. For ``cuda`` this initialises CUDA: call it in a process of its own.
+    """
+    if device != "cuda":
+        return "cpu"
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    major, minor = torch.cuda.get_device_capability(0)
+    return f"sm_{major}{minor}"
+
+
+def describe(device: str, *, suites: Path | None = None) -> Environment:
+    """Return the environment of this process; for ``cuda`` it initialises CUDA: call it in a process of its own.
+
+    `suites` is the directory whose git revision is recorded; by default the one beside the package.
+    """
+    import torch
+
+    packages = installed_packages()
+    python = platform.python_version()
+    capability = capability_of(device)
+    if "torch" in packages:
+        match = image_for(packages, python, pinned_images(torch=packages["torch"]), cuda=torch.version.cuda)
+    else:  # a torch built in place, without metadata
+        match = image_for({"torch": str(torch.__version__)}, python, [], cuda=torch.version.cuda)
+    return Environment(
+        image=match.image,
+        image_digest=os.environ.get("RECAPTURE_IMAGE_DIGEST") or "bare",
+        lock_hash=match.lock_hash,
+        lock_mismatches=match.mismatches,
+        capability=capability,
+        device=device,
+        packages=packages,
+        python=python,
+        platform=f"{platform.system()} {platform.release()} {platform.machine()}",
+        libc=" ".join(platform.libc_ver()).strip() or None,
+        torch=TorchInfo(
+            version=str(torch.__version__),
+            cuda=torch.version.cuda,
+            cudnn=_cudnn(torch.backends.cudnn.version()),
+            git_version=getattr(torch.version, "git_version", None),
+            # Asked on a GPU alone: torch answers with an empty list elsewhere.
+            arch_list=list(torch.cuda.get_arch_list()) if capability != "cpu" else [],
+        ),
+        gpu=_gpu(capability) if capability != "cpu" else None,
+        cpu=_cpu(),
+        flags=_flags(),
+        compilers={"c++": _first_line([os.environ.get("CXX", "g++"), "--version"])},
+        suite_commit=suite_commit(suites),
+    )
+
+
+def write_environment(path: Path, environment: Environment) -> None:
+    """Write an environment as indented JSON, atomically, leaving out absolute paths from what the run filled in."""
+    public = msgspec.structs.replace(
+        environment,
+        suites=[
+            msgspec.structs.replace(one, error=one.error and _without_paths(one.error)) for one in environment.suites
+        ],
+        selection=[_without_paths(word) for word in environment.selection],
+        doctor=[
+            msgspec.structs.replace(one, found=_without_paths(one.found), mend=_without_paths(one.mend))
+            for one in environment.doctor
+        ],
+    )
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(public), indent=2) + b"\n")
+
+
+def read_environment(path: Path) -> Environment:
+    """Read ``environment.json``, named itself or by its directory.
+
+    Raises UsageError, naming the file and the field, for what this version does not understand.
+    """
+    if path.is_dir():
+        path /= ENVIRONMENT
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        return msgspec.json.decode(data, type=Environment)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: {_why(data, error)}") from None
+
+
+def suite_commit(suites: Path | None = None) -> str | None:
+    """Return the git revision of the suites' checkout, with ``-dirty`` where suites or machinery are changed.
+
+    What RECAPTURE_REVISION says where it is set, as inside an image; None outside git.
+    """
+    told = os.environ.get("RECAPTURE_REVISION")
+    if told:
+        return told
+    package = Path(__file__).resolve().parent
+    directory = (suites or package.parent / "suites").resolve()
+    top = _git(directory, "rev-parse", "--show-toplevel")
+    revision = _git(directory, "rev-parse", "HEAD")
+    if not top or not revision:
+        return None
+    # Results are written into the same checkout: only what decides an outcome counts.
+    watched = [str(directory)] + ([str(package)] if package.is_relative_to(top) else [])
+    changed = _git(directory, "status", "--porcelain", "--", *watched)
+    return f"{revision}-dirty" if changed else revision
+
+
+def _why(data: bytes, error: msgspec.DecodeError) -> str:
+    try:
+        version = msgspec.json.decode(data).get("schema")
+    except (msgspec.DecodeError, AttributeError):
+        return f"not a JSON object: {error}"
+    if version != SCHEMA_VERSION:
+        return f"environment schema {version!r} is not understood by this version, which reads {SCHEMA_VERSION}"
+    return str(error)
+
+
+def _git(directory: Path, *arguments: str) -> str | None:
+    if not directory.is_dir():
+        return None
+    try:
+        command = ["git", "-C", str(directory), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _without_paths(text: str) -> str:
+    return re.sub(r"(?<![\w./])/(?:[\w.@+~-]+/?)+", "<path>", text)
+
+
+def _cudnn(version: int | None) -> str | None:
+    """Spell cuDNN's number out: 8500 is 8.5.0, 91900 is 9.19.0."""
+    if not version:
+        return None
+    major = 10_000 if version >= 90_000 else 1_000
+    return f"{version // major}.{version % major // 100}.{version % 100}"
+
+
+def _first_line(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, "LC_ALL": "C"}
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return _without_paths(done.stdout.partition("\n")[0]) if done.returncode == 0 else None
+
+
+def _cpu() -> CpuInfo:
+    import psutil
+    import torch
+
+    text = _read(Path("/proc/cpuinfo")) or ""
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return CpuInfo(
+        model=model.group(1).strip() if model else platform.processor() or None,
+        cores=len(os.sched_getaffinity(0)),
+        threads=torch.get_num_threads(),
+        governor=_read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        memory=psutil.virtual_memory().total,
+    )
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _flags() -> dict[str, Flag]:
+    """The switches that change values or speed, and the variables of the environment that set them."""
+    import torch
+
+    readers: dict[str, Callable[[], Flag]] = {
+        "float32_matmul_precision": torch.get_float32_matmul_precision,
+        "cuda.matmul.allow_tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
+        "cudnn.allow_tf32": lambda: torch.backends.cudnn.allow_tf32,
+        "cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
+        "cudnn.deterministic": lambda: torch.backends.cudnn.deterministic,
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
+        "num_threads": torch.get_num_threads,
+        "num_interop_threads": torch.get_num_interop_threads,
+    }
+    flags: dict[str, Flag] = {}
+    for name, read in readers.items():
+        try:
+            flags[name] = read()
+        except Exception:  # torch refuses to read a flag that was set through another of its interfaces
+            flags[name] = "unknown"
+    prefixes = (
+        r"(?:TORCH|PYTORCH_|AOT|CUDA_|CUBLAS_|CUDNN_|NVIDIA_TF32|NCCL_|TRITON_|OMP_|GOMP_|KMP_|MKL_|ATEN_|LD_PRELOAD$)"
+    )
+    for name, value in sorted(os.environ.items()):
+        if re.match(prefixes, name) and not re.search(r"TOKEN|KEY|SECRET|PASSWORD", name):
+            public = "<path>" if "/" in value else re.sub(r"\b(GPU|MIG)-[0-9a-f-]{8,}", r"<\1>", value)
+            flags[f"env {name}"] = public
+    return flags
+
+
+def _gpu(capability: str) -> GpuInfo:
+    """The GPU that torch calls device 0; what NVML does not tell stays None."""
+    import torch
+
+    number = ".".join((capability[3:-1], capability[-1]))
+    known = GpuInfo(name=torch.cuda.get_device_name(0), capability=number)
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        return known
+    try:
+        return msgspec.structs.replace(known, **_told_by_driver(pynvml, _handle(pynvml)))
+    except Exception:  # a GPU that NVML does not list, as in some virtual machines
+        return known
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _handle(nvml: Any) -> Any:
+    """NVML's handle of torch's device 0: NVML counts every GPU, torch those that CUDA_VISIBLE_DEVICES names."""
+    import torch
+
+    uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
+    if uuid is not None:
+        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    if first and not first.isdigit():
+        return nvml.nvmlDeviceGetHandleByUUID(first.encode())
+    return nvml.nvmlDeviceGetHandleByIndex(int(first or 0))
+
+
+def _told_by_driver(nvml: Any, handle: Any) -> dict[str, Any]:
+    def ask(question: Callable[[], Any]) -> Any:
+        try:
+            answer = question()
+        except Exception:  # not supported on this GPU, or not by this driver or nvidia-ml-py
+            return None
+        return answer.decode() if isinstance(answer, bytes) else answer
+
+    kinds = {"graphics": nvml.NVML_CLOCK_GRAPHICS, "sm": nvml.NVML_CLOCK_SM, "memory": nvml.NVML_CLOCK_MEM}
+    power = ask(lambda: nvml.nvmlDeviceGetPowerManagementLimit(handle))
+    processes = ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+
+    def switched_on(question: Callable[[], Any]) -> bool | None:
+        answer = ask(question)
+        return None if answer is None else bool(answer)
+
+    def clocks(question: Callable[[Any, Any], Any]) -> dict[str, int] | None:
+        told = {kind: ask(lambda number=number: question(handle, number)) for kind, number in kinds.items()}
+        return {kind: clock for kind, clock in told.items() if clock is not None} or None
+
+    return {
+        "driver": ask(nvml.nvmlSystemGetDriverVersion),
+        "memory": ask(lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).total)),
+        "clocks": clocks(nvml.nvmlDeviceGetClockInfo),
+        "max_clocks": clocks(nvml.nvmlDeviceGetMaxClockInfo),
+        "power_limit": None if power is None else power / 1000,
+        "ecc": switched_on(lambda: nvml.nvmlDeviceGetEccMode(handle)[0]),
+        "mig": switched_on(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]),
+        "persistence": switched_on(lambda: nvml.nvmlDeviceGetPersistenceMode(handle)),
+        # This process holds CUDA too, under a number that differs inside a container: it is one of them either way.
+        "other_processes": None if processes is None else max(0, len(processes) - 1),
+    }

@@ -54,7 +54,9 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
     found = list(dict.fromkeys(found))
     if output is not None:
         if len(found) > 1:
-            raise UsageError(f"--output takes one results directory, and there are {len(found)}: {found[0]}, {found[1]} …")
+            raise UsageError(
+                f"--output takes one results directory, and there are {len(found)}: {found[0]}, {found[1]} …"
+            )
         results = read_results(found[0])
         render = render_html if as_html else render_conformance
         text = render(results.records, results.environment)

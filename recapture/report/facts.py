@@ -12,7 +12,18 @@ if TYPE_CHECKING:
     from recapture.environment import Environment
     from recapture.records import Record
 
-__all__ = ["Place", "accounting", "brief", "comparable", "failing_checks", "importance", "place", "uncollected", "warnings", "why_bare"]
+__all__ = [
+    "Place",
+    "accounting",
+    "brief",
+    "comparable",
+    "failing_checks",
+    "importance",
+    "place",
+    "uncollected",
+    "warnings",
+    "why_bare",
+]
 
 FIRST = ("image", "torch", "python", "numpy", "scipy", "triton", "torchvision", "cuda", "cudnn", "GPU", "driver")
 """What differs first in a comparison; the rest follows by name."""

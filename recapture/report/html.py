@@ -90,7 +90,12 @@ def _suites(records: Sequence[Record], compilers: Sequence[str]) -> list[dict[st
                 place = places.get((case, compiler))
                 record = None if place is None else ordered[place]
                 cells.append(
-                    {"place": place, "mark": summary.mark(record), "kind": _kind(record), "verdict": str(record.verdict)}
+                    {
+                        "place": place,
+                        "mark": summary.mark(record),
+                        "kind": _kind(record),
+                        "verdict": str(record.verdict),
+                    }
                     if record
                     else None
                 )

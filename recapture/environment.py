@@ -15,12 +15,13 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable, Mapping  # noqa: TC003 - msgspec resolves annotations at run time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from recapture.doctor.checks import Check  # noqa: TC001 - msgspec resolves the annotation at run time
 from recapture.errors import UsageError
+from recapture.hardware import CpuInfo, GpuInfo, cpu_info, gpu_info
 from recapture.records import ENVIRONMENT, write_atomically
 
 __all__ = [
@@ -55,32 +56,6 @@ class TorchInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cudnn: str | None
     git_version: str | None
     arch_list: list[str]
-
-
-class GpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The GPU as its driver describes it: memory in bytes, clocks in MHz, power in watts; None where it does not tell."""
-
-    name: str | None = None
-    capability: str | None = None
-    driver: str | None = None
-    memory: int | None = None
-    clocks: dict[str, int] | None = None
-    max_clocks: dict[str, int] | None = None
-    power_limit: float | None = None
-    ecc: bool | None = None
-    mig: bool | None = None
-    persistence: bool | None = None
-    other_processes: int | None = None
-
-
-class CpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The CPU: `cores` are those this process may use, `threads` those torch uses, `memory` is in bytes."""
-
-    model: str | None
-    cores: int
-    threads: int
-    governor: str | None
-    memory: int | None
 
 
 class SuiteEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -260,8 +235,8 @@ def describe(device: str, *, suites: Path | None = None) -> Environment:
             # Asked on a GPU alone: torch answers with an empty list elsewhere.
             arch_list=list(torch.cuda.get_arch_list()) if capability != "cpu" else [],
         ),
-        gpu=_gpu(capability) if capability != "cpu" else None,
-        cpu=_cpu(),
+        gpu=gpu_info(capability) if capability != "cpu" else None,
+        cpu=cpu_info(),
         flags=_flags(),
         compilers={"c++": _first_line([os.environ.get("CXX", "g++"), "--version"])},
         suite_commit=suite_commit(suites),
@@ -364,30 +339,8 @@ def _first_line(command: list[str]) -> str | None:
     return _without_paths(done.stdout.partition("\n")[0]) if done.returncode == 0 else None
 
 
-def _cpu() -> CpuInfo:
-    import psutil
-    import torch
-
-    text = _read(Path("/proc/cpuinfo")) or ""
-    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return CpuInfo(
-        model=model.group(1).strip() if model else platform.processor() or None,
-        cores=len(os.sched_getaffinity(0)),
-        threads=torch.get_num_threads(),
-        governor=_read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
-        memory=psutil.virtual_memory().total,
-    )
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
-
-
 def _flags() -> dict[str, Flag]:
-    """The switches that change values or speed, and the variables of the environment that set them."""
+    """Return the switches that change values or speed, and the variables of the environment that set them."""
     import torch
 
     readers: dict[str, Callable[[], Flag]] = {
@@ -400,84 +353,25 @@ def _flags() -> dict[str, Flag]:
         "num_threads": torch.get_num_threads,
         "num_interop_threads": torch.get_num_interop_threads,
     }
-    flags: dict[str, Flag] = {}
-    for name, read in readers.items():
-        try:
-            flags[name] = read()
-        except Exception:  # torch refuses to read a flag that was set through another of its interfaces
-            flags[name] = "unknown"
+    flags: dict[str, Flag] = {name: _flag(read) for name, read in readers.items()}
     prefixes = (
         r"(?:TORCH|PYTORCH_|AOT|CUDA_|CUBLAS_|CUDNN_|NVIDIA_TF32|NCCL_|TRITON_|OMP_|GOMP_|KMP_|MKL_|ATEN_|LD_PRELOAD$)"
     )
     for name, value in sorted(os.environ.items()):
         if re.match(prefixes, name) and not re.search(r"TOKEN|KEY|SECRET|PASSWORD", name):
-            public = "<path>" if "/" in value else re.sub(r"\b(GPU|MIG)-[0-9a-f-]{8,}", r"<\1>", value)
-            flags[f"env {name}"] = public
+            flags[f"env {name}"] = _public(name, value)
     return flags
 
 
-def _gpu(capability: str) -> GpuInfo:
-    """The GPU that torch calls device 0; what NVML does not tell stays None."""
-    import torch
-
-    number = ".".join((capability[3:-1], capability[-1]))
-    known = GpuInfo(name=torch.cuda.get_device_name(0), capability=number)
+def _flag(read: Callable[[], Flag]) -> Flag:
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:
-        return known
-    try:
-        return msgspec.structs.replace(known, **_told_by_driver(pynvml, _handle(pynvml)))
-    except Exception:  # a GPU that NVML does not list, as in some virtual machines
-        return known
-    finally:
-        pynvml.nvmlShutdown()
+        return read()
+    except Exception:  # torch refuses to read a flag that was set through another of its interfaces
+        return "unknown"
 
 
-def _handle(nvml: Any) -> Any:
-    """NVML's handle of torch's device 0: NVML counts every GPU, torch those that CUDA_VISIBLE_DEVICES names."""
-    import torch
-
-    uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
-    if uuid is not None:
-        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    if first and not first.isdigit():
-        return nvml.nvmlDeviceGetHandleByUUID(first.encode())
-    return nvml.nvmlDeviceGetHandleByIndex(int(first or 0))
-
-
-def _told_by_driver(nvml: Any, handle: Any) -> dict[str, Any]:
-    def ask(question: Callable[[], Any]) -> Any:
-        try:
-            answer = question()
-        except Exception:  # not supported on this GPU, or not by this driver or nvidia-ml-py
-            return None
-        return answer.decode() if isinstance(answer, bytes) else answer
-
-    kinds = {"graphics": nvml.NVML_CLOCK_GRAPHICS, "sm": nvml.NVML_CLOCK_SM, "memory": nvml.NVML_CLOCK_MEM}
-    power = ask(lambda: nvml.nvmlDeviceGetPowerManagementLimit(handle))
-    processes = ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
-
-    def switched_on(question: Callable[[], Any]) -> bool | None:
-        answer = ask(question)
-        return None if answer is None else bool(answer)
-
-    def clocks(question: Callable[[Any, Any], Any]) -> dict[str, int] | None:
-        told = {kind: ask(lambda number=number: question(handle, number)) for kind, number in kinds.items()}
-        return {kind: clock for kind, clock in told.items() if clock is not None} or None
-
-    return {
-        "driver": ask(nvml.nvmlSystemGetDriverVersion),
-        "memory": ask(lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).total)),
-        "clocks": clocks(nvml.nvmlDeviceGetClockInfo),
-        "max_clocks": clocks(nvml.nvmlDeviceGetMaxClockInfo),
-        "power_limit": None if power is None else power / 1000,
-        "ecc": switched_on(lambda: nvml.nvmlDeviceGetEccMode(handle)[0]),
-        "mig": switched_on(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]),
-        "persistence": switched_on(lambda: nvml.nvmlDeviceGetPersistenceMode(handle)),
-        # This process holds CUDA too, under a number that differs inside a container: it is one of them either way.
-        "other_processes": None if processes is None else max(0, len(processes) - 1),
-    }
+def _public(name: str, value: str) -> str:
+    """Return a variable's value without paths and serial numbers; of preloaded libraries, allocators say, the names."""
+    if name == "LD_PRELOAD":
+        return " ".join(Path(library).name for library in re.split(r"[: ]+", value) if library)
+    return "<path>" if "/" in value else re.sub(r"\b(GPU|MIG)-[0-9a-f-]{8,}", r"<\1>", value)

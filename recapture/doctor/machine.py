@@ -95,7 +95,7 @@ class Machine:
 
     @functools.cached_property
     def cxx_error(self) -> str:
-        """What goes wrong when that compiler builds a shared library with OpenMP, as Inductor does; empty when it works."""
+        """What goes wrong when that compiler builds a shared library with OpenMP, as Inductor does; else empty."""
         with tempfile.TemporaryDirectory() as directory:
             library = str(Path(directory, "probe.so"))
             command = [self.cxx or "g++", "-x", "c++", "-shared", "-fPIC", "-fopenmp", "-o", library, "-"]

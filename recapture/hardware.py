@@ -1,0 +1,133 @@
+"""The GPU and the CPU as their drivers and the kernel describe them; what they do not tell is None."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CpuInfo", "GpuInfo", "cpu_info", "gpu_info"]
+
+
+class GpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The GPU as its driver describes it: memory in bytes, clocks in MHz, power in watts; None where it is silent."""
+
+    name: str | None = None
+    capability: str | None = None
+    driver: str | None = None
+    memory: int | None = None
+    clocks: dict[str, int] | None = None
+    max_clocks: dict[str, int] | None = None
+    power_limit: float | None = None
+    ecc: bool | None = None
+    mig: bool | None = None
+    persistence: bool | None = None
+    other_processes: int | None = None
+
+
+class CpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The CPU: `cores` are those this process may use, `threads` those torch uses, `memory` is in bytes."""
+
+    model: str | None
+    cores: int
+    threads: int
+    governor: str | None
+    memory: int | None
+
+
+def cpu_info() -> CpuInfo:
+    """Return what this process may use of the CPU."""
+    import psutil
+    import torch
+
+    text = _read(Path("/proc/cpuinfo")) or ""
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return CpuInfo(
+        model=model.group(1).strip() if model else platform.processor() or None,
+        cores=len(os.sched_getaffinity(0)),
+        threads=torch.get_num_threads(),
+        governor=_read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        memory=psutil.virtual_memory().total,
+    )
+
+
+def gpu_info(capability: str) -> GpuInfo:
+    """Return what is known of the GPU that torch calls device 0; `capability` is such as ``sm_90``."""
+    import torch
+
+    number = ".".join((capability[3:-1], capability[-1]))
+    known = GpuInfo(name=torch.cuda.get_device_name(0), capability=number)
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        return known
+    try:
+        return msgspec.structs.replace(known, **_told_by_driver(pynvml, _handle(pynvml)))
+    except Exception:  # a GPU that NVML does not list, as in some virtual machines
+        return known
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _handle(nvml: Any) -> Any:
+    """NVML's handle of torch's device 0: NVML counts every GPU, torch those that CUDA_VISIBLE_DEVICES names."""
+    import torch
+
+    uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
+    if uuid is not None:
+        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    if first and not first.isdigit():
+        return nvml.nvmlDeviceGetHandleByUUID(first.encode())
+    return nvml.nvmlDeviceGetHandleByIndex(int(first or 0))
+
+
+def _told_by_driver(nvml: Any, handle: Any) -> dict[str, Any]:
+    def ask(question: Callable[[], Any]) -> Any:
+        try:
+            answer = question()
+        except Exception:  # not supported on this GPU, or not by this driver or nvidia-ml-py
+            return None
+        return answer.decode() if isinstance(answer, bytes) else answer
+
+    kinds = {"graphics": nvml.NVML_CLOCK_GRAPHICS, "sm": nvml.NVML_CLOCK_SM, "memory": nvml.NVML_CLOCK_MEM}
+    power = ask(lambda: nvml.nvmlDeviceGetPowerManagementLimit(handle))
+    processes = ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+
+    def switched_on(question: Callable[[], Any]) -> bool | None:
+        answer = ask(question)
+        return None if answer is None else bool(answer)
+
+    def clocks(question: Callable[[Any, Any], Any]) -> dict[str, int] | None:
+        told = {kind: ask(functools.partial(question, handle, number)) for kind, number in kinds.items()}
+        return {kind: clock for kind, clock in told.items() if clock is not None} or None
+
+    return {
+        "driver": ask(nvml.nvmlSystemGetDriverVersion),
+        "memory": ask(lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).total)),
+        "clocks": clocks(nvml.nvmlDeviceGetClockInfo),
+        "max_clocks": clocks(nvml.nvmlDeviceGetMaxClockInfo),
+        "power_limit": None if power is None else power / 1000,
+        "ecc": switched_on(lambda: nvml.nvmlDeviceGetEccMode(handle)[0]),
+        "mig": switched_on(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]),
+        "persistence": switched_on(lambda: nvml.nvmlDeviceGetPersistenceMode(handle)),
+        # This process holds CUDA too, under a number that differs inside a container: it is one of them either way.
+        "other_processes": None if processes is None else max(0, len(processes) - 1),
+    }
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None

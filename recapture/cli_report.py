@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["diff", "history", "report"]
 
-MARKDOWN = "conformance.md"
 HTML = "conformance.html"
 FAIL_ON_EXIT_STATUS = 1
 
@@ -46,7 +45,7 @@ def _write(path: Path, text: str) -> None:
 def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, quiet: bool) -> None:
     """Render reports from the records in DIRECTORY, and in every results directory below it (default: results)."""
     from recapture.report.html import render_html
-    from recapture.report.markdown import render_conformance
+    from recapture.report.markdown import render_conformance, write_report
     from recapture.report.terminal import print_summary
     from recapture.results import find_results, read_results
 
@@ -67,8 +66,8 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
         return
     console = _console()
     for number, path in enumerate(found):
+        write_report(path)
         results = read_results(path)
-        _write(path / MARKDOWN, render_conformance(results.records, results.environment))
         if as_html:
             _write(path / HTML, render_html(results.records, results.environment))
         if not quiet:
@@ -101,7 +100,8 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
 def diff(context: click.Context, old: Path, new: Path, form: str, fail_on: tuple[str, ...]) -> None:
     """Show what changed between two results, cell by cell.
 
-    OLD and NEW are results directories (results/IMAGE/CAPABILITY), or images' directories with one capability in common.
+    OLD and NEW are results directories (results/IMAGE/CAPABILITY), or images' directories that have one capability in
+    common.
     """
     from recapture import diff as differences
     from recapture.results import read_results

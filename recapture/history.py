@@ -135,9 +135,8 @@ def _age(results: Results) -> tuple[Any, ...]:
 
 def _torch(results: Results) -> str:
     """Return the torch version of some results: what was recorded, or what the image's name says."""
-    recorded = results.environment.torch if results.environment else None
-    if recorded is not None and recorded.version:
-        return str(recorded.version)
+    if results.environment is not None:
+        return results.environment.torch.version
     match = re.search(r"torch(\d[^-]*)(?:-(\w+))?", results.image)
     return "+".join(part for part in match.groups() if part) if match else results.image
 

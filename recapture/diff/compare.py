@@ -131,7 +131,12 @@ def _environment(old: Results, new: Results) -> tuple[FactChange, ...]:
         return ()
     names = sorted(before.keys() | after.keys(), key=facts.importance)
     return tuple(
-        FactChange(name=name, old=before.get(name), new=after.get(name))
+        FactChange(
+            name=name,
+            old=before.get(name),
+            new=after.get(name),
+            minor=any(facts.is_minor(name, side.environment) for side in (old, new)),
+        )
         for name in names
         if before.get(name) != after.get(name)
     )

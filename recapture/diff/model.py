@@ -68,11 +68,15 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class FactChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A package, or something else about the environment, that differs; None where a side does not have it."""
+    """A package, or something else about the environment, that differs; None where a side does not have it.
+
+    `minor` marks a package that rarely decides anything.
+    """
 
     name: str
     old: str | None
     new: str | None
+    minor: bool = False
 
 
 class ClaimChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

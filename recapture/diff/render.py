@@ -58,8 +58,11 @@ def to_markdown(changes: Diff) -> str:
         rows = [
             [plain(fact.name), code(fact.old or "absent", in_table=True), code(fact.new or "absent", in_table=True)]
             for fact in changes.environment
+            if not fact.minor
         ]
-        sections.append("## What differs besides the cells\n\n" + table(["", "old", "new"], rows))
+        parts = [table(["", "old", "new"], rows)] if rows else []
+        parts += [f"Other packages: {plain(others)}."] if (others := _others(changes)) else []
+        sections.append("## What differs besides the cells\n\n" + "\n\n".join(parts))
     if changes.claims:
         rows = [
             [
@@ -104,9 +107,12 @@ def print_diff(console: Console, changes: Diff) -> None:
 
 def _lines(changes: Diff) -> Iterator[tuple[str, str]]:
     yield f"{_name(changes, 'old')} → {_name(changes, 'new')}", "bold"
-    width = max((len(fact.name) for fact in changes.environment), default=0)
-    for fact in changes.environment:
+    major = [fact for fact in changes.environment if not fact.minor]
+    width = max((len(fact.name) for fact in major), default=0)
+    for fact in major:
         yield f"  {fact.name:{width}}  {fact.old or 'absent'} → {fact.new or 'absent'}", ""
+    if others := _others(changes):
+        yield f"  other packages: {others}", "dim"
     for warning in changes.warnings:
         yield f"note: {warning}", "yellow"
     if changes.claims:
@@ -134,6 +140,12 @@ def _lines(changes: Diff) -> Iterator[tuple[str, str]]:
             yield f"    {', '.join(row.compilers)}  {row.old} → {row.new}" + (f"  {why}" if why else ""), ""
     yield "", ""
     yield _verdict(changes), "bold"
+
+
+def _others(changes: Diff) -> str:
+    return ", ".join(
+        f"{fact.name} {fact.old or 'absent'} → {fact.new or 'absent'}" for fact in changes.environment if fact.minor
+    )
 
 
 def _name(changes: Diff, side: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
+from recapture.report.summary import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,10 @@ IN_BRIEF = ("numpy", "scipy", "torchvision", "triton", "setuptools")
 """The packages that a report names beside torch and Python."""
 
 
+PASSING_CHECKS = frozenset({"disk-space", "memory"})
+"""The checks of `recapture doctor` whose findings are different the next minute."""
+
+
 class Place(NamedTuple):
     """Where results come from."""
 
@@ -50,17 +54,12 @@ def place(records: Sequence[Record], environment: Environment | None) -> Place:
 def brief(environment: Environment) -> list[tuple[str, str]]:
     """Return the few facts that a reader of verdicts wants, by name."""
     facts = comparable(environment)
-    lines = [("torch", facts["torch"])] if "torch" in facts else []
-    lines += [(name, facts[name]) for name in ("python", "cuda", "cudnn", *IN_BRIEF) if name in facts]
+    lines = [(name, facts[name]) for name in ("torch", "python", "cuda", "cudnn", *IN_BRIEF) if name in facts]
     if "GPU" in facts:
-        gpu = [facts[name] for name in ("GPU", "GPU capability", "driver") if name in facts]
-        lines.append(("GPU", ", ".join(gpu)))
-    if "CPU" in facts:
-        lines.append(("CPU", facts["CPU"]))
-    if environment.image_digest:
+        lines.append(("GPU", ", ".join(facts[name] for name in ("GPU", "GPU capability", "driver") if name in facts)))
+    lines += [(name, facts[name]) for name in ("CPU", "C++ compiler", "lock") if name in facts]
+    if environment.image_digest != "bare":
         lines.append(("image digest", environment.image_digest))
-    if environment.lock_hash:
-        lines.append(("lock", environment.lock_hash))
     return lines
 
 
@@ -86,40 +85,54 @@ def accounting(records: Sequence[Record], environment: Environment | None) -> tu
     return f"{planned} planned = {recorded} recorded", True
 
 
-def failing_checks(environment: Environment | None) -> list[str]:
-    """Return the faults that `recapture doctor` found in the machine, a line each."""
-    return _checks(environment, "fault")
+def failing_checks(environment: Environment | None, *, lasting: bool = False) -> list[str]:
+    """Return the faults that `recapture doctor` found in the machine, a line each.
+
+    `lasting` leaves out what is different the next minute, which a report that must not change cannot hold.
+    """
+    return _checks(environment, "fault", lasting=lasting)
 
 
-def warnings(environment: Environment | None) -> list[str]:
-    """Return what `recapture doctor` warned of, a line each."""
-    return _checks(environment, "warning")
+def warnings(environment: Environment | None, *, lasting: bool = False) -> list[str]:
+    """Return what `recapture doctor` warned of, a line each; `lasting` as in `failing_checks`."""
+    return _checks(environment, "warning", lasting=lasting)
 
 
 def uncollected(environment: Environment | None) -> list[tuple[str, str]]:
     """Return the suites that could not be collected, with the error of each."""
-    suites = [msgspec.to_builtins(suite) for suite in environment.suites] if environment else []
-    return [(suite["name"], suite["error"]) for suite in suites if suite.get("error")]
+    return [(suite.name, suite.error) for suite in environment.suites if suite.error] if environment else []
 
 
 def comparable(environment: Environment | None) -> dict[str, str]:
     """Return everything about an environment that a diff compares, by name, as words; what is unknown is left out."""
     if environment is None:
         return {}
-    facts: dict[str, Any] = dict(environment.packages)
-    torch, gpu, cpu = (_fields(part) for part in (environment.torch, environment.gpu, environment.cpu))
-    facts |= {"python": environment.python, "image": environment.image, "suite commit": environment.suite_commit}
-    facts |= {"torch": torch.pop("version", None) or facts.get("torch")} | torch
-    if gpu:
-        facts |= {"GPU": gpu.get("name"), "GPU capability": gpu.get("capability"), "driver": gpu.get("driver")}
-    facts |= {"CPU": cpu.get("model")}
-    facts |= {f"flag {name}": value for name, value in _fields(environment.flags).items()}
-    return {name: _line(value) for name, value in facts.items() if value not in (None, "", [], {})}
+    torch, gpu = environment.torch, environment.gpu
+    facts: dict[str, object] = {
+        **environment.packages,
+        "image": environment.image,
+        "image digest": environment.image_digest,
+        "lock": environment.lock_hash,
+        "python": environment.python,
+        "torch": torch.version,
+        "torch revision": torch.git_version,
+        "cuda": torch.cuda,
+        "cudnn": torch.cudnn,
+        "libc": environment.libc,
+        "CPU": environment.cpu.model,
+        "suite revision": environment.suite_commit,
+        "worker": environment.worker,
+        **{{"c++": "C++ compiler"}.get(name, name): version for name, version in environment.compilers.items()},
+        **{f"flag {name}": value for name, value in environment.flags.items()},
+    }
+    if gpu is not None:
+        facts |= {"GPU": gpu.name, "GPU capability": gpu.capability, "driver": gpu.driver}
+    return {name: one_line(str(value)) for name, value in facts.items() if value is not None}
 
 
-def _checks(environment: Environment | None, status: str) -> list[str]:
-    checks = environment.doctor if environment else ()
-    return [f"{one.name}: {_line(one.found)}" for one in checks if one.status == status]
+def is_minor(name: str, environment: Environment | None) -> bool:
+    """Whether a name of `comparable` is a package that rarely decides anything."""
+    return environment is not None and name in environment.packages and name not in (*FIRST, *IN_BRIEF)
 
 
 def importance(name: str) -> tuple[int, str]:
@@ -127,19 +140,10 @@ def importance(name: str) -> tuple[int, str]:
     return (FIRST.index(name) if name in FIRST else len(FIRST), name)
 
 
-def _fields(part: Any) -> dict[str, Any]:
-    """Return a part of the environment by name, whether it is a struct, a mapping or a list of names."""
-    built = msgspec.to_builtins(part)
-    if isinstance(built, dict):
-        return built
-    return {str(one): "set" for one in built or ()}
-
-
-def _line(value: Any) -> str:
-    """Return a value of any shape as one line."""
-    built = msgspec.to_builtins(value)
-    if isinstance(built, dict):
-        return ", ".join(f"{name}: {_line(one)}" for name, one in built.items() if one not in (None, ""))
-    if isinstance(built, (list, tuple)):
-        return ", ".join(map(_line, built))
-    return " ".join(str(built).split())
+def _checks(environment: Environment | None, status: str, *, lasting: bool) -> list[str]:
+    checks = environment.doctor if environment else []
+    return [
+        f"{one.name}: {one_line(one.found)}"
+        for one in checks
+        if one.status == status and not (lasting and one.name in PASSING_CHECKS)
+    ]

@@ -6,18 +6,24 @@ import html
 import re
 from typing import TYPE_CHECKING
 
+from recapture.errors import UsageError
+from recapture.records import write_atomically
 from recapture.report import facts, summary
 from recapture.report.summary import ClaimStatus, one_line, shorten
+from recapture.results import read_results
 from recapture.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from recapture.environment import Environment
     from recapture.records import Difference, Record
     from recapture.report.summary import Group
 
-__all__ = ["code", "plain", "render_conformance", "table"]
+__all__ = ["REPORT", "code", "plain", "render_conformance", "table", "write_report"]
+
+REPORT = "conformance.md"
 
 MESSAGE_LIMIT = 200
 """Characters of a message that a report shows; the records hold the whole of it."""
@@ -44,6 +50,20 @@ def render_conformance(records: Sequence[Record], environment: Environment | Non
         _not_run(records),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def write_report(directory: Path) -> Path:
+    """Write ``conformance.md`` beside the records of a results directory and return its path.
+
+    Raises UsageError where the records cannot be read or the report cannot be written.
+    """
+    results = read_results(directory)
+    path = directory / REPORT
+    try:
+        write_atomically(path, render_conformance(results.records, results.environment).encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    return path
 
 
 def code(text: str, *, in_table: bool = False) -> str:
@@ -101,8 +121,13 @@ def _environment(environment: Environment | None) -> str:
     why = facts.why_bare(environment)
     if why:
         lines.append(f"- bare, not the image, because {plain(shorten(why, 2 * MESSAGE_LIMIT))}")
-    lines += [f"- **at fault: {plain(shorten(check, MESSAGE_LIMIT))}**" for check in facts.failing_checks(environment)]
-    lines += [f"- warning: {plain(shorten(check, MESSAGE_LIMIT))}" for check in facts.warnings(environment)]
+    lines += [
+        f"- **at fault: {plain(shorten(check, MESSAGE_LIMIT))}**"
+        for check in facts.failing_checks(environment, lasting=True)
+    ]
+    lines += [
+        f"- warning: {plain(shorten(check, MESSAGE_LIMIT))}" for check in facts.warnings(environment, lasting=True)
+    ]
     return "## Environment\n\n" + "\n".join(lines)
 
 

@@ -24,9 +24,9 @@ PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 def install_image(session: nox.Session, image: str, *extra: str) -> None:
     """Install what an image pins, to the byte where this Python is the image's; recapture itself comes from here."""
     images = nox.project.load_toml(ROOT / "docker" / "images.toml")["images"]
-    pins = next((one for one in images if one["name"] == image), None)
-    if pins is None:
-        session.error(f"unknown image {image!r}; docker/images.toml has {', '.join(one['name'] for one in images)}")
+    if image not in images:
+        session.error(f"unknown image {image!r}; docker/images.toml has {', '.join(images)}")
+    pins = images[image]
     python = platform.python_version().rsplit(".", 1)[0]
     if python == pins["python"]:
         session.install("--require-hashes", "-r", str(ROOT / "docker" / "locks" / f"{image}.txt"))

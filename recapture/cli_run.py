@@ -58,7 +58,6 @@ def run_command(
 
     from recapture.collection import find_suites
     from recapture.keyword import matcher
-    from recapture.report.markdown import write_report
     from recapture.report.terminal import RunProgress, print_summary
     from recapture.runner import GIB, Options, run
 
@@ -80,7 +79,6 @@ def run_command(
     console = Console()
     with RunProgress(Console(stderr=True)) as progress:
         summary = run(options, progress, lambda text: click.echo(f"recapture: {text}", err=True))
-    write_report(summary.directory)
     print_summary(console, summary.records, summary.environment)
     console.print(f"results: {summary.directory}", soft_wrap=True, highlight=False)
     for suite in summary.failed_suites:

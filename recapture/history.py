@@ -185,8 +185,9 @@ def _by_case(histories: Iterable[CellHistory]) -> dict[tuple[str, str], list[Cel
 
 def _labels(entries: tuple[Entry, ...]) -> list[str]:
     """Return a short name for each entry: the release, the whole version or the image where that is not enough."""
-    versions = [entry.torch for entry in entries]
-    releases = [version.split("+")[0] for version in versions]
+    bare = [" (bare)" if entry.image.startswith("bare-") else "" for entry in entries]
+    versions = [f"{entry.torch}{mark}" for entry, mark in zip(entries, bare)]  # noqa: B905 - of one length
+    releases = [f"{entry.torch.split('+')[0]}{mark}" for entry, mark in zip(entries, bare)]  # noqa: B905
     for labels in (releases, versions):
         if len(set(labels)) == len(labels):
             return labels

@@ -34,10 +34,11 @@ from recapture.records import (
     Timing,
     append_record,
     read_jsonl,
+    sort_key,
     write_atomically,
     write_jsonl,
 )
-from recapture.torch_compat import release
+from recapture.report.markdown import render_conformance
 from recapture.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Options", "Progress", "Summary", "Workbench", "run"]
 
 OUTPUT = "output.jsonl"
+REPORT = "conformance.md"
 PARTIAL_TIMINGS = "timings.partial.jsonl"
 COLLECT_SECONDS = 120.0
 SURVEY_SECONDS = 180.0
@@ -376,7 +378,7 @@ class _Ledger:
         if absent:
             raise AssertionError(f"{len(absent)} planned cells have no record, the first {min(absent)}")
         planned = [self.done[key] for key in self.cells]
-        records = list(planned if whole else (self.before | self.done).values())
+        records = sorted(planned if whole else (self.before | self.done).values(), key=sort_key)
         timings = list((self.timings if whole else self.timings_before | self.timings).values())
         environment = msgspec.structs.replace(environment, planned=len(self.cells), recorded=len(planned))
         write_jsonl(self.directory / CONFORMANCE, records)
@@ -384,6 +386,7 @@ class _Ledger:
         lines = [msgspec.json.encode(self.output[cell]) + b"\n" for cell in sorted(self.output)]
         write_atomically(self.directory / OUTPUT, b"".join(lines))
         write_environment(self.directory / ENVIRONMENT, environment)
+        write_atomically(self.directory / REPORT, render_conformance(records, environment).encode())
         for name in (PARTIAL, PARTIAL_TIMINGS):
             (self.directory / name).unlink(missing_ok=True)
         return records, environment

@@ -7,7 +7,7 @@ Which source tells the truth on which release (probed on 2.0.1 … 2.15.0):
   skipped frames included. Before 2.6: the reason that each partial ``OutputGraph.compile_subgraph`` is given, plus the
   frames that were skipped because of a break (``SkipFrame``, or an ``Unsupported`` that left the frame).
   ``counters["graph_break"]`` omits jumps on every release, and ``explain`` follows one path only: neither is used.
-- recompiles, from 2.6: the ``recompile_reasons`` artifact; 2.1 – 2.5: ``guard_failures``.
+- recompiles, from 2.6: the ``recompile_reasons`` artifact; before, unknown (``guard_failures`` stays empty on 2.1).
 """
 
 from __future__ import annotations
@@ -85,14 +85,10 @@ def watch_dynamo() -> Iterator[CaptureLog]:
             stack.enter_context(_watch_subgraphs(log, dynamo))
         yield log
     log.graphs = int(counters["stats"]["unique_graphs"])
-    if release() < (2, 6):
-        frames = counters["frames"]
-        if frames["total"] > frames["ok"]:  # an Unsupported left the frame, which then ran eagerly
-            seen = " ".join(log.break_reasons)
-            log.break_reasons += [str(key) for key in counters["unimplemented"] if str(key) not in seen]
-        failures = getattr(importlib.import_module("torch._dynamo.utils"), "guard_failures", None)
-        if failures is not None and release() >= (2, 1):
-            log.recompile_reasons = [str(reason) for reasons in failures.values() for reason in reasons]
+    frames = counters["frames"]
+    if frames["total"] > frames["ok"] and not log.break_reasons:
+        # An Unsupported left the frame, which then ran eagerly; no release before 2.9 says so anywhere else.
+        log.break_reasons += [f"frame skipped: {str(key).strip().splitlines()[0]}" for key in counters["unimplemented"]]
 
 
 @contextmanager
@@ -106,7 +102,7 @@ def _watch_trace_log(log: CaptureLog) -> Iterator[None]:
             artifact = (getattr(record, "metadata", None) or {}).get("artifact", {}).get("name")
             payload = str(getattr(record, "payload", "") or "")
             if artifact == "dynamo_graph_break_reason":
-                log.break_reasons.append(payload)
+                log.break_reasons.append(_brief(payload))
             elif artifact == "recompile_reasons":
                 recompiles.append(payload)
 
@@ -121,6 +117,19 @@ def _watch_trace_log(log: CaptureLog) -> Iterator[None]:
         trace_log.removeHandler(listener)
         trace_log.setLevel(level)
         trace_log.propagate = propagate
+
+
+def _brief(payload: str) -> str:
+    """What broke the graph and where, without the stack of whoever called (it differs between ways of running)."""
+    place = re.search(r"Graph break in user code at (\S+)", payload)
+    reason = re.search(r"Reason:\s*(.*)", payload)
+    text = reason[1].strip() if reason else payload.strip().split("\n")[0]
+    if text.startswith("Failed to handle graph break gracefully"):  # 2.9 on: the cause comes in the next paragraph
+        cause = [line.strip() for line in payload[reason.end() if reason else 0 :].splitlines() if line.strip()]
+        text = f"frame skipped: {cause[0] if cause else text}"
+    context = re.search(r"Developer debug context: (.*)", payload)
+    detail = f" ({context[1].strip()})" if context and context[1].strip() else ""
+    return f"{text}{detail}" + (f" at {place[1]}" if place else "")
 
 
 @contextmanager

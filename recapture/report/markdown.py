@@ -31,7 +31,7 @@ MESSAGE_LIMIT = 200
 DIFFERENCES_SHOWN = 4
 """Differences spelled out for one silently wrong cell; the records hold all of them."""
 
-_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<!\w)_|_(?!\w))")
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 def render_conformance(records: Sequence[Record], environment: Environment | None) -> str:
@@ -70,7 +70,8 @@ def code(text: str, *, in_table: bool = False) -> str:
     """Return text as a code span, whatever characters it holds; inside a table no character ends the table's cell."""
     text = one_line(text) or " "
     if in_table and re.search(r"\\+\|", text):  # no number of backslashes puts a backslash before a pipe into a cell
-        return f"<code>{html.escape(text).replace('|', '&#124;')}</code>"
+        entities = (char if char.isalnum() or char == " " else f"&#{ord(char)};" for char in text)
+        return f"<code>{''.join(entities)}</code>"
     fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     if text.startswith("`") or text.endswith("`"):
         text = f" {text} "

@@ -1,0 +1,200 @@
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from markdown_it import MarkdownIt
+
+from recapture.errors import UsageError
+from recapture.records import ClaimResult, Difference, ErrorInfo, Record
+from recapture.report.markdown import code, plain, render_conformance, table, write_report
+from recapture.results import read_results
+from recapture.verdicts import Verdict
+
+IMAGES = Path(__file__).parent / "resources" / "results" / "images"
+BARE = IMAGES / "bare-torch2.11.0-cu130" / "cpu"
+UGLY = [
+    "a|b",
+    "a\\|b",
+    "a\\\\|b|c\\",
+    "`tick`",
+    "``two`` and ` one",
+    "<class 'int'> & <br>",
+    "*star* _under_ __dunder__ [link](x) ![i](x) $math$ ~~no~~ # h",
+    "line\nbreak\r\n\n\nand tab\t.",
+    "|",
+    "\\",
+    " ",
+    "漢字 ✓ e\u0301",
+    "\x1b[31mred\x00",
+]
+
+
+@pytest.fixture
+def results():
+    return read_results(BARE)
+
+
+def html(markdown):
+    return MarkdownIt("gfm-like", {"linkify": False}).render(markdown)
+
+
+def tables(markdown):
+    """The source lines of every table."""
+    found = re.findall(r"(?:^\|.*\|$\n?)+", markdown, re.MULTILINE)
+    return [block.splitlines() for block in found]
+
+
+def width(row):
+    """The number of cells of a table's row, as GitHub's parser counts them: a backslash protects the next character."""
+    return len(re.sub(r"\\.", "", row).strip("|").split("|"))
+
+
+def section(markdown, title):
+    return markdown.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def test_the_same_records_give_the_same_bytes_whatever_their_order(results):
+    shuffled = list(results.records)
+    random.Random(0).shuffle(shuffled)
+    once = render_conformance(results.records, results.environment)
+    assert render_conformance(shuffled, results.environment) == once
+
+
+def test_what_passes_in_a_minute_is_not_in_the_report(results):
+    assert any(check.name == "memory" for check in results.environment.doctor)
+    markdown = render_conformance(results.records, results.environment)
+    assert "GiB of memory available" not in markdown
+    assert "at fault: python-headers: no Python.h" in markdown
+
+
+def test_every_table_has_as_many_cells_in_each_row_as_in_its_head(results):
+    found = tables(render_conformance(results.records, results.environment))
+    assert len(found) >= 7
+    for rows in found:
+        assert len(rows) >= 3
+        assert {width(row) for row in rows} == {width(rows[0])}
+
+
+def test_ugly_text_survives_a_table_and_a_list_unchanged():
+    for text in UGLY:
+        shown = " ".join(re.sub(r"[\x00\x1b]", "\ufffd", text).split())
+        rows = html(table(["x", "y"], [[code(text, in_table=True), plain(text)], ["end", "end"]]))
+        cells = [unescaped(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", rows)]
+        assert cells == [shown, shown, "end", "end"], text
+        listed = [unescaped(item) for item in re.findall(r"<li>(.*?)</li>", html(f"- x{code(text)}\n- x{plain(text)}"))]
+        assert listed == [f"x{shown}", f"x{shown}"] or not shown, text
+
+
+def unescaped(fragment):
+    import html as entities
+
+    return entities.unescape(re.sub(r"</?code>", "", fragment)).strip()
+
+
+def test_a_report_of_ugly_records_keeps_its_tables_whole(results):
+    ugly = [
+        Record(
+            case=f"s::case_{i}",
+            compiler=text,
+            device="cpu",
+            verdict=Verdict.WRONG if i % 2 else Verdict.ERROR,
+            phase=None if i % 2 else "call",
+            error=None if i % 2 else ErrorInfo(text, text, text),
+            differences=(Difference("example", text, "value", text),) if i % 2 else (),
+            claims=(ClaimResult(text, "pass|wrong", None),),
+            case_hash="0",
+        )
+        for i, text in enumerate(UGLY)
+    ]
+    markdown = render_conformance(ugly, results.environment)
+    for rows in tables(markdown):
+        assert {width(row) for row in rows} == {width(rows[0])}
+    assert markdown.isascii() or "\x1b" not in markdown
+    assert html(markdown).count("<details>") == html(markdown).count("</details>")
+
+
+def test_accounting_says_when_a_run_is_incomplete_and_when_it_was_selective(results):
+    def first_lines(environment):
+        return render_conformance(results.records, environment)[:400]
+
+    assert "Cells: 23 planned = 23 recorded:" in first_lines(results.environment)
+    cut_off = msgspec.structs.replace(results.environment, planned=30)
+    assert "**30 planned, but only 23 recorded**" in first_lines(cut_off)
+    selective = msgspec.structs.replace(results.environment, planned=2, recorded=2)
+    assert "23 on record; the last run planned 2 and recorded 2 of them" in first_lines(selective)
+    assert "Cells: 23 recorded:" in first_lines(None)
+
+
+def test_the_claims_table_names_every_claim_with_what_was_measured(results):
+    claims = section(render_conformance(results.records, results.environment), "Published claims")
+    assert "7 claims: 5 reproduced, 1 partly reproduced, 1 not reproduced." in claims
+    by_claim = claims.split("### Claim by claim")[1]
+    rows = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in tables(by_claim)[0][2:]]
+    assert [row[0] for row in rows] == ["S5", "T1", "T10", "T12", "T13", "T16", "T18", "T18"]
+    expected = "`error:InternalTorchDynamoError message~IF_NEEDED`"
+    assert rows[0] == ["S5", "**not reproduced**", "`foreign::dct`", "`compile`", expected, "`pass`"]
+    assert rows[6][1:2] + rows[6][4:] == ["**not reproduced**", "`right graphs=3`", "`pass graphs=2`"]
+
+
+def test_every_silent_wrong_is_spelled_out_under_its_case(results):
+    wrong = section(render_conformance(results.records, results.environment), "Silently wrong")
+    assert "5 cells of 4 cases" in wrong
+    for record in results.records:
+        if record.verdict in (Verdict.WRONG, Verdict.SPECIALIZED):
+            under = wrong.split(f"- `{record.case}`\n")[1].split("\n- ")[0]
+            (line,) = (line for line in under.splitlines() if f"`{record.compiler}`" in line)
+            assert f"({record.verdict}): on `{record.differences[0].input}`: `{record.differences[0].where}`" in line
+    assert "and 2 more" in wrong
+
+
+def test_the_matrix_marks_silent_wrongs_in_bold_and_leaves_missing_cells_empty(results):
+    matrix = section(render_conformance(results.records, results.environment), "Matrix")
+    (row,) = (line for line in matrix.splitlines() if line.startswith("| `branch_on_sum`"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells == ["`branch_on_sum`", "P", "P", "e", "**w**", "E", "**w**", ""]
+
+
+def test_counts_add_up_to_the_records(results):
+    counts = section(render_conformance(results.records, results.environment), "Counts")
+    (last,) = (line for line in counts.splitlines() if line.startswith("| all "))
+    numbers = [[int(one) for one in cell.replace("*", "").split("/")] for cell in last.strip("|").split("|")[1:]]
+    assert numbers[0] == [sum(column) for column in zip(*numbers[1:], strict=True)] == [8, 5, 7, 3]
+
+
+def test_a_suite_that_could_not_be_collected_and_why_results_are_bare_are_in_the_report(results):
+    markdown = render_conformance(results.records, results.environment)
+    assert "- `broken`: `SyntaxError: '(' was never closed | line 3`" in section(markdown, "Suites that could not be collected")
+    assert "bare, not the image, because nearest image: torch2.11.0-cu130, numpy 2.3.5, locked 2.4.0" in markdown
+
+
+def test_no_records_at_all_still_make_a_report():
+    assert "0 recorded: none" in render_conformance([], None)
+
+
+def test_a_report_is_written_beside_its_records(tmp_path, results):
+    (tmp_path / "conformance.jsonl").write_bytes((BARE / "conformance.jsonl").read_bytes())
+    (tmp_path / "environment.json").write_bytes((BARE / "environment.json").read_bytes())
+    path = write_report(tmp_path)
+    assert path == tmp_path / "conformance.md"
+    assert path.read_text() == render_conformance(results.records, results.environment)
+
+
+def test_a_report_without_records_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match=r"no conformance\.jsonl in"):
+        write_report(tmp_path)
+
+
+def test_reading_and_rendering_results_never_imports_torch():
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from recapture import diff, history; from recapture.results import read_results\n"
+        "from recapture.report import html, markdown, terminal\n"
+        f"one = read_results(Path({str(BARE)!r}))\n"
+        "markdown.render_conformance(one.records, one.environment); html.render_html(one.records, one.environment)\n"
+        "diff.to_json(diff.diff(one, one)); assert 'torch' not in sys.modules, 'torch was imported'"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

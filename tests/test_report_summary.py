@@ -1,0 +1,86 @@
+from recapture.records import ClaimResult, Difference, ErrorInfo, Record
+from recapture.report import summary
+from recapture.report.summary import ClaimStatus
+from recapture.verdicts import Verdict
+
+
+def record(case="s::c", compiler="compile", verdict=Verdict.PASS, **fields):
+    return Record(case=case, compiler=compiler, device="cpu", verdict=verdict, case_hash="0", **fields)
+
+
+def claim(holds, number="T1"):
+    return ClaimResult(number, "right", holds)
+
+
+def test_every_outcome_has_a_mark_of_its_own_that_the_legend_explains():
+    marks = [
+        summary.mark(record(verdict=verdict, phase=phase))
+        for verdict in Verdict
+        for phase in ((None,) if verdict is not Verdict.ERROR else ("capture", "call"))
+    ]
+    assert len(set(marks)) == len(marks)
+    assert set(marks) == set(summary.LEGEND)
+
+
+def test_counts_put_every_verdict_into_exactly_one_column():
+    counts = summary.count(record(verdict=verdict) for verdict in Verdict)
+    assert (counts.right, counts.silently_wrong, counts.failing, counts.not_run) == (2, 2, 4, 3)
+    assert counts.total == len(Verdict)
+
+
+def test_claims_are_sorted_by_number_not_by_digit():
+    assert sorted(["T10", "T2", "S1", "T10b", "K1"], key=summary.natural_key) == ["K1", "S1", "T2", "T10", "T10b"]
+
+
+def test_compilers_come_family_by_family_the_reference_first_and_a_users_own_last():
+    names = ["onnx", "mine", "aoti", "export", "fx:concrete_args", "fx", "jit.trace", "compile:eager", "compile", "eager"]
+    ordered = ["eager", "compile", "compile:eager", "jit.trace", "fx", "fx:concrete_args", "export", "aoti", "onnx", "mine"]
+    assert summary.compilers_in_order(record(compiler=name) for name in names) == ordered
+
+
+def test_a_claim_over_several_cells_is_partly_reproduced_and_what_cannot_run_does_not_count():
+    def status(*holds):
+        cells = summary.claim_cells(record(case=f"s::{i}", claims=(claim(one),)) for i, one in enumerate(holds))
+        return summary.overall_status(cells)
+
+    assert status(True, None) is ClaimStatus.REPRODUCED
+    assert status(False, None) is ClaimStatus.NOT_REPRODUCED
+    assert status(True, False, None) is ClaimStatus.PARTLY
+    assert status(None, None) is ClaimStatus.NOT_RUNNABLE
+
+
+def test_what_was_measured_is_said_in_the_grammar_of_the_claims():
+    error = ErrorInfo("torch.fx.proxy.TraceError", "no", "f")
+    assert summary.measured(record(verdict=Verdict.ERROR, phase="capture", error=error)) == "error(capture):TraceError"
+    assert summary.measured(record(graphs=3), "right graphs=2 recompiles=0") == "pass graphs=3 recompiles=unknown"
+
+
+def test_failures_group_by_fingerprint_and_those_without_an_exception_by_verdict_and_reason():
+    records = [
+        record("s::a", verdict=Verdict.ERROR, error=ErrorInfo("E", "size 3", "same")),
+        record("s::b", verdict=Verdict.ERROR, error=ErrorInfo("E", "size 4", "same")),
+        record("s::c", verdict=Verdict.ERROR, error=ErrorInfo("E", "other", "other")),
+        record("s::d", verdict=Verdict.CRASH, reason="died of SIGSEGV"),
+        record("s::e", verdict=Verdict.PASS),
+    ]
+    groups = [(group.title, group.text, len(group.records)) for group in summary.failure_groups(records)]
+    assert groups == [("E", "size 3", 2), ("E", "other", 1), ("crash", "died of SIGSEGV", 1)]
+
+
+def test_an_explanation_is_one_line_within_its_limit():
+    difference = Difference("held_out[0]", "result", "value", "a\nlong " + "detail " * 100)
+    for one in (
+        record(verdict=Verdict.WRONG, differences=(difference, difference)),
+        record(verdict=Verdict.ERROR, phase="call", input="example", error=ErrorInfo("E", "x" * 500 + "\nmore", "f")),
+        record(verdict=Verdict.CRASH, reason="r" * 500),
+        record(verdict=Verdict.PASS_WITH_BREAKS, graph_breaks=2, break_reasons=("b" * 500,)),
+    ):
+        said = summary.explain(one, 80)
+        assert len(said) == 80 or said.endswith("(and 1 more)")
+        assert len(said) <= 80
+        assert "\n" not in said
+    assert summary.explain(record()) == ""
+
+
+def test_text_that_cannot_be_printed_is_replaced():
+    assert summary.one_line("a\x00b \x1b[31m\tc\u2028d") == "a\ufffdb \ufffd[31m c d"

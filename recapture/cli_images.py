@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from recapture.images.locks import write_lock
-from recapture.images.pins import find_image, load_pins, lock_path
+from recapture.images.pins import find_image, load_pins
 
 __all__ = ["images"]
 
@@ -19,8 +18,12 @@ def images() -> None:
 @click.argument("names", nargs=-1, metavar="[IMAGE]...")
 def lock(names: tuple[str, ...]) -> None:
     """Write docker/locks: resolve the named images (default: all) as of their cut-off days, every wheel by hash."""
+    from recapture.images.locks import build_plan, image_plan, write_lock
+
     pins = load_pins()
-    for image in [find_image(name) for name in names] or pins.images.values():
-        path = lock_path(image.name)
-        count = write_lock(image, pins.tools, path)
-        click.echo(f"{path}: {count} packages")
+    chosen = [find_image(name) for name in names] or pins.images.values()
+    plans = [image_plan(image, pins.tools) for image in chosen]
+    if not names:
+        plans.append(build_plan(pins.tools))
+    for plan in plans:
+        click.echo(f"{plan.path}: {write_lock(plan)} packages")

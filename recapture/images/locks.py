@@ -6,10 +6,10 @@ import hashlib
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recapture.errors import EnvironmentUnfitError, RecaptureError, UsageError
-from recapture.images.pins import docker_directory, normalise, read_toml
+from recapture.images.pins import docker_directory, lock_path, normalise, read_toml
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -17,43 +17,59 @@ if TYPE_CHECKING:
 
     from recapture.images.pins import Image, Tools
 
-__all__ = ["header", "inputs_digest", "own_requirements", "read_inputs_digest", "requirements", "write_lock"]
+__all__ = ["LockPlan", "build_plan", "image_plan", "read_inputs_digest", "write_lock"]
 
 # What an exact pin alone does not fix: resolving for wheels only keeps source builds out of images and environments.
 _OPTIONS = ("--generate-hashes", "--only-binary", ":all:", "--no-header", "--no-annotate", "--no-emit-index-url")
+_OLDEST_PYTHON = "3.10"
 
 
-def own_requirements() -> list[str]:
-    """Return recapture's own runtime requirements, from pyproject.toml of the checkout."""
-    path = docker_directory().parent / "pyproject.toml"
-    if not path.is_file():
-        raise UsageError("locks are written from a checkout of recapture: an installed package has no pyproject.toml")
-    listed = read_toml(path)["project"]["dependencies"]
-    return [str(requirement) for requirement in listed]
+class LockPlan(NamedTuple):
+    """What one lock is made from: its file and purpose, the lines to resolve, uv's options, facts for its header."""
+
+    path: Path
+    purpose: str
+    requirements: tuple[str, ...]
+    options: tuple[str, ...]
+    facts: tuple[str, ...]
+
+    @property
+    def inputs_digest(self) -> str:
+        """The hash of everything that decides the lock; one whose header has another is out of date."""
+        text = "\n".join([*self.requirements, *self.options])
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    @property
+    def header(self) -> str:
+        """The comment at the head of the lock."""
+        lines = [f"{self.purpose}, written by `recapture images lock`: do not edit.", *self.facts]
+        return "".join(f"# {line}\n" for line in [*lines, f"inputs: {self.inputs_digest}"])
 
 
-def requirements(image: Image, own: list[str]) -> list[str]:
-    """Return the lines uv resolves for an image: the packages under test, exactly, and recapture's own."""
-    return [f"{name}=={version}" for name, version in image.pinned.items()] + own
-
-
-def inputs_digest(image: Image, tools: Tools, own: list[str]) -> str:
-    """Return the hash of everything a lock is made from; a lock whose header has another is out of date."""
-    text = "\n".join([*requirements(image, own), *_arguments(image, tools, own)])
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def header(image: Image, tools: Tools, own: list[str]) -> str:
-    """Return the comment at the head of a lock: for what, as of when, and from which inputs it was made."""
-    later = "".join(f"\n# cut-off of {name}: {day}" for name, day in sorted(image.newer.items()))
-    return (
-        f"# The lock of image {image.name}, written by `recapture images lock`: edit docker/images.toml, not this.\n"
-        f"# python: {image.python}\n"
-        f"# platform: {tools.platform}\n"
-        f"# cut-off: {image.cutoff}{later}\n"
-        f"# cut-off of recapture's own dependencies: {tools.cutoff}\n"
-        f"# inputs: {inputs_digest(image, tools, own)}\n"
+def image_plan(image: Image, tools: Tools) -> LockPlan:
+    """Return the plan of an image's lock: the packages under test, exactly, and recapture's own dependencies."""
+    own = [str(requirement) for requirement in _pyproject()["project"]["dependencies"]]
+    later = {_name(requirement): tools.cutoff for requirement in own} | image.newer
+    options = ["--python-version", image.python, "--python-platform", tools.platform, *_OPTIONS]
+    options += ["--exclude-newer", _instant(image.cutoff)]
+    for name, day in sorted(later.items()):
+        options += ["--exclude-newer-package", f"{name}={_instant(day)}"]
+    facts = [f"python: {image.python}", f"platform: {tools.platform}", f"cut-off: {image.cutoff}"]
+    facts += [f"cut-off of {name}: {day}" for name, day in sorted(image.newer.items())]
+    facts.append(f"cut-off of recapture's own dependencies: {tools.cutoff}")
+    pins = [f"{name}=={version}" for name, version in image.pinned.items()]
+    return LockPlan(
+        lock_path(image.name), f"The lock of image {image.name}", (*pins, *own), tuple(options), tuple(facts)
     )
+
+
+def build_plan(tools: Tools) -> LockPlan:
+    """Return the plan of the lock of what builds recapture's wheel inside the Dockerfile, one for every Python."""
+    requirements = tuple(str(requirement) for requirement in _pyproject()["build-system"]["requires"])
+    options = ("--universal", "--python-version", _OLDEST_PYTHON, *_OPTIONS, "--exclude-newer", _instant(tools.cutoff))
+    path = docker_directory() / "build-requirements.txt"
+    purpose = "The lock of what builds recapture's wheel for the images"
+    return LockPlan(path, purpose, requirements, options, (f"cut-off: {tools.cutoff}",))
 
 
 def read_inputs_digest(lock: Path) -> str | None:
@@ -62,18 +78,17 @@ def read_inputs_digest(lock: Path) -> str | None:
     return found[1] if found else None
 
 
-def write_lock(image: Image, tools: Tools, lock: Path) -> int:
-    """Resolve an image with uv and write its lock; return the number of packages.
+def write_lock(plan: LockPlan) -> int:
+    """Resolve with uv and write the lock; return the number of packages.
 
     Raises EnvironmentUnfitError without uv or without a reachable package index, RecaptureError when nothing resolves.
     """
     uv = shutil.which("uv")
     if uv is None:
         raise EnvironmentUnfitError("uv is not on PATH: install it (`pip install uv`) to write locks")
-    own = own_requirements()
     done = subprocess.run(
-        [uv, "pip", "compile", "-", "--quiet", *_arguments(image, tools, own)],
-        input="\n".join(requirements(image, own)),
+        [uv, "pip", "compile", "-", "--quiet", *plan.options],
+        input="\n".join(plan.requirements),
         capture_output=True,
         text=True,
         check=False,
@@ -81,25 +96,26 @@ def write_lock(image: Image, tools: Tools, lock: Path) -> int:
     if done.returncode != 0:
         said = " ".join(done.stderr.split())
         if re.search(r"error sending request|failed to fetch|dns error|timed out", said, re.IGNORECASE):
-            raise EnvironmentUnfitError(f"{image.name}: uv cannot reach the package index: {said}")
-        raise RecaptureError(f"{image.name}: nothing resolves: {said}")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    lock.write_text(header(image, tools, own) + done.stdout, encoding="utf-8")
-    return done.stdout.count("==")
+            raise EnvironmentUnfitError(f"{plan.path.name}: uv cannot reach the package index: {said}")
+        raise RecaptureError(f"{plan.path.name}: nothing resolves: {said}")
+    plan.path.parent.mkdir(parents=True, exist_ok=True)
+    plan.path.write_text(plan.header + done.stdout, encoding="utf-8")
+    return len(re.findall(r"^\S+==", done.stdout, re.MULTILINE))
 
 
-def _arguments(image: Image, tools: Tools, own: list[str]) -> list[str]:
-    """Return uv's options for an image; days are spelled with their zone, for uv reads a bare one in the local zone."""
-    later: dict[str, dt.date] = {_name(requirement): tools.cutoff for requirement in own} | image.newer
-    arguments = ["--python-version", image.python, "--python-platform", tools.platform, *_OPTIONS]
-    arguments += ["--exclude-newer", f"{image.cutoff}T00:00:00Z"]
-    for name, day in sorted(later.items()):
-        arguments += ["--exclude-newer-package", f"{name}={day}T00:00:00Z"]
-    return arguments
+def _pyproject() -> dict[str, Any]:
+    path = docker_directory().parent / "pyproject.toml"
+    if not path.is_file():
+        raise UsageError("locks are written in a checkout of recapture: an installed package has no pyproject.toml")
+    return read_toml(path)
+
+
+def _instant(day: dt.date) -> str:
+    """Spell a day's first moment with its zone: uv reads a bare day in the local one."""
+    return f"{day}T00:00:00Z"
 
 
 def _name(requirement: str) -> str:
-    """Return the normalised name of the distribution a requirement asks for."""
     found = re.match(r"\s*([A-Za-z0-9][\w.-]*)", requirement)
     if not found:
         raise UsageError(f"pyproject.toml: not a requirement: {requirement!r}")

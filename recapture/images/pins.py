@@ -103,14 +103,14 @@ def load_pins(path: Path | None = None) -> Pins:
         raise UsageError(f"{path}: {error}") from error
 
 
-def load_images(path: Path | None = None) -> list[Image]:
-    """Return every image, oldest torch first."""
-    return list(load_pins(path).images.values())
+def load_images(path: Path | None = None) -> dict[str, Image]:
+    """Return every image by name, oldest torch first."""
+    return load_pins(path).images
 
 
 def find_image(name: str) -> Image:
     """Return the image of that name; an unknown one is a UsageError with the nearest known name."""
-    images = load_pins().images
+    images = load_images()
     if name not in images:
         raise UsageError(f"no image {name!r}{did_you_mean(name, images)} (`recapture images list` names them all)")
     return images[name]

@@ -32,7 +32,9 @@ def install_image(session: nox.Session, image: str, *extra: str) -> None:
         session.install("--require-hashes", "-r", str(ROOT / "docker" / "locks" / f"{image}.txt"))
     else:
         session.warn(f"{image} pins Python {pins['python']}, this is {python}: results will be filed as bare-{image}")
-        session.install(f"torch=={pins['torch']}", f"torchvision=={pins['torchvision']}", "numpy", "scipy", "setuptools")
+        session.install(
+            f"torch=={pins['torch']}", f"torchvision=={pins['torchvision']}", "numpy", "scipy", "setuptools"
+        )
     session.install("-e", ".", *extra)
 
 

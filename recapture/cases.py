@@ -18,7 +18,7 @@ Inputs = Callable[[], tuple[Any, ...]]
 Target = TypeVar("Target", bound=Callable[..., Any])
 
 CASES_ATTRIBUTE = "__recapture_cases__"
-"""The list in a suite file's own namespace to which `@case` appends: a fresh execution of the file starts a fresh one."""
+"""The list in a suite file's own namespace to which `@case` appends: each execution of the file starts a fresh one."""
 
 
 class CaseError(Exception):
@@ -67,8 +67,8 @@ def case(
     """Declare the decorated function or ``nn.Module`` subclass as a case of this suite.
 
     `example` makes the arguments a compiler captures with; each of `held_out` makes arguments it has not seen: another
-    branch, shape, dtype or Python value. They are called under a fixed seed, afresh for every run, and what they make is
-    moved to the device. The inputs are used in order on one captured callable (and one module), as a program would.
+    branch, shape, dtype or Python value. They are called under a fixed seed, afresh for every run, and what they make
+    is moved to the device. The inputs are used in order on one captured callable (and one module), as a program would.
 
     `claims` maps a compiler to ``(id, expected)`` or a list of them; `recapture.claims.Claim` gives the grammar.
     `concrete_args` names the arguments that ``fx:concrete_args`` specialises on (default: all that hold no tensor).

@@ -6,17 +6,15 @@ import importlib.util
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from recapture.cases import CASES_ATTRIBUTE, Case
 from recapture.collection import execute
 from recapture.compilers import builtin_compilers, compilers_of
-from recapture.compilers.base import Compiler
 from recapture.fingerprint import fingerprint, scrub
 from recapture.judge import Comparison, compare
 from recapture.observe import Observation, Raised, map_tensors, observe_call, qualified, safe_text
@@ -30,6 +28,11 @@ from recapture.torch_compat import (
     watch_dynamo,
 )
 from recapture.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from recapture.compilers.base import Compiler
 
 __all__ = ["CellSpec", "Findings", "examine"]
 
@@ -83,7 +86,8 @@ def examine(spec: CellSpec, enter: Callable[[Phase], None]) -> Findings:
 
 def _load(spec: CellSpec) -> Case:
     module = execute(spec.suite, Path(spec.path))
-    return next(one for one in getattr(module, CASES_ATTRIBUTE) if one.name == spec.case)
+    cases: list[Case] = getattr(module, CASES_ATTRIBUTE)
+    return next(one for one in cases if one.name == spec.case)
 
 
 def _compiler(spec: CellSpec) -> Compiler:
@@ -141,7 +145,9 @@ class _Subject:
             placed.requires_grad_(True)
         return placed
 
-    def call(self, function: Callable[..., Any], label: str, make: Callable[[], tuple[Any, ...]], **more: Any) -> Observation:
+    def call(
+        self, function: Callable[..., Any], label: str, make: Callable[[], tuple[Any, ...]], **more: Any
+    ) -> Observation:
         """Observe one call of `function`, which is the target or what a compiler made of it."""
         case = self.case
         module = more.pop("module", self.module)
@@ -185,7 +191,9 @@ def _disagreement(first: list[Observation], second: list[Observation]) -> Findin
         for raised in (one.raised, two.raised):
             if raised is not None and is_out_of_memory(raised.error):
                 return Findings(verdict=Verdict.OOM, phase="reference", input=one.input, error=_error(raised))
-        if (one.raised is None) != (two.raised is None) or (one.raised and two.raised and one.raised.type != two.raised.type):
+        if (one.raised is None) != (two.raised is None) or (
+            one.raised and two.raised and one.raised.type != two.raised.type
+        ):
             return Findings(verdict=Verdict.UNSTABLE, input=one.input, reason="eager raises on one of two runs")
         comparison = compare(one, two, show_values=False)
         if comparison.differences:
@@ -218,7 +226,9 @@ def _judge(
         _, example = subject.case.inputs()[0]
         seed_everything()
         try:
-            captured = compiler.capture(subject.target, subject.arguments(example)(), **_options(compiler, subject.case))
+            captured = compiler.capture(
+                subject.target, subject.arguments(example)(), **_options(compiler, subject.case)
+            )
         except BaseException as error:  # whatever a compiler raises is its outcome
             return _failed("capture", "example", error)
         enter("call")
@@ -294,7 +304,7 @@ def _error_info(kind: str, message: str) -> ErrorInfo:
 
 @contextmanager
 def _torch_warnings(found: list[str]) -> Iterator[None]:
-    """Note the kinds of warning that only torch gives (TracerWarning): a wrong that was warned of is not quite silent."""
+    """Note the kinds of warning that only torch gives (TracerWarning): a wrong warned of is not quite silent."""
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         show = warnings.showwarning
@@ -304,5 +314,5 @@ def _torch_warnings(found: list[str]) -> Iterator[None]:
                 found.append(f"warned: {category.__name__}")
             show(message, category, *where, **more)
 
-        warnings.showwarning = note  # type: ignore[assignment]
+        warnings.showwarning = note
         yield

@@ -32,7 +32,9 @@ def _cores() -> int:
 @click.option("--compiler", "compilers", multiple=True, metavar="NAME", help="Only this compiler; may be given often.")
 @click.option("--device", default="cpu", callback=_device, metavar="cpu|cuda", help="Where to run. [default: cpu]")
 @click.option("--jobs", type=click.IntRange(1), help="Cells at a time. [default: the cores]")
-@click.option("--timeout", type=click.FloatRange(0.1), default=DEFAULT_TIMEOUT, show_default=True, help="Seconds a cell.")
+@click.option(
+    "--timeout", type=click.FloatRange(0.1), default=DEFAULT_TIMEOUT, show_default=True, help="Seconds a cell."
+)
 @click.option("--memory", type=click.FloatRange(0.1), default=DEFAULT_MEMORY_GIB, show_default=True, help="GiB a cell.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 @click.option("--resume", is_flag=True, help="Run only what is missing or whose case was edited.")
@@ -61,7 +63,11 @@ def run_command(
     from recapture.report.terminal import RunProgress, print_summary
     from recapture.runner import GIB, Options, run
 
-    words = [*what, *(["-k", keyword] if keyword else []), *(part for name in compilers for part in ("--compiler", name))]
+    words = [
+        *what,
+        *(["-k", keyword] if keyword else []),
+        *(part for name in compilers for part in ("--compiler", name)),
+    ]
     options = Options(
         selection=find_suites(what),
         keyword=matcher(keyword) if keyword else None,
@@ -118,7 +124,9 @@ def list_command(what: tuple[str, ...], keyword: str | None, show_compilers: boo
 
 @click.command("repro")
 @click.argument("cell", metavar="SUITE::CASE::COMPILER")
-@click.option("--device", default="cpu", callback=_device, metavar="cpu|cuda", help="Device of the script. [default: cpu]")
+@click.option(
+    "--device", default="cpu", callback=_device, metavar="cpu|cuda", help="Device of the script. [default: cpu]"
+)
 def repro_command(cell: str, device: str) -> int:
     """Print one cell as a stand-alone script that needs torch alone."""
     from recapture.repro import script

@@ -9,14 +9,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from recapture.errors import EnvironmentUnfitError
 from recapture.protocol import Begun, Ended, FromServer, Preload, Ready, Task
 from recapture.torch_compat import isolate_caches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["Client", "ServerDiedError"]
 
@@ -145,7 +147,7 @@ class Client:
                 raise ServerDiedError
             self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
-        message = self._decoder.decode(line)
+        message: FromServer = self._decoder.decode(line)
         if isinstance(message, Ended):
             self.rss = max(self.rss, message.rss_server)
         return message

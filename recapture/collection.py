@@ -9,8 +9,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +19,9 @@ from recapture.errors import UsageError, did_you_mean
 from recapture.observe import safe_text
 from recapture.source import closure
 from recapture.torch_compat import seed_everything
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 __all__ = [
     "CaseInfo",

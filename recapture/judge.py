@@ -5,10 +5,12 @@ from __future__ import annotations
 import cmath
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from recapture.observe import Observation, Seen, TensorSeen
 from recapture.records import Difference
+
+if TYPE_CHECKING:
+    from recapture.observe import Observation, Seen, TensorSeen
 
 __all__ = ["Comparison", "compare"]
 
@@ -27,7 +29,7 @@ PYTHON_FLOAT = (1.3e-6, 1e-5)
 """A Python float may have been read from a float32 tensor."""
 
 RMSE_FACTOR = 3.0
-"""A result may be this much further from the float64 reference than eager's own (dynamobench's rule, for half types)."""
+"""A result may be this much further from the float64 result than eager's own (dynamobench's rule, for half types)."""
 
 
 @dataclass
@@ -44,7 +46,9 @@ Exact = Callable[[], "Observation | None"]
 """Makes, when asked, the same observation with every floating-point input in float64; None where that fails."""
 
 
-def compare(eager: Observation, other: Observation, *, exact: Exact | None = None, show_values: bool = True) -> Comparison:
+def compare(
+    eager: Observation, other: Observation, *, exact: Exact | None = None, show_values: bool = True
+) -> Comparison:
     """Compare a call with eager's on the same input.
 
     An exception on both sides counts as equal here when the types agree (the caller decides what another type means);
@@ -106,7 +110,9 @@ class _Comparer:
         elif eager.children is not None and other.children is not None:
             self._containers(where, path, eager, other)
         elif not _same_scalar(eager.scalar, other.scalar):
-            detail = f"eager {_short(eager.scalar)}, this {_short(other.scalar)}" if self.show_values else "value differs"
+            detail = (
+                f"eager {_short(eager.scalar)}, this {_short(other.scalar)}" if self.show_values else "value differs"
+            )
             self.differ(here, "value", detail)
 
     def _containers(self, where: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from recapture.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["matcher"]
 
@@ -14,7 +17,7 @@ _TOKEN = re.compile(r"\s*(?:(?P<punctuation>[()])|(?P<word>[^\s()]+))")
 
 
 def matcher(expression: str) -> Callable[[str], bool]:
-    """Return a predicate for addresses such as ``control_flow::f1``; raises UsageError when the expression is not one."""
+    """Return a predicate for addresses such as ``control_flow::f1``; raises UsageError for what is no expression."""
     words: list[str] = []
     python: list[str] = []
     for token in _TOKEN.finditer(expression.strip()):
@@ -39,5 +42,7 @@ def matcher(expression: str) -> Callable[[str], bool]:
             return words[int(node.id[1:])] in address
         raise UsageError(f"-k {expression!r} is not an expression of words, and, or, not and parentheses")
 
-    holds(tree, "")  # a shape that is no expression (two words side by side made a call) is refused before anything runs
+    holds(
+        tree, ""
+    )  # a shape that is no expression (two words side by side made a call) is refused before anything runs
     return lambda address: holds(tree, address.lower())

@@ -123,10 +123,10 @@ def see(value: Any, depth: int = 0, parents: tuple[int, ...] = ()) -> Seen:
     name = qualified(type(value))
     if isinstance(value, torch.Tensor):
         return Seen(name, tensor=_see_tensor(value))
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)) and not isinstance(value, enum.Enum):
-        return Seen(name, scalar=value.item() if hasattr(value, "item") else value)
     if isinstance(value, enum.Enum):
         return Seen(name, scalar=value.name)
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        return Seen(name, scalar=value)
     if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format, slice, range, type)):
         return Seen(name, scalar=repr(value))
     if name.startswith("numpy."):

@@ -40,8 +40,8 @@ class Begun(msgspec.Struct, frozen=True, tag=True):
 class Ended(msgspec.Struct, frozen=True, tag=True):
     """A task's process is gone, with everything it left behind.
 
-    `cause` says who ended it: itself (`exit`, with `status`, negative for a signal), the `timeout`, the `memory` cap, or
-    the cap on the number of its `processes`. `result` is None when it left none.
+    `cause` says who ended it: itself (`exit`, with `status`, negative for a signal), the `timeout`, the `memory` cap,
+    or the cap on the number of its `processes`. `result` is None when it left none.
     """
 
     id: int

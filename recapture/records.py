@@ -188,7 +188,9 @@ def read_conformance(directory: Path) -> list[Record]:
     """Read the finished conformance records of one results directory."""
     path = directory / CONFORMANCE
     if not path.is_file():
-        interrupted = " (a run there was interrupted: finish it with --resume)" if (directory / PARTIAL).exists() else ""
+        interrupted = (
+            " (a run there was interrupted: finish it with --resume)" if (directory / PARTIAL).exists() else ""
+        )
         raise UsageError(f"no {CONFORMANCE} in {directory}{interrupted}")
     return read_jsonl(path, Record)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recapture.cases import CASES_ATTRIBUTE, Case
 from recapture.collection import execute, find_suites
 from recapture.compilers import builtin_compilers, compilers_of
-from recapture.compilers.base import Compiler
 from recapture.errors import UsageError, did_you_mean
 from recapture.source import closure, decorator_arguments
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recapture.compilers.base import Compiler
 
 __all__ = ["script"]
 

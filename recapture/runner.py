@@ -8,7 +8,6 @@ import os
 import signal
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
@@ -42,6 +41,7 @@ from recapture.report.markdown import render_conformance
 from recapture.verdicts import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
 __all__ = ["Options", "Progress", "Summary", "Workbench", "run"]
@@ -75,9 +75,14 @@ class Options:
 class Progress(Protocol):
     """What the runner tells of its progress."""
 
-    def start(self, total: int, estimate_seconds: float | None) -> None: ...
-    def cell_started(self, cell: str) -> None: ...
-    def cell_finished(self, record: Record, seconds: float) -> None: ...
+    def start(self, total: int, estimate_seconds: float | None) -> None:
+        """Be told how many cells will run, and how many seconds that took before."""
+
+    def cell_started(self, cell: str) -> None:
+        """Be told of a cell whose process has begun."""
+
+    def cell_finished(self, record: Record, seconds: float) -> None:
+        """Be told of a cell's record."""
 
 
 @dataclass
@@ -238,17 +243,19 @@ def _plan(options: Options, suites: list[SuiteInfo], failed: list[SuiteInfo]) ->
     theirs = {name: suite for suite in suites for name in suite.compilers}
     clash = sorted(builtin.keys() & theirs)
     if clash:
-        raise UsageError(f"{Path(theirs[clash[0]].path).name}: compiler {clash[0]!r} exists already; choose another name")
+        raise UsageError(
+            f"{Path(theirs[clash[0]].path).name}: compiler {clash[0]!r} exists already; choose another name"
+        )
     known = [*builtin, *theirs]
     for name in [*options.compilers, *(how for _, _, how in options.selection.wanted if how)]:
         if name not in known:
             raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, known)}")
     addresses = {f"{suite.name}::{case.name}" for suite in suites for case in suite.cases}
     broken = {suite.name for suite in failed}
-    for suite, case, _ in options.selection.wanted:
-        if case is not None and suite not in broken and f"{suite}::{case}" not in addresses:
-            near = did_you_mean(f"{suite}::{case}", addresses)
-            raise UsageError(f"unknown case '{suite}::{case}'{near}")
+    for place, wanted, _ in options.selection.wanted:
+        address = f"{place}::{wanted}"
+        if wanted is not None and place not in broken and address not in addresses:
+            raise UsageError(f"unknown case {address!r}{did_you_mean(address, addresses)}")
     cells = []
     for suite in suites:
         for case in suite.cases:
@@ -343,7 +350,7 @@ class _Ledger:
         return path
 
     def missing(self) -> list[_Cell]:
-        """The planned cells that still have to run, expensive ones first so that the last minutes are not one long cell."""
+        """The planned cells that still have to run, long ones first: the last minute should not be one long cell."""
         todo = [cell for key, cell in self.cells.items() if key not in self.done]
         builtin = builtin_compilers()
 
@@ -373,7 +380,7 @@ class _Ledger:
             self.output[row.cell] = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
 
     def close(self, environment: Environment, *, whole: bool) -> tuple[list[Record], Environment]:
-        """Write the finished files; a selective run keeps the other rows of the directory, a whole one replaces them."""
+        """Write the finished files; a selective run keeps the directory's other rows, a whole one replaces them."""
         absent = self.cells.keys() - self.done.keys()
         if absent:
             raise AssertionError(f"{len(absent)} planned cells have no record, the first {min(absent)}")
@@ -420,7 +427,9 @@ class _Execution:
                         continue
                     self.deaths[cell.key] = self.deaths.get(cell.key, 0) + 1
                     if self.deaths[cell.key] >= 2:
-                        self._record(cell, Findings(verdict=Verdict.CRASH, reason="killed the worker server, twice"), None)
+                        self._record(
+                            cell, Findings(verdict=Verdict.CRASH, reason="killed the worker server, twice"), None
+                        )
                     else:
                         suspects.append(cell)
                 self.running.clear()
@@ -451,9 +460,13 @@ class _Execution:
     def _findings(self, ended: Ended) -> Findings:
         phase: Any = ended.phase
         if ended.cause == "timeout":
-            return Findings(verdict=Verdict.TIMEOUT, phase=phase, reason=f"still running after {self.options.timeout:g} s")
+            return Findings(
+                verdict=Verdict.TIMEOUT, phase=phase, reason=f"still running after {self.options.timeout:g} s"
+            )
         if ended.cause == "memory":
-            return Findings(verdict=Verdict.OOM, phase=phase, reason=f"used more than {self.options.memory / GIB:g} GiB")
+            return Findings(
+                verdict=Verdict.OOM, phase=phase, reason=f"used more than {self.options.memory / GIB:g} GiB"
+            )
         if ended.result is not None and ended.status == 0:
             return self._environmental(msgspec.json.decode(ended.result, type=Findings), ended)
         return self._environmental(Findings(verdict=Verdict.CRASH, phase=phase, reason=_cause(ended)), ended)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from recapture.protocol import Begun, Ended, FromServer, Preload, Ready, Task, ToServer
+from recapture.protocol import Begun, Ended, FromServer, Ready, Task, ToServer
 from recapture.torch_compat import preload
 from recapture.worker import PHASE, RESULT, STDERR, STDOUT, run_task, set_process_option
 
@@ -77,7 +77,7 @@ class Server:
         set_process_option(PR_SET_CHILD_SUBREAPER, 1)
         wake_read, wake_write = socket.socketpair()
         for end in (wake_read, wake_write):
-            end.setblocking(False)  # noqa: FBT003 - the standard library's name for it
+            end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host, which then closes the socket
@@ -296,7 +296,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     os.dup2(2, 1)  # nothing a library prints may reach the host's standard output
     link = socket.socket(fileno=options.fd)
-    os.set_inheritable(options.fd, False)  # noqa: FBT003
+    os.set_inheritable(options.fd, False)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host is gone: nothing left to tell
         Server(link, jobs=options.jobs, fork=not options.fresh, level=options.level).serve()
 

@@ -117,7 +117,9 @@ def _bound_names(node: ast.stmt) -> set[str]:
         for sub in ast.walk(node):
             if isinstance(sub, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
                 stored |= _bound_names(sub)
-    if isinstance(node, ast.Expr):  # a call such as torch.fx.wrap("helper") or LIBRARY.define(...): it acts on its names
+    if isinstance(
+        node, ast.Expr
+    ):  # a call such as torch.fx.wrap("helper") or LIBRARY.define(...): it acts on its names
         stored |= _names(node)
         stored |= {sub.value for sub in ast.walk(node) if isinstance(sub, ast.Constant) and isinstance(sub.value, str)}
     return stored
@@ -140,7 +142,11 @@ def _descriptive(node: ast.stmt) -> list[ast.AST]:
         body = getattr(sub, "body", None)
         if isinstance(sub, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and isinstance(body, list):
             first = body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
                 parts.append(first)
     for decorator in getattr(node, "decorator_list", []):
         if _is_ours(decorator) and isinstance(decorator, ast.Call):

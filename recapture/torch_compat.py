@@ -3,9 +3,9 @@
 Which source tells the truth on which release (probed on 2.0.1 … 2.15.0):
 
 - graphs: ``counters["stats"]["unique_graphs"]``, on every release.
-- graph breaks, from 2.6: the ``dynamo_graph_break_reason`` artifact of the structured trace log, data-dependent jumps and
-  skipped frames included. Before 2.6: the reason that each partial ``OutputGraph.compile_subgraph`` is given, plus the
-  frames that were skipped because of a break (``SkipFrame``, or an ``Unsupported`` that left the frame).
+- graph breaks, from 2.6: the ``dynamo_graph_break_reason`` artifact of the structured trace log, data-dependent jumps
+  and skipped frames included. Before 2.6: the reason that each partial ``OutputGraph.compile_subgraph`` is given, plus
+  the frames that were skipped because of a break (``SkipFrame``, or an ``Unsupported`` that left the frame).
   ``counters["graph_break"]`` omits jumps on every release, and ``explain`` follows one path only: neither is used.
 - recompiles, from 2.6: the ``recompile_reasons`` artifact; before, unknown (``guard_failures`` stays empty on 2.1).
 """
@@ -19,6 +19,7 @@ import os
 import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ def preload(level: str, modules: list[str]) -> None:
         wanted += ["torch._inductor.compile_fx", "torch._inductor.codecache", "torch._inductor.cpu_vec_isa"]
         wanted += ["torch._inductor.package", "torch._inductor.debug", "torch._inductor.codegen.cpp_wrapper_cpu"]
     for module in [*wanted, *modules]:
-        _quietly(lambda module=module: importlib.import_module(module))
+        _quietly(partial(importlib.import_module, module))
     _quietly(_warm_dynamo)
     if level == "all":
         _quietly(_warm_instruction_sets)
@@ -263,7 +264,7 @@ def _warm_dynamo() -> None:
 
 
 def _warm_instruction_sets() -> None:
-    """Let Inductor find out once which vector instructions this processor has: it starts compilers and Pythons for it."""
+    """Let Inductor find out once which vector instructions this processor has: it runs compilers and Pythons for it."""
     for module in ("torch._inductor.cpu_vec_isa", "torch._inductor.codecache"):
         if importlib.util.find_spec(module) is not None:
             pick: Callable[[], object] | None = getattr(importlib.import_module(module), "pick_vec_isa", None)

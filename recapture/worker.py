@@ -1,7 +1,7 @@
 """The process of one task: its own session, scratch directory and output files; it does one thing and exits.
 
-A child forked by the server calls `run_task`; where forking is impossible the server starts this module as a script, and
-the same happens in a fresh process.
+A child forked by the server calls `run_task`; where forking is impossible the server starts this module as a script,
+and the same happens in a fresh process.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["PHASE", "RESULT", "STDERR", "STDOUT", "run_task", "set_process_option"]
 
@@ -67,8 +70,8 @@ def _settle(scratch: Path) -> None:
         os.setsid()
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
+    for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(caught, signal.SIG_DFL)
     os.chdir(scratch)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -77,8 +80,8 @@ def _settle(scratch: Path) -> None:
         os.dup2(handle, number)
         os.close(handle)
     # The streams of the parent may hold its text; these write straight to the new files.
-    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False, errors="backslashreplace")  # type: ignore[misc]  # noqa: SIM115, PTH123
-    sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # type: ignore[misc]  # noqa: SIM115, PTH123
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False, errors="backslashreplace")  # type: ignore[misc]  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # type: ignore[misc]  # noqa: SIM115
 
 
 def _cell(payload: bytes, scratch: Path) -> bytes:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 from recapture.compilers.base import COMPILERS_ATTRIBUTE, Compiler
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 __all__ = ["FAMILIES", "builtin_compilers", "compilers_of"]
 

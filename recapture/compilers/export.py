@@ -14,7 +14,7 @@ def as_module(fn: Any) -> Any:
     if isinstance(fn, torch.nn.Module):
         return fn
 
-    class Function(torch.nn.Module):
+    class Function(torch.nn.Module):  # type: ignore[misc]
         def forward(self, *args: Any) -> Any:
             return fn(*args)
 
@@ -51,7 +51,8 @@ def aoti(fn: Any, example: Any) -> Any:
     import torch
 
     program = torch.export.export(as_module(fn), example)
-    return torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program))
+    inductor = torch._inductor  # noqa: SLF001 - where torch's own documentation has it
+    return inductor.aoti_load_package(inductor.aoti_compile_and_package(program))
 
 
 @compiler("onnx", since="2.6", requires=("onnx", "onnxscript", "onnxruntime"), shares_state=False, optional=True)
@@ -59,5 +60,4 @@ def onnx(fn: Any, example: Any) -> Any:
     """`torch.onnx.export(dynamo=True)`, run by ONNX Runtime on the CPU."""
     import torch
 
-    program = torch.onnx.export(as_module(fn), example, dynamo=True)
-    return program
+    return torch.onnx.export(as_module(fn), example, dynamo=True)

@@ -24,7 +24,9 @@ def fx_concrete_args(fn: Any, example: Any, concrete_args: Any = None) -> Any:
     forward = fn.forward if isinstance(fn, torch.nn.Module) else fn
     bound = inspect.signature(forward).bind(*example).arguments
     if concrete_args is None:
-        concrete_args = [name for name, value in bound.items() if isinstance(value, (bool, int, float, str, type(None)))]
+        concrete_args = [
+            name for name, value in bound.items() if isinstance(value, (bool, int, float, str, type(None)))
+        ]
     return torch.fx.symbolic_trace(fn, concrete_args={name: bound[name] for name in concrete_args})
 
 

@@ -175,19 +175,19 @@ class Workbench:
         """Preload what the suites import, then make sure that children can still use the device."""
         self.modules = modules
         self.client.preload(modules)
-        if self.device == "cpu" or not self.client.fork:
+        if self.device == "cpu":
             return
-        if isinstance(self.client.run("canary", self.device, float, timeout=SURVEY_SECONDS), float):
-            return
-        self.client.stop()
-        if self.worker == "fork":
-            raise EnvironmentUnfitError("a forked child cannot use CUDA here; run without --worker fork")
-        self.why = "a forked child could not use CUDA"
-        self.client = self._client("light", fork=False)
-        fresh = self.client.run("canary", self.device, float, timeout=SURVEY_SECONDS)
-        if isinstance(fresh, Ended):
-            last = (fresh.stderr.strip().splitlines() or [_cause(fresh)])[-1]
-            raise EnvironmentUnfitError(f"CUDA cannot be used here: {last}")
+        while not isinstance(told := self.client.run("canary", self.device, float, timeout=SURVEY_SECONDS), float):
+            level, fork = self.client.level, self.client.fork
+            self.client.stop()
+            if fork and level != "bare":
+                self.client = self._client("bare", fork=True)
+            elif fork and self.worker == "auto":
+                self.why = "a forked child could not use CUDA"
+                self.client = self._client("bare", fork=False)
+            else:
+                last = (told.stderr.strip().splitlines() or [_cause(told)])[-1]
+                raise EnvironmentUnfitError(f"CUDA cannot be used in a {'forked' if fork else 'fresh'} process: {last}")
 
 
 def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Summary:

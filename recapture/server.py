@@ -287,12 +287,12 @@ def _cut(path: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serve on an inherited socket: ``python -m recapture.server --fd N --jobs N [--fresh] [--level all|light]``."""
+    """Serve on an inherited socket: ``python -m recapture.server --fd N --jobs N [--fresh] [--level all|light|bare]``."""
     parser = argparse.ArgumentParser(prog="recapture.server")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--jobs", type=int, required=True)
     parser.add_argument("--fresh", action="store_true")
-    parser.add_argument("--level", default="all", choices=["all", "light"])
+    parser.add_argument("--level", default="all", choices=["all", "light", "bare"])
     options = parser.parse_args(arguments)
     os.dup2(2, 1)  # nothing a library prints may reach the host's standard output
     link = socket.socket(fileno=options.fd)

@@ -232,20 +232,24 @@ def isolate_caches(cache_dir: str) -> None:
 def preload(level: str, modules: list[str]) -> None:
     """Import what cells need and warm what is slow the first time, so that forked children find it done.
 
-    ``all`` includes Inductor's compiler and its probe of the processor; ``light`` leaves out what makes later children
-    unable to use CUDA on some releases. Nothing here may start a thread, initialise CUDA or fail.
+    ``all`` imports everything and captures once: for work on the CPU, since Dynamo reads CUDA's random state where there
+    is a GPU, and a process that has touched CUDA cannot fork children that use it. ``light`` imports what was seen to
+    leave CUDA alone, ``bare`` imports torch. Nothing here may start a thread, initialise CUDA or fail.
     """
     import torch
 
     torch.set_num_threads(1)  # an OpenMP pool does not survive a fork
-    wanted = ["torch._dynamo", "torch.export", "torch._functorch.aot_autograd", "torch.fx.experimental.proxy_tensor"]
+    wanted: list[str] = []
+    if level != "bare":
+        wanted += ["torch._dynamo", "torch.export", "torch._functorch.aot_autograd", "torch._inductor.codecache"]
     if level == "all":
-        wanted += ["torch._inductor.compile_fx", "torch._inductor.codecache", "torch._inductor.cpu_vec_isa"]
-        wanted += ["torch._inductor.package", "torch._inductor.debug", "torch._inductor.codegen.cpp_wrapper_cpu"]
+        wanted += ["torch._inductor.compile_fx", "torch._inductor.cpu_vec_isa", "torch._inductor.package"]
+        wanted += ["torch._inductor.debug", "torch._inductor.codegen.cpp_wrapper_cpu"]
+        wanted += ["torch.fx.experimental.proxy_tensor"]
     for module in [*wanted, *modules]:
         _quietly(partial(importlib.import_module, module))
-    _quietly(_warm_dynamo)
     if level == "all":
+        _quietly(_warm_dynamo)
         _quietly(_warm_instruction_sets)
 
 

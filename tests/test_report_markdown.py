@@ -167,7 +167,9 @@ def test_counts_add_up_to_the_records(results):
 
 def test_a_suite_that_could_not_be_collected_and_why_results_are_bare_are_in_the_report(results):
     markdown = render_conformance(results.records, results.environment)
-    assert "- `broken`: `SyntaxError: '(' was never closed | line 3`" in section(markdown, "Suites that could not be collected")
+    assert "- `broken`: `SyntaxError: '(' was never closed | line 3`" in section(
+        markdown, "Suites that could not be collected"
+    )
     assert "bare, not the image, because nearest image: torch2.11.0-cu130, numpy 2.3.5, locked 2.4.0" in markdown
 
 

@@ -33,8 +33,30 @@ def test_claims_are_sorted_by_number_not_by_digit():
 
 
 def test_compilers_come_family_by_family_the_reference_first_and_a_users_own_last():
-    names = ["onnx", "mine", "aoti", "export", "fx:concrete_args", "fx", "jit.trace", "compile:eager", "compile", "eager"]
-    ordered = ["eager", "compile", "compile:eager", "jit.trace", "fx", "fx:concrete_args", "export", "aoti", "onnx", "mine"]
+    names = [
+        "onnx",
+        "mine",
+        "aoti",
+        "export",
+        "fx:concrete_args",
+        "fx",
+        "jit.trace",
+        "compile:eager",
+        "compile",
+        "eager",
+    ]
+    ordered = [
+        "eager",
+        "compile",
+        "compile:eager",
+        "jit.trace",
+        "fx",
+        "fx:concrete_args",
+        "export",
+        "aoti",
+        "onnx",
+        "mine",
+    ]
     assert summary.compilers_in_order(record(compiler=name) for name in names) == ordered
 
 

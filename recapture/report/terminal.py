@@ -28,6 +28,8 @@ QUIET_SECONDS = 10.0
 TRUSTED_SHARE = 0.25
 """The share of the cells after which their measured pace replaces the estimate made beforehand."""
 
+BAR_WIDTH = 16
+
 CLAIMS_NAMED = 12
 """How many claims of one status the summary names."""
 
@@ -85,7 +87,7 @@ class RunProgress:
             from rich.progress import BarColumn, Progress, TextColumn
 
             self._progress = Progress(
-                BarColumn(bar_width=24),
+                BarColumn(bar_width=BAR_WIDTH),
                 TextColumn("{task.completed}/{task.total}"),
                 TextColumn("{task.fields[state]}", markup=False),
                 console=self._console,
@@ -101,7 +103,7 @@ class RunProgress:
             self._progress.stop()
         stopped = " (stopped)" if self._done < self._total else ""
         seconds = self._clock() - self._began
-        _say(self._console, f"{self._done}/{self._total} cells in {_duration(seconds)}{stopped}{self._troubles()}")
+        _say(self._console, f"{self._done}/{self._total} cells in {_duration(seconds)}{stopped}: {self._troubles()}")
 
     def start(self, total: int, estimate_seconds: float | None = None) -> None:
         """Say how many cells will run and, where it is known, how many seconds that should take."""
@@ -156,19 +158,19 @@ class RunProgress:
         now = self._clock()
         if now - self._spoke >= QUIET_SECONDS:
             self._spoke = now
-            _say(self._console, f"{self._done}/{self._total} {self._state()}")
+            _say(self._console, f"{self._done}/{self._total}: {self._state()}")
 
     def _state(self) -> str:
         left = self.seconds_left()
-        parts = [f"{_duration(left)} left"] if left is not None else []
-        state = "  ".join(parts) + self._troubles()
+        state = self._troubles() if left is None else f"{_duration(left)} left, {self._troubles()}"
         if self._running:
-            state += f"  {', '.join(self._running)}"
+            state += f"; {', '.join(self._running)}"
         # One line on any terminal: the bar and the numbers take the rest of it.
-        return summary.shorten(state, max(self._console.width - 44, 20) if self._progress is not None else 240)
+        taken = BAR_WIDTH + len(f" {self._total}/{self._total} ")
+        return summary.shorten(state, max(self._console.width - taken, 20) if self._progress is not None else 240)
 
     def _troubles(self) -> str:
-        return f"  {self._wrong} silently wrong, {self._failing} failing"
+        return f"{self._wrong} silently wrong, {self._failing} failing"
 
 
 def _print_matrix(console: Console, records: Sequence[Record]) -> bool:
@@ -202,19 +204,19 @@ def _print_matrix(console: Console, records: Sequence[Record]) -> bool:
 
 
 def _print_counts(console: Console, records: Sequence[Record]) -> None:
-    from rich import box
-    from rich.table import Table
+    """Print a line for each compiler, never wrapped and never cut."""
+    from rich.text import Text
 
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    grid.add_column("compiler")
-    for name in ("right", "wrong", "failing", "not run"):
-        grid.add_column(name, justify="right")
-    for compiler in summary.compilers_in_order(records):
-        counts = summary.count(record for record in records if record.compiler == compiler)
-        wrong = f"[bold red]{counts.silently_wrong}[/]" if counts.silently_wrong else "0"
-        grid.add_row(compiler, str(counts.right), wrong, str(counts.failing), str(counts.not_run))
+    compilers = summary.compilers_in_order(records)
+    label = max(map(len, compilers)) + 2
     _say(console, "")
-    console.print(grid)
+    _say(console, " " * label + "".join(f"{name:>8}" for name in ("right", "wrong", "failing", "not run")), "dim")
+    for compiler in compilers:
+        counts = summary.count(record for record in records if record.compiler == compiler)
+        line = Text(f"{compiler:{label}}{counts.right:>8}")
+        line.append(f"{counts.silently_wrong:>8}", "bold red" if counts.silently_wrong else "")
+        line.append(f"{counts.failing:>8}{counts.not_run:>8}")
+        console.print(line, soft_wrap=True)
 
 
 def _print_claims(console: Console, records: Sequence[Record]) -> None:
@@ -232,7 +234,7 @@ def _print_claims(console: Console, records: Sequence[Record]) -> None:
 
 
 def _one_wrong(record: Record, width: int | None) -> str:
-    line = f"{summary.mark(record)} {record.cell}  {summary.explain(record, 200)}"
+    line = f"{summary.mark(record)} {record.cell}: {summary.explain(record, 200)}"
     return summary.shorten(line, width) if width else summary.one_line(line)
 
 

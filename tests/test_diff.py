@@ -1,0 +1,363 @@
+import json
+import re
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from recapture.cli import main
+from recapture.diff import CATEGORIES, Diff, diff, diff_schema, found, locate, to_json, to_markdown
+from recapture.diff.compare import category
+from recapture.errors import UsageError
+from recapture.records import ClaimResult, Difference, ErrorInfo, Record
+from recapture.results import Results, read_results
+from recapture.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+
+RESOURCES = Path(__file__).parent / "resources" / "results"
+IMAGES = RESOURCES / "images"
+OLD = IMAGES / "torch2.6.0-cu124" / "cpu"
+NEW = IMAGES / "bare-torch2.11.0-cu130" / "cpu"
+GPU = IMAGES / "torch2.11.0-cu130" / "sm_90"
+
+
+def record(verdict=Verdict.PASS, case="s::c", compiler="compile", device="cpu", case_hash="0", **fields):
+    return Record(case=case, compiler=compiler, device=device, verdict=verdict, case_hash=case_hash, **fields)
+
+
+def results(*records):
+    return Results(Path("results/image/cpu"), records, None)
+
+
+def compared(old, new):
+    return diff(results(*old), results(*new))
+
+
+def cells(changes, name):
+    return [(change.case, change.compiler) for change in getattr(changes, name)]
+
+
+@pytest.fixture
+def changes():
+    return diff(read_results(OLD), read_results(NEW))
+
+
+def recapture(*arguments):
+    with pytest.raises(SystemExit) as exit_:
+        main([str(one) for one in arguments])
+    return exit_.value.code
+
+
+# What changed
+
+
+def test_every_category_is_reached_by_the_cells_that_belong_to_it(changes):
+    assert {name: cells(changes, name) for name in CATEGORIES} == {
+        "newly_wrong": [("types::int_argument", "export"), ("types::scale", "compile")],
+        "newly_failing": [("types::scale", "make_fx"), ("types::scale", "aoti")],
+        "newly_breaking": [("control_flow::loop", "compile")],
+        "removed": [("control_flow::loop", "jit.script"), ("types::scale", "fx")],
+        "no_longer_run": [("control_flow::loop", "onnx")],
+        "failing_differently": [("control_flow::branch_on_sum", "compile:fullgraph")],
+        "fixed": [("foreign::dct", "compile")],
+        "whole_again": [("control_flow::branch_on_sum", "compile")],
+        "captured_differently": [("types::scale", "compile:dynamic")],
+        "newly_run": [("foreign::dct", "export:nonstrict")],
+        "not_run_differently": [("foreign::dct", "onnx")],
+        "added": [("graphs::bar", "compile")],
+        "case_edited": [("types::edited", "compile")],
+        "noise": [("types::random", "compile")],
+    }
+    assert changes.unchanged == 8
+
+
+def test_every_pair_of_verdicts_has_one_category_and_none_only_when_both_agree():
+    for old in Verdict:
+        for new in Verdict:
+            name = category(record(old), record(new))
+            assert (name is None) == (old is new), (old, new)
+            assert name is None or name in CATEGORIES
+            if old is new or Verdict.UNSTABLE in (old, new):
+                continue
+            if old in RIGHT and new in SILENTLY_WRONG:
+                assert name == "newly_wrong"
+            elif old in RIGHT and new in FAILING:
+                assert name == "newly_failing"
+            elif old not in NOT_RUN and new in NOT_RUN:
+                assert name == "no_longer_run"
+            elif old in SILENTLY_WRONG | FAILING and new in RIGHT:
+                assert name == "fixed"
+
+
+def test_results_compared_with_themselves_are_unchanged():
+    one = read_results(OLD)
+    same = diff(one, one)
+    assert same.unchanged == len(one.records)
+    assert not any(members for _, members in same.categories())
+    assert same.environment == same.claims == same.renamed == same.warnings == ()
+
+
+def test_a_failure_that_became_silent_is_newly_wrong_and_a_regression():
+    changes = compared([record(Verdict.ERROR)], [record(Verdict.SPECIALIZED)])
+    assert cells(changes, "newly_wrong")
+    assert found(changes, "regression") == 1
+
+
+def test_a_silent_wrong_that_became_loud_is_failing_differently_and_no_regression():
+    changes = compared([record(Verdict.WRONG)], [record(Verdict.ERROR)])
+    assert cells(changes, "failing_differently")
+    assert found(changes, "regression") == 0
+    assert found(changes, "failing") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"error": ErrorInfo("E", "a", "1")}, {"error": ErrorInfo("E", "a", "2")}),
+        ({"error": ErrorInfo("E", "a", "1")}, {"error": ErrorInfo("F", "a", "1")}),
+        ({"phase": "capture"}, {"phase": "call"}),
+    ],
+)
+def test_another_fingerprint_type_or_phase_is_failing_differently(old, new):
+    assert category(record(Verdict.ERROR, **old), record(Verdict.ERROR, **new)) == "failing_differently"
+
+
+def test_another_place_of_a_difference_counts_and_other_figures_do_not():
+    def wrong(where, detail):
+        return record(Verdict.WRONG, differences=(Difference("example", where, "value", detail),))
+
+    assert category(wrong("result", "by 3.2"), wrong("result", "by 3.3")) is None
+    assert category(wrong("result", "by 3.2"), wrong("args[0]", "by 3.2")) == "failing_differently"
+
+
+def test_another_limit_is_no_change_and_another_signal_is():
+    assert category(record(Verdict.OOM, reason="4 GiB"), record(Verdict.OOM, reason="8 GiB")) is None
+    crashes = record(Verdict.CRASH, reason="died of SIGSEGV"), record(Verdict.CRASH, reason="died of SIGFPE")
+    assert category(*crashes) == "failing_differently"
+
+
+def test_an_unknown_count_is_no_change():
+    assert category(record(graphs=2), record(graphs=None)) is None
+    assert category(record(graphs=2), record(graphs=3)) == "captured_differently"
+
+
+def test_a_timeout_on_either_side_is_flagged_as_possibly_noise():
+    changes = compared(
+        [record(Verdict.PASS), record(Verdict.TIMEOUT, "s::d"), record(Verdict.PASS, "s::e")],
+        [record(Verdict.TIMEOUT), record(Verdict.PASS, "s::d"), record(Verdict.CRASH, "s::e")],
+    )
+    flags = {change.case: change.maybe_noise for _, members in changes.categories() for change in members}
+    assert flags == {"s::c": True, "s::d": True, "s::e": False}
+
+
+# Regressions
+
+
+def test_a_pass_that_disappears_is_a_regression_and_a_failure_that_does_is_not():
+    assert found(compared([record(Verdict.PASS)], []), "regression") == 1
+    assert found(compared([record(Verdict.PASS_WITH_BREAKS)], []), "regression") == 1
+    assert found(compared([record(Verdict.ERROR)], []), "regression") == 0
+    assert found(compared([record(Verdict.NOT_APPLICABLE)], []), "regression") == 0
+
+
+@pytest.mark.parametrize("verdict", [Verdict.NOT_APPLICABLE, Verdict.ENVIRONMENT])
+def test_a_pass_that_no_longer_runs_is_a_regression(verdict):
+    assert found(compared([record(Verdict.PASS)], [record(verdict)]), "regression") == 1
+    assert found(compared([record(Verdict.ERROR)], [record(verdict)]), "regression") == 0
+
+
+def test_an_edited_case_is_no_regression_but_wrong_if_it_is_wrong_now():
+    changes = compared([record(case_hash="1")], [record(Verdict.WRONG, case_hash="2")])
+    assert cells(changes, "case_edited")
+    assert [found(changes, name) for name in ("regression", "wrong", "failing", "any")] == [0, 1, 0, 1]
+
+
+def test_the_whole_of_the_fixtures_counts_seven_regressions(changes):
+    assert [found(changes, name) for name in ("regression", "wrong", "failing", "any")] == [7, 3, 3, 17]
+
+
+# Matching
+
+
+def test_a_cpu_can_be_compared_with_a_gpu():
+    changes = diff(read_results(NEW), read_results(GPU))
+    assert ("control_flow::branch_on_sum", "eager") not in cells(changes, "removed")
+    assert cells(changes, "newly_failing") == [("foreign::dct", "compile")]
+    assert any("OLD ran on cpu, NEW on cuda" in warning for warning in changes.warnings)
+
+
+def test_two_devices_in_one_directory_are_kept_apart():
+    both = [record(device="cpu"), record(Verdict.ERROR, device="cuda")]
+    changes = compared(both, both)
+    assert changes.unchanged == 2
+
+
+def test_a_renamed_case_is_compared_with_itself(changes):
+    assert [(one.old, one.new) for one in changes.renamed] == [("basic::sine", "basics::sine")]
+    assert not any("sine" in case for name in ("added", "removed") for case, _ in cells(changes, name))
+
+
+def test_two_cases_of_one_source_are_not_taken_for_renamed():
+    changes = compared([record(case="s::a"), record(case="s::b")], [record(case="t::a"), record(case="t::b")])
+    assert changes.renamed == ()
+    assert len(changes.removed) == len(changes.added) == 2
+
+
+# Environment and claims
+
+
+def test_the_packages_that_differ_come_first_what_decides_most_on_top(changes):
+    major = [(fact.name, fact.old, fact.new) for fact in changes.environment if not fact.minor]
+    assert major[:4] == [
+        ("image", "torch2.6.0-cu124", "bare-torch2.11.0-cu130"),
+        ("torch", "2.6.0+cu124", "2.11.0+cu130"),
+        ("numpy", "2.1.2", "2.3.5"),
+        ("scipy", "1.15.3", "1.17.1"),
+    ]
+    minor = [(fact.name, fact.old, fact.new) for fact in changes.environment if fact.minor]
+    assert minor == [("attrs", None, "25.1.0"), ("idna", "3.7", "3.10")]
+
+
+def test_the_gpu_and_its_driver_are_part_of_what_differs():
+    facts = {fact.name: fact.new for fact in diff(read_results(NEW), read_results(GPU)).environment}
+    assert (facts["GPU"], facts["GPU capability"], facts["driver"]) == ("NVIDIA H200", "9.0", "580.1")
+
+
+def test_claims_whose_status_changed_are_listed_with_both_statuses(changes):
+    assert [(one.id, one.compiler, one.old, one.new) for one in changes.claims] == [
+        ("S5", "compile", "reproduced", "not reproduced"),
+        ("T16", "compile", "not reproduced", "reproduced"),
+        ("T18", "compile", "reproduced", "not reproduced"),
+    ]
+
+
+def test_a_claim_made_on_one_side_only_has_no_status_to_change():
+    claimed = record(claims=(ClaimResult("T1", "pass", True),))
+    assert compared([record()], [claimed]).claims == ()
+
+
+def test_reasons_for_care_are_given(changes):
+    assert "suite broken could not be collected in NEW: SyntaxError: '(' was never closed | line 3" in changes.warnings
+    assert any("NEW's machine is at fault: python-headers" in warning for warning in changes.warnings)
+    new = read_results(NEW)
+    cut_off = msgspec.structs.replace(new.environment, planned=99)
+    incomplete = diff(new, Results(new.directory, new.records, cut_off))
+    assert "NEW is incomplete: 99 planned, but only 23 recorded" in incomplete.warnings
+    assert any("OLD has no environment.json" in warning for warning in diff(results(), new).warnings)
+
+
+# Output
+
+
+def test_json_is_what_the_schema_type_reads_back(changes):
+    text = to_json(changes)
+    assert msgspec.json.decode(text, type=Diff) == changes
+    assert json.loads(text)["schema"] == 1
+
+
+def test_the_schema_names_every_category():
+    properties = diff_schema()["$defs"]["Diff"]["properties"]
+    assert properties.keys() >= CATEGORIES.keys()
+
+
+def test_markdown_tables_are_whole(changes):
+    markdown = to_markdown(changes)
+    blocks = re.findall(r"(?:^\|.*\|$\n?)+", markdown, re.MULTILINE)
+    assert len(blocks) == 2 + len(CATEGORIES)
+    for block in blocks:
+        widths = {len(re.sub(r"\\.", "", row).strip("|").split("|")) for row in block.splitlines()}
+        assert len(widths) == 1
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_output_is_the_same_twice_and_names_every_changed_case(form, capsys, changes):
+    assert recapture("diff", OLD, NEW, "--format", form) == 0
+    once = capsys.readouterr().out
+    assert recapture("diff", OLD, NEW, "--format", form) == 0
+    assert capsys.readouterr().out == once
+    for _, members in changes.categories():
+        for change in members:
+            assert change.case in once
+
+
+def test_text_through_a_pipe_has_no_control_codes_and_one_line_a_change(capsys):
+    recapture("diff", OLD, NEW)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "    aoti  pass → crash  died of SIGSEGV\n" in out
+    assert "    make_fx  pass → timeout  possibly noise: still running after 60 s\n" in out
+    assert "Removed: 2, 1 of them a regression (no longer there)\n" in out
+    assert out.splitlines()[-1].startswith("7 regressions, 2 newly wrong, ")
+    assert out.index("numpy  2.1.2 → 2.3.5") < out.index("Newly wrong")
+
+
+# Exit statuses
+
+
+@pytest.fixture
+def better(tmp_path):
+    """Two results directories of which the second is right where the first was not."""
+    for name, verdict in (("old", Verdict.ERROR), ("new", Verdict.PASS)):
+        directory = tmp_path / name / "cpu"
+        directory.mkdir(parents=True)
+        (directory / "conformance.jsonl").write_bytes(msgspec.json.encode(record(verdict)) + b"\n")
+    return tmp_path / "old" / "cpu", tmp_path / "new" / "cpu"
+
+
+@pytest.mark.parametrize("name", ["regression", "wrong", "failing", "any"])
+def test_fail_on_exits_with_1_when_it_finds_what_it_names(name):
+    assert recapture("diff", OLD, NEW, "--fail-on", name) == 1
+    assert recapture("diff", OLD, OLD, "--fail-on", name) == 0
+
+
+def test_fail_on_takes_an_improvement_for_a_change_and_for_nothing_else(better):
+    assert recapture("diff", *better, "--fail-on", "regression", "--fail-on", "wrong", "--fail-on", "failing") == 0
+    assert recapture("diff", *better, "--fail-on", "regression", "--fail-on", "any") == 1
+
+
+def test_without_fail_on_changes_are_no_failure():
+    assert recapture("diff", OLD, NEW) == 0
+
+
+# Which directories
+
+
+def test_images_with_one_capability_in_common_name_their_results():
+    assert locate(OLD.parent, NEW.parent) == (OLD, NEW)
+    assert locate(OLD, NEW.parent) == (OLD, NEW)
+    assert locate(OLD, GPU) == (OLD, GPU)
+    assert locate(OLD, GPU.parent) == (OLD, GPU)
+
+
+def test_a_common_capability_is_found_among_several_and_asked_for_when_there_are_two(tmp_path):
+    for image, capabilities in (("a", ["cpu", "sm_90"]), ("b", ["cpu", "sm_80"]), ("c", ["cpu", "sm_90"])):
+        for one in capabilities:
+            shutil.copytree(OLD, tmp_path / image / one)
+    assert locate(tmp_path / "a", tmp_path / "b") == (tmp_path / "a" / "cpu", tmp_path / "b" / "cpu")
+    assert locate(tmp_path / "a" / "sm_90", tmp_path / "c") == (tmp_path / "a" / "sm_90", tmp_path / "c" / "sm_90")
+    with pytest.raises(UsageError, match="both hold cpu, sm_90: say which"):
+        locate(tmp_path / "a", tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (IMAGES / "torch2.6.0-cu12", NEW, "torch2.6.0-cu12 does not exist; did you mean 'torch2.6.0-cu124'?"),
+        (RESOURCES / "empty" / "torch2.6.0-cu124", NEW, "no conformance.jsonl in"),
+        (OLD / "conformance.jsonl", NEW, "conformance.jsonl is not a directory"),
+        (RESOURCES / "future" / "torch9.0.0-cu990", NEW, "record schema 99 is not understood by this version"),
+        (IMAGES, NEW, "holds several images' results, name one: bare-torch2.11.0-cu130,"),
+        (NEW.parent, GPU.parent, "have no capability in common"),
+    ],
+)
+def test_bad_directories_are_one_clear_line_and_exit_status_2(old, new, said, capsys):
+    assert recapture("diff", old, new) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_an_interrupted_run_is_named_as_such(tmp_path, capsys):
+    (tmp_path / "conformance.partial.jsonl").write_text("")
+    assert recapture("diff", tmp_path, NEW) == 2
+    assert "finish it with --resume" in capsys.readouterr().err

@@ -1,0 +1,145 @@
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from recapture.cli import main
+from recapture.errors import UsageError
+from recapture.history import history, to_markdown, version_key
+from recapture.records import Record
+from recapture.verdicts import Verdict
+
+RESOURCES = Path(__file__).parent / "resources" / "results"
+IMAGES = RESOURCES / "images"
+
+
+def recapture(*arguments):
+    with pytest.raises(SystemExit) as exit_:
+        main([str(one) for one in arguments])
+    return exit_.value.code
+
+
+@pytest.fixture
+def releases(tmp_path):
+    """One cell on five releases, without environments: the image's name says which torch it was."""
+
+    def put(image, verdict, case_hash="0"):
+        directory = tmp_path / image / "cpu"
+        directory.mkdir(parents=True)
+        row = Record(case="s::c", compiler="compile", device="cpu", verdict=verdict, case_hash=case_hash)
+        (directory / "conformance.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
+
+    put("torch2.10.0-cu130", Verdict.PASS)
+    put("torch2.9.1-cu128", Verdict.WRONG)
+    put("torch2.2.2-cu121", Verdict.WRONG)
+    put("torch2.0.1-cu118", Verdict.PASS)
+    put("bare-torch2.10.0-cpu", Verdict.PASS, "edited")
+    return tmp_path
+
+
+def test_versions_are_in_the_order_of_releases():
+    versions = ["2.10.0", "2.9.1+cu128", "2.9.1+cpu", "2.13.0.dev20260101", "2.13.0", "2.0.1", "unknown"]
+    assert sorted(versions, key=version_key) == [
+        "unknown",
+        "2.0.1",
+        "2.9.1+cpu",
+        "2.9.1+cu128",
+        "2.10.0",
+        "2.13.0.dev20260101",
+        "2.13.0",
+    ]
+
+
+def test_a_cell_is_followed_release_by_release_and_transitions_are_marked(releases):
+    (one,) = history("s::c::compile", releases)
+    entries = [(entry.torch, str(entry.record.verdict), entry.changed, entry.edited) for entry in one.entries]
+    assert entries == [
+        ("2.0.1+cu118", "pass", False, False),
+        ("2.2.2+cu121", "wrong", True, False),
+        ("2.9.1+cu128", "wrong", False, False),
+        ("2.10.0+cpu", "pass", True, True),
+        ("2.10.0+cu130", "pass", False, True),
+    ]
+
+
+def test_a_cell_missing_from_a_release_does_not_hide_a_transition(releases):
+    (releases / "torch2.2.2-cu121" / "cpu" / "conformance.jsonl").write_bytes(b"")
+    (one,) = history("s::c::compile", releases)
+    assert [entry.record is None for entry in one.entries] == [False, True, False, False, False]
+    assert [entry.changed for entry in one.entries] == [False, False, True, True, False]
+
+
+def test_capabilities_are_told_apart():
+    found = history("foreign::dct::compile", IMAGES)
+    assert [(one.capability, [str(entry.record.verdict) for entry in one.entries]) for one in found] == [
+        ("cpu", ["error", "pass"]),
+        ("sm_90", ["error"]),
+    ]
+
+
+@pytest.mark.parametrize("address", ["control_flow::branch_on_sum", "branch_on_sum"])
+def test_a_case_stands_for_all_its_cells_in_the_order_of_the_reports(address):
+    compilers = [one.compiler for one in history(address, IMAGES) if one.capability == "cpu"]
+    assert compilers == ["eager", "compile", "compile:fullgraph", "jit.trace", "fx", "make_fx"]
+
+
+def test_a_name_with_a_compiler_is_one_cell():
+    assert {one.case for one in history("dct::compile", IMAGES)} == {"foreign::dct"}
+
+
+def test_text_of_one_cell_is_a_line_a_release(capsys, releases):
+    assert recapture("history", "s::c::compile", "--results", releases) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "s::c::compile on cpu",
+        "  2.0.1          torch2.0.1-cu118      pass",
+        "→ 2.2.2          torch2.2.2-cu121      wrong",
+        "  2.9.1          torch2.9.1-cu128      wrong",
+        "→ 2.10.0 (bare)  bare-torch2.10.0-cpu  pass   (the case was edited)",
+        "  2.10.0         torch2.10.0-cu130     pass   (the case was edited)",
+    ]
+
+
+def test_text_of_a_case_is_compilers_by_releases_with_the_transitions_below(capsys):
+    assert recapture("history", "branch_on_sum", "--results", IMAGES) == 0
+    out = capsys.readouterr().out
+    on_cpu = out[: out.index("control_flow::branch_on_sum on sm_90")]
+    (row,) = (line for line in on_cpu.splitlines() if line.startswith("compile "))
+    assert row.split() == ["compile", "p", "→P"]
+    assert "→ compile: 2.6.0 pass_with_breaks → 2.11.0 (bare) pass\n" in out
+
+
+def test_markdown_has_a_table_for_each_capability():
+    markdown = to_markdown(history("branch_on_sum", IMAGES))
+    assert "## `control_flow::branch_on_sum` on `cpu`" in markdown
+    (row,) = (line for line in markdown.splitlines() if line.startswith("| `compile` ") and "→" in line)
+    assert [cell.strip() for cell in row.strip("|").split("|")] == ["`compile`", "p", "→P"]
+
+
+def test_json_holds_the_records_whole(capsys):
+    assert recapture("history", "foreign::dct::compile", "--results", IMAGES, "--format", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == 1
+    assert document["histories"][0]["entries"][0]["record"]["error"]["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("address", "nearest"),
+    [
+        ("branch_on_sun", "branch_on_sum"),
+        ("control_flow::branch_on_sun", "control_flow::branch_on_sum"),
+        ("foreign::dct::compil", "foreign::dct::compile"),
+    ],
+)
+def test_an_unknown_cell_is_one_line_with_the_nearest_name_and_exit_status_2(address, nearest, capsys):
+    assert recapture("history", address, "--results", IMAGES) == 2
+    assert capsys.readouterr().err == (f"recapture: no results have a cell {address!r}; did you mean {nearest!r}?\n")
+
+
+def test_a_missing_results_directory_and_records_of_the_future_are_usage_errors(tmp_path):
+    with pytest.raises(UsageError, match="does not exist"):
+        history("a::b", tmp_path / "nowhere")
+    shutil.copytree(RESOURCES / "future", tmp_path / "results")
+    with pytest.raises(UsageError, match="record schema 99 is not understood"):
+        history("a::b", tmp_path / "results")

@@ -1,0 +1,139 @@
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from recapture.cli import main
+from recapture.records import ErrorInfo, Record
+from recapture.report.html import render_html
+from recapture.results import read_results
+from recapture.verdicts import Verdict
+
+IMAGES = Path(__file__).parent / "resources" / "results" / "images"
+BARE = IMAGES / "bare-torch2.11.0-cu130" / "cpu"
+VOID = {"meta", "input", "br", "link", "img", "hr"}
+
+
+class Page(HTMLParser):
+    """The page as tags; raises where they do not nest."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open = []
+        self.tags = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def results():
+    return read_results(BARE)
+
+
+@pytest.fixture
+def page(results):
+    return render_html(results.records, results.environment)
+
+
+def details(page):
+    return json.loads(re.search(r'<script type="application/json" id="details">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_the_same_records_give_the_same_bytes_whatever_their_order(results, page):
+    assert render_html(results.records[::-1], results.environment) == page
+
+
+def test_the_page_is_well_formed_and_needs_nothing_else(page):
+    tags = Page(page).tags
+    assert not [attrs for _, attrs in tags if {"src", "href", "srcset"} & attrs.keys()]
+    assert not re.search(r"https?://|@import|url\(|fetch\(", page)
+
+
+def test_every_record_is_a_cell_that_opens_on_its_own_details(results, page):
+    buttons = [attrs for tag, attrs in Page(page).tags if tag == "button"]
+    shown = details(page)
+    assert len(buttons) == len(results.records) == len(shown)
+    places = [int(attrs["data-at"]) for attrs in buttons]
+    assert sorted(places) == list(range(len(shown)))
+    for attrs in buttons:
+        one = shown[int(attrs["data-at"])]
+        assert attrs["title"] == f"{one['compiler']}: {one['verdict']}"
+
+
+def test_details_hold_what_was_seen_and_leave_out_what_is_empty(page):
+    by_cell = {f"{one['case']}::{one['compiler']}": one for one in details(page)}
+    assert by_cell["basics::sine::jit.trace"].keys() == {"case", "compiler", "device", "verdict", "case_hash"}
+    assert len(by_cell["types::scale::compile"]["differences"]) == 6
+    assert by_cell["control_flow::loop::compile"]["graph_breaks"] == 2
+
+
+def test_text_from_records_cannot_become_markup():
+    evil = "</script><script>alert(1)</script><img src=x>"
+    error = ErrorInfo(evil, evil, "f")
+    record = Record(
+        case=f"s::{evil}", compiler=evil, device="cpu", verdict=Verdict.ERROR, phase="call", error=error, case_hash="0"
+    )
+    page = render_html([record], None)
+    tags = [tag for tag, _ in Page(page).tags]
+    assert tags.count("script") == 2
+    assert "img" not in tags
+    assert details(page)[0]["error"]["message"] == evil
+
+
+def test_claims_faults_and_uncollected_suites_are_on_the_page(page):
+    assert "✗ not reproduced" in page
+    assert "The machine is at fault: python-headers" in page
+    assert "Suite <code>broken</code> could not be collected" in page
+
+
+def test_a_page_without_records_or_environment_is_still_a_page():
+    assert "0 recorded" in render_html([], None)
+    assert Page(render_html([], None)).tags
+
+
+def test_the_command_writes_the_page_and_the_markdown_beside_the_records(tmp_path, page, capsys):
+    directory = tmp_path / "results" / "bare-torch2.11.0-cu130" / "cpu"
+    directory.mkdir(parents=True)
+    for name in ("conformance.jsonl", "environment.json"):
+        (directory / name).write_bytes((BARE / name).read_bytes())
+    with pytest.raises(SystemExit) as exit_:
+        main(["report", str(tmp_path / "results"), "--html"])
+    assert exit_.value.code == 0
+    assert (directory / "conformance.html").read_text() == page
+    assert (directory / "conformance.md").is_file()
+    assert "silently wrong: 5" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([str(IMAGES), "--output", "-"], "--output takes one results directory, and there are 3"),
+        ([str(IMAGES / "torch2.6")], "does not exist; did you mean 'torch2.6.0-cu124'?"),
+        ([str(BARE), "--output", "/proc/none/report.md"], "cannot write /proc/none/report.md"),
+    ],
+)
+def test_what_cannot_be_reported_is_one_clear_line_and_exit_status_2(arguments, said, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["report", *arguments])
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_the_command_prints_one_report_on_request(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["report", str(BARE), "--output", "-"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out.startswith("# Conformance: `bare-torch2.11.0-cu130` on `cpu`\n")

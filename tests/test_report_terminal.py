@@ -1,0 +1,165 @@
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from recapture.records import Difference, Record
+from recapture.report.terminal import RunProgress, print_summary
+from recapture.results import read_results
+from recapture.verdicts import SILENTLY_WRONG, Verdict
+
+BARE = Path(__file__).parent / "resources" / "results" / "images" / "bare-torch2.11.0-cu130" / "cpu"
+
+
+@pytest.fixture
+def results():
+    return read_results(BARE)
+
+
+def printed(results, *, width, environment=True):
+    console = Console(file=io.StringIO(), width=width)
+    print_summary(console, results.records, results.environment if environment else None)
+    return console.file.getvalue()
+
+
+def record(case="s::c", verdict=Verdict.PASS, compiler="compile", **fields):
+    return Record(case=case, compiler=compiler, device="cpu", verdict=verdict, case_hash="0", **fields)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_matrix_fits_100_columns_and_has_a_mark_for_each_cell(results):
+    lines = printed(results, width=100).splitlines()
+    (row,) = (line for line in lines if line.startswith("  branch_on_sum"))
+    assert len(row) <= 100
+    assert row.split() == ["branch_on_sum", "P", "P", "e", "w", "E", "w"]
+    assert any(line.startswith("1 eager · 2 compile · 3 compile:dynamic") for line in lines)
+
+
+def test_a_narrow_console_gets_counts_by_compiler_instead(results):
+    lines = printed(results, width=40).splitlines()
+    assert not any(line.startswith("  branch_on_sum") for line in lines)
+    (row,) = (line for line in lines if line.startswith("compile "))
+    assert row.split() == ["compile", "5", "2", "0", "1"]
+
+
+@pytest.mark.parametrize("width", [40, 100])
+def test_every_silent_wrong_has_one_line(results, width):
+    out = printed(results, width=width)
+    wrong = [one for one in results.records if one.verdict in SILENTLY_WRONG]
+    assert f"silently wrong: {len(wrong)}\n" in out
+    for one in wrong:
+        assert len([line for line in out.splitlines() if f" {one.cell}: on {one.input}, " in line]) == 1
+
+
+def test_the_summary_tells_counts_claims_faults_and_missing_suites(results):
+    out = printed(results, width=100)
+    assert "23 planned = 23 recorded: 6 pass, 2 pass_with_breaks, " in out
+    assert "suite broken could not be collected: SyntaxError: '(' was never closed" in out
+    assert "the machine is at fault: python-headers: no Python.h" in out
+    assert "  5 reproduced: T1, T10, T12, T13, T16\n" in out
+    assert "  1 not reproduced: S5\n" in out
+    assert "failing: 7, in 6 different ways\n" in out
+
+
+def test_an_incomplete_run_is_called_that(results):
+    cut_off = msgspec.structs.replace(results.environment, planned=30)
+    console = Console(file=io.StringIO(), width=100)
+    print_summary(console, results.records, cut_off)
+    assert "30 planned, but only 23 recorded" in console.file.getvalue()
+
+
+def test_a_summary_needs_neither_environment_nor_records(results):
+    assert "an unknown environment on cpu\n23 recorded: " in printed(results, width=100, environment=False)
+    console = Console(file=io.StringIO(), width=100)
+    print_summary(console, [], None)
+    assert "0 recorded: none" in console.file.getvalue()
+
+
+def test_square_brackets_in_records_are_not_taken_for_markup():
+    odd = record(verdict=Verdict.WRONG, differences=(Difference("held_out[0]", "[bold]x[/bold]", "value", "[/red]"),))
+    console = Console(file=io.StringIO(), width=100)
+    print_summary(console, [odd], None)
+    assert "on held_out[0], [bold]x[/bold]: value: [/red]" in console.file.getvalue()
+
+
+# Progress
+
+
+def test_without_a_terminal_progress_speaks_at_most_every_ten_seconds_and_without_control_codes():
+    clock = Clock()
+    console = Console(file=io.StringIO(), width=100)
+    with RunProgress(console, clock=clock) as progress:
+        progress.start(100, 50.0)
+        for i in range(100):
+            progress.cell_started(f"s::c{i}::compile")
+            clock.now += 0.5
+            progress.cell_finished(record(f"s::c{i}"), 0.5)
+    lines = console.file.getvalue().splitlines()
+    assert "\x1b" not in console.file.getvalue()
+    assert "\r" not in console.file.getvalue()
+    assert lines[0] == "100 cells, about 50 s"
+    assert lines[1].startswith("20/100: 40 s left, 0 silently wrong, 0 failing")
+    assert lines[-1] == "100/100 cells in 50 s: 0 silently wrong, 0 failing"
+    assert len(lines) == 2 + 5
+
+
+def test_a_silent_wrong_is_told_at_once_and_failures_are_counted():
+    console = Console(file=io.StringIO(), width=100)
+    wrong = record("s::bad", Verdict.SPECIALIZED, differences=(Difference("held_out[0]", "result", "value", "by 3.2"),))
+    with RunProgress(console, clock=Clock()) as progress:
+        progress.start(3)
+        progress.cell_finished(wrong, 0.1)
+        assert "silently wrong: w s::bad::compile: on held_out[0], result: value: by 3.2\n" in console.file.getvalue()
+        progress.cell_finished(record("s::slow", Verdict.TIMEOUT), 60.0)
+        assert "gave up after 1 min 00 s: s::slow::compile\n" in console.file.getvalue()
+    assert console.file.getvalue().endswith("2/3 cells in 0 s (stopped): 1 silently wrong, 1 failing\n")
+
+
+def test_on_a_terminal_a_bar_shows_what_is_running():
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    with RunProgress(console, clock=Clock()) as progress:
+        progress.start(4, 100.0)
+        progress.cell_started("s::c::compile")
+        progress._progress.refresh()
+        assert "0/4" in console.file.getvalue()
+        assert "1 min 40 s left, 0 silently wrong, 0 failing; s::c::compile" in console.file.getvalue()
+        progress.cell_finished(record(), 1.0)
+        progress._progress.refresh()
+        assert "1/4" in console.file.getvalue()
+
+
+def test_a_long_list_of_running_cells_stays_on_one_line():
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    with RunProgress(console, clock=Clock()) as progress:
+        progress.start(4)
+        for i in range(8):
+            progress.cell_started(f"a_long_suite_name::a_long_case_name_{i}::compile")
+        assert len(progress._state()) <= 80 - 16
+
+
+def test_the_estimate_gives_way_to_the_measured_pace():
+    clock = Clock()
+    with RunProgress(Console(file=io.StringIO()), clock=clock) as progress:
+        progress.start(100, 1000.0)
+        assert progress.seconds_left() == 1000
+        for i in range(50):
+            clock.now += 1.0
+            progress.cell_finished(record(f"s::c{i}"), 1.0)
+            if i == 9:
+                assert 90 < progress.seconds_left() < 900
+        assert progress.seconds_left() == pytest.approx(50)
+
+
+def test_without_an_estimate_nothing_is_promised_before_the_first_cell():
+    with RunProgress(Console(file=io.StringIO()), clock=Clock()) as progress:
+        progress.start(10)
+        assert progress.seconds_left() is None

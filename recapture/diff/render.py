@@ -184,7 +184,7 @@ def _rows(category: str, members: Iterable[Change]) -> list[_Row]:
 
 
 def _outcome(record: Record | None) -> str:
-    return summary.measured(record) if record else "–"  # noqa: RUF001 - a dash stands for no cell
+    return summary.measured(record) if record else "–"
 
 
 def _counts(old: Record, new: Record) -> tuple[str, str]:

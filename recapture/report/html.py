@@ -68,7 +68,7 @@ def _kind(record: Record) -> str:
 
 _LEGEND_KINDS = {
     mark: kind
-    for marks, kind in (("P", "right"), ("p", "broken"), ("Ww", "wrong"), ("EeCTM", "failing"), ("U–!", "none"))  # noqa: RUF001
+    for marks, kind in (("P", "right"), ("p", "broken"), ("Ww", "wrong"), ("EeCTM", "failing"), ("U–!", "none"))
     for mark in marks
 }
 

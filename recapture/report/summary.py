@@ -56,7 +56,7 @@ LEGEND = {
     "T": "passed its deadline",
     "M": "ran out of memory",
     "U": "eager does not agree with itself",
-    "–": "does not apply to this torch",  # noqa: RUF001 - the dash is the mark
+    "–": "does not apply to this torch",
     "!": "the machine is at fault",
 }
 """One character for each outcome of a cell, and what it stands for."""
@@ -71,7 +71,7 @@ _MARKS = {
     Verdict.TIMEOUT: "T",
     Verdict.OOM: "M",
     Verdict.UNSTABLE: "U",
-    Verdict.NOT_APPLICABLE: "–",  # noqa: RUF001
+    Verdict.NOT_APPLICABLE: "–",
     Verdict.ENVIRONMENT: "!",
 }
 

@@ -163,9 +163,9 @@ def can_run_on(image: Image, capability: str, *, driver: int | None = None) -> s
     major, minor = parse_capability(capability)
     compiled = [parse_capability(each) for each in image.capabilities]
     if not any(major == has_major and minor >= has_minor for has_major, has_minor in compiled):
-        return f"torch {image.torch} has no machine code for capability {major}.{minor}, only {_runs(compiled)}"
+        return f"its torch has no machine code for capability {major}.{minor}, only for {_runs(compiled)}"
     if driver is not None and driver < image.driver:
-        return f"CUDA {image.cuda} needs NVIDIA driver {image.driver} or newer, this one is {driver}"
+        return f"its CUDA {image.cuda} needs NVIDIA driver {image.driver} or newer, this one is {driver}"
     return None
 
 

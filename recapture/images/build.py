@@ -1,0 +1,166 @@
+"""Building an image with the docker command, whose BuildKit the Docker SDK cannot drive."""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+import shutil
+import subprocess
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from recapture.environment import suite_commit
+from recapture.errors import EnvironmentUnfitError, RecaptureError, UsageError
+from recapture.images.pins import docker_directory, lock_hash, lock_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from recapture.images.pins import Image
+
+__all__ = ["BuildOptions", "Built", "build_image", "docker_command"]
+
+_LAST_LINES = 60
+# What the docker command and the tools inside a build say, and what that means for the user.
+_MEANINGS = (
+    (r"no space left on device", "the engine's disk is full: `docker system prune` frees what no container uses"),
+    (
+        r"cannot connect to the docker daemon|is the docker daemon running|error during connect|failed to dial",
+        "no container engine answers: start Docker, or name another with --host",
+    ),
+    (
+        r"permission denied while trying to connect",
+        "no access to the container engine: add yourself to the group docker",
+    ),
+    (
+        r"certificate verify failed",
+        "a certificate authority of your network is unknown in the build: give it with --ca",
+    ),
+    (
+        r"temporary failure in name resolution|could not resolve|no such host|network is unreachable",
+        "the build reaches no network: try --network host, or look at the engine's name server",
+    ),
+)
+
+
+class BuildOptions(NamedTuple):
+    """How to build: another base than the pinned one, the build's network, a CA bundle, another engine."""
+
+    base: str | None = None
+    network: str | None = None
+    ca: Path | None = None
+    host: str | None = None
+    context: str | None = None
+
+
+class Built(NamedTuple):
+    """A built image: its tag, its digest, its size in bytes and the seconds it took."""
+
+    tag: str
+    digest: str
+    size: int
+    seconds: float
+
+
+def build_image(image: Image, options: BuildOptions, show: Callable[[str], None]) -> Built:
+    """Build one image from its lock, giving every line of the build's output to `show`.
+
+    Raises EnvironmentUnfitError for no docker command, no BuildKit, no engine or a full disk, UsageError outside a
+    checkout, RecaptureError for a build that fails otherwise.
+    """
+    root = docker_directory().parent
+    if not (root / "docker" / "Dockerfile").is_file():
+        raise UsageError("images are built in a checkout of recapture: an installed package has no Dockerfile")
+    lock = lock_path(image.name)
+    if not lock.is_file():
+        raise UsageError(f"{image.name} has no lock yet: recapture images lock {image.name}")
+    engine = [docker_command()]
+    engine += ["--host", options.host] if options.host else []
+    engine += ["--context", options.context] if options.context else []
+    base = options.base or image.base
+    arguments = {
+        "BASE": base,
+        "BASE_DIGEST": base.partition("@")[2] or _inspect(engine, base, "{{.Id}}") or "unknown",
+        "IMAGE": image.name,
+        "PYTHON": image.python,
+        "LOCK_HASH": lock_hash(lock),
+        "REVISION": suite_commit(root / "suites") or "unknown",
+    }
+    command = [
+        *engine,
+        "build",
+        "--progress",
+        "plain",
+        "--file",
+        str(root / "docker" / "Dockerfile"),
+        "--tag",
+        image.tag,
+    ]
+    for name, value in arguments.items():
+        command += ["--build-arg", f"{name}={value}"]
+    command += ["--network", options.network] if options.network else []
+    command += ["--secret", f"id=ca,src={options.ca}"] if options.ca else []
+    started = time.monotonic()
+    last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
+    with subprocess.Popen(
+        [*command, str(root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, "DOCKER_BUILDKIT": "1"},
+    ) as process:
+        for line in process.stdout or ():
+            last.append(line.rstrip())
+            show(line.rstrip())
+    if process.returncode != 0:
+        raise _failure(image, last)
+    digest, size = (_inspect(engine, image.tag, "{{.Id}} {{.Size}}") or " 0").split(" ")
+    return Built(image.tag, digest, int(size), time.monotonic() - started)
+
+
+def docker_command() -> str:
+    """Return the first docker command on PATH that can build with BuildKit: built in before 23, with buildx since."""
+    seen = []
+    for directory in os.get_exec_path():
+        command = shutil.which("docker", path=directory)
+        if command is None or os.path.realpath(command) in seen:
+            continue
+        seen.append(os.path.realpath(command))
+        if _output([command, "buildx", "version"]) is not None:
+            return command
+        told = re.search(r"version (\d+)\.", _output([command, "--version"]) or "")
+        if told and int(told[1]) < 23:
+            return command
+    if seen:
+        raise EnvironmentUnfitError(
+            "docker cannot build here: install its buildx plug-in (package docker-buildx-plugin)"
+        )
+    raise EnvironmentUnfitError("the docker command is not on PATH: install Docker to build images")
+
+
+def _failure(image: Image, last: collections.deque[str]) -> RecaptureError:
+    said = "\n".join(last)
+    for pattern, meaning in _MEANINGS:
+        if re.search(pattern, said, re.IGNORECASE):
+            return EnvironmentUnfitError(f"{image.name}: {meaning}")
+    # BuildKit repeats the failing step's output before its own summary: the last ERROR of a tool says most.
+    errors = [line for line in last if re.search(r"\berror\b", line, re.IGNORECASE)] or list(last)
+    tool = [line for line in errors if not re.search(r"executor failed|did not complete successfully", line)]
+    line = re.sub(r"^#\d+ [\d.]+ ", "", (tool or errors or ["no output"])[-1])
+    return RecaptureError(f"{image.name} was not built: {line}")
+
+
+def _inspect(engine: list[str], image: str, template: str) -> str | None:
+    return _output([*engine, "image", "inspect", "--format", template, image])
+
+
+def _output(command: list[str]) -> str | None:
+    """Return what a command prints, or None when it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

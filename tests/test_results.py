@@ -1,0 +1,44 @@
+from pathlib import Path
+
+import pytest
+
+from recapture.errors import UsageError
+from recapture.results import find_results, holds_results, read_results
+
+RESOURCES = Path(__file__).parent / "resources" / "results"
+IMAGES = RESOURCES / "images"
+
+
+def test_results_are_found_at_and_below_a_directory():
+    everything = [f"{path.parent.name}/{path.name}" for path in find_results(IMAGES)]
+    assert everything == ["bare-torch2.11.0-cu130/cpu", "torch2.11.0-cu130/sm_90", "torch2.6.0-cu124/cpu"]
+    assert find_results(IMAGES / "torch2.6.0-cu124" / "cpu") == [IMAGES / "torch2.6.0-cu124" / "cpu"]
+
+
+def test_results_know_their_image_and_capability_from_their_directory(monkeypatch):
+    monkeypatch.chdir(IMAGES / "torch2.6.0-cu124" / "cpu")
+    here = read_results(Path())
+    assert (here.image, here.capability) == ("torch2.6.0-cu124", "cpu")
+    assert here.environment.torch.version == "2.6.0+cu124"
+    assert len(here.records) == 24
+
+
+def test_results_without_an_environment_can_be_read(tmp_path):
+    records = IMAGES / "torch2.6.0-cu124" / "cpu" / "conformance.jsonl"
+    (tmp_path / "conformance.jsonl").write_bytes(records.read_bytes())
+    assert read_results(tmp_path).environment is None
+
+
+def test_an_environment_that_is_not_understood_is_named(tmp_path):
+    (tmp_path / "conformance.jsonl").write_text("")
+    (tmp_path / "environment.json").write_text('{"schema": 99}')
+    with pytest.raises(UsageError, match=r"environment\.json: environment schema 99 is not understood"):
+        read_results(tmp_path)
+
+
+def test_an_interrupted_run_holds_results_that_cannot_be_read_yet(tmp_path):
+    assert not holds_results(tmp_path)
+    (tmp_path / "conformance.partial.jsonl").write_text("")
+    assert holds_results(tmp_path)
+    with pytest.raises(UsageError, match="finish it with --resume"):
+        find_results(tmp_path)

@@ -168,7 +168,7 @@ def pinned_images(*, torch: str) -> list[PinnedImage]:
     from recapture.images.pins import load_images, lock_hash, lock_path, read_lock
 
     found = []
-    for image in load_images():
+    for image in load_images().values():
         if image.torch.partition("+")[0] != torch.partition("+")[0]:
             continue
         path = lock_path(image.name)

@@ -271,9 +271,12 @@ def read_environment(path: Path) -> Environment:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     try:
-        return msgspec.json.decode(data, type=Environment)
+        environment = msgspec.json.decode(data, type=Environment)
     except msgspec.DecodeError as error:
         raise UsageError(f"{path}: {_why(data, error)}") from None
+    if environment.schema != SCHEMA_VERSION:  # a later version may keep the fields and change what they mean
+        raise UsageError(f"{path}: {_other_schema(environment.schema)}")
+    return environment
 
 
 def suite_commit(suites: Path | None = None) -> str | None:
@@ -302,8 +305,12 @@ def _why(data: bytes, error: msgspec.DecodeError) -> str:
     except (msgspec.DecodeError, AttributeError):
         return f"not a JSON object: {error}"
     if version != SCHEMA_VERSION:
-        return f"environment schema {version!r} is not understood by this version, which reads {SCHEMA_VERSION}"
+        return _other_schema(version)
     return str(error)
+
+
+def _other_schema(version: object) -> str:
+    return f"environment schema {version!r} is not understood by this version, which reads {SCHEMA_VERSION}"
 
 
 def _git(directory: Path, *arguments: str) -> str | None:

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from recapture.doctor import Check
+from recapture.environment import (
+    CpuInfo,
+    Environment,
+    PinnedImage,
+    SuiteEntry,
+    TorchInfo,
+    capability_of,
+    image_for,
+    installed_packages,
+    pinned_images,
+    read_environment,
+    suite_commit,
+    write_environment,
+)
+from recapture.errors import UsageError
+from recapture.records import ENVIRONMENT
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+DESCRIBE = """
+import sys, msgspec
+from recapture.environment import describe
+sys.stdout.buffer.write(b"ENV" + msgspec.json.encode(describe(sys.argv[1])))
+"""
+
+
+def environment(**changes) -> Environment:
+    made = Environment(
+        image="bare-torch2.11.0-cu130",
+        image_digest="bare",
+        lock_hash=None,
+        lock_mismatches=["numpy 2.5.2, locked 2.4.3"],
+        capability="cpu",
+        device="cpu",
+        packages={"numpy": "2.5.2"},
+        python="3.11.9",
+        platform="Linux 6.1 x86_64",
+        libc="glibc 2.36",
+        torch=TorchInfo(version="2.11.0+cu130", cuda="13.0", cudnn="9.19.0", git_version="70d99e9", arch_list=[]),
+        gpu=None,
+        cpu=CpuInfo(model="a CPU", cores=2, threads=2, governor=None, memory=1),
+        flags={"cudnn.allow_tf32": True},
+        compilers={"c++": "g++ 12.2.0"},
+        suite_commit=None,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+# --- which image an installation is
+
+LOCKED = {"torch": "2.11.0", "numpy": "2.4.3", "scipy": "1.17.1", "click": "8.5.0"}
+IMAGE = PinnedImage("torch2.11.0-cu130", "3.11", "2.11.0", "sha256:1", LOCKED)
+
+
+def test_every_locked_package_at_its_version_is_the_image():
+    assert image_for(LOCKED, "3.11.9", [IMAGE], cuda="13.0") == ("torch2.11.0-cu130", "sha256:1", [])
+
+
+def test_packages_beside_the_locked_ones_are_allowed():
+    assert image_for(LOCKED | {"pytest": "9.0"}, "3.11.9", [IMAGE], cuda="13.0").image == "torch2.11.0-cu130"
+
+
+@pytest.mark.parametrize(
+    ("packages", "python", "mismatch"),
+    [
+        (LOCKED | {"numpy": "2.5.2"}, "3.11.9", "numpy 2.5.2, locked 2.4.3"),
+        ({k: v for k, v in LOCKED.items() if k != "scipy"}, "3.11.9", "scipy not installed, locked 1.17.1"),
+        (LOCKED, "3.12.1", "Python 3.12.1, locked 3.11"),
+        (LOCKED | {"torch": "2.11.0+cu130"}, "3.11.9", "torch 2.11.0+cu130, locked 2.11.0"),
+    ],
+)
+def test_one_difference_is_enough_to_be_bare(packages, python, mismatch):
+    match = image_for(packages, python, [IMAGE], cuda="13.0")
+    assert match == ("bare-torch2.11.0-cu130", None, ["nearest image: torch2.11.0-cu130", mismatch])
+
+
+def test_a_torch_that_no_image_pins_is_bare_and_a_cpu_build_says_cpu():
+    match = image_for({"torch": "2.11.1"}, "3.11.9", [IMAGE], cuda=None)
+    assert match == ("bare-torch2.11.1-cpu", None, ["no image pins torch 2.11.1"])
+
+
+def test_the_nearest_of_several_images_is_named_with_few_of_its_many_differences():
+    far = PinnedImage("far", "3.11", "2.11.0", "sha256:2", LOCKED | {f"p{number}": "1" for number in range(20)})
+    assert (
+        image_for(LOCKED | {"numpy": "1"}, "3.11.9", [far, IMAGE], cuda="13.0")
+        .mismatches[0]
+        .endswith("torch2.11.0-cu130")
+    )
+    shown = image_for(LOCKED, "3.11.9", [far], cuda="13.0").mismatches
+    assert len(shown) == 10
+    assert shown[-1] == "and 12 more"
+
+
+def test_each_of_the_projects_own_locks_is_recognised_and_told_from_its_drifted_twin():
+    images = pinned_images(torch="2.9.1")
+    assert {image.name for image in images} >= {"torch2.9.1-cu128", "torch2.9.1-cu128-drifted"}
+    for image in images:
+        installed = {**image.packages, "recapture": "1.0"}
+        assert image_for(installed, image.python, images, cuda="12.8") == (image.name, image.lock_hash, [])
+
+
+def test_installed_packages_are_sorted_and_normalised():
+    found = installed_packages()
+    assert list(found) == sorted(found)
+    assert "typing-extensions" in found
+    assert found["msgspec"] == msgspec.__version__
+
+
+# --- the file
+
+
+def test_an_environment_reads_back_as_written_by_its_file_or_directory(tmp_path):
+    written = environment(suites=[SuiteEntry("basic", 6)], worker="fork", planned=96, recorded=96, selection=["basic"])
+    write_environment(tmp_path / ENVIRONMENT, written)
+    assert read_environment(tmp_path / ENVIRONMENT) == written
+    assert read_environment(tmp_path) == written
+    assert (tmp_path / ENVIRONMENT).read_bytes().endswith(b"}\n")
+
+
+def test_absolute_paths_do_not_reach_the_file(tmp_path):
+    check = Check(
+        name="python-headers",
+        status="fault",
+        found="no Python.h in /home/ann/py3.11/include",
+        mend="see /opt/x, C/C++",
+        affects="codegen",
+    )
+    suite = SuiteEntry("mine", 0, "No module named 'x' (/home/ann/mine.py)")
+    write_environment(
+        tmp_path / ENVIRONMENT,
+        environment(doctor=[check], suites=[suite], selection=["/home/ann/mine.py", "-k", "a/b"]),
+    )
+    read = read_environment(tmp_path)
+    assert read.doctor[0].found == "no Python.h in <path>"
+    assert read.doctor[0].mend == "see <path>, C/C++"
+    assert read.suites[0].error == "No module named 'x' (<path>)"
+    assert read.selection == ["<path>", "-k", "a/b"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 2}, "environment schema 2 is not understood by this version, which reads 1"),
+        ({"surprise": 1}, "unknown field `surprise`"),
+        ({"planned": "many"}, r"\$.planned"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(tmp_path, change, message):
+    path = tmp_path / ENVIRONMENT
+    path.write_bytes(msgspec.json.encode(msgspec.to_builtins(environment()) | change))
+    with pytest.raises(UsageError, match=message) as raised:
+        read_environment(tmp_path)
+    assert str(path) in str(raised.value)
+
+
+def test_an_absent_file_and_one_that_is_no_json_are_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot read .*No such file"):
+        read_environment(tmp_path)
+    (tmp_path / ENVIRONMENT).write_text("[]")
+    with pytest.raises(UsageError, match="not a JSON object"):
+        read_environment(tmp_path)
+
+
+# --- describing this process
+
+
+@pytest.fixture(scope="module")
+def described() -> Environment:
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY),
+        "TORCHINDUCTOR_CACHE_DIR": "/tmp/someone",
+        "OMP_NUM_THREADS": "1",
+    }
+    env |= {"TORCH_ACCESS_TOKEN": "hidden", "CUDA_VISIBLE_DEVICES": "GPU-8f2a1c3d-1111-2222-3333-444455556666"}
+    env["RECAPTURE_IMAGE_DIGEST"] = "sha256:abc"
+    done = subprocess.run(
+        [sys.executable, "-c", DESCRIBE, "cpu"], capture_output=True, env=env, timeout=300, check=True
+    )
+    return msgspec.json.decode(done.stdout.partition(b"ENV")[2], type=Environment)
+
+
+def test_this_process_is_described(described):
+    assert described.python == platform.python_version()
+    assert described.capability == described.device == "cpu"
+    assert described.packages == installed_packages()
+    assert described.torch.version.partition("+")[0] == described.packages["torch"].partition("+")[0]
+    assert described.torch.git_version
+    assert described.gpu is None
+    assert described.cpu.cores == len(os.sched_getaffinity(0))
+    assert described.cpu.threads == 1
+    assert described.image.removeprefix("bare-").startswith(f"torch{described.packages['torch'].partition('+')[0]}-c")
+    assert described.image.startswith("bare-") == (described.lock_hash is None) == bool(described.lock_mismatches)
+    assert described.image_digest == "sha256:abc"
+
+
+def test_the_defaults_that_change_figures_are_recorded(described):
+    assert described.flags["float32_matmul_precision"] == "highest"
+    assert described.flags["cudnn.allow_tf32"] is True  # on by default on every version
+    assert described.flags["cuda.matmul.allow_tf32"] is False
+    assert described.flags["num_threads"] == 1
+
+
+def test_variables_are_recorded_without_paths_serial_numbers_or_secrets(described):
+    assert described.flags["env OMP_NUM_THREADS"] == "1"
+    assert described.flags["env TORCHINDUCTOR_CACHE_DIR"] == "<path>"
+    assert described.flags["env CUDA_VISIBLE_DEVICES"] == "<GPU>"
+    assert not any("TOKEN" in name for name in described.flags)
+
+
+def test_nothing_private_is_recorded(described):
+    text = msgspec.json.encode(described).decode()
+    assert socket.gethostname() not in text
+    assert str(Path.home()) not in text
+    user = getpass.getuser()
+    assert user == "root" or user not in text  # "root" may stand inside any word
+    assert '"/' not in text
+
+
+def test_the_capability_without_a_gpu_is_cpu():
+    assert capability_of("cpu") == "cpu"
+    program = "from recapture.environment import capability_of; print(capability_of('cuda'))"
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=env, timeout=300, check=True
+    )
+    assert done.stdout.strip() == "cpu"
+
+
+# --- the suites' revision
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    monkeypatch.delenv("RECAPTURE_REVISION", raising=False)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    suites = tmp_path / "checkout" / "suites"
+    suites.mkdir(parents=True)
+    (suites / "basic.py").write_text("x = 1\n")
+    return suites
+
+
+def git(directory: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    command = ["git", "-C", str(directory), *identity, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_revision_says_when_a_suite_is_changed_but_not_when_results_are_written(checkout):
+    assert suite_commit(checkout) is None
+    git(checkout.parent, "init", "-q")
+    git(checkout.parent, "add", ".")
+    git(checkout.parent, "commit", "-qm", "first")
+    revision = git(checkout.parent, "rev-parse", "HEAD")
+    assert suite_commit(checkout) == revision
+    (checkout.parent / "results").mkdir()
+    (checkout.parent / "results" / "new").touch()
+    assert suite_commit(checkout) == revision
+    (checkout / "basic.py").write_text("x = 2\n")
+    assert suite_commit(checkout) == f"{revision}-dirty"
+
+
+def test_an_image_tells_its_revision(checkout, monkeypatch):
+    monkeypatch.setenv("RECAPTURE_REVISION", "0123abc")
+    assert suite_commit(checkout) == "0123abc"
+
+
+def test_a_directory_that_is_not_there_has_no_revision(checkout):
+    assert suite_commit(checkout / "absent") is None

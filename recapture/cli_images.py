@@ -138,7 +138,9 @@ def run(
     with connect(host, context) as client:
         if gpus and is_local(client):
             check_gpus(image, gpus, local_gpus())
-        return run_image(client, image, arguments, options, _write)
+        status = run_image(client, image, arguments, options, _write)
+    click.echo(f"on this machine: {results}")
+    return status
 
 
 def _interrupt(*_signal: object) -> None:

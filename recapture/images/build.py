@@ -86,7 +86,7 @@ def build_image(image: Image, options: BuildOptions, show: Callable[[str], None]
         "IMAGE": image.name,
         "PYTHON": image.python,
         "LOCK_HASH": lock_hash(lock),
-        "REVISION": suite_commit(root / "suites") or "unknown",
+        "REVISION": suite_commit(root / "suites") or "",
     }
     command = [
         *engine,

@@ -1,0 +1,108 @@
+"""`recapture images` as a user meets it: what it prints and its exit status. No engine is needed here."""
+
+import subprocess
+import sys
+
+import pytest
+
+from recapture.cli import main
+from recapture.errors import EnvironmentUnfitError, UsageError
+from recapture.images.gpus import Gpu
+from recapture.images.pins import find_image
+from recapture.images.run import check_gpus
+
+V100 = Gpu("GPU-11111111-aaaa", "Tesla V100", "7.0", 570)
+H100 = Gpu("GPU-22222222-bbbb", "NVIDIA H100", "9.0", 580)
+
+
+def outcome(capsys, *arguments):
+    """Run a command in this process; return its exit status, its output and its error output."""
+    with pytest.raises(SystemExit) as caught:
+        main(["images", *arguments])
+    out, err = capsys.readouterr()
+    return caught.value.code, out, err
+
+
+def test_list_names_every_image_with_its_packages(capsys):
+    status, out, _ = outcome(capsys, "list")
+    assert status == 0
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.startswith("torch")}
+    assert rows["torch2.3.1-cu121"][:5] == ["3.11", "0.18.1", "2.3.1", "1.26.4", "1.13.1"]
+    assert len(rows) == 20
+
+
+def test_list_for_a_gpu_says_which_run_there_and_why_the_others_do_not(capsys):
+    status, out, _ = outcome(capsys, "list", "--gpu", "7.0")
+    assert status == 0
+    answers = {line.split()[0]: line.split()[-1] for line in out.splitlines() if line.split()[-1] in ("yes", "no")}
+    assert answers["torch2.10.0-cu128"] == "yes"
+    assert answers["torch2.11.0-cu130"] == "no"
+    (why,) = [line for line in out.splitlines() if "no machine code for capability 7.0" in line]
+    assert why.startswith("torch2.11.0-cu130, torch2.12.1-cu130,")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["list", "--gpu", "banana"], 2, "not a GPU capability: 'banana'"),
+        (["lock", "torch2.60-cu124"], 2, "did you mean 'torch2.6.0-cu124'"),
+        (["build", "torch9"], 2, "no image 'torch9'"),
+        (["run", "torch2.6.0-cu123"], 2, "did you mean 'torch2.6.0-cu124'"),
+        (["run", "torch2.11.0-cu130", "--gpu", "all", "--capability", "7.0"], 3, "no machine code for capability 7.0"),
+        (["run", "torch2.11.0-cu130", "--host", "tcp://127.0.0.1:9"], 3, "no container engine answers at tcp://127"),
+        (["run", "torch2.11.0-cu130", "--host", "machine"], 2, "not an engine's address: 'machine'"),
+        (["run", "torch2.11.0-cu130", "--context", "nowhere"], 2, "no Docker context 'nowhere'"),
+        (["run", "torch2.11.0-cu130", "--context", "a", "--host", "tcp://b:1"], 2, "give one of them"),
+    ],
+)
+def test_what_cannot_be_done_is_said_on_one_line(capsys, arguments, status, message):
+    got, out, err = outcome(capsys, *arguments)
+    assert (got, out) == (status, "")
+    assert message in err
+    assert err.startswith("recapture: ")
+    assert err.count("\n") == 1
+
+
+def test_a_socket_that_is_not_there_is_named():
+    # In a process of its own: the SDK leaves the socket it could not connect to the garbage collector.
+    command = [
+        sys.executable,
+        "-m",
+        "recapture",
+        "images",
+        "run",
+        "torch2.11.0-cu130",
+        "--host",
+        "unix:///no/such.sock",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "no container engine answers at unix:///no/such.sock" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_docker_host_decides_where_no_engine_is_named(capsys, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")
+    status, _, err = outcome(capsys, "run", "torch2.11.0-cu130")
+    assert status == 3
+    assert "no container engine answers" in err
+
+
+def test_a_gpu_the_image_was_not_compiled_for_is_refused_before_anything_runs():
+    with pytest.raises(EnvironmentUnfitError, match=r"cannot run on Tesla V100: .*7\.0"):
+        check_gpus(find_image("torch2.11.0-cu130"), ("all",), [H100, V100])
+    check_gpus(find_image("torch2.11.0-cu130"), (H100.uuid,), [H100, V100])
+    check_gpus(find_image("torch2.10.0-cu128"), ("all",), [H100, V100])
+
+
+def test_an_unknown_gpu_is_refused_with_the_nearest_and_the_list():
+    with pytest.raises(UsageError, match=r"did you mean 'GPU-22222222-bbbb'\?; this machine has .*Tesla V100"):
+        check_gpus(find_image("torch2.10.0-cu128"), ("GPU-22222222-bbbc",), [H100, V100])
+
+
+def test_the_commands_about_images_do_not_import_torch():
+    code = (
+        "import sys\nfrom recapture.cli import main\ntry:\n    main(['images', 'list'])\n"
+        "except SystemExit:\n    pass\nsys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0

@@ -1,23 +1,35 @@
-"""The source a definition needs: for hashing a case, and for printing a cell as a script of its own."""
+"""The source a definition needs: for hashing a case, and for printing a cell as a script of its own.
+
+Only the standard library is used, and only what Python 3.10 to 3.14 agree on: one file has one hash on all of them.
+"""
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import io
+import re
 import tokenize
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 __all__ = ["Closure", "closure", "decorator_arguments"]
 
+PROJECT = "recapture"
 DECORATORS = frozenset({"case", "compiler"})
 DESCRIPTIVE_ARGUMENTS = frozenset({"claims"})
 """Arguments of a decorator that say something about a case without changing what runs."""
+
+_EVERYTHING = "*"
+"""Stands for every name: a statement acts on the whole process (torch.set_default_dtype) or imports everything."""
+
+_Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_OPERATOR = re.compile(r"([A-Za-z_]\w*)::\w")
+"""A string that names an operator, as `torch.library` takes it: ``namespace::name``."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +37,8 @@ class Closure:
     """A top-level definition with everything in its file that it refers to.
 
     `text` is runnable source: imports, then definitions in file order, without this project's decorators. `hash` is 12
-    hexadecimal digits over what decides a case's outcome: comments, blank lines, docstrings and claims do not count.
+    hexadecimal digits over what decides a case's outcome: comments, layout, docstrings and claims do not count.
+    What a file imports from elsewhere is outside of both.
     """
 
     text: str
@@ -39,11 +52,8 @@ def closure(path: Path, name: str) -> Closure:
     """
     parsed = _parse(path, path.stat().st_mtime_ns)
     needed = parsed.needs(name)
-    parts = [parsed.source(node, bare=True) for node in needed]
-    digest = hashlib.sha256()
-    for node in needed:
-        digest.update(_canonical(parsed.source(node, bare=False, forget=_descriptive(node))).encode())
-    return Closure("\n".join(parts), digest.hexdigest()[:12])
+    digest = hashlib.sha256("\n".join(parsed.canonical(node) for node in needed).encode()).hexdigest()
+    return Closure(parsed.text(needed), digest[:12])
 
 
 def decorator_arguments(path: Path, name: str) -> dict[str, str]:
@@ -51,53 +61,158 @@ def decorator_arguments(path: Path, name: str) -> dict[str, str]:
     parsed = _parse(path, path.stat().st_mtime_ns)
     text = b"".join(parsed.lines).decode()
     found: dict[str, str] = {}
-    for node in parsed.binders[name]:
-        for decorator in getattr(node, "decorator_list", []):
-            if _is_ours(decorator) and isinstance(decorator, ast.Call):
-                for keyword in decorator.keywords:
-                    found[keyword.arg or ""] = ast.get_source_segment(text, keyword.value, padded=False) or ""
+    for statement in parsed.binders[name]:
+        for node in ast.walk(statement):
+            if not isinstance(node, _Definition) or node.name != name:
+                continue
+            for decorator in parsed.our_decorators(node):
+                for keyword in getattr(decorator, "keywords", []):
+                    found[keyword.arg or "**"] = ast.get_source_segment(text, keyword.value) or ""
     return found
 
 
 class _File:
-    """One parsed source file: its top-level statements, by the names they bind."""
+    """One parsed source file: its top-level statements, by the names they bind or act on."""
 
     def __init__(self, text: str) -> None:
-        self.lines = [line.encode() for line in text.splitlines(keepends=True)]  # ast counts columns in UTF-8 bytes
+        # As ast counts: lines end in a newline and nothing else (not a form feed, say), columns are UTF-8 bytes.
+        self.lines = [f"{line}\n".encode() for line in text.split("\n")]
         self.body = ast.parse(text).body
+        self.ours = frozenset(_our_names(self.body))
+        self.imported = frozenset(name for node in self.body for name in _imported_names(node))
+        self.defined = frozenset(name for node in self.body for name in _defined_names(node))
         self.binders: dict[str, list[ast.stmt]] = {}
         for node in self.body:
-            for bound in _bound_names(node):
-                self.binders.setdefault(bound, []).append(node)
+            for name in self._bound(node):
+                self.binders.setdefault(name, []).append(node)
 
     def needs(self, name: str) -> list[ast.stmt]:
         """The statements that `name` refers to, directly or not, in file order."""
         if name not in self.binders:
             raise KeyError(name)
         wanted: set[ast.stmt] = set()
-        queue = [name]
+        queue = [name, _EVERYTHING]
         while queue:
             for node in self.binders.get(queue.pop(), ()):
                 if node not in wanted:
                     wanted.add(node)
-                    queue.extend(_names(node) - DECORATORS)
-        future = [node for node in self.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-        return future + [node for node in self.body if node in wanted and node not in future]
+                    queue.extend(self._references(node) | self._bound(node))
+        return [node for node in self.body if node in wanted]
 
-    def source(self, node: ast.stmt, *, bare: bool, forget: list[ast.AST] | None = None) -> str:
-        """The text of one statement; `bare` leaves out this project's decorators, `forget` blanks parts of it."""
-        decorators = getattr(node, "decorator_list", [])
-        ours = [one for one in decorators if _is_ours(one)]
-        start = min([node.lineno, *(one.lineno for one in decorators)])
-        end = node.end_lineno or node.lineno
-        lines = dict(enumerate(self.lines[start - 1 : end], start))
-        for part in forget or []:
-            _blank(lines, part)
-        if bare and ours:
-            for one in ours:
-                for number in range(one.lineno, (one.end_lineno or one.lineno) + 1):
+    def text(self, nodes: list[ast.stmt]) -> str:
+        """The source of some statements, without this project's decorators, spaced as the usual style has it."""
+        parts: list[str] = []
+        for index, node in enumerate(nodes):
+            before = nodes[index - 1] if index else node
+            if isinstance(node, _Definition) or isinstance(before, _Definition):
+                parts.append("\n\n" if index else "")
+            elif _is_import(before) and not _is_import(node):
+                parts.append("\n")
+            parts.append(self._source(node))
+        return "".join(parts)
+
+    def canonical(self, node: Any) -> str:
+        """A statement as text that says what it does and not how it was written."""
+        if isinstance(node, list):
+            return f"[{','.join(self.canonical(one) for one in node)}]"
+        if isinstance(node, ast.Constant):
+            return f"{type(node.value).__name__}:{node.value!a}"
+        if not isinstance(node, ast.AST):
+            return ascii(node)
+        fields = dict(ast.iter_fields(node))
+        if isinstance(node, ast.JoinedStr):  # releases differ in how they cut the text between replacements
+            fields["values"] = list(_merged(node.values))
+        if isinstance(node, _Definition):
+            if ast.get_docstring(node, clean=False) is not None:
+                fields["body"] = node.body[1:]
+            ours = self.our_decorators(node)
+            fields["decorator_list"] = [one for one in node.decorator_list if one not in ours]
+            arguments = [one for call in ours for one in getattr(call, "keywords", [])]
+            decisive = (one for one in arguments if one.arg not in DESCRIPTIVE_ARGUMENTS)
+            fields["case"] = sorted(decisive, key=lambda one: one.arg or "")
+        # Empty and absent fields go: later releases have more of them.
+        written = (
+            f"{name}={self.canonical(value)}"
+            for name, value in fields.items()
+            if value is not None and value != [] and name not in ("ctx", "kind", "type_comment")
+        )
+        return f"{type(node).__name__}({','.join(written)})"
+
+    def our_decorators(self, node: ast.AST) -> list[ast.expr]:
+        """The decorators of a definition that are this project's, under whatever name the file imports them."""
+        return [one for one in getattr(node, "decorator_list", []) if _dotted(_called(one)) in self.ours]
+
+    def _source(self, node: ast.stmt) -> str:
+        first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+        last = node.end_lineno or node.lineno
+        lines = dict(enumerate(self.lines[first - 1 : last], first))
+        end = node.end_col_offset or 0
+        rest = lines[last][end:].strip()
+        if rest and not rest.startswith(b"#"):  # another statement after a semicolon
+            lines[last] = lines[last][:end] + b"\n"
+        if first == node.lineno:
+            lines[first] = lines[first][node.col_offset :]
+        for inner in ast.walk(node):
+            for decorator in self.our_decorators(inner):
+                for number in range(decorator.lineno, (decorator.end_lineno or decorator.lineno) + 1):
                     lines.pop(number, None)
         return b"".join(lines[number] for number in sorted(lines)).decode()
+
+    def _references(self, node: ast.stmt) -> set[str]:
+        """The names a statement uses, and ``ops::namespace`` for operators it uses by name."""
+        described: set[ast.AST] = set()
+        for inner in ast.walk(node):
+            for decorator in self.our_decorators(inner):
+                described.update(ast.walk(_called(decorator)))
+                for keyword in getattr(decorator, "keywords", []):
+                    if keyword.arg in DESCRIPTIVE_ARGUMENTS:
+                        described.update(ast.walk(keyword))
+        return _names(one for one in ast.walk(node) if one not in described)
+
+    def _bound(self, node: ast.stmt) -> set[str]:
+        """The names that a statement binds, changes or registers something for."""
+        if isinstance(node, _Definition):
+            return {node.name} | {name for one in node.decorator_list for name in self._registers(one)}
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            module = getattr(node, "module", None) or ""
+            if module == "__future__":
+                return {_EVERYTHING}
+            ours = module.split(".")[0] == PROJECT
+            return {name for name in _imported_names(node) if not ours or name not in {*self.ours, _EVERYTHING}}
+        if isinstance(node, ast.If) and "__name__" in _names(ast.walk(node.test)):
+            return set()  # what a file does when it is run is no part of a case
+        if isinstance(node, ast.Expr):
+            return self._acted_on(node)
+        found = {one for one in _names(ast.walk(node)) if one.startswith("ops::")}
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt):
+                found |= self._bound(child)
+            elif isinstance(child, (ast.ExceptHandler, ast.match_case)):
+                found |= {name for inner in child.body for name in self._bound(inner)}
+            else:
+                found |= _stored(child)
+        return found
+
+    def _acted_on(self, node: ast.Expr) -> set[str]:
+        """What a call at top level acts on: ``torch.fx.wrap("helper")``, ``LIBRARY.define(…)``, or on anything."""
+        if isinstance(node.value, ast.Constant):  # the file's docstring
+            return set()
+        strings = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+        names = _names(ast.walk(node))
+        found = ((names | strings) & (self.defined - self.imported)) | {one for one in names if one.startswith("ops::")}
+        called = _called(node.value)
+        unknown = not found or (isinstance(called, ast.Name) and called.id in self.defined - self.imported)
+        return found | {_EVERYTHING} if unknown else found
+
+    def _registers(self, decorator: ast.expr) -> set[str]:
+        """What a decorator registers its function for: ``@operator.register_fake``, ``@torch.library.impl(LIB, …)``."""
+        dotted = _dotted(_called(decorator)) or ""
+        root, _, attribute = dotted.partition(".")
+        found = {root} if attribute and root in self.defined - self.imported else set()
+        if isinstance(decorator, ast.Call) and "library" in dotted.split("."):
+            arguments = [*decorator.args, *(keyword.value for keyword in decorator.keywords)]
+            found |= {name for one in arguments for name in _names(ast.walk(one))} - self.imported
+        return found
 
 
 @lru_cache(maxsize=64)
@@ -106,72 +221,100 @@ def _parse(path: Path, _mtime: int) -> _File:
         return _File(handle.read())
 
 
-def _bound_names(node: ast.stmt) -> set[str]:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return {node.name}
+def _our_names(body: list[ast.stmt]) -> Iterator[str]:
+    """The names by which a file calls this project's decorators: ``case``, ``c``, ``recapture.case``, ``rc.case``."""
+    for node in (inner for statement in body for inner in ast.walk(statement)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == PROJECT:
+                    yield from (f"{alias.asname or alias.name}.{one}" for one in DECORATORS)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PROJECT:
+            for alias in node.names:
+                if alias.name == "*":
+                    yield from DECORATORS
+                elif alias.name in DECORATORS:
+                    yield alias.asname or alias.name
+                else:  # a module of this project
+                    yield from (f"{alias.asname or alias.name}.{one}" for one in DECORATORS)
+
+
+def _is_import(node: ast.stmt) -> bool:
+    return isinstance(node, (ast.Import, ast.ImportFrom))
+
+
+def _imported_names(node: ast.AST) -> set[str]:
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-    # Assignments, and whatever binds or changes a name inside a try, if or with at top level.
-    stored = {sub.id for sub in ast.walk(node) if isinstance(sub, ast.Name) and isinstance(sub.ctx, ast.Store)}
-    if isinstance(node, (ast.Try, ast.If, ast.With)):
-        for sub in ast.walk(node):
-            if isinstance(sub, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
-                stored |= _bound_names(sub)
-    if isinstance(
-        node, ast.Expr
-    ):  # a call such as torch.fx.wrap("helper") or LIBRARY.define(...): it acts on its names
-        stored |= _names(node)
-        stored |= {sub.value for sub in ast.walk(node) if isinstance(sub, ast.Constant) and isinstance(sub.value, str)}
-    return stored
+    return set()
 
 
-def _names(node: ast.AST) -> set[str]:
-    return {sub.id for sub in ast.walk(node) if isinstance(sub, ast.Name)}
+def _defined_names(node: ast.AST) -> set[str]:
+    """The names that a top-level statement gives a meaning, inside an if or a try as well."""
+    if isinstance(node, _Definition):
+        return {node.name}
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return _imported_names(node)
+    if isinstance(node, ast.Name):
+        return {node.id} if isinstance(node.ctx, ast.Store) else set()
+    return {name for child in ast.iter_child_nodes(node) for name in _defined_names(child)}
 
 
-def _is_ours(decorator: ast.expr) -> bool:
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)
-    return name in DECORATORS
+def _called(decorator: ast.expr) -> ast.expr:
+    return decorator.func if isinstance(decorator, ast.Call) else decorator
 
 
-def _descriptive(node: ast.stmt) -> list[ast.AST]:
-    """The parts of a statement that do not change what runs: docstrings, and claims in the decorator."""
-    parts: list[ast.AST] = []
-    for sub in ast.walk(node):
-        body = getattr(sub, "body", None)
-        if isinstance(sub, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and isinstance(body, list):
-            first = body[0]
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                parts.append(first)
-    for decorator in getattr(node, "decorator_list", []):
-        if _is_ours(decorator) and isinstance(decorator, ast.Call):
-            parts += [keyword for keyword in decorator.keywords if keyword.arg in DESCRIPTIVE_ARGUMENTS]
-    return parts
+def _dotted(node: ast.AST) -> str | None:
+    """``a.b.c`` for names and attributes; None for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        owner = _dotted(node.value)
+        return owner and f"{owner}.{node.attr}"
+    return None
 
 
-def _blank(lines: dict[int, bytes], part: ast.AST) -> None:
-    first, last = part.lineno, part.end_lineno  # type: ignore[attr-defined]
-    for number in range(first, last + 1):
-        line = lines[number]
-        begin = part.col_offset if number == first else 0  # type: ignore[attr-defined]
-        end = part.end_col_offset if number == last else len(line.rstrip(b"\r\n"))  # type: ignore[attr-defined]
-        lines[number] = line[:begin] + b" " * (end - begin) + line[end:]
+def _names(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names, and ``ops::namespace`` for ``torch.ops.namespace``, ``"namespace::name"`` and ``Library("namespace")``."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and (_dotted(node.value) or "").split(".")[-1] == "ops":
+            found.add(f"ops::{node.attr}")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            operator = _OPERATOR.match(node.value)
+            found |= {f"ops::{operator[1]}"} if operator else set()
+        elif isinstance(node, ast.Call) and (_dotted(node.func) or "").split(".")[-1] == "Library":
+            found |= {f"ops::{one.value}" for one in node.args[:1] if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    return found
 
 
-def _canonical(text: str) -> str:
-    """Drop comments and lines without code; strings keep their own line breaks. Stable from Python 3.10 to 3.14."""
-    comments: dict[int, int] = {}
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                comments[token.start[0]] = token.start[1]
-    except (tokenize.TokenError, IndentationError):  # a function whose whole body was its docstring
-        pass
-    lines = text.splitlines()
-    kept = (line[: comments.get(number, len(line))].rstrip().rstrip(",") for number, line in enumerate(lines, 1))
-    return "\n".join(line for line in kept if line)
+def _stored(node: ast.AST) -> set[str]:
+    """The names that are assigned to, themselves or by an attribute or item of theirs."""
+    found: set[str] = set()
+    for inner in ast.walk(node):
+        if isinstance(getattr(inner, "ctx", None), (ast.Store, ast.Del)):
+            target: Any = inner
+            while isinstance(target, (ast.Attribute, ast.Subscript, ast.Starred)):
+                target = target.value
+            if isinstance(target, ast.Name):
+                found.add(target.id)
+    return found
+
+
+def _merged(values: list[ast.expr]) -> Iterator[ast.expr]:
+    text: list[str] = []
+    for value in values:
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            text.append(value.value)
+            continue
+        yield from _text(text)
+        text = []
+        yield value
+    yield from _text(text)
+
+
+def _text(pieces: list[str]) -> Iterator[ast.expr]:
+    joined = "".join(pieces)
+    if joined:  # 3.12 leaves empty pieces behind
+        yield ast.Constant(joined)

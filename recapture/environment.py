@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from recapture.doctor.checks import Check  # noqa: TC001 - msgspec resolves the annotation at run time
+from recapture.doctor.checks import Check, without_paths
 from recapture.errors import UsageError
 from recapture.hardware import CpuInfo, GpuInfo, cpu_info, gpu_info
 from recapture.records import ENVIRONMENT, write_atomically
@@ -248,11 +248,11 @@ def write_environment(path: Path, environment: Environment) -> None:
     public = msgspec.structs.replace(
         environment,
         suites=[
-            msgspec.structs.replace(one, error=one.error and _without_paths(one.error)) for one in environment.suites
+            msgspec.structs.replace(one, error=one.error and without_paths(one.error)) for one in environment.suites
         ],
-        selection=[_without_paths(word) for word in environment.selection],
+        selection=[without_paths(word) for word in environment.selection],
         doctor=[
-            msgspec.structs.replace(one, found=_without_paths(one.found), mend=_without_paths(one.mend))
+            msgspec.structs.replace(one, found=without_paths(one.found), mend=without_paths(one.mend))
             for one in environment.doctor
         ],
     )
@@ -324,10 +324,6 @@ def _git(directory: Path, *arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _without_paths(text: str) -> str:
-    return re.sub(r"(?<![\w./])/(?:[\w.@+~-]+/?)+", "<path>", text)
-
-
 def _cudnn(version: int | None) -> str | None:
     """Spell cuDNN's number out: 8500 is 8.5.0, 91900 is 9.19.0."""
     if not version:
@@ -343,7 +339,7 @@ def _first_line(command: list[str]) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return _without_paths(done.stdout.partition("\n")[0]) if done.returncode == 0 else None
+    return without_paths(done.stdout.partition("\n")[0]) if done.returncode == 0 else None
 
 
 def _flags() -> dict[str, Flag]:

@@ -641,6 +641,11 @@ def test_scipys_failure_under_dynamo_stays_the_compilers_error():
     assert explain("InternalTorchDynamoError", text, [made("scipy-version", "warning")]) is None
 
 
+def test_the_reason_of_a_cell_names_no_path_and_no_size():
+    check = msgspec.structs.replace(made("disk-space", "fault"), found="1.2 GiB free in /home/ann/cache, C/C++ aside")
+    assert check.reason == "disk-space: … GiB free in <path>, C/C++ aside"
+
+
 def hide_headers(planted, tmp_path):
     planted.mount = f"mount -t tmpfs tmpfs {sysconfig.get_path('include')}"
 

@@ -14,7 +14,20 @@ from recapture.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["DEVICES", "Affects", "Check", "Finding", "Status", "check", "examine", "explain", "fault", "ok", "warning"]
+__all__ = [
+    "DEVICES",
+    "Affects",
+    "Check",
+    "Finding",
+    "Status",
+    "check",
+    "examine",
+    "explain",
+    "fault",
+    "ok",
+    "warning",
+    "without_paths",
+]
 
 Status = Literal["ok", "warning", "fault", "unknown"]
 Affects = Literal["all", "codegen", "dynamo", "cuda", "numpy"]
@@ -34,6 +47,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     found: str
     mend: str
     affects: Affects
+
+    @property
+    def reason(self) -> str:
+        """The check's name and what was found without paths and sizes: the same words in every run of one image."""
+        return f"{self.name}: {re.sub(r'[0-9.]+ GiB', '… GiB', without_paths(self.found))}"
 
 
 @dataclass(frozen=True)
@@ -121,6 +139,11 @@ def explain(error_type: str, error_text: str, checks: Iterable[Check]) -> Check 
         if one is not None and made.status == "fault" and one.signature.search(text):
             return made
     return None
+
+
+def without_paths(text: str) -> str:
+    """Return a text with ``<path>`` in place of absolute paths: they name users and differ between machines."""
+    return re.sub(r"(?<![\w./])/(?:[\w.@+~-]+/?)+", "<path>", text)
 
 
 def _one_line(text: str) -> str:

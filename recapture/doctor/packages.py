@@ -85,7 +85,7 @@ def setuptools(machine: Machine) -> Finding:
         done = run([sys.executable, "-W", "ignore", "-c", "from pkg_resources import packaging"])
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            found = f"setuptools {version} is too new for torch {torch.version}: {reason}"
+            found = f"setuptools {version} does not serve torch {torch.version}: {reason}"
             return fault(found, mend, affects=affects)
     return ok(f"setuptools {version}")
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -25,6 +28,12 @@ __all__ = ["Client", "ServerDiedError"]
 START_SECONDS = 300.0
 """Importing torch from a cold disk can take a minute; longer than this is a fault."""
 
+SILENCE_SECONDS = 60.0
+"""A server that says nothing for this long after a deadline has passed is not going to."""
+
+MARK = "RECAPTURE_HOME"
+"""The environment variable by which the processes of a server can be told from all others."""
+
 T = TypeVar("T")
 
 
@@ -33,13 +42,16 @@ class ServerDiedError(Exception):
 
 
 class Client:
-    """One worker server; use it as a context manager. `worker` says how it makes children: ``fork`` or ``fresh``."""
+    """One worker server; use it as a context manager.
 
-    def __init__(self, *, jobs: int, fork: bool = True, level: str = "all", cache_dir: str | None = None) -> None:
+    `fork` False makes it start a fresh Python for each task. Everything it and its tasks write, compile caches
+    included, goes below `home`, a temporary directory of the caller's.
+    """
+
+    def __init__(self, *, home: Path, jobs: int, fork: bool = True) -> None:
         self.jobs = jobs
         self.fork = fork
-        self.level = level
-        self.cache_dir = cache_dir
+        self.home = home
         self.rss = 0
         self._next = 0
         self._decoder = msgspec.json.Decoder(FromServer)
@@ -54,8 +66,8 @@ class Client:
     def start(self) -> None:
         """Start the server and wait until torch is imported there."""
         mine, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "recapture.server", "--fd", str(theirs.fileno()), "--jobs", str(self.jobs)]
-        command += ["--level", self.level, *([] if self.fork else ["--fresh"])]
+        command = [sys.executable, "-m", "recapture.server", "--fd", str(theirs.fileno())]
+        command += ["--home", str(self.home), "--jobs", str(self.jobs), *([] if self.fork else ["--fresh"])]
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
         self.process = subprocess.Popen(
             command,
@@ -73,30 +85,41 @@ class Client:
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ)
-        if self.cache_dir is not None:
-            before = dict(os.environ)
-            try:
-                isolate_caches(self.cache_dir)
-                environment = dict(os.environ)
-            finally:
-                os.environ.clear()
-                os.environ.update(before)
+        isolate_caches(str(self.home / "cache"), environment)
+        environment[MARK] = str(self.home)
         return environment
 
-    def stop(self) -> None:
-        """Close the socket: the server kills its children and goes."""
+    def stop(self, *, patience: float = 20.0) -> None:
+        """Close the socket: the server kills its children and goes; after `patience` seconds it is killed."""
         self.link.close()
         try:
-            self.process.wait(timeout=20)
+            self.process.wait(timeout=patience)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self.log.close()
+        self._kill_survivors()
+        for left in self.home.glob("tasks-*"):
+            shutil.rmtree(left, ignore_errors=True)
 
-    def preload(self, modules: list[str]) -> None:
-        """Import modules in the server before more children fork."""
-        self._send(Preload(modules))
+    def _kill_survivors(self) -> None:
+        """Kill what tasks of a server that was itself killed left behind: it bears our mark in its environment."""
+        mark = f"{MARK}={self.home}".encode()
+        for _ in range(100):
+            found = False
+            for process in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    if mark in (process / "environ").read_bytes().split(b"\0"):
+                        os.kill(int(process.name), signal.SIGKILL)
+                        found = True
+            if not found:
+                return
+            time.sleep(0.01)
+
+    def preload(self, level: str, modules: list[str]) -> None:
+        """Import what a level of `torch_compat.preload` names, and modules, before more children fork."""
+        self._send(Preload(level, modules))
         self._wait_ready()
 
     def submit(self, task: str, payload: Any, *, timeout: float, memory: int) -> int:
@@ -117,10 +140,10 @@ class Client:
     def run(self, task: str, payload: Any, kind: type[T], *, timeout: float, memory: int = 1 << 40) -> T | Ended:
         """Run one task to its end; returns its decoded result, or the message of its end when it left none."""
         wanted = self.submit(task, payload, timeout=timeout, memory=memory)
-        for message in self.messages():
+        for message in self.messages(timeout + SILENCE_SECONDS):
             if isinstance(message, Ended) and message.id == wanted:
                 return message if message.result is None else msgspec.json.decode(message.result, type=kind)
-        raise ServerDiedError
+        raise ServerDiedError  # or it hangs, which is no better
 
     def _send(self, message: Task | Preload) -> None:
         try:

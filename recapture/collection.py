@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 __all__ = [
+    "DYNAMO",
     "CaseInfo",
     "Selection",
     "SuiteFile",
@@ -33,6 +34,12 @@ __all__ = [
     "find_suites",
     "shipped_suites",
 ]
+
+
+DYNAMO = "torch._dynamo"
+"""Among a suite's imports it says that the suite compiles something itself."""
+
+COMPILING = frozenset({"compile", "compiler", "export", "_dynamo"})
 
 
 @dataclass(frozen=True)
@@ -195,16 +202,21 @@ def _check_inputs(case: Case) -> None:
 
 
 def _imports(path: Path) -> list[str]:
-    """Top-level modules a suite imports: worth importing once, before the children fork."""
+    """Modules a suite imports at top level, and Dynamo where it compiles: worth importing once, before a fork."""
     names: list[str] = []
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in tree.body:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.append(node.module)
     neighbours = {one.stem for one in path.parent.iterdir()}
     roots = dict.fromkeys(name for name in names if name.split(".")[0] not in {*neighbours, "recapture", "__future__"})
-    return list(roots)
+    compiles = any(
+        isinstance(node, ast.Attribute) and node.attr in COMPILING and ast.unparse(node.value) == "torch"
+        for node in ast.walk(tree)
+    )
+    return [*roots, *([DYNAMO] if compiles and DYNAMO not in roots else [])]
 
 
 def _line_in(error: BaseException, path: Path) -> str:

@@ -20,8 +20,9 @@ class Task(msgspec.Struct, frozen=True, tag=True):
 
 
 class Preload(msgspec.Struct, frozen=True, tag=True):
-    """Import these modules in the server, so that children find them imported."""
+    """Import these modules, and what `torch_compat.preload` has for a level, so that children find them imported."""
 
+    level: str
     modules: list[str]
 
 

@@ -18,7 +18,7 @@ from recapture import doctor
 from recapture.cell import CellSpec, Findings
 from recapture.claims import Claim
 from recapture.client import Client, ServerDiedError
-from recapture.collection import CaseInfo, Selection, SuiteFile, SuiteInfo
+from recapture.collection import DYNAMO, CaseInfo, Selection, SuiteFile, SuiteInfo
 from recapture.compilers import builtin_compilers
 from recapture.environment import Environment, SuiteEntry, write_environment
 from recapture.errors import EnvironmentUnfitError, UsageError, did_you_mean
@@ -52,6 +52,9 @@ PARTIAL_TIMINGS = "timings.partial.jsonl"
 COLLECT_SECONDS = 120.0
 SURVEY_SECONDS = 180.0
 GIB = 1 << 30
+
+TORCH_ALONE = frozenset({"eager", "jit.trace", "jit.script", "fx", "fx:concrete_args"})
+"""Compilers that need nothing beyond ``import torch``: importing Dynamo takes longer than all their cells."""
 
 
 @dataclass(frozen=True)
@@ -124,19 +127,20 @@ class Workbench:
         self.jobs = jobs
         self.worker = worker
         self.why = ""
-        self.cache = tempfile.TemporaryDirectory(prefix="recapture-cache-", ignore_cleanup_errors=True)
+        self.home = tempfile.TemporaryDirectory(prefix="recapture-", ignore_cleanup_errors=True)
+        self.level = "bare"
         self.modules: list[str] = []
-        self.client = self._client("all" if device == "cpu" else "light", fork=worker != "fresh")
+        self.client = self._client(fork=worker != "fresh")
 
     def __enter__(self) -> Workbench:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.client.stop()
-        self.cache.cleanup()
+        self.home.cleanup()
 
-    def _client(self, level: str, *, fork: bool) -> Client:
-        client = Client(jobs=self.jobs, fork=fork, level=level, cache_dir=self.cache.name)
+    def _client(self, *, fork: bool) -> Client:
+        client = Client(home=Path(self.home.name), jobs=self.jobs, fork=fork)
         try:
             client.start()
         except ServerDiedError:
@@ -144,10 +148,10 @@ class Workbench:
         return client
 
     def restart(self) -> None:
-        """Start a server like the one that died."""
-        self.client.stop()
-        self.client = self._client(self.client.level, fork=self.client.fork)
-        self.client.preload(self.modules)
+        """Start a server like the one that died, or that hangs."""
+        self.client.stop(patience=1.0)
+        self.client = self._client(fork=self.client.fork)
+        self.client.preload(self.level, self.modules)
 
     def collect(self, suites: tuple[SuiteFile, ...]) -> list[SuiteInfo]:
         """Collect suites, each in a process of its own: a suite file may do anything when it is imported."""
@@ -171,23 +175,35 @@ class Workbench:
             raise EnvironmentUnfitError(f"this environment cannot be examined: {last}")
         return told.checks, told.environment
 
-    def make_fit(self, modules: list[str]) -> None:
-        """Preload what the suites import, then make sure that children can still use the device."""
-        self.modules = modules
-        self.client.preload(modules)
+    def make_fit(self, modules: list[str], compilers: set[str]) -> None:
+        """Preload what suites and compilers import, then make sure that children can still use the device."""
+        self.level, self.modules = _level(self.device, modules, compilers), modules
+        self.client.preload(self.level, modules)
         if self.device == "cpu":
             return
         while not isinstance(told := self.client.run("canary", self.device, float, timeout=SURVEY_SECONDS), float):
-            level, fork = self.client.level, self.client.fork
+            level, fork = self.level, self.client.fork
+            self.level, self.modules = "bare", []
             self.client.stop()
             if fork and level != "bare":
-                self.client = self._client("bare", fork=True)
+                self.client = self._client(fork=True)
             elif fork and self.worker == "auto":
                 self.why = "a forked child could not use CUDA"
-                self.client = self._client("bare", fork=False)
+                self.client = self._client(fork=False)
             else:
                 last = (told.stderr.strip().splitlines() or [_cause(told)])[-1]
                 raise EnvironmentUnfitError(f"CUDA cannot be used in a {'forked' if fork else 'fresh'} process: {last}")
+
+
+def _level(device: str, modules: list[str], compilers: set[str]) -> str:
+    """How much the server should import for these compilers, and for cases that themselves compile."""
+    builtin = builtin_compilers()
+    if compilers <= TORCH_ALONE and DYNAMO not in modules:
+        return "bare"
+    if device != "cpu":
+        return "light"
+    codegen = any(name not in builtin or builtin[name].generates_code for name in compilers)  # a user's may, too
+    return "codegen" if codegen or DYNAMO in modules else "capture"
 
 
 def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Summary:
@@ -205,7 +221,8 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
         checks, environment = bench.survey()
         if options.device == "cuda" and environment.capability == "cpu":
             raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
-        bench.make_fit(sorted({module for suite in usable for module in suite.imports}))
+        modules = sorted({module for suite in usable for module in suite.imports})
+        bench.make_fit(modules, {cell.spec.compiler for cell in cells})
         directory = options.results / environment.image / environment.capability
         with _Ledger(directory, options, cells) as ledger:
             for text in _warnings(environment, checks, failed):

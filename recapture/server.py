@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from recapture.protocol import Begun, Ended, FromServer, Ready, Task, ToServer
+from recapture.protocol import Begun, Ended, FromServer, Preload, Ready, Task, ToServer
 from recapture.torch_compat import preload
 from recapture.worker import PHASE, RESULT, STDERR, STDOUT, run_task, set_process_option
 
@@ -54,20 +54,23 @@ class Child:
     started: float
     peak_rss: int = 0
     cause: str | None = None
-    tails: dict[str, bytes] | None = None
 
 
 class Server:
-    """Runs tasks that arrive on a socket, at most `jobs` at a time; `fork` False starts a fresh Python for each."""
+    """Runs tasks that arrive on a socket, at most `jobs` at a time; `fork` False starts a fresh Python for each.
 
-    def __init__(self, link: socket.socket, *, jobs: int, fork: bool, level: str) -> None:
+    `home` is where tasks get their scratch directories; it belongs to the host, and goes with it.
+    """
+
+    def __init__(self, link: socket.socket, *, home: Path, jobs: int, fork: bool) -> None:
         self.link = link
         self.jobs = jobs
         self.fork = fork
-        self.level = level
         self.queue: deque[Task] = deque()
         self.children: dict[int, Child] = {}
-        self.root = Path(tempfile.mkdtemp(prefix="recapture-"))
+        self.home = home
+        self.root = Path(tempfile.mkdtemp(prefix="tasks-", dir=home))
+        self.host = os.getppid()
         self.decoder = msgspec.json.Decoder(ToServer)
         self.buffer = b""
         self.open = True
@@ -85,7 +88,7 @@ class Server:
         selector.register(self.link, selectors.EVENT_READ)
         selector.register(wake_read, selectors.EVENT_READ)
         try:
-            self._warm([])
+            self._warm(Preload("bare", []))
             while self.open:
                 for key, _ in selector.select(POLL_SECONDS if self.children else None):
                     if key.fileobj is self.link:
@@ -101,6 +104,8 @@ class Server:
                 self._kill(child)
             self._sweep()
             shutil.rmtree(self.root, ignore_errors=True)
+            if os.getppid() != self.host:  # it died: nobody else is left to tidy up
+                shutil.rmtree(self.home, ignore_errors=True)
 
     def _send(self, message: FromServer) -> None:
         self.link.sendall(msgspec.json.encode(message) + b"\n")
@@ -116,11 +121,11 @@ class Server:
             if isinstance(message, Task):
                 self.queue.append(message)
             else:
-                self._warm(message.modules)
+                self._warm(message)
 
-    def _warm(self, modules: list[str]) -> None:
+    def _warm(self, wanted: Preload) -> None:
         if self.fork:
-            preload(self.level, modules)
+            preload(wanted.level, wanted.modules)
             gc.collect()
             gc.freeze()  # children then leave the parent's pages shared
         self._send(Ready(_rss(os.getpid())))
@@ -199,14 +204,18 @@ class Server:
             child.peak_rss = max(child.peak_rss, rss)
             if now - child.started > child.task.timeout:
                 child.cause = "timeout"
-            elif rss > child.task.memory:
-                child.cause = "memory"
             elif len(processes) > MAX_PROCESSES:
                 child.cause = "processes"
+            elif rss > child.task.memory and self._exceeds(child, processes):
+                child.cause = "memory"
             if child.cause is not None:
                 self._kill(child)
             for name in (STDOUT, STDERR):
                 _cut(child.scratch / name)
+
+    def _exceeds(self, child: Child, processes: list[int]) -> bool:
+        """Whether a task is past its memory cap when pages that its processes share count once: slower to find out."""
+        return sum(_pss(pid) for pid in [child.pid, *processes]) > child.task.memory
 
     def _kill(self, child: Child) -> None:
         for pid in _descendants(child.pid):
@@ -237,10 +246,12 @@ def _signal(pid: int) -> None:
 
 
 def _children(pid: int) -> list[int]:
-    try:
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (OSError, ValueError):
-        return []
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():  # each thread has its own list of those it forked
+            with contextlib.suppress(OSError, ValueError):
+                found += map(int, (thread / "children").read_text().split())
+    return found
 
 
 def _descendants(pid: int) -> list[int]:
@@ -254,12 +265,23 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _rss(pid: int) -> int:
-    """Resident memory in bytes that is not shared with files: what a memory cap is about."""
+    """Resident memory in bytes, with what is shared with other processes."""
     try:
         resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
         return 0
     return resident * os.sysconf("SC_PAGE_SIZE")
+
+
+def _pss(pid: int) -> int:
+    """Resident memory in bytes, where a page that n processes share counts as its n-th part."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, IndexError, ValueError):
+        pass
+    return _rss(pid)
 
 
 def _tail(path: Path) -> str:
@@ -287,18 +309,18 @@ def _cut(path: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serve on an inherited socket: ``python -m recapture.server --fd N --jobs N [--fresh] [--level all|light|bare]``."""
+    """Serve on an inherited socket: ``python -m recapture.server --fd N --home DIR --jobs N [--fresh]``."""
     parser = argparse.ArgumentParser(prog="recapture.server")
     parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--jobs", type=int, required=True)
     parser.add_argument("--fresh", action="store_true")
-    parser.add_argument("--level", default="all", choices=["all", "light", "bare"])
     options = parser.parse_args(arguments)
     os.dup2(2, 1)  # nothing a library prints may reach the host's standard output
     link = socket.socket(fileno=options.fd)
     os.set_inheritable(options.fd, False)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host is gone: nothing left to tell
-        Server(link, jobs=options.jobs, fork=not options.fresh, level=options.level).serve()
+        Server(link, home=options.home, jobs=options.jobs, fork=not options.fresh).serve()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, MutableMapping
 
 __all__ = [
     "CaptureLog",
@@ -216,25 +216,26 @@ def seed_everything(seed: int = 0) -> None:
         np.random.seed(seed)  # noqa: NPY002 - cases use numpy's global stream
 
 
-def isolate_caches(cache_dir: str) -> None:
-    """Point every compile cache at one directory, before torch is imported.
+def isolate_caches(cache_dir: str, environment: MutableMapping[str, str]) -> None:
+    """Point every compile cache of a process that gets this environment at one directory.
 
     Compiled kernels are shared by content between cells; caches of whole graphs are off, so that each cell compiles for
     itself and nothing one cell did can decide another's verdict.
     """
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
-    os.environ["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
-    os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] = "0"
-    os.environ["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    environment["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
+    environment["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
+    environment["TORCHINDUCTOR_FX_GRAPH_CACHE"] = "0"
+    environment["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
+    environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 def preload(level: str, modules: list[str]) -> None:
     """Import what cells need and warm what is slow the first time, so that forked children find it done.
 
-    ``all`` imports everything and captures once: for work on the CPU, since Dynamo reads CUDA's random state where there
-    is a GPU, and a process that has touched CUDA cannot fork children that use it. ``light`` imports what was seen to
-    leave CUDA alone, ``bare`` imports torch. Nothing here may start a thread, initialise CUDA or fail.
+    ``bare`` imports torch. ``light`` adds what was seen to leave CUDA alone. ``capture`` imports everything and
+    captures once: for the CPU, since Dynamo reads CUDA's random state where there is a GPU, and after that no forked
+    child can use it. ``codegen`` gets ready to compile C++ as well. Nothing here may start a thread,
+    initialise CUDA or fail.
     """
     import torch
 
@@ -242,14 +243,15 @@ def preload(level: str, modules: list[str]) -> None:
     wanted: list[str] = []
     if level != "bare":
         wanted += ["torch._dynamo", "torch.export", "torch._functorch.aot_autograd", "torch._inductor.codecache"]
-    if level == "all":
+    if level in ("capture", "codegen"):
         wanted += ["torch._inductor.compile_fx", "torch._inductor.cpu_vec_isa", "torch._inductor.package"]
         wanted += ["torch._inductor.debug", "torch._inductor.codegen.cpp_wrapper_cpu"]
         wanted += ["torch.fx.experimental.proxy_tensor"]
     for module in [*wanted, *modules]:
         _quietly(partial(importlib.import_module, module))
-    if level == "all":
+    if level in ("capture", "codegen"):
         _quietly(_warm_dynamo)
+    if level == "codegen":
         _quietly(_warm_instruction_sets)
 
 

@@ -6,11 +6,13 @@ and the same happens in a fresh process.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,10 +39,13 @@ def run_task(scratch: Path, task: str, payload: bytes, deadline: float) -> None:
     """
     status = 70
     try:
+        owner = os.getpid()
         _settle(scratch)
         faulthandler.enable(file=sys.__stderr__ or 2, all_threads=False)
         faulthandler.dump_traceback_later(max(deadline - 0.5, deadline * 0.9), file=sys.__stderr__ or 2)
         result = TASKS[task](payload, scratch)
+        if os.getpid() != owner:
+            os._exit(0)  # the case forked, and this is the other process that returned from it
         partial = scratch / f".{RESULT}"
         partial.write_bytes(result)
         partial.replace(scratch / RESULT)
@@ -65,14 +70,26 @@ def set_process_option(option: int, value: int) -> None:
 
 
 def _settle(scratch: Path) -> None:
-    """Become a process that cannot disturb its parent: own session, own files, dying with the server."""
+    """Become a process that cannot disturb its parent: own session, own files, dying with the server.
+
+    The working directory and the one for temporary files lie inside the scratch directory, beside what the server
+    reads, so that they go with it, and a case that removes them removes nothing else.
+    """
     if os.getpid() != os.getsid(0):
         os.setsid()
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.set_wakeup_fd(-1)
     for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(caught, signal.SIG_DFL)
-    os.chdir(scratch)
+    for name in ("cwd", "tmp"):
+        (scratch / name).mkdir()
+    os.chdir(scratch / "cwd")
+    os.environ["TMPDIR"] = str(scratch / "tmp")
+    tempfile.tempdir = None  # it may have been looked up before
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(
+            "1000"
+        )  # a machine out of memory takes this process, not the server
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     for number, name in ((1, STDOUT), (2, STDERR)):
@@ -87,10 +104,8 @@ def _settle(scratch: Path) -> None:
 def _cell(payload: bytes, scratch: Path) -> bytes:
     from recapture.cell import CellSpec, examine
 
-    handle = os.open(scratch / PHASE, os.O_WRONLY | os.O_CREAT, 0o600)
-
-    def enter(phase: str) -> None:
-        os.pwrite(handle, phase.encode().ljust(16), 0)
+    def enter(phase: str) -> None:  # by name each time: a case may close every file that is open
+        (scratch / PHASE).write_text(phase)
 
     return msgspec.json.encode(examine(msgspec.json.decode(payload, type=CellSpec), enter))
 

@@ -285,7 +285,11 @@ def _names(nodes: Iterable[ast.AST]) -> set[str]:
             operator = _OPERATOR.match(node.value)
             found |= {f"ops::{operator[1]}"} if operator else set()
         elif isinstance(node, ast.Call) and (_dotted(node.func) or "").split(".")[-1] == "Library":
-            found |= {f"ops::{one.value}" for one in node.args[:1] if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+            found |= {
+                f"ops::{one.value}"
+                for one in node.args[:1]
+                if isinstance(one, ast.Constant) and isinstance(one.value, str)
+            }
     return found
 
 

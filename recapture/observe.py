@@ -33,7 +33,7 @@ __all__ = [
 MAX_DEPTH = 12
 """Containers nested deeper than this are compared by type alone."""
 
-MAX_OBJECTS = 10_000
+MAX_OBJECTS = 1_000
 """Of the objects that have attributes, so many are looked into; the rest are compared by type alone."""
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}|\bid=\d{6,}")
@@ -126,13 +126,20 @@ def observe_call(
         raised = see_raised(error)
     after = _torch_state()
     _restore_torch_state(before)
+    try:
+        seen_args = see(args)
+        seen_state = None if module is None else see(_asked(lambda: _state(module)))
+        seen_watched = None if watch is None else see(_asked(watch))
+    except BaseException as error:  # memory ran out
+        raised = raised or see_raised(error)
+        seen_args, seen_state, seen_watched = Seen("tuple"), None, None
     return Observation(
         input=label,
-        result=result,
+        result=None if raised else result,
         raised=raised,
-        args=see(args),
-        state=None if module is None else see(_state(module)),
-        watched=None if watch is None else see(_watched(watch)),
+        args=seen_args,
+        state=seen_state,
+        watched=seen_watched,
         output=printed.getvalue() if capture_output else None,
         torch_state={name: str(after[name]) for name in after},
     )
@@ -162,10 +169,12 @@ def _state(module: Any) -> dict[str, Any]:
     return state
 
 
-def _watched(watch: Callable[[], Any]) -> Any:
+def _asked(question: Callable[[], Any]) -> Any:
     try:
-        return watch()
+        return question()
     except BaseException as error:  # the case's own code
+        if is_out_of_memory(error):
+            raise
         return _Unreadable(error)
 
 
@@ -346,6 +355,8 @@ def _attribute(value: Any, name: str) -> list[Any]:
     except AttributeError:
         return []
     except BaseException as error:  # a property of the case's own
+        if is_out_of_memory(error):
+            raise
         return [_Unreadable(error)]
 
 

@@ -1,0 +1,299 @@
+"""What is kept of a call, whatever the values and exceptions of a case do."""
+
+import sys
+
+import pytest
+import torch
+
+from recapture.observe import Seen, map_tensors, observe_call, qualified, safe_text, see
+from recapture.torch_compat import is_out_of_memory
+
+
+def seen(function, *args, **more):
+    return observe_call(function, "example", lambda: args, **more)
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+class Base(BaseException):
+    pass
+
+
+def raiser(error):
+    def fails():
+        raise error
+
+    return fails
+
+
+@pytest.mark.parametrize("error", [Base("b"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration(1)])
+def test_whatever_is_raised_is_the_result(error):
+    one = seen(raiser(error))
+    assert one.result is None
+    assert one.raised.type == qualified(type(error))
+    assert one.raised.error is error
+    assert "fails" in one.raised.traceback
+
+
+def test_an_exception_that_cannot_be_printed_says_so():
+    one = seen(raiser(Unprintable()))
+    assert one.raised.type == "test_observe.Unprintable"
+    assert one.raised.message == "<the exception's own __str__ raised RuntimeError>"
+    assert "Unprintable" in one.raised.traceback
+    assert safe_text(ValueError("x")) == "x"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups came with Python 3.11")
+def test_exception_groups_of_both_kinds():
+    for kind, inner in ((BaseExceptionGroup, Base("i")), (ExceptionGroup, Unprintable())):  # noqa: F821
+        one = seen(raiser(kind("several", [inner])))
+        assert one.raised.type == kind.__name__
+        assert one.raised.message == "several (1 sub-exception)"
+
+
+def test_inputs_that_cannot_be_made_are_an_outcome_too():
+    def make():
+        raise ValueError("no such input")
+
+    one = observe_call(lambda: 1, "example", make)
+    assert one.raised.type == "ValueError"
+    assert see(()) == one.args
+
+
+def test_a_call_that_fails_half_way_still_shows_what_it_changed():
+    def half(x):
+        x.add_(1)
+        raise ValueError
+
+    one = seen(half, torch.zeros(1))
+    assert one.args.children[0][1].tensor.data.item() == 1
+
+
+def test_what_was_seen_does_not_change_any_more():
+    kept = [torch.ones(2)]
+    one = seen(lambda: kept)
+    kept[0].zero_()
+    kept.append(1)
+    assert one.result.children[0][1].tensor.data.tolist() == [1, 1]
+    assert len(one.result.children) == 1
+
+
+def test_inputs_are_made_under_one_seed():
+    def call(x):
+        return x + torch.rand(1)
+
+    runs = [observe_call(call, "example", lambda: (torch.rand(1),)) for _ in range(2)]
+    assert torch.equal(runs[0].result.tensor.data, runs[1].result.tensor.data)
+
+
+def hostile(**methods):
+    def fails(*_, **__):
+        raise ZeroDivisionError("hostile")
+
+    return type(
+        "Hostile", (), {name: (property(fails) if how == "property" else fails) for name, how in methods.items()}
+    )
+
+
+HOSTILE = {
+    "__eq__": hostile(__eq__="method", __hash__="method"),
+    "__repr__": hostile(__repr__="method", __str__="method"),
+    "__len__ and __iter__": hostile(__len__="method", __iter__="method", __bool__="method"),
+    "__class__": hostile(__class__="property"),
+    "__dict__": hostile(__dict__="property"),
+    "__getattribute__": hostile(__getattribute__="method"),
+    "__getattr__": hostile(__getattr__="method"),
+    "a property": hostile(value="property"),
+    "_fields": hostile(_fields="property"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_object_ends_in_its_type(name):
+    value = HOSTILE[name]()
+    one = seen(lambda x: [x, torch.ones(1)], value)
+    assert one.raised is None
+    assert one.result.children[0][1].type.endswith("Hostile")
+    assert one.result.children[1][1].tensor.data.tolist() == [1]  # its neighbours are still described
+    assert one.args.children[0][1].type.endswith("Hostile")
+
+
+def test_hostile_containers_keys_and_metaclasses_end_in_their_type():
+    class BadDict(dict):
+        def __iter__(self):
+            raise ZeroDivisionError
+
+        keys = items = __getitem__ = __iter__
+
+    class BadTuple(tuple):  # noqa: SLOT001
+        _fields = ("a", "b", "c")
+
+    class BadKey:
+        def __repr__(self):
+            raise ZeroDivisionError
+
+    class Meta(type):
+        @property
+        def __module__(cls):
+            raise ZeroDivisionError
+
+    class BadType(metaclass=Meta):
+        pass
+
+    class BadString(str):
+        __slots__ = ()
+
+        def __eq__(self, other):
+            raise ZeroDivisionError
+
+        __hash__ = str.__hash__
+
+        def __str__(self):
+            raise ZeroDivisionError
+
+    assert see(BadDict(a=1)).children is None
+    assert see(BadTuple((1,))).children is None
+    assert [key for key, _ in see({BadKey(): 1}).children] == ["[key 0]", "[item 0]"]
+    assert "BadType" in see(BadType()).type
+    text = see(BadString("a")).scalar
+    assert type(text) is str
+    assert text == "a"
+    assert see({BadKey()}).children is not None
+
+
+class Wrong(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        raise ZeroDivisionError
+
+
+class Wrapper(torch.Tensor):
+    """A subclass that holds its values in another tensor, as traceable subclasses do."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __tensor_flatten__(self):
+        return ["inner"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError
+
+
+def test_tensor_subclasses():
+    plain = see(torch.ones(2).as_subclass(type("Mine", (torch.Tensor,), {})))
+    assert plain.type.endswith("Mine")
+    assert type(plain.tensor.data) is torch.Tensor
+    assert see(torch.ones(2).as_subclass(Wrong)) == Seen("test_observe.Wrong")
+    wrapped = dict(see(Wrapper(torch.ones(2))).children)
+    assert wrapped[".inner"].tensor.data.tolist() == [1, 1]
+    assert see(torch.nn.Parameter(torch.ones(2))).type == "torch.nn.parameter.Parameter"
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_without_one_shape_or_without_values():
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.zeros(3)])
+    assert [key for key, _ in see(nested).children] == [".layout", "[0]", "[1]"]
+    meta = see(torch.ones(2, 3, device="meta")).tensor
+    assert (meta.data, meta.shape, meta.device) == (None, (2, 3), "meta")
+    lazy = torch.nn.LazyLinear(2)
+    assert seen(lambda: None, module=lazy).state is not None
+
+
+def test_a_gradient_is_part_of_a_leaf():
+    x = torch.ones(2, requires_grad=True)
+    (x * 3).sum().backward()
+    assert dict(see(x).children)[".grad"].tensor.data.tolist() == [3, 3]
+    assert see(x * 2).children is None  # asking a tensor that is no leaf would warn
+
+
+def test_cycles_and_depth_end_in_a_type():
+    value = {}
+    value["self"] = value
+    assert dict(see(value).children)["['self']"] == Seen("dict")
+    deep = []
+    for _ in range(100):
+        deep = [deep]
+    assert see(deep).children is not None
+
+
+def test_a_web_of_objects_is_not_followed_forever():
+    class Node:
+        pass
+
+    nodes = [Node() for _ in range(40)]
+    for node in nodes:
+        for index, other in enumerate(nodes):
+            setattr(node, f"to_{index}", other)
+    assert see(nodes[0]).children is not None
+
+
+def test_memory_that_runs_out_while_looking_is_not_passed_over():
+    class Huge:
+        @property
+        def __dict__(self):
+            raise MemoryError
+
+    one = seen(Huge)
+    assert is_out_of_memory(one.raised.error)
+
+
+def test_a_watch_that_raises_is_something_seen():
+    one = seen(lambda: 1, watch=raiser(ValueError("x")))
+    assert one.watched == Seen("unreadable", scalar="ValueError")
+
+
+def test_a_module_whose_state_raises_does_not_end_the_cell():
+    class Broken(torch.nn.Module):
+        def state_dict(self, *args, **kwargs):
+            raise ValueError("no state")
+
+    one = seen(lambda: 1, module=Broken())
+    assert one.raised is None
+    assert one.state == Seen("unreadable", scalar="ValueError")
+
+
+def test_output_is_kept_only_where_it_is_asked_for(capsys):
+    assert seen(lambda: print("kept"), capture_output=True).output == "kept\n"
+    assert seen(lambda: print("passes")).output is None
+    assert capsys.readouterr().out == "passes\n"
+
+
+def test_names_of_types_are_the_same_in_every_execution_of_a_suite():
+    kind = type("Mine", (), {"__module__": "recapture_suite_basic"})
+    assert qualified(kind) == "basic.Mine"
+    assert qualified(int) == "int"
+
+
+def test_tensors_are_changed_wherever_they_are():
+    import dataclasses
+    from typing import NamedTuple
+
+    class Pair(NamedTuple):
+        a: object
+        b: object
+
+    @dataclasses.dataclass(frozen=True)
+    class Box:
+        inner: object
+
+    one = torch.ones(1)
+    value = (one, [one, {"k": (one, 3)}], Pair(one, "s"), Box(one))
+    changed = map_tensors(value, lambda tensor: tensor + 1)
+    assert changed == (
+        torch.tensor([2.0]),
+        [torch.tensor([2.0]), {"k": (torch.tensor([2.0]), 3)}],
+        Pair(torch.tensor([2.0]), "s"),
+        Box(torch.tensor([2.0])),
+    )
+    assert type(changed[2]) is Pair

@@ -39,7 +39,7 @@ def add_annotated_tensor(x: torch.Tensor, y: torch.Tensor):
     held_out=[lambda: (torch.arange(4), 2.0), lambda: (torch.arange(4), 2.5)],
 )
 def int_then_float_scale(x, scale: float):
-    """Scales integers by 2 and then by 2.0: equal numbers of two Python types give two dtypes."""
+    """Scales integers by 2 and then by 2.0: equal numbers, both fit for a float argument, give two dtypes."""
     return x * scale
 
 
@@ -53,8 +53,8 @@ def python_big_int(x, n: int):
 
 
 @case(
-    example=lambda: (torch.rand(3), 2),
-    held_out=[lambda: (torch.rand(3), -2), lambda: (torch.rand(3), 0)],
+    example=lambda: (torch.arange(3), 2),
+    held_out=[lambda: (torch.arange(3), -2), lambda: (torch.arange(3), 0)],
 )
 def python_int_power(x, n: int):
     """Raises 2 to an int: the result is an int for positive exponents and a float for negative ones."""
@@ -62,11 +62,11 @@ def python_int_power(x, n: int):
 
 
 @case(
-    example=lambda: (torch.rand(3), 2.7),
-    held_out=[lambda: (torch.rand(3), 2.5), lambda: (torch.rand(3), -0.5)],
+    example=lambda: (torch.arange(3), 2.7),
+    held_out=[lambda: (torch.arange(3), 2.5), lambda: (torch.arange(3), -0.5)],
 )
 def python_round(x, value: float):
-    """Rounds a Python float, half to even, to a Python int."""
+    """Rounds a Python float, half to even, to a Python int: integers times it stay integers."""
     return x * round(value)
 
 
@@ -80,8 +80,8 @@ def floor_division_and_modulo(x, a: int, b: int):
 
 
 @case(
-    example=lambda: (torch.rand(3), 1.5),
-    held_out=[lambda: (torch.rand(3), 0.0), lambda: (torch.rand(3), -0.0)],
+    example=lambda: (torch.rand(3), 0.0),
+    held_out=[lambda: (torch.rand(3), -0.0), lambda: (torch.rand(3), 1.5)],
 )
 def signed_zero(x, zero: float):
     """Divides by a Python float that is 0.0 and then -0.0: the two compare equal and give infinities of either sign."""
@@ -92,9 +92,9 @@ def signed_zero(x, zero: float):
     example=lambda: (torch.tensor([True, False]), True),
     held_out=[lambda: (torch.tensor([True, False]), False), lambda: (torch.tensor([True, True]), True)],
 )
-def bool_arithmetic(x, flag: bool):
-    """Adds Python bools, which makes an int, and multiplies a bool tensor by it."""
-    return x * (flag + flag)
+def bool_plus_bool(x, flag: bool):
+    """Adds a Python bool to a bool tensor, which stays a bool tensor: the sum is a logical or."""
+    return x + flag
 
 
 @case(

@@ -1,0 +1,282 @@
+"""The shipped suites: every published claim has its case, and every case shows what it says."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from recapture.cases import CASES_ATTRIBUTE, Case
+from recapture.judge import compare
+from recapture.observe import Observation, observe_call
+from recapture.torch_compat import seed_everything
+
+if TYPE_CHECKING:
+    from types import FrameType, ModuleType
+
+torch = pytest.importorskip("torch")
+
+SUITES = sorted((Path(__file__).parent.parent / "suites").glob("*.py"))
+
+FUNCTION_CLAIMS = {
+    *("T1", "T2", "T3", "T4", "T5", "T6"),
+    *("T10", "T11", "T12", "T13", "T14", "T15", "T16", "T17", "T18", "T19", "T20", "T21", "T22"),
+    *("S3", "S4", "S5", "S6", "L2", "L3", "L4", "I1", "I2"),
+}
+
+ONE_PATH = {
+    "bar_once": "a claim about one input alone",
+    "asks_whether_compiling": "eager never takes the other path: that is what it shows",
+}
+
+BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.BoolOp, ast.Match, ast.Try, ast.Assert)
+
+
+def load(path: Path) -> ModuleType:
+    """Execute a suite file afresh."""
+    name = f"suite_under_test_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def cases_of(path: Path) -> list[Case]:
+    return list(getattr(load(path), CASES_ATTRIBUTE))
+
+
+def fresh(path: Path, name: str) -> tuple[Case, Any]:
+    """Give a case of a fresh execution and its callable, a module built under the seed."""
+    case = next(one for one in cases_of(path) if one.name == name)
+    seed_everything()
+    return case, case.target() if case.is_module else case.target
+
+
+ALL = [(path, case) for path in SUITES for case in cases_of(path)]
+COMPILES = {"DecoratorForm"}  # compiles when it is called, which takes long
+
+
+def every_case(*, without: frozenset[str] | set[str] = frozenset()) -> Any:
+    marks = {name: [pytest.mark.slow] for name in COMPILES}
+    chosen = [
+        pytest.param(path, case.name, id=f"{path.stem}::{case.name}", marks=marks.get(case.name, []))
+        for path, case in ALL
+        if case.name not in without and all(importlib.util.find_spec(module) for module in case.requires)
+    ]
+    return pytest.mark.parametrize(("path", "name"), chosen)
+
+
+def observe(path: Path, name: str) -> list[Observation]:
+    case, target = fresh(path, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [
+            observe_call(
+                target,
+                label,
+                make,
+                module=target if case.is_module else None,
+                watch=case.watch,
+                capture_output=case.compare_output,
+            )
+            for label, make in case.inputs()
+        ]
+
+
+def equal(first: Observation, second: Observation) -> bool:
+    if (first.raised is None) != (second.raised is None):
+        return False
+    if first.raised is not None and second.raised is not None and first.raised.type != second.raised.type:
+        return False
+    return not compare(first, second).differences
+
+
+def claims(case: Case, compiler: str, outcome: str) -> bool:
+    return any(claim.expected.startswith(outcome) for claim in case.claims.get(compiler, ()))
+
+
+def claimed(compiler: str, outcome: str) -> Any:
+    return pytest.mark.parametrize(
+        ("path", "name"),
+        [
+            pytest.param(path, case.name, id=case.name)
+            for path, case in ALL
+            if claims(case, compiler, outcome) and all(importlib.util.find_spec(module) for module in case.requires)
+        ],
+    )
+
+
+def test_every_claim_about_a_function_has_a_case() -> None:
+    found = {claim.id for _, case in ALL for row in case.claims.values() for claim in row}
+    assert found == FUNCTION_CLAIMS
+
+
+def test_names_are_unique_over_all_suites() -> None:
+    assert [name for name, count in Counter(case.name for _, case in ALL).items() if count > 1] == []
+
+
+@pytest.mark.parametrize(("path", "case"), [pytest.param(path, case, id=case.name) for path, case in ALL])
+def test_every_case_says_what_it_shows_in_its_first_sentence(path: Path, case: Case) -> None:
+    first = (case.target.__doc__ or "").strip().split("\n")[0]
+    assert first.endswith(".")
+    assert len(first) > 20
+
+
+@pytest.mark.parametrize(("path", "case"), [pytest.param(path, case, id=case.name) for path, case in ALL])
+def test_every_factory_gives_arguments_that_the_target_takes(path: Path, case: Case) -> None:
+    forward = case.target.forward if case.is_module else case.target  # type: ignore[attr-defined]
+    for _, make in case.inputs():
+        seed_everything()
+        arguments = make()
+        assert isinstance(arguments, tuple)
+        inspect.signature(forward).bind(*((None, *arguments) if case.is_module else arguments))
+
+
+@every_case()
+def test_eager_agrees_with_itself_on_every_input(path: Path, name: str) -> None:
+    for one, two in zip(observe(path, name), observe(path, name), strict=True):
+        assert equal(one, two), one.input
+
+
+@every_case(without=COMPILES | {"DenseNet121"})
+def test_no_tensor_is_made_on_the_default_device(path: Path, name: str) -> None:
+    """With another default device a tensor made without `device=` would meet the arguments' and fail or show."""
+    case, target = fresh(path, name)
+    for plain, (label, make) in zip(observe(path, name), case.inputs(), strict=True):
+
+        def elsewhere(*args: Any) -> Any:
+            with torch.device("meta"):
+                return target(*args)
+
+        seen = observe_call(elsewhere, label, make, module=target if case.is_module else None, watch=case.watch)
+        assert (seen.raised is None) == (plain.raised is None), seen.raised
+        assert not [one for one in compare(plain, seen).differences if one.kind != "output"]
+
+
+def branches(path: Path, name: str) -> bool:
+    body = next(node for node in ast.parse(path.read_text()).body if getattr(node, "name", None) == name)
+    return any(isinstance(node, BRANCHES) for node in ast.walk(body))
+
+
+def path_taken(path: Path, target: Any, arguments: tuple[Any, ...]) -> list[tuple[str, int]]:
+    """Give the sequence of bytecode positions that a call runs through in the suite's own functions."""
+    steps: list[tuple[str, int]] = []
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != str(path):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            steps.append((frame.f_code.co_name, frame.f_lasti))
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        target(*arguments)
+    except Exception as error:
+        steps.append((type(error).__name__, -1))
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        pytest.param(path, case.name, id=case.name)
+        for path, case in ALL
+        if branches(path, case.name) and case.name not in ONE_PATH
+    ],
+)
+def test_a_held_out_input_takes_another_path_than_the_example(path: Path, name: str) -> None:
+    case, target = fresh(path, name)
+    seed_everything()
+    taken = [path_taken(path, target, make()) for _, make in case.inputs()]
+    assert taken[0]
+    assert any(other != taken[0] for other in taken[1:])
+
+
+def test_the_path_of_a_call_is_seen() -> None:
+    path = next(path for path in SUITES if path.stem == "control_flow")
+    _, target = fresh(path, "flag_argument")
+    x = torch.ones(2)
+    assert path_taken(path, target, (x, True)) == path_taken(path, target, (x + 1, True))
+    assert path_taken(path, target, (x, True)) != path_taken(path, target, (x, False))
+
+
+def right_on(path: Path, name: str, capture: Any) -> list[bool]:
+    """Capture with the example, then say for every input whether the result is eager's."""
+    case, target = fresh(path, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seed_everything()
+        captured = capture(target, case.example())
+        seen = [observe_call(captured, label, make) for label, make in case.inputs()]
+    return [equal(eager, other) for eager, other in zip(observe(path, name), seen, strict=True)]
+
+
+@claimed("jit.trace", "specialized")
+def test_jit_trace_is_right_on_the_example_alone(path: Path, name: str) -> None:
+    on_example, *elsewhere = right_on(path, name, torch.jit.trace)
+    assert on_example
+    assert not all(elsewhere)
+
+
+@claimed("fx:concrete_args", "specialized")
+def test_fx_with_concrete_arguments_is_right_on_the_example_alone(path: Path, name: str) -> None:
+    case, _ = fresh(path, name)
+
+    def capture(target: Any, example: tuple[Any, ...]) -> Any:
+        bound = inspect.signature(target).bind(*example).arguments
+        concrete = {argument: bound[argument] for argument in case.concrete_args or ()}
+        return torch.fx.symbolic_trace(target, concrete_args=concrete)
+
+    on_example, *elsewhere = right_on(path, name, capture)
+    assert on_example
+    assert not all(elsewhere)
+
+
+@pytest.mark.parametrize(("name", "graphs"), [("bar", 3), ("bar_once", 2), ("where_instead_of_item", 1)])
+def test_a_backend_receives_as_many_graphs_as_claimed(name: str, graphs: int) -> None:
+    path = next(path for path in SUITES if path.stem == "graphs")
+    received = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        received.append(graph)
+        return graph.forward
+
+    def capture(target: Any, _: Any) -> Any:
+        torch._dynamo.reset()
+        return torch.compile(target, backend=backend)
+
+    assert all(right_on(path, name, capture))
+    assert len(received) == graphs
+
+
+def test_the_complex_example_has_the_published_magnitudes() -> None:
+    path = next(path for path in SUITES if path.stem == "basic_use")
+    case, target = fresh(path, "DisabledInside")
+    assert [f"{value:.4f}" for value in target(*case.example()).tolist()] == ["4.4721", "5.8310"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [pytest.param(path, case.name, id=case.name) for path, case in ALL if case.name.startswith("where_")],
+)
+def test_the_offered_fix_differs_from_the_original_where_signs_are_mixed(path: Path, name: str) -> None:
+    case, target = fresh(path, name)
+    original = case.rewrite_of
+    assert original is not None
+    same = [torch.equal(target(*make()), original(*make())) for _, make in case.inputs()]
+    assert same == [True, False, True]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -138,7 +138,8 @@ def run(
     with connect(host, context) as client:
         if gpus and is_local(client):
             check_gpus(image, gpus, local_gpus())
-        status = run_image(client, image, arguments, options, _write)
+        output = {"stdout": _writer(sys.stdout.buffer), "stderr": _writer(sys.stderr.buffer)}
+        status = run_image(client, image, arguments, options, output)
     click.echo(f"on this machine: {results}")
     return status
 
@@ -147,8 +148,9 @@ def _interrupt(*_signal: object) -> None:
     raise KeyboardInterrupt
 
 
-def _write(out: bytes | None, err: bytes | None) -> None:
-    for stream, chunk in ((sys.stdout.buffer, out), (sys.stderr.buffer, err)):
-        if chunk:
-            stream.write(chunk)
-            stream.flush()
+def _writer(stream: BinaryIO) -> Callable[[bytes], None]:
+    def write(chunk: bytes) -> None:
+        stream.write(chunk)
+        stream.flush()
+
+    return write

@@ -93,6 +93,7 @@ def _no_engine(where: str | None, error: Exception) -> EnvironmentUnfitError:
         return EnvironmentUnfitError("an engine over ssh:// needs paramiko: pip install 'docker[ssh]'")
     if "Permission denied" in said and not (where or "").startswith("ssh"):
         return EnvironmentUnfitError(f"no access to the container engine {place}: add yourself to the group docker")
+    cause = causes[-1] if causes else said
     return EnvironmentUnfitError(
-        f"no container engine answers {place}: start Docker, or name another with --host ({causes[-1] if causes else said})"
+        f"no container engine answers {place}: start Docker, or name another with --host ({cause})"
     )

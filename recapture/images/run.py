@@ -17,12 +17,12 @@ from recapture.images.pins import can_run_on
 from recapture.images.places import CASES, RESULTS, Copied, Mounted, fetch_results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from recapture.images.gpus import Gpu
     from recapture.images.pins import Image
 
-    Write = Callable[[bytes | None, bytes | None], None]
+    Write = Mapping[str, Callable[[bytes], object]]
 
 __all__ = ["RunOptions", "check_gpus", "run_image"]
 
@@ -69,10 +69,10 @@ def check_gpus(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -> None:
 def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: RunOptions, write: Write) -> int:
     """Run ``recapture run ARGUMENTS`` in a container of the image and return its exit status.
 
-    `write` gets the container's output as it comes, as (stdout, stderr). Arguments that are files or folders of this
-    machine are given to the container, read-only. Raises EnvironmentUnfitError where the image is not built, the
-    engine has no NVIDIA toolkit or stops during the run, memory runs out or the deadline passes; whatever was recorded
-    by then is kept.
+    `write` says what takes the container's ``stdout`` and ``stderr`` as they come; a stream not named is dropped.
+    Arguments that are files or folders of this machine are given to the container, read-only. Raises
+    EnvironmentUnfitError where the image is not built, the engine has no NVIDIA toolkit or stops during the run, memory
+    runs out or the deadline passes; whatever was recorded by then is kept.
     """
     from docker.errors import ImageNotFound
 
@@ -143,8 +143,10 @@ def _start(container: Any) -> None:
 
 def _watch(client: Any, container: Any, options: RunOptions, write: Write) -> int:
     """Pass the output on until the container ends; return its exit status. The deadline is kept here, on this side."""
-    follower = threading.Thread(target=_follow, args=(container, write), daemon=True)
-    follower.start()
+    # One reader a stream: the SDK's joint one can lose what the engine sends together with its answer's head.
+    followers = [threading.Thread(target=_follow, args=(container, name, write), daemon=True) for name in write]
+    for follower in followers:
+        follower.start()
     deadline = time.monotonic() + options.deadline
     while True:
         container.reload()
@@ -157,7 +159,8 @@ def _watch(client: Any, container: Any, options: RunOptions, write: Write) -> in
                 "continue with --resume, or raise --deadline"
             )
         time.sleep(_POLL_SECONDS)
-    follower.join(_SETTLE_SECONDS)
+    for follower in followers:
+        follower.join(_SETTLE_SECONDS)
     state = container.attrs["State"]
     if state.get("OOMKilled"):
         raise EnvironmentUnfitError(f"the container ran out of memory; what was recorded is in {options.results}")
@@ -178,11 +181,11 @@ def _look_for_engine(client: Any) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _follow(container: Any, write: Write) -> None:
+def _follow(container: Any, name: str, write: Write) -> None:
     # Output is for the eye: when the connection breaks, watching finds out why.
     with contextlib.suppress(Exception):
-        for out, err in container.attach(stdout=True, stderr=True, stream=True, logs=True, demux=True):
-            write(out, err)
+        for chunk in container.logs(stream=True, follow=True, **{"stdout": False, "stderr": False, name: True}):
+            write[name](chunk)
 
 
 def _hardening(options: RunOptions) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from recapture.observe import Observation, observe_call
 from recapture.torch_compat import seed_everything
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType, ModuleType
 
 torch = pytest.importorskip("torch")
@@ -37,6 +38,15 @@ ONE_PATH = {
 }
 
 BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.BoolOp, ast.Match, ast.Try, ast.Assert)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small tensors on a busy machine: threads only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def load(path: Path) -> ModuleType:
@@ -63,11 +73,11 @@ def fresh(path: Path, name: str) -> tuple[Case, Any]:
 
 
 ALL = [(path, case) for path in SUITES for case in cases_of(path)]
-COMPILES = {"DecoratorForm"}  # compiles when it is called, which takes long
+SLOW = {"DecoratorForm", "DenseNet121"}  # the one compiles C++ when it is called, the other is a whole network
 
 
 def every_case(*, without: frozenset[str] | set[str] = frozenset()) -> Any:
-    marks = {name: [pytest.mark.slow] for name in COMPILES}
+    marks = {name: [pytest.mark.slow] for name in SLOW}
     chosen = [
         pytest.param(path, case.name, id=f"{path.stem}::{case.name}", marks=marks.get(case.name, []))
         for path, case in ALL
@@ -148,7 +158,7 @@ def test_eager_agrees_with_itself_on_every_input(path: Path, name: str) -> None:
         assert equal(one, two), one.input
 
 
-@every_case(without=COMPILES | {"DenseNet121"})
+@every_case(without=SLOW)
 def test_no_tensor_is_made_on_the_default_device(path: Path, name: str) -> None:
     """With another default device a tensor made without `device=` would meet the arguments' and fail or show."""
     case, target = fresh(path, name)

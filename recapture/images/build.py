@@ -146,11 +146,10 @@ def _failure(image: Image, last: collections.deque[str]) -> RecaptureError:
     for pattern, meaning in _MEANINGS:
         if re.search(pattern, said, re.IGNORECASE):
             return EnvironmentUnfitError(f"{image.name}: {meaning}")
-    # BuildKit repeats the failing step's output before its own summary: the last ERROR of a tool says most.
-    errors = [line for line in last if re.search(r"\berror\b", line, re.IGNORECASE)] or list(last)
-    tool = [line for line in errors if not re.search(r"executor failed|did not complete successfully", line)]
-    line = re.sub(r"^#\d+ [\d.]+ ", "", (tool or errors or ["no output"])[-1])
-    return RecaptureError(f"{image.name} was not built: {line}")
+    # BuildKit repeats the failing step's output before its own summary: the last error that a tool named says most.
+    lines = [re.sub(r"^#\d+ (?:[\d.]+ )?", "", line).strip() for line in last if "executor failed" not in line]
+    named = [line for line in lines if re.match(r"(?:[\w.]*Error|ERROR|E|failed to solve|error): ", line)]
+    return RecaptureError(f"{image.name} was not built: {(named or lines or ['no output'])[-1]}")
 
 
 def _inspect(engine: list[str], image: str, template: str) -> str | None:

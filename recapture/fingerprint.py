@@ -12,19 +12,28 @@ MAX_LENGTH = 900
 
 _SCRUBBING = [
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
-    (re.compile(r"0x[0-9a-fA-F]{4,}"), "0x…"),
+    (re.compile(r"\b0x[0-9a-fA-F]{4,}"), "0x…"),
+    (re.compile(r"(_(?:obj|type)_id\([^,\n]*,\s*)\d+"), r"\1…"),  # guards name objects by their address
     (re.compile(r"/\S*/(?:site|dist)-packages/"), ""),
-    (re.compile(r"(?<![\w.:/])/(?:[\w.+@~-]+/)+(?=[\w.+-])"), ""),  # any other absolute path: keep the file's name
+    (re.compile(r"(?<=[\"'])/(?:[^\"'\n/]+/)+(?=[^\"'\n/])"), ""),
+    (re.compile(r"(?<![\w./])/(?:[\w.+@~-]+/)+(?=[\w.+-])"), ""),  # any other absolute path: keep the file's name
+    # Torch cuts from a path what it has in common with its own, to the letter: "ome/me/suite.py:12".
+    (re.compile(r"(?<![\w./-])(?!torch|functorch|aten|c10|caffe2)(?:[\w.+@~-]+/)+(?=[\w+-]+\.py:\d)"), ""),
     (re.compile(r"recapture_suite_"), ""),
     (re.compile(r"\bc[a-z2-7]{50,}\b"), "…"),  # names Inductor derives from a hash of the source
-    (re.compile(r"\btmp[a-z0-9_]{8}\b"), "tmp…"),
-    (re.compile(r"\b(?:pid|PID|process|thread)[ =:]+\d+"), "process …"),
-    (re.compile(r"\d+(?:\.\d+)?\s*(?:ms|s|seconds)\b"), "… s"),
+    (re.compile(r"\b(tmp|recapture-|tasks-)[a-z0-9_]{8}\b"), r"\1…"),
+    (re.compile(r"\[?\b[VDIWEF]\d{4}\s+\d\d:\d\d:\d\d\.\d+\s+(?:\d+\s+)?"), ""),  # how a line of a log begins
+    (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"), "…"),
+    (re.compile(r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b"), "…"),
+    (re.compile(r"\b(pid|process|thread)(\s*[ =:]\s*)\d+", re.IGNORECASE), r"\1\2…"),
+    (re.compile(r"(Tried to allocate [\d.]+ \w+)\b.*", re.DOTALL), r"\1"),  # then: how much was free at that moment
+    (re.compile(r"\b\d+(?:\.\d+)?\s*(?:ms|s|seconds)\b"), "… s"),
 ]
 
 _NOISE = re.compile(
-    r"^\s*(?:Set TORCH|You can suppress|import torch\._dynamo|torch\._dynamo\.config\.suppress|For more details about"
-    r"|Please (?:report|convert)|.*To execute this test|.*TORCHDYNAMO_VERBOSE|CUDA kernel errors might|For debugging)"
+    r"^\s*(?:Set TORCH|You can suppress|import torch\._dynamo|torch\._dynamo\.config\.suppress|.*To execute this test"
+    r"|Please (?:report|convert)|.*TORCHDYNAMO_VERBOSE|CUDA kernel errors might"
+    r"|For (?:more|extended|C\+\+|debugging) |If you suspect the guard|The error above occurred when calling)"
 )
 
 

@@ -50,7 +50,7 @@ Phase = Literal["reference", "capture", "call"]
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was raised, scrubbed of addresses, paths and line numbers so that two runs agree to the byte."""
+    """What was raised, scrubbed of addresses, folders, times and advice so that two runs agree to the byte."""
 
     type: str
     message: str

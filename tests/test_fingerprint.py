@@ -1,0 +1,130 @@
+"""Real messages of torch, scrubbed: the same in every process and place, and telling causes apart."""
+
+import importlib.util
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recapture.fingerprint import fingerprint, scrub
+
+COLLECT = Path(__file__).parent / "resources" / "messages" / "collect.py"
+OTHER_PYTHONS = [one for one in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if one]
+
+VOLATILE = re.compile(
+    r"0x[0-9a-f]{4}|(?<![\w.:/])/(?:root|opt|tmp|usr|home|work|var)\b|site-packages|tmp[a-z0-9_]{8}|\d\d:\d\d:\d\d|\d{4}-\d\d-\d\d|pid \d"
+)
+
+
+def collected_by(python, folder):
+    folder.mkdir(parents=True)
+    place = shutil.copy(COLLECT, folder)
+    done = subprocess.run([python, "-W", "ignore", place], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def collected_here(folder):
+    folder.mkdir(parents=True)
+    spec = importlib.util.spec_from_file_location("collect_here", shutil.copy(COLLECT, folder))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    logging.disable(logging.CRITICAL)
+    try:
+        return module.collect()
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def check(one, two):
+    assert one.keys() == two.keys()
+    assert len(one) >= 15
+    for name, (kind, message) in one.items():
+        scrubbed = scrub(message)
+        assert scrubbed
+        assert not VOLATILE.search(scrubbed), (name, scrubbed)
+        assert "collect.py" not in scrubbed or not re.search(r"\w/collect\.py", scrubbed), (name, scrubbed)
+        assert scrub(two[name][1]) == scrubbed, name
+        assert fingerprint(*two[name]) == fingerprint(kind, message)
+        assert scrub(scrubbed) == scrubbed
+
+
+# These are one cause each, met in two ways.
+SAME = [{"eager shapes", "trace call"}]
+
+
+def check_causes(found):
+    prints = {}
+    for name, (kind, message) in found.items():
+        prints.setdefault(fingerprint(kind, message), set()).add(name)
+    for names in prints.values():
+        same_export = {re.sub(r" strict=\w+", "", name) for name in names}
+        assert len(same_export) == 1 or names in SAME, names
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_messages_of_this_torch_say_the_same_in_two_processes(tmp_path):
+    one = collected_by(sys.executable, tmp_path / "a")
+    check(one, collected_here(tmp_path / "somewhere" / "much-deeper" / "b"))
+    check_causes(one)
+
+
+@pytest.mark.skipif(not OTHER_PYTHONS, reason="RECAPTURE_OTHER_PYTHONS names no interpreters with other releases")
+@pytest.mark.parametrize("python", OTHER_PYTHONS)
+def test_messages_of_other_releases_say_the_same_in_two_processes(tmp_path, python):
+    one = collected_by(python, tmp_path / "a")
+    check(one, collected_by(python, tmp_path / "somewhere" / "else" / "b"))
+    check_causes(one)
+
+
+@pytest.mark.parametrize(
+    ("message", "scrubbed"),
+    [
+        ("at 0x7f12abcd9876>", "at 0x…>"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ('File "/opt/x/lib/python3.11/site-packages/torch/_dynamo/exc.py", line 3', 'File "torch/_dynamo/exc.py", line 3'),
+        ('File "/home/My Name/a b/suite.py", line 3', 'File "suite.py", line 3'),
+        ("in /home/me/cases/suite.py:12", "in suite.py:12"),
+        ("error:/tmp/tmpabcd1234/main.cpp:3: no", "error:main.cpp:3: no"),
+        ("(ome/me/cases/suite.py:12 in f)", "(suite.py:12 in f)"),
+        ("(_export/non_strict_utils.py:1159 in g)", "(non_strict_utils.py:1159 in g)"),
+        ("see https://pytorch.org/docs/main/cond.html#a", "see https://pytorch.org/docs/main/cond.html#a"),
+        ("a/b of 3/4", "a/b of 3/4"),
+        ("no module tmpxy_12abc", "no module tmp…"),
+        ("recapture_suite_basic.MyError", "basic.MyError"),
+        ("[W1017 09:08:07.123456789 Copy.cpp:308] Warning: x", "Copy.cpp:308] Warning: x"),
+        ("E0101 12:00:00.123456 4711 torch/x.py:1] no", "torch/x.py:1] no"),
+        ("built 2026-01-31 10:11:12.5+0100, at 10:11:12", "built …, at …"),
+        ("worker pid=123, Process 45678 has, thread: 9", "worker pid=…, Process … has, thread: …"),
+        ("took 1.25 s and 13 ms", "took … s and … s"),
+        (
+            "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total of 139.72 GiB of which 12.06 MiB is free.",
+            "CUDA out of memory. Tried to allocate 20.00 GiB",
+        ),
+        ("___check_obj_id(L['f'], 94820312)", "___check_obj_id(L['f'], …)"),
+        ("cannot open " + "c" + "a2" * 26 + ".cpp", "cannot open ….cpp"),
+        ("a\n\n  \nSet TORCH_LOGS=x\nFor C++ stack trace, run\nb", "a\nb"),
+    ],
+)  # fmt: skip
+def test_what_changes_from_run_to_run_goes(message, scrubbed):
+    assert scrub(message) == scrubbed
+
+
+def test_long_messages_are_cut():
+    assert len(scrub("x" * 5000)) == 900
+    assert scrub("\n".join(str(n) + "x" for n in range(50))).endswith("11x\n…")
+    assert scrub("") == ""
+
+
+def test_numbers_and_line_breaks_do_not_make_another_cause():
+    assert fingerprint("E", "size 3\nin line 4") == fingerprint("E", "size 12 in line 5")
+    assert fingerprint("E", "size") != fingerprint("F", "size")
+    assert fingerprint("E", "size") != fingerprint("E", "shape")
+    assert re.fullmatch(r"[0-9a-f]{10}", fingerprint("E", ""))

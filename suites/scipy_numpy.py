@@ -72,25 +72,22 @@ def numpy_sine(x):
 
 
 @case(
-    example=lambda: (torch.tensor([-1.0, 2.0]),),
-    held_out=[lambda: (torch.tensor([1.0, 2.0]),)],
-)
-def numpy_branch(x):
-    """Branches on a numpy comparison."""
-    if np.any(x.cpu().numpy() < 0):
-        return -x
-    return x * 2
-
-
-@case(
     example=lambda: (torch.zeros(3, dtype=torch.float32),),
     held_out=[lambda: (torch.zeros(5, dtype=torch.float32),)],
 )
 def numpy_default_dtypes(x):
-    """Makes numpy arrays without saying a dtype: numpy's defaults are float64 and int64, not torch's."""
-    ones = np.ones(x.shape[0]) * 0.1
+    """Makes numpy arrays without saying a dtype: numpy's defaults are int64 and float64, in a quotient too."""
     counts = np.arange(x.shape[0])
-    return from_numpy(ones, x), from_numpy(counts, x)
+    return from_numpy(counts, x), from_numpy(np.ones(x.shape[0]), x), from_numpy(counts / 3, x)
+
+
+@case(
+    example=lambda: (torch.tensor([1, 2, 3], dtype=torch.uint8),),
+    held_out=[lambda: (torch.tensor([200, 100, 50], dtype=torch.uint8),)],
+)
+def numpy_sums_of_bytes(x):
+    """Sums bytes with numpy, which widens them first: 200 + 100 is 300 there."""
+    return from_numpy(np.cumsum(x.cpu().numpy()).astype(np.int64), x)
 
 
 @case(

@@ -71,15 +71,6 @@ def python_round(x, value: float):
 
 
 @case(
-    example=lambda: (torch.arange(3), 7, 2),
-    held_out=[lambda: (torch.arange(3), -7, 2), lambda: (torch.arange(3), 7, -3)],
-)
-def floor_division_and_modulo(x, a: int, b: int):
-    """Divides Python ints with `//` and `%`: Python rounds down, C++ towards zero."""
-    return x + a // b * 10 + a % b
-
-
-@case(
     example=lambda: (torch.rand(3), 0.0),
     held_out=[lambda: (torch.rand(3), -0.0), lambda: (torch.rand(3), 1.5)],
 )
@@ -139,15 +130,6 @@ def tensor_to_python_int(x, y):
 
 
 @case(
-    example=lambda: (torch.randn(3), torch.float64),
-    held_out=[lambda: (torch.randn(3), torch.float16), lambda: (torch.randn(3), torch.int32)],
-)
-def dtype_argument(x, dtype: torch.dtype):
-    """Converts to a dtype that the caller gives."""
-    return x.to(dtype) + 1
-
-
-@case(
     example=lambda: (torch.rand(3), torch.rand(3)),
     held_out=[lambda: (torch.rand(3), torch.rand(3, dtype=torch.float64)), lambda: (torch.rand(3), torch.arange(3))],
 )
@@ -163,16 +145,3 @@ def dtype_of_the_other(x, y):
 def returns_shape_ints(x):
     """Returns a tensor together with Python ints read from its shape."""
     return x.sum(), x.shape[0], x.shape[0] * x.shape[1]
-
-
-@case(
-    example=lambda: (torch.randn(4), "mean"),
-    held_out=[lambda: (torch.randn(4), "sum"), lambda: (torch.randn(4), "none")],
-)
-def string_mode(x, reduction: str):
-    """Chooses by a string, as loss functions do."""
-    if reduction == "mean":
-        return x.mean()
-    if reduction == "sum":
-        return x.sum()
-    return x

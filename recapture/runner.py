@@ -196,14 +196,13 @@ class Workbench:
 
 
 def _level(device: str, modules: list[str], compilers: set[str]) -> str:
-    """How much the server should import for these compilers, and for cases that themselves compile."""
-    builtin = builtin_compilers()
-    if compilers <= TORCH_ALONE and DYNAMO not in modules:
+    """How much the server should import for these compilers, and for suites whose cases or compilers compile."""
+    ours = {name: how for name, how in builtin_compilers().items() if name in compilers}
+    if ours.keys() <= TORCH_ALONE and DYNAMO not in modules:
         return "bare"
     if device != "cpu":
         return "light"
-    codegen = any(name not in builtin or builtin[name].generates_code for name in compilers)  # a user's may, too
-    return "codegen" if codegen or DYNAMO in modules else "capture"
+    return "codegen" if DYNAMO in modules or any(how.generates_code for how in ours.values()) else "capture"
 
 
 def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Summary:

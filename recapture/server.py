@@ -40,7 +40,7 @@ TAIL_BYTES = 8 * 1024
 OUTPUT_CAP_BYTES = 32 * 1024 * 1024
 """An output file past this size is cut: the end of it is what is kept anyway."""
 
-MAX_PROCESSES = 256
+MAX_PROCESSES = 64
 """Processes one task may have at a time; a compiler needs a handful, a fork bomb has no limit of its own."""
 
 
@@ -54,6 +54,7 @@ class Child:
     started: float
     peak_rss: int = 0
     cause: str | None = None
+    weighed_again: float = 0.0
 
 
 class Server:
@@ -215,13 +216,19 @@ class Server:
 
     def _exceeds(self, child: Child, processes: list[int]) -> bool:
         """Whether a task is past its memory cap when pages that its processes share count once: slower to find out."""
-        return sum(_pss(pid) for pid in [child.pid, *processes]) > child.task.memory
+        begin = time.monotonic()
+        if begin < child.weighed_again:
+            return False
+        weight = sum(_pss(pid) for pid in [child.pid, *processes])
+        end = time.monotonic()
+        child.weighed_again = end + 5 * (end - begin)  # of many processes it takes seconds, and the rest must go on
+        return weight > child.task.memory
 
     def _kill(self, child: Child) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)  # first, and all at once: a fork bomb may have no time to go on
         for pid in _descendants(child.pid):
             _signal(pid)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
         if child.cause is not None:
             _signal(child.pid)
 

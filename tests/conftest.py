@@ -1,0 +1,150 @@
+"""What the end-to-end tests share: one warm worker server, and runs of the real command with nothing left behind."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from recapture import runner
+from recapture.records import Record, read_jsonl
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SUITES = Path(__file__).parent / "resources" / "suites"
+
+
+class SharedWorkbench(runner.Workbench):
+    """A real workbench that several runs use one after the other, and that examines the machine once."""
+
+    @functools.cached_property
+    def _surveyed(self):
+        return super().survey()
+
+    def survey(self):
+        return self._surveyed
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.fixture(scope="session")
+def workbench(tmp_path_factory):
+    """A worker server that has Dynamo imported; it starts when the first test wants it."""
+    bench = SharedWorkbench(device="cpu", jobs=2)
+    yield bench
+    runner.Workbench.__exit__(bench, None, None, None)
+
+
+@pytest.fixture
+def warm(workbench, monkeypatch):
+    """Makes runs in this process use the shared server instead of starting their own."""
+    monkeypatch.setattr(runner, "Workbench", lambda **_: workbench)
+    return workbench
+
+
+@dataclass
+class Commands:
+    """Runs ``python -m recapture`` in a directory of its own, and knows every process that came of it."""
+
+    directory: Path
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def temporary(self) -> Path:
+        return self.directory / "tmp"
+
+    def start(self, *arguments: object, **environment: str | None) -> subprocess.Popen[str]:
+        self.temporary.mkdir(exist_ok=True)
+        merged = {
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY),
+            "TMPDIR": str(self.temporary),
+            "RECAPTURE_TEST": self.mark,
+            "COLUMNS": "160",
+            **environment,
+        }
+        return subprocess.Popen(
+            [sys.executable, "-m", "recapture", *map(str, arguments)],
+            cwd=self.directory,
+            env={name: value for name, value in merged.items() if value is not None},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *arguments: object, **environment: str | None) -> subprocess.CompletedProcess[str]:
+        with self.start(*arguments, **environment) as process:
+            try:
+                out, err = process.communicate(timeout=500)
+            finally:
+                process.kill()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def processes(self) -> list[str]:
+        """Command lines of the processes that are left, of any session and whoever their parent is."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"RECAPTURE_TEST={self.mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue
+        return found
+
+    def leftovers(self, seconds: float = 0.0) -> list[str]:
+        """Processes and temporary files that are left, at once or after waiting for them to go."""
+        end = time.monotonic() + seconds
+        while True:
+            left = [*self.processes(), *(str(path) for path in self.temporary.iterdir())]
+            if not left or time.monotonic() > end:
+                return left
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """End what a failed test left, so that it does not disturb the next."""
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"RECAPTURE_TEST={self.mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(process.name), signal.SIGKILL)
+            except OSError:
+                continue
+
+
+@pytest.fixture
+def command(tmp_path):
+    commands = Commands(tmp_path)
+    yield commands
+    commands.close()
+
+
+@pytest.fixture(scope="module")
+def module_command(tmp_path_factory):
+    commands = Commands(tmp_path_factory.mktemp("command"))
+    yield commands
+    commands.close()
+
+
+def results_below(root: Path) -> Path:
+    """The one results directory below a root."""
+    (found,) = root.glob("*/*")
+    return found
+
+
+def records_below(root: Path) -> dict[str, Record]:
+    """The records of the one results directory below a root, by the cell's address."""
+    rows = read_jsonl(results_below(root) / "conformance.jsonl", Record)
+    found = {row.cell: row for row in rows}
+    assert len(found) == len(rows), "a cell has two records"
+    return found

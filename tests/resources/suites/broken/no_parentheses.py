@@ -1,0 +1,6 @@
+from recapture import case
+
+
+@case
+def bare(x):
+    return x

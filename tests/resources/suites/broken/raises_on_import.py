@@ -1,0 +1,1 @@
+raise RuntimeError('this file\nis not for import')

@@ -1,0 +1,4 @@
+from recapture import case
+
+def broken(:
+    pass

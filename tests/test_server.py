@@ -1,0 +1,95 @@
+"""What cells do to the process they run in, planted for real: each costs its own cell, and nothing is left of it."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from conftest import SUITES, records_below, results_below
+
+from recapture.records import Timing, read_jsonl
+
+DEADLY = SUITES / "planted" / "deadly.py"
+TIMEOUT = 6.0
+MEMORY_GIB = 1.0
+
+EXPECTED = {
+    "neighbour::eager": ("pass", None, None),
+    "segfaults::eager": ("crash", "reference", "died of SIGSEGV"),
+    "aborts::eager": ("crash", "reference", "died of SIGABRT"),
+    "exits::eager": ("crash", "reference", "exited with status 0 and without a result"),
+    "loops::eager": ("timeout", "reference", "still running after 6 s"),
+    "loops_and_ignores_sigterm::eager": ("timeout", "reference", "still running after 6 s"),
+    "hogs_memory::eager": ("oom", "reference", "used more than 1 GiB"),
+    "bombs::eager": ("crash", "reference", "started too many processes"),
+    "kills_its_server_and_leaves_a_child::eager": ("crash", None, "killed the worker server, twice"),
+    "neighbour::dies-in-capture": ("crash", "capture", "died of SIGSEGV"),
+    "neighbour::hangs-in-capture": ("timeout", "capture", "still running after 6 s"),
+    "neighbour::dies-in-call": ("crash", "call", "died of SIGBUS"),
+    "neighbour::allocates-too-much": ("oom", "call", None),
+    "neighbour::exits-with-status": ("error", "capture", None),
+}
+"""Cell → verdict, phase, reason."""
+
+
+@pytest.fixture(scope="module")
+def deadly(module_command):
+    """One run of every deadly cell, as a user starts it, two at a time."""
+    cells = [f"{DEADLY}::{cell}" for cell in EXPECTED]
+    options = ["--jobs", "2", "--timeout", TIMEOUT, "--memory", MEMORY_GIB, "--results", "results"]
+    return module_command("run", *cells, *options)
+
+
+@pytest.fixture(scope="module")
+def records(deadly, module_command):
+    return records_below(module_command.directory / "results")
+
+
+def test_a_run_of_deadly_cells_ends_well(deadly):
+    assert deadly.returncode == 0, deadly.stderr
+    assert "Traceback" not in deadly.stderr
+    assert f"{len(EXPECTED)} planned = {len(EXPECTED)} recorded" in deadly.stdout
+
+
+def test_every_planned_cell_has_one_record(records):
+    assert sorted(records) == sorted(f"deadly::{cell}" for cell in EXPECTED)
+
+
+@pytest.mark.parametrize("cell", EXPECTED)
+def test_a_deadly_cell_gets_its_verdict(records, cell):
+    record = records[f"deadly::{cell}"]
+    assert (str(record.verdict), record.phase, record.reason) == EXPECTED[cell]
+
+
+def test_sys_exit_in_a_compiler_is_an_error_like_any_other(records):
+    assert records["deadly::neighbour::exits-with-status"].error.type == "SystemExit"
+
+
+def test_no_process_and_no_file_is_left_behind(deadly, module_command):
+    assert module_command.leftovers() == []
+
+
+def test_a_timeout_says_where_it_hung(deadly, module_command):
+    output = {}
+    for line in (results_below(module_command.directory / "results") / "output.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        output[row["cell"]] = row
+    assert "in loops" in output["deadly::loops::eager"]["stderr"]
+    assert "Segmentation fault" in output["deadly::segfaults::eager"]["stderr"]
+
+
+def test_deadlines_and_memory_caps_are_kept(deadly, module_command):
+    rows = read_jsonl(results_below(module_command.directory / "results") / "timings.jsonl", Timing)
+    timings = {f"{row.case}::{row.compiler}": row for row in rows}
+    assert TIMEOUT <= timings["deadly::loops_and_ignores_sigterm::eager"].seconds < TIMEOUT + 5
+    hog = timings["deadly::hogs_memory::eager"]
+    assert MEMORY_GIB < hog.peak_rss / 2**30 < 3 * MEMORY_GIB
+    assert hog.seconds < TIMEOUT
+
+
+def test_environment_counts_planned_and_recorded(deadly, module_command):
+    environment = msgspec.json.decode(
+        (results_below(module_command.directory / "results") / "environment.json").read_bytes()
+    )
+    assert environment["planned"] == environment["recorded"] == len(EXPECTED)

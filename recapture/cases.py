@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,14 +84,26 @@ def case(
         raise CaseError(f"case {getattr(target, '__name__', target)!r} has no example: write @case(example=...)")
 
     def register(decorated: Target) -> Target:
-        name = decorated.__name__
+        name = getattr(decorated, "__name__", None)
+        if name is None:
+            raise CaseError(f"a case has no name: {decorated!r} is no function or class"[:300])
         if example is None:
             raise CaseError(f"case {name!r} has no example: write @case(example=lambda: (...,))")
+        if not isinstance(held_out, (list, tuple)):
+            raise CaseError(f"case {name!r}: held_out is not a list of callables but {held_out!r}"[:300])
         for label, made in [("example", example), *((f"held_out[{i}]", made) for i, made in enumerate(held_out))]:
             if not callable(made):
                 raise CaseError(f"case {name!r}: {label} is not a callable without arguments but {made!r}"[:300])
+        for label, names in (("requires", requires), ("concrete_args", concrete_args)):
+            if isinstance(names, str):  # it would count as a list of letters
+                raise CaseError(f"case {name!r}: {label} is not a list of names but {names!r}")
+        for label, function in (("watch", watch), ("rewrite_of", rewrite_of)):
+            if function is not None and not callable(function):
+                raise CaseError(f"case {name!r}: {label} is not a callable but {function!r}"[:300])
+        if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
+            raise CaseError(f"case {name!r}: since is not a release such as '2.6' but {since!r}")
         try:
-            parsed = parse_claims(dict(claims or {}))
+            parsed = parse_claims(claims)
         except ClaimSyntaxError as error:
             raise CaseError(f"case {name!r}: {error}") from None
         cases: list[Case] = vars(sys.modules[decorated.__module__]).setdefault(CASES_ATTRIBUTE, [])

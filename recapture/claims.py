@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,10 +75,14 @@ class Claim:
         return None if None in results else True
 
 
-def parse_claims(claims: dict[str, object] | None) -> dict[str, tuple[Claim, ...]]:
+def parse_claims(claims: Mapping[str, object] | None) -> dict[str, tuple[Claim, ...]]:
     """Read the ``claims=`` argument of `@case`: compiler name to one ``(id, expected)`` pair or a list of them."""
     parsed: dict[str, tuple[Claim, ...]] = {}
+    if claims is not None and not isinstance(claims, Mapping):
+        raise ClaimSyntaxError(f"claims are not a dict from compiler to (id, expected) but {claims!r}"[:300])
     for compiler, value in (claims or {}).items():
+        if not isinstance(compiler, str):
+            raise ClaimSyntaxError(f"claims are made of a compiler by its name, not of {compiler!r}"[:300])
         pairs: Iterable[object] = value if isinstance(value, list) else [value]
         row = []
         for pair in pairs:

@@ -40,7 +40,7 @@ __all__ = [
     "write_jsonl",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1  # and in the annotations of `schema`, which make a reader refuse any other
 CONFORMANCE = "conformance.jsonl"
 PARTIAL = "conformance.partial.jsonl"
 TIMINGS = "timings.jsonl"
@@ -68,7 +68,8 @@ class ClaimResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One way in which the compiled callable silently differed from eager.
 
-    `input` is ``example`` or ``held_out[i]``; `where` is a path such as ``result[0]``, ``args[1]`` or ``state.weight``;
+    `input` is ``example`` or ``held_out[i]``; `where` is a path such as ``result[0]``, ``args[1]`` or
+    ``state['weight']``;
     `kind` is ``value``, ``dtype``, ``shape``, ``type``, ``structure``, ``device``, ``mutation``, ``exception``,
     ``state``, ``output`` or ``watched``.
     """
@@ -105,7 +106,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     break_reasons: tuple[str, ...] = ()
     claims: tuple[ClaimResult, ...] = ()
     case_hash: str
-    schema: int = SCHEMA_VERSION
+    schema: Literal[1] = SCHEMA_VERSION
 
     @property
     def cell(self) -> str:
@@ -122,7 +123,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     seconds: float
     peak_rss: int | None = None
     worker: Literal["fork", "fresh"] = "fork"
-    schema: int = SCHEMA_VERSION
+    schema: Literal[1] = SCHEMA_VERSION
 
 
 R = TypeVar("R", Record, Timing)
@@ -179,7 +180,7 @@ def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -
     for number, line in enumerate(lines, 1):
         try:
             rows.append(decoder.decode(line))
-        except msgspec.DecodeError as error:
+        except ValueError as error:  # msgspec's, and what Python says of bytes that are no UTF-8
             raise UsageError(f"{path}:{number}: {_explain(line, error)}") from None
     return rows
 
@@ -196,7 +197,7 @@ def read_conformance(directory: Path) -> list[Record]:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of one line of conformance.jsonl; a copy ships as ``recapture/schema``."""
+    """Return the JSON Schema of one line of conformance.jsonl; a copy ships in ``recapture/schema``."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"recapture conformance record, version {SCHEMA_VERSION}",
@@ -208,10 +209,10 @@ def _line(row: Record | Timing) -> bytes:
     return msgspec.json.encode(row) + b"\n"
 
 
-def _explain(line: bytes, error: msgspec.DecodeError) -> str:
+def _explain(line: bytes, error: ValueError) -> str:
     try:
         version = msgspec.json.decode(line).get("schema")
-    except (msgspec.DecodeError, AttributeError):
+    except (ValueError, AttributeError):
         return f"not a JSON record: {error}"
     if version != SCHEMA_VERSION:
         return f"record schema {version!r} is not understood by this version, which reads {SCHEMA_VERSION}"

@@ -1,0 +1,106 @@
+import sys
+import types
+
+import pytest
+import torch
+
+from recapture import case
+from recapture.cases import CASES_ATTRIBUTE, CaseError
+from recapture.claims import Claim
+
+
+@pytest.fixture
+def declare():
+    """Execute the source of a suite in a module of its own and return its cases."""
+    made = []
+
+    def execute(text, **names):
+        module = types.ModuleType(f"a_suite_{len(made)}")
+        vars(module).update(case=case, torch=torch, **names)
+        sys.modules[module.__name__] = module
+        made.append(module.__name__)
+        exec(text, vars(module))
+        return getattr(module, CASES_ATTRIBUTE, [])
+
+    yield execute
+    for name in made:
+        del sys.modules[name]
+
+
+def test_a_case_keeps_what_it_was_declared_with(declare):
+    (one,) = declare(
+        """
+def other(x): ...
+def watch(): ...
+@case(
+    example=lambda: (1,), held_out=[lambda: (2,), lambda: (3,)], claims={"compile": ("T1", "pass")},
+    concrete_args=["x"], rewrite_of=other, watch=watch, compare_output=True, since="2.4", requires=["numpy"],
+)
+def f(x): ...
+"""
+    )
+    assert one.name == "f"
+    assert not one.is_module
+    assert [(label, make()) for label, make in one.inputs()] == [
+        ("example", (1,)),
+        ("held_out[0]", (2,)),
+        ("held_out[1]", (3,)),
+    ]
+    assert one.claims == {"compile": (Claim("T1", "pass"),)}
+    assert one.rewrite_of.__name__ == "other"
+    assert one.watch.__name__ == "watch"
+    assert (one.concrete_args, one.compare_output, one.since, one.requires) == (("x",), True, "2.4", ("numpy",))
+
+
+def test_the_decorated_object_is_returned_unchanged(declare):
+    names = {}
+    declare("@case(example=tuple)\ndef f(): ...\nkeep['f'] = f", keep=names)
+    assert isinstance(names["f"], types.FunctionType)
+
+
+def test_a_module_class_is_a_module_case(declare):
+    (one,) = declare("@case(example=tuple)\nclass M(torch.nn.Module): ...")
+    assert one.is_module
+
+
+def test_the_least_a_case_needs_is_an_example(declare):
+    (one,) = declare("@case(example=tuple)\ndef f(): ...")
+    assert (one.held_out, dict(one.claims), one.concrete_args, one.watch, one.requires) == ((), {}, None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("", "case 'f' has no example"),
+        ("example=(1,)", r"case 'f': example is not a callable without arguments but \(1,\)"),
+        ("example=tuple, held_out=[tuple, 3]", r"case 'f': held_out\[1\] is not a callable"),
+        ("example=tuple, held_out=tuple", "case 'f': held_out is not a list of callables"),
+        ("example=tuple, claims={'compile': 'pass'}", r"case 'f': claim of 'compile' is not an \(id, expected\) pair"),
+        ("example=tuple, claims={'compile': ('T1', 'good')}", "case 'f': claim T1: unknown outcome 'good'"),
+        ("example=tuple, claims=['x']", "case 'f': claims"),
+        ("example=tuple, requires='numpy'", "case 'f': requires is not a list of names but 'numpy'"),
+        ("example=tuple, concrete_args='flag'", "case 'f': concrete_args is not a list of names but 'flag'"),
+        ("example=tuple, since=2.6", "case 'f': since is not a release such as '2.6' but 2.6"),
+        ("example=tuple, since='new'", "case 'f': since is not a release such as '2.6' but 'new'"),
+        ("example=tuple, watch=3", "case 'f': watch is not a callable but 3"),
+        ("example=tuple, rewrite_of='g'", "case 'f': rewrite_of is not a callable but 'g'"),
+    ],
+)
+def test_a_wrong_declaration_names_the_case(declare, arguments, says):
+    with pytest.raises(CaseError, match=says):
+        declare(f"@case({arguments})\ndef f(): ...")
+
+
+def test_a_bare_decorator_is_explained(declare):
+    with pytest.raises(CaseError, match=r"case 'f' has no example: write @case\(example=...\)"):
+        declare("@case\ndef f(): ...")
+
+
+def test_two_cases_of_one_name_are_refused(declare):
+    with pytest.raises(CaseError, match="two cases are named 'f'"):
+        declare("@case(example=tuple)\ndef f(): ...\n@case(example=tuple)\ndef f(): ...")
+
+
+def test_something_without_a_name_is_refused(declare):
+    with pytest.raises(CaseError, match="no name"):
+        declare("import functools\nf = case(example=tuple)(functools.partial(print))")

@@ -1,0 +1,207 @@
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from recapture import schema
+from recapture.errors import UsageError
+from recapture.records import (
+    CONFORMANCE,
+    PARTIAL,
+    SCHEMA_VERSION,
+    ClaimResult,
+    Difference,
+    ErrorInfo,
+    Record,
+    Timing,
+    append_record,
+    json_schema,
+    read_conformance,
+    read_jsonl,
+    write_atomically,
+    write_jsonl,
+)
+from recapture.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+
+RESOURCES = Path(__file__).parent / "resources" / "results"
+
+
+def record(case="s::a", compiler="compile", device="cpu", **more):
+    return Record(**{"verdict": Verdict.PASS, "case_hash": "0", **more}, case=case, compiler=compiler, device=device)
+
+
+FULL = record(
+    verdict=Verdict.ERROR,
+    phase="call",
+    input="held_out[0]",
+    error=ErrorInfo("RuntimeError", "größer\n\u2028 …", "0123456789"),
+    reason="why",
+    differences=(Difference("example", "result[0]", "value", "eager 1, this 2"),),
+    notes=("result: stride",),
+    graphs=2,
+    graph_breaks=1,
+    recompiles=0,
+    break_reasons=("print",),
+    claims=(ClaimResult("T1", "pass", None), ClaimResult("T2", "right", False)),
+)
+
+
+def test_every_verdict_is_of_one_kind():
+    kinds = [RIGHT, SILENTLY_WRONG, FAILING, NOT_RUN]
+    assert sorted(str(one) for kind in kinds for one in kind) == sorted(str(one) for one in Verdict)
+
+
+def test_what_is_written_is_read(tmp_path):
+    rows = [FULL, record("s::b"), record("s::a", "aoti")]
+    write_jsonl(tmp_path / CONFORMANCE, rows)
+    assert read_conformance(tmp_path) == [rows[2], rows[0], rows[1]]
+    assert (tmp_path / CONFORMANCE).read_bytes().count(b"\n") == 3
+
+
+def test_rows_are_sorted_whatever_order_they_come_in(tmp_path):
+    rows = [record(case, how, device) for case in "ba" for how in "dc" for device in ("cuda", "cpu")]
+    write_jsonl(tmp_path / "1", rows)
+    write_jsonl(tmp_path / "2", reversed(rows))
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
+    read = read_jsonl(tmp_path / "1", Record)
+    assert [(one.case, one.compiler, one.device) for one in read[:2]] == [("a", "c", "cpu"), ("a", "c", "cuda")]
+
+
+def test_a_cell_has_an_address():
+    assert record().cell == "s::a::compile"
+
+
+def test_timings_are_rows_too(tmp_path):
+    rows = [Timing(case="s::a", compiler="compile", device="cpu", seconds=1.5, peak_rss=3)]
+    write_jsonl(tmp_path / "t", rows)
+    assert read_jsonl(tmp_path / "t", Timing) == rows
+
+
+def test_appended_rows_are_whole_lines(tmp_path):
+    handle = os.open(tmp_path / PARTIAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    append_record(handle, FULL)
+    append_record(handle, record())
+    os.close(handle)
+    assert read_jsonl(tmp_path / PARTIAL, Record) == [FULL, record()]
+
+
+def test_a_torn_last_line_is_dropped_only_where_that_is_expected(tmp_path):
+    path = tmp_path / PARTIAL
+    line = msgspec.json.encode(record())
+    path.write_bytes(line + b"\n" + line[:20])
+    assert read_jsonl(path, Record, tolerate_torn_tail=True) == [record()]
+    with pytest.raises(UsageError, match="cut off"):
+        read_jsonl(path, Record)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"schema": 2}, r"c\.jsonl:2: record schema 2 is not understood by this version, which reads 1"),
+        ({"schema": 2, "brand_new": 1}, "record schema 2 is not understood"),
+        ({"schema": None}, "record schema None"),
+        ({"schema": "1"}, "record schema '1'"),
+        ({"brand_new": 1}, "unknown field `brand_new`"),
+        ({"verdict": "great"}, r"'great' - at `\$\.verdict`"),
+        ({"phase": "later"}, r"\$\.phase"),
+        ({"graphs": "3"}, r"\$\.graphs"),
+        ({"case": None}, r"\$\.case"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(tmp_path, change, says):
+    path = tmp_path / "c.jsonl"
+    row = msgspec.json.decode(msgspec.json.encode(record()))
+    path.write_text(json.dumps(row) + "\n" + json.dumps({**row, **change}) + "\n")
+    with pytest.raises(UsageError, match=says):
+        read_jsonl(path, Record)
+
+
+@pytest.mark.parametrize("line", [b"", b"null", b"[1]", b"{", b"\xff\xfe", b'{"case":"\xff"}', b"nonsense"])
+def test_a_line_that_is_no_record_is_named_by_its_number(tmp_path, line):
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(line + b"\n")
+    with pytest.raises(UsageError, match=r"c\.jsonl:1: "):
+        read_jsonl(path, Record)
+
+
+def test_a_missing_field_is_refused(tmp_path):
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"case":"a","compiler":"b","device":"cpu","verdict":"pass","schema":1}\n')
+    with pytest.raises(UsageError, match="missing required field `case_hash`"):
+        read_jsonl(path, Record)
+
+
+def test_results_that_are_missing_or_unfinished_say_so(tmp_path):
+    with pytest.raises(UsageError, match=f"no {CONFORMANCE}"):
+        read_conformance(tmp_path)
+    (tmp_path / PARTIAL).touch()
+    with pytest.raises(UsageError, match="--resume"):
+        read_conformance(tmp_path)
+    with pytest.raises(UsageError, match="cannot read"):
+        read_jsonl(tmp_path / "nothing", Record)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "f"
+    path.write_text("old")
+
+    with pytest.raises(TypeError):
+        write_atomically(path, "text, not bytes")
+    assert path.read_text() == "old"
+    write_atomically(path, b"new")
+    assert path.read_text() == "new"
+    assert [one.name for one in tmp_path.iterdir()] == ["f"]
+
+
+def test_written_files_have_the_rights_of_any_other(tmp_path):
+    (tmp_path / "usual").touch()
+    write_atomically(tmp_path / "ours", b"")
+    assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE((tmp_path / "usual").stat().st_mode)
+
+
+# --- the schema ----------------------------------------------------------------------------------------------------
+
+
+def validator():
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+    return jsonschema.Draft202012Validator(json.loads(schema.PATH.read_text()))
+
+
+def test_the_shipped_schema_is_in_sync():
+    assert schema.PATH.read_text() == schema.text(), "run python -m recapture.schema"
+    assert schema.PATH.name == f"conformance-{SCHEMA_VERSION}.json"
+    assert json.loads(schema.text()) == json.loads(json.dumps(json_schema()))
+
+
+def test_the_schema_is_written_by_its_module(tmp_path):
+    before = schema.PATH.read_bytes()
+    done = subprocess.run([sys.executable, "-m", "recapture.schema"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(schema.PATH)
+    assert schema.PATH.read_bytes() == before
+
+
+def test_records_obey_the_schema(tmp_path):
+    check = validator()
+    write_jsonl(tmp_path / CONFORMANCE, [FULL, record("s::b")])
+    files = [tmp_path / CONFORMANCE, *sorted((RESOURCES / "images").rglob(CONFORMANCE))]
+    lines = [json.loads(line) for path in files for line in path.read_bytes().splitlines()]
+    assert len(lines) > 5
+    for line in lines:
+        check.validate(line)
+
+
+@pytest.mark.parametrize(
+    "change", [{"schema": 2}, {"verdict": "great"}, {"brand_new": 1}, {"graphs": "3"}, {"error": {"type": "E"}}]
+)
+def test_the_schema_refuses_what_the_reader_refuses(change):
+    row = json.loads(msgspec.json.encode(FULL))
+    assert validator().is_valid(row)
+    assert not validator().is_valid({**row, **change})
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(json.dumps({**row, **change}), type=Record)

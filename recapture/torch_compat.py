@@ -17,6 +17,7 @@ import importlib.util
 import logging
 import os
 import re
+import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -252,6 +253,7 @@ def preload(level: str, modules: list[str]) -> None:
     if level in ("capture", "codegen"):
         _quietly(_warm_dynamo)
     if level == "codegen":
+        _quietly(_import_what_a_compilation_imports)
         _quietly(_warm_instruction_sets)
 
 
@@ -267,6 +269,33 @@ def _warm_dynamo() -> None:
     module = torch.nn.Sequential(torch.nn.Identity())
     torch.export.export(module, (torch.ones(3),)).module()(torch.ones(3))
     reset_dynamo()
+
+
+def _import_what_a_compilation_imports() -> None:
+    """Compile once in a child, which also fills the cache of precompiled headers, and import here what that imported.
+
+    Much of Inductor is imported while it compiles, from places that differ with every release.
+    """
+    import torch
+
+    read, write = os.pipe()
+    before = set(sys.modules)
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            torch.compile(lambda x: x.sin() + x.sum())(torch.ones(8))
+            found = sorted(name for name in set(sys.modules) - before if name.startswith("torch."))
+            os.write(write, "\n".join(found).encode()[:60_000])  # a pipe holds 64 KiB without a reader
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(write)
+    os.waitpid(pid, 0)
+    with os.fdopen(read) as pipe:
+        names = pipe.read().split()
+    for name in names:
+        _quietly(partial(importlib.import_module, name))
 
 
 def _warm_instruction_sets() -> None:

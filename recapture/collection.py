@@ -18,9 +18,10 @@ from recapture.compilers import compilers_of
 from recapture.errors import UsageError, did_you_mean
 from recapture.observe import safe_text
 from recapture.source import closure
-from recapture.torch_compat import seed_everything
+from recapture.torch_compat import release, seed_everything
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import ModuleType
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Selection",
     "SuiteFile",
     "SuiteInfo",
+    "absent_modules",
     "collect_suite",
     "execute",
     "find_suites",
@@ -158,13 +160,14 @@ def collect_suite(suite: str, path: Path) -> SuiteInfo:
     try:
         module = execute(suite, path)
         cases: list[Case] = getattr(module, CASES_ATTRIBUTE, [])
-        compilers = list(compilers_of(module))
+        compilers = _compilers(module)
         if not cases and not compilers:
             raise CaseError("no case is declared in it (decorate one with @case)")
         infos = [_describe(one, path) for one in cases]
     except SyntaxError as error:
-        return SuiteInfo(suite, str(path), error=f"syntax error in line {error.lineno}: {error.msg}")
-    except (CaseError, ValueError) as error:
+        place = "" if error.filename in (None, str(path)) else f"{Path(str(error.filename)).name}, "
+        return SuiteInfo(suite, str(path), error=f"syntax error in {place}line {error.lineno}: {error.msg}")
+    except CaseError as error:
         return SuiteInfo(suite, str(path), error=_one_line(error))
     except BaseException as error:  # a suite may raise anything on import
         where = _line_in(error, path)
@@ -172,11 +175,34 @@ def collect_suite(suite: str, path: Path) -> SuiteInfo:
     return SuiteInfo(suite, str(path), infos, compilers, _imports(path))
 
 
+def absent_modules(names: Iterable[str]) -> list[str]:
+    """Return those of the modules that are not installed."""
+    return [name for name in names if not _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # its package is not there, or not a package
+        return False
+
+
+def _compilers(module: ModuleType) -> list[str]:
+    try:
+        return list(compilers_of(module))
+    except ValueError as error:
+        raise CaseError(str(error)) from None
+
+
 def _describe(case: Case, path: Path) -> CaseInfo:
+    try:
+        source_hash = closure(path, case.name).hash
+    except KeyError:
+        raise CaseError(f"case {case.name!r} is not defined under this name at the top level of its file") from None
     _check_inputs(case)
     return CaseInfo(
         name=case.name,
-        hash=closure(path, case.name).hash,
+        hash=source_hash,
         summary=(inspect.getdoc(case.target) or "").split("\n")[0] if case.target.__doc__ else "",
         claims={how: [(claim.id, claim.expected) for claim in claims] for how, claims in case.claims.items()},
     )
@@ -184,13 +210,18 @@ def _describe(case: Case, path: Path) -> CaseInfo:
 
 def _check_inputs(case: Case) -> None:
     """Call every factory once: a wrong arity is the case's mistake, not something to run."""
-    if any(importlib.util.find_spec(module) is None for module in case.requires):
-        return
+    if absent_modules(case.requires) or (case.since is not None and release() < release(case.since)):
+        return  # its cells are not applicable here: neither its inputs can be made
     forward = case.target.forward if case.is_module else case.target  # type: ignore[attr-defined]
     signature = inspect.signature(forward)
     for label, make in case.inputs():
         seed_everything()
-        args = make()
+        try:
+            args = make()
+        except Exception as error:
+            where = _line_in(error, Path(inspect.getsourcefile(make) or ""))
+            kind = type(error).__name__
+            raise CaseError(f"case {case.name!r}: {label} raised {kind}{where}: {_one_line(error)}") from None
         if not isinstance(args, tuple):
             raise CaseError(f"case {case.name!r}: {label} gives {type(args).__name__}, not a tuple of arguments")
         try:

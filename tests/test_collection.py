@@ -1,0 +1,214 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recapture.cases import CASES_ATTRIBUTE
+from recapture.collection import (
+    SuiteFile,
+    absent_modules,
+    collect_suite,
+    execute,
+    find_suites,
+    shipped_suites,
+)
+from recapture.errors import UsageError
+
+HEAD = "import torch\nfrom recapture import case\n\n"
+GOOD = (
+    HEAD
+    + '@case(example=lambda: (torch.ones(1),), claims={"fx": ("T1", "pass")})\ndef f(x):\n    """Adds.\n\n    More."""\n    return x\n'
+)
+
+
+@pytest.fixture(autouse=True)
+def _clean_paths(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+
+@pytest.fixture
+def suite(tmp_path):
+    def write(text, name="mine.py"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def collected(path):
+    return collect_suite(path.stem, path)
+
+
+# --- which suites --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_named_is_every_shipped_suite():
+    selection = find_suites(())
+    assert selection.suites == tuple(shipped_suites())
+    assert "basic_use" in [one.name for one in selection.suites]
+    assert selection.admits("basic_use", "any", "compile")
+    assert not selection.named
+
+
+def test_a_file_a_folder_and_a_name_are_suites(suite, tmp_path):
+    path = suite(GOOD)
+    suite(GOOD, "_hidden.py")
+    suite(GOOD, "other.py")
+    assert find_suites((str(path),)).suites == (SuiteFile("mine", path),)
+    assert [one.name for one in find_suites((str(tmp_path),)).suites] == ["mine", "other"]
+    assert find_suites(("basic_use",)).suites[0].path.name == "basic_use.py"
+
+
+def test_an_address_admits_what_it_names(suite):
+    place = str(suite(GOOD))
+    whole, one, cell = (find_suites((place + rest,)) for rest in ("", "::f", "::f::compile:eager"))
+    assert whole.admits("mine", "f", "fx")
+    assert whole.admits("mine", "g", "fx")
+    assert not whole.admits("other", "f", "fx")
+    assert one.admits("mine", "f", "fx")
+    assert not one.admits("mine", "g", "fx")
+    assert cell.admits("mine", "f", "compile:eager")
+    assert not cell.admits("mine", "f", "compile")
+    both = find_suites((place + "::f", place + "::g"))
+    assert both.admits("mine", "g", "fx")
+    assert len(both.suites) == 1
+    assert both.named == {"mine"}
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("basic_usee", "unknown suite 'basic_usee'; did you mean 'basic_use'"),
+        ("qqqq", "unknown suite 'qqqq'$"),
+        ("missing.py", "no such suite file: missing.py"),
+        ("no/such", "no such suite file: no/such"),
+    ],
+)
+def test_what_is_unknown_is_named_with_what_is_near(argument, says):
+    with pytest.raises(UsageError, match=says):
+        find_suites((argument,))
+
+
+def test_an_empty_folder_and_two_suites_of_one_name_are_refused(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(UsageError, match=r"no \.py files"):
+        find_suites((str(tmp_path / "a"),))
+    (tmp_path / "b").mkdir()
+    for folder in "ab":
+        (tmp_path / folder / "same.py").write_text(GOOD)
+    with pytest.raises(UsageError, match="two suites are named 'same'"):
+        find_suites((str(tmp_path / "a" / "same.py"), str(tmp_path / "b" / "same.py")))
+
+
+# --- executing and describing --------------------------------------------------------------------------------------
+
+
+def test_each_execution_is_fresh(suite):
+    path = suite(
+        HEAD + "COUNT = []\n\n\n@case(example=lambda: (1,))\ndef f(x):\n    COUNT.append(x)\n    return len(COUNT)\n"
+    )
+    one, two = execute("mine", path), execute("mine", path)
+    assert one is not two
+    assert one.f(1) == 1
+    assert one.f(1) == 2
+    assert two.f(1) == 1
+    assert len(getattr(two, CASES_ATTRIBUTE)) == 1
+    assert one.f.__code__ is not two.f.__code__
+
+
+def test_a_suite_may_import_its_neighbours(suite):
+    suite("VALUE = 3\n", "neighbour_of_mine.py")
+    path = suite("import json\nimport neighbour_of_mine\n" + GOOD)
+    info = collected(path)
+    assert info.error is None
+    assert info.imports == ["json", "torch"]
+    del sys.modules["neighbour_of_mine"]
+
+
+def test_a_case_is_described(suite):
+    info = collected(suite(GOOD))
+    (one,) = info.cases
+    assert (one.name, one.summary, one.claims) == ("f", "Adds.", {"fx": [("T1", "pass")]})
+    assert len(one.hash) == 12
+    assert info.compilers == []
+
+
+def test_a_suite_of_compilers_alone_is_a_suite(suite):
+    text = "from recapture import compiler\n\n\n@compiler('mine')\ndef mine(fn, example):\n    return fn\n"
+    info = collected(suite(text))
+    assert (info.error, info.compilers, info.cases) == (None, ["mine"], [])
+    info = collected(suite(text + text.replace("def mine", "def again")))
+    assert info.error == "two compilers are named 'mine'"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no case is declared in it"),
+        ("x = (", "syntax error in line 1"),
+        ("import no_such_module_here", "raised ModuleNotFoundError on import (line 1): No module named 'no_such_module_here'"),
+        ("\n\nraise ValueError('odd\\nodder')", "raised ValueError on import (line 3): odd"),
+        ("import sys\nsys.exit(3)", "raised SystemExit on import (line 2): 3"),
+        ("class E(Exception):\n    def __str__(self): raise E\nraise E", "raised E on import (line 3): <the exception's own"),
+        (HEAD + "@case\ndef f(): ...", "case 'f' has no example"),
+        (HEAD + "@case(example=lambda: 3)\ndef f(x): ...", "case 'f': example gives int, not a tuple of arguments"),
+        (HEAD + "@case(example=lambda: torch.ones(2))\ndef f(x): ...", "case 'f': example gives Tensor, not a tuple"),
+        (
+            HEAD + "@case(example=lambda: (1,), held_out=[lambda: (1, 2)])\ndef f(x): ...",
+            "case 'f': held_out[0] gives 2 arguments, but f(x) says: too many positional arguments",
+        ),
+        (
+            HEAD + "@case(example=lambda: ())\nclass M(torch.nn.Module):\n    def forward(self, x): ...",
+            "case 'M': example gives 0 arguments, but M(self, x) says: missing a required argument",
+        ),
+        (
+            HEAD + "@case(example=lambda: (1,), held_out=[lambda: (1 / 0,)])\ndef f(x): ...",
+            "case 'f': held_out[0] raised ZeroDivisionError (line 4): division by zero",
+        ),
+        (
+            HEAD + "def make():\n    def inner(x): ...\n    return inner\ncase(example=lambda: (1,))(make())",
+            "case 'inner' is not defined under this name at the top level of its file",
+        ),
+    ],
+)  # fmt: skip
+def test_whatever_is_wrong_with_a_suite_is_one_line(suite, text, says):
+    error = collected(suite(text)).error
+    assert error.startswith(says)
+    assert "\n" not in error
+
+
+def test_a_syntax_error_of_a_neighbour_is_not_blamed_on_the_suite(suite):
+    suite("x = (\n", "broken_neighbour.py")
+    error = collected(suite("import broken_neighbour\n")).error
+    assert error.startswith("syntax error in broken_neighbour.py, line 1")
+
+
+@pytest.mark.parametrize("option", ["since='99.0'", "requires=['no_such_module_here']", "requires=['no_such.module']"])
+def test_inputs_that_only_another_environment_can_make_are_not_made(suite, option):
+    info = collected(suite(HEAD + f"@case(example=lambda: (torch.no_such_thing,), {option})\ndef f(x): ..."))
+    assert info.error is None
+    assert [one.name for one in info.cases] == ["f"]
+
+
+def test_modules_are_looked_for_without_raising():
+    assert absent_modules(["json", "no_such_module_here", "no_such.inner", "json.no_such", "torch.nn", "sys"]) == [
+        "no_such_module_here",
+        "no_such.inner",
+        "json.no_such",
+    ]
+    assert absent_modules(["json.decoder.x"]) == ["json.decoder.x"]
+
+
+def test_an_error_of_inputs_does_not_hide_a_keyboard_interrupt(suite):
+    path = suite(HEAD + "def stop():\n    raise KeyboardInterrupt\n\n\n@case(example=stop)\ndef f(x): ...\n")
+    assert "KeyboardInterrupt" in collected(path).error  # told, not raised: the child has a result to write
+
+
+def test_importing_the_project_does_not_import_torch():
+    program = (
+        "import sys, recapture, recapture.collection, recapture.cell, recapture.cli; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, cwd=Path(__file__).parents[1]).returncode == 0

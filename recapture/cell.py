@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import sys
 import warnings
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.cases import CASES_ATTRIBUTE, Case
-from recapture.collection import execute
+from recapture.collection import absent_modules, execute
 from recapture.compilers import builtin_compilers, compilers_of
 from recapture.fingerprint import fingerprint, scrub
 from recapture.judge import Comparison, compare
@@ -73,15 +72,18 @@ def examine(spec: CellSpec, enter: Callable[[Phase], None]) -> Findings:
     if missing is not None:
         return Findings(verdict=Verdict.NOT_APPLICABLE, reason=missing)
     eager = _Eager(spec)
-    reference = eager.observe()
-    again = eager.observe()
+    try:
+        reference = eager.observe()
+        again = eager.observe()
+    except BaseException as error:  # its inputs or its module cannot be made: there is nothing to compare with
+        return _failed("reference", None, error)
     unstable = _disagreement(reference, again)
     if unstable is not None:
         return unstable
     if spec.compiler == "eager":
         return _judge_eager(case, spec, reference)
     compiler = _compiler(spec)
-    return _judge(spec, compiler, reference, eager.exact, enter)
+    return _judge(spec, compiler, reference, eager, enter)
 
 
 def _load(spec: CellSpec) -> Case:
@@ -104,7 +106,7 @@ def _not_applicable(case: Case, spec: CellSpec) -> str | None:
     ):
         if since is not None and release() < release(since):
             return f"{owner} needs torch {since} or newer"
-        absent = [module for module in requires if importlib.util.find_spec(module) is None]
+        absent = absent_modules(requires)
         if absent:
             return f"{owner} needs {', '.join(absent)}"
     return compiler.unavailable() if compiler.unavailable is not None else None
@@ -130,7 +132,15 @@ class _Subject:
         """Wrap a factory: what it makes goes to the device (and, for the reference, to float64)."""
 
         def made() -> tuple[Any, ...]:
-            args: tuple[Any, ...] = map_tensors(make(), self._place)
+            # A tensor given twice stays one; the original is kept alive, so that its id stays its own.
+            placed: dict[int, tuple[Any, Any]] = {}
+
+            def place(tensor: Any) -> Any:
+                if id(tensor) not in placed:
+                    placed[id(tensor)] = (tensor, self._place(tensor))
+                return placed[id(tensor)][1]
+
+            args: tuple[Any, ...] = map_tensors(make(), place)
             return args
 
         return made
@@ -141,9 +151,11 @@ class _Subject:
         placed = tensor.detach().to(self.spec.device) if tensor.device.type != self.spec.device else tensor
         if self.double and (placed.is_floating_point() or placed.is_complex()):
             placed = placed.detach().to(torch.complex128 if placed.is_complex() else torch.float64)
-        if placed is not tensor and tensor.requires_grad:
-            placed.requires_grad_(True)
-        return placed
+        if placed is tensor:
+            return tensor
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(placed, requires_grad=tensor.requires_grad)
+        return placed.requires_grad_(True) if tensor.requires_grad else placed
 
     def call(
         self, function: Callable[..., Any], label: str, make: Callable[[], tuple[Any, ...]], **more: Any
@@ -169,11 +181,13 @@ class _Eager:
         self.spec = spec
         self._exact: dict[str, Observation] | None = None
 
-    def observe(self, *, double: bool = False, rewrite: bool = False) -> list[Observation]:
-        """Call eager on every input in order."""
+    def observe(
+        self, *, double: bool = False, rewrite: bool = False, skip: frozenset[str] = frozenset()
+    ) -> list[Observation]:
+        """Call eager on every input in order, or on all but some."""
         subject = _Subject(self.spec, double=double)
         target = subject.case.rewrite_of if rewrite and subject.case.rewrite_of is not None else subject.target
-        return [subject.call(target, label, make) for label, make in subject.case.inputs()]
+        return [subject.call(target, label, make) for label, make in subject.case.inputs() if label not in skip]
 
     def exact(self, label: str) -> Observation | None:
         """The observation of one input with floating-point arguments and parameters in float64; None if that fails."""
@@ -216,7 +230,7 @@ def _judge(
     spec: CellSpec,
     compiler: Compiler,
     reference: list[Observation],
-    exact: Callable[[str], Observation | None],
+    eager: _Eager,
     enter: Callable[[Phase], None],
 ) -> Findings:
     subject = _Subject(spec)
@@ -235,12 +249,41 @@ def _judge(
         enter("call")
         module = subject.module if compiler.shares_state else None
         outcomes = []
-        for eager, (label, make) in zip(reference, subject.case.inputs(), strict=True):
-            seen = subject.call(captured, label, make, module=module)
-            sized = compiler.checks_inputs or label == "example"
-            comparison = compare(eager, seen, exact=lambda label=label: exact(label), show_values=sized)  # type: ignore[misc]
-            outcomes.append((eager, seen, comparison))
+        seen = [subject.call(captured, label, make, module=module) for label, make in subject.case.inputs()]
+    outcomes = _outcomes(compiler, reference, seen, eager)
     return _verdict(outcomes, log, counted=compiler.uses_dynamo, warned=warned)
+
+
+_Outcomes = list[tuple[Observation, Observation, Comparison]]
+
+
+def _outcomes(compiler: Compiler, reference: list[Observation], seen: list[Observation], eager: _Eager) -> _Outcomes:
+    """Compare call by call. A call that failed loudly changed nothing that later calls should have seen.
+
+    Where something differs after such a failure, eager runs again without the failed inputs: only what differs from
+    that as well was silent.
+    """
+
+    def against(one: Observation, two: Observation) -> Comparison:
+        sized = compiler.checks_inputs or one.input == "example"
+        return compare(one, two, exact=lambda: eager.exact(one.input), show_values=sized)
+
+    outcomes = [(one, two, against(one, two)) for one, two in zip(reference, seen, strict=True)]
+    failed = frozenset(two.input for one, two, _ in outcomes if _is_failure(one, two))
+    if not failed or not any(found.differences for _, two, found in outcomes if two.input not in failed):
+        return outcomes
+    without = {one.input: one for one in eager.observe(skip=failed)}
+    for index, (_, two, found) in enumerate(outcomes):
+        if two.input not in failed and found.differences:
+            again = against(without[two.input], two)
+            if not again.differences:
+                outcomes[index] = (without[two.input], two, again)
+    return outcomes
+
+
+def _is_failure(eager: Observation, other: Observation) -> bool:
+    """Whether a call raised what eager does not raise."""
+    return other.raised is not None and (eager.raised is None or eager.raised.type != other.raised.type)
 
 
 def _options(compiler: Compiler, case: Case) -> dict[str, Any]:
@@ -251,18 +294,14 @@ def _options(compiler: Compiler, case: Case) -> dict[str, Any]:
 
 
 def _verdict(
-    outcomes: list[tuple[Observation, Observation, Comparison]],
+    outcomes: _Outcomes,
     log: CaptureLog,
     *,
     counted: bool,
     warned: list[str] | None = None,
 ) -> Findings:
     """The worst that happened decides; an error on the example outranks what held-out inputs show."""
-    failures = {
-        seen.input: seen.raised
-        for eager, seen, _ in outcomes
-        if seen.raised is not None and (eager.raised is None or eager.raised.type != seen.raised.type)
-    }
+    failures = {seen.input: seen.raised for eager, seen, _ in outcomes if _is_failure(eager, seen) and seen.raised}
     differences = tuple(one for _, seen, found in outcomes if seen.input not in failures for one in found.differences)
     notes = tuple(dict.fromkeys([*(warned or []), *(note for _, _, found in outcomes for note in found.notes)]))
     seen_of_capture: dict[str, Any] = {}
@@ -286,7 +325,9 @@ def _verdict(
     return Findings(verdict=Verdict.PASS_WITH_BREAKS if broken else Verdict.PASS, **shared)
 
 
-def _failed(phase: Phase, label: str, error: BaseException, raised: Raised | None = None, **shared: Any) -> Findings:
+def _failed(
+    phase: Phase, label: str | None, error: BaseException, raised: Raised | None = None, **shared: Any
+) -> Findings:
     if phase == "call" and is_capture_error(error):
         phase = "capture"  # torch.compile captures during the first call
     print(raised.traceback if raised else f"{qualified(type(error))}: {safe_text(error)}", file=sys.stderr)

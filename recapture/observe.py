@@ -106,17 +106,17 @@ def observe_call(
 
     Whatever the call raises, SystemExit and KeyboardInterrupt included, is part of the observation. Global torch state
     (grad mode, default dtype) is put back afterwards, so that a leak shows once and spoils nothing else.
+    What making the arguments raises is raised.
     """
     import torch
 
+    seed_everything()
+    args = make_args()
     before = _torch_state()
     printed = io.StringIO()
-    args: tuple[Any, ...] = ()
     result: Seen | None = None
     raised: Raised | None = None
     try:
-        seed_everything()
-        args = make_args()
         with contextlib.redirect_stdout(printed) if capture_output else contextlib.nullcontext():
             value = call(*args)
             if device == "cuda":

@@ -98,9 +98,10 @@ def run_command(
 @click.option("--compilers", "show_compilers", is_flag=True, help="List the compilers instead of the cases.")
 def list_command(what: tuple[str, ...], keyword: str | None, show_compilers: bool) -> int:
     """List the cases of the suites, with what each shows."""
-    from recapture.collection import collect_suite, find_suites
+    from recapture.collection import find_suites
     from recapture.compilers import builtin_compilers
     from recapture.keyword import matcher
+    from recapture.runner import Workbench
 
     if show_compilers:
         for name, compiler in builtin_compilers().items():
@@ -110,8 +111,9 @@ def list_command(what: tuple[str, ...], keyword: str | None, show_compilers: boo
     _check_torch()
     matches = matcher(keyword) if keyword else None
     status = 0
-    for suite in selection.suites:
-        info = collect_suite(suite.name, suite.path)
+    with Workbench(device="cpu", jobs=1) as bench:
+        found = bench.collect(selection.suites)
+    for info in found:
         if info.error is not None:
             click.echo(f"recapture: suite {info.name!r} cannot be collected: {info.error}", err=True)
             status = 2

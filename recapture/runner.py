@@ -52,6 +52,7 @@ PARTIAL_TIMINGS = "timings.partial.jsonl"
 COLLECT_SECONDS = 120.0
 SURVEY_SECONDS = 180.0
 GIB = 1 << 30
+COLLECT_MEMORY = 8 * GIB
 
 TORCH_ALONE = frozenset({"eager", "jit.trace", "jit.script", "fx", "fx:concrete_args"})
 """Compilers that need nothing beyond ``import torch``: importing Dynamo takes longer than all their cells."""
@@ -158,7 +159,8 @@ class Workbench:
         found = []
         for suite in suites:
             try:
-                info = self.client.run("collect", (suite.name, str(suite.path)), SuiteInfo, timeout=COLLECT_SECONDS)
+                where = (suite.name, str(suite.path))
+                info = self.client.run("collect", where, SuiteInfo, timeout=COLLECT_SECONDS, memory=COLLECT_MEMORY)
             except ServerDiedError:
                 self.restart()
                 info = SuiteInfo(suite.name, str(suite.path), error="killed the worker server on import")
@@ -325,11 +327,19 @@ class _Ledger:
             self._lock = (self.directory / ".lock").open("w")
         except OSError as error:
             raise UsageError(f"cannot write results to {self.directory}: {error.strerror}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise UsageError(f"another run is writing to {self.directory}") from None
+        with contextlib.ExitStack() as stack:  # what was opened is closed again when a later step refuses
+            stack.enter_context(self._lock)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageError(f"another run is writing to {self.directory}") from None
+            self._read_before()
+            self._partial = self._append_to(PARTIAL, stack)
+            self._partial_timings = self._append_to(PARTIAL_TIMINGS, stack)
+            self._files = stack.pop_all()
+        return self
+
+    def _read_before(self) -> None:
         self.before = self._read(CONFORMANCE, PARTIAL, Record)
         self.timings_before = self._read(TIMINGS, PARTIAL_TIMINGS, Timing)
         if self.options.resume:
@@ -339,15 +349,9 @@ class _Ledger:
                     self.done[key] = row
                     if key in self.timings_before:
                         self.timings[key] = self.timings_before[key]
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._partial = os.open(self._whole_lines(PARTIAL), flags, 0o666)
-        self._partial_timings = os.open(self._whole_lines(PARTIAL_TIMINGS), flags, 0o666)
-        return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._partial)
-        os.close(self._partial_timings)
-        self._lock.close()
+        self._files.close()
 
     def _read(self, whole: str, partial: str, kind: type[Row]) -> dict[tuple[str, str, str], Row]:
         rows: list[Row] = []
@@ -357,13 +361,17 @@ class _Ledger:
                 rows += read_jsonl(path, kind, tolerate_torn_tail=name == partial)
         return {(row.case, row.compiler, row.device): row for row in rows}  # the later row counts
 
-    def _whole_lines(self, name: str) -> Path:
-        """Cut a line that a killed run left half written, so that the next one starts on a line of its own."""
+    def _append_to(self, name: str, stack: contextlib.ExitStack) -> int:
+        """Open a file to append to, without the line that a killed run left half written."""
         path = self.directory / name
-        if path.exists():
-            data = path.read_bytes()
-            os.truncate(path, data.rfind(b"\n") + 1)
-        return path
+        try:
+            if path.exists():
+                os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise UsageError(f"cannot write results to {path}: {error.strerror}") from None
+        stack.callback(os.close, handle)
+        return handle
 
     def missing(self) -> list[_Cell]:
         """The planned cells that still have to run, long ones first: the last minute should not be one long cell."""

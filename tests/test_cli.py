@@ -1,0 +1,250 @@
+"""Bad input from the command line: one line that names the thing, its exit status, and nothing recorded lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+from conftest import SUITES, results_below
+
+from recapture import runner
+from recapture.cli import _run
+
+BROKEN = SUITES / "broken"
+VERDICTS = SUITES / "planted" / "verdicts.py"
+
+
+@pytest.fixture
+def refused(capfd):
+    """Run the command line and return its last line of complaint, having checked that there is no traceback."""
+
+    def run(*arguments: object, status: int = 2) -> str:
+        capfd.readouterr()
+        got = _run([str(argument) for argument in arguments])
+        err = capfd.readouterr().err
+        assert got == status, err
+        assert "Traceback" not in err
+        line = err.strip().splitlines()[-1]
+        assert line.startswith("recapture: ")
+        return line.removeprefix("recapture: ")
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["runn"], "no such command 'runn'; did you mean 'run'?"),
+        (["run", "basic_uze"], "unknown suite 'basic_uze'; did you mean 'basic_use'?"),
+        (["run", "nowhere/my_cases.py"], "no such suite file: nowhere/my_cases.py"),
+        (["run", "--device", "cude"], "unknown device 'cude'; did you mean 'cuda'?; it is cpu or cuda"),
+        (["run", "--device", "tpu"], "unknown device 'tpu'; it is cpu or cuda"),
+        (["run", "-k", "and or"], "-k 'and or' is not an expression of words, and, or, not and parentheses"),
+        (["run", "-k", "one two"], "-k 'one two' is not an expression of words, and, or, not and parentheses"),
+        (["run", "--jobs", "0"], "Invalid value for '--jobs': 0 is not in the range x>=1."),
+        (["run", "--timeout", "soon"], "Invalid value for '--timeout': 'soon' is not a valid float range."),
+        (["run", "--no-such-option"], "No such option: --no-such-option"),
+    ],
+)
+def test_bad_usage_is_refused_before_anything_starts(refused, arguments, line):
+    assert refused(*arguments) == line
+
+
+def test_an_empty_folder_is_no_folder_of_cases(refused, tmp_path):
+    assert refused("run", tmp_path) == f"no .py files in the folder {tmp_path}"
+
+
+def test_two_suites_of_one_name_are_refused(refused, tmp_path):
+    twin = tmp_path / "verdicts.py"
+    twin.touch()
+    assert refused("run", VERDICTS, twin) == f"two suites are named 'verdicts': {VERDICTS} and {twin}"
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ([f"{VERDICTS}::neighbor"], "unknown case 'verdicts::neighbor'; did you mean 'verdicts::neighbour'?"),
+        (
+            [f"{VERDICTS}::neighbour::jit.tracer"],
+            "unknown compiler 'jit.tracer'; did you mean 'jit.trace'?",
+        ),
+        ([VERDICTS, "--compiler", "of-by-one"], "unknown compiler 'of-by-one'; did you mean 'off-by-one'?"),
+        ([VERDICTS, "-k", "no_such_case"], "nothing to run: no case matches the selection"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_one(warm, refused, tmp_path, what, line):
+    assert refused("run", *what, "--results", tmp_path) == line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("suite", "error"),
+    [
+        ("syntax_error", "syntax error in line 3: invalid syntax"),
+        ("raises_on_import", "raised RuntimeError on import (line 1): this file"),
+        ("exits_on_import", "raised SystemExit on import (line 1): bye"),
+        ("dies_on_import", "died on import: exited with status 0 and without a result"),
+        ("segfaults_on_import", "died on import: died of SIGSEGV"),
+        ("no_example", "case 'lonely' has no example: write @case(example=lambda: (...,))"),
+        ("no_parentheses", "case 'bare' has no example: write @case(example=...)"),
+        ("same_name_twice", "two cases are named 'twin'"),
+        (
+            "wrong_arity",
+            "case 'adds': held_out[0] gives 1 arguments, but adds(x, y) says: missing a required argument: 'y'",
+        ),
+        ("no_tuple", "case 'forgot_the_comma': example gives Tensor, not a tuple of arguments"),
+        ("not_callable", "case 'gave_values': example is not a callable without arguments but (1, 2)"),
+        ("no_case", "no case is declared in it (decorate one with @case)"),
+        ("claim_of_unknown_verdict", "case 'claimed': claim X1: unknown outcome 'passes'"),
+    ],
+)
+def test_a_broken_suite_is_refused_by_name(warm, refused, tmp_path, suite, error):
+    line = refused("run", BROKEN / f"{suite}.py", "--results", tmp_path)
+    assert line == f"suite {suite!r} cannot be collected: {error}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_factory_that_raises_is_named_with_its_case(warm, refused, tmp_path):
+    line = refused("run", BROKEN / "factory_raises.py", "--results", tmp_path)
+    assert line.startswith(
+        "suite 'factory_raises' cannot be collected: case 'unreachable': example raised RuntimeError"
+    )
+
+
+def test_a_file_that_is_not_text_is_refused_by_name(warm, refused, tmp_path):
+    line = refused("run", BROKEN / "not_utf8.py", "--results", tmp_path)
+    assert line.startswith("suite 'not_utf8' cannot be collected: syntax error")
+
+
+def test_a_claim_of_an_unknown_compiler_is_refused(warm, refused, tmp_path):
+    line = refused("run", BROKEN / "claim_of_unknown_compiler.py", "--results", tmp_path)
+    assert line == (
+        "case 'claim_of_unknown_compiler::claimed': claim of unknown compiler 'jit.tracer'; did you mean 'jit.trace'?"
+    )
+
+
+def test_a_compiler_whose_name_is_taken_is_refused(warm, refused, tmp_path):
+    line = refused("run", BROKEN / "compiler_name_taken.py", "--results", tmp_path)
+    assert line == "compiler_name_taken.py: compiler 'jit.trace' exists already; choose another name"
+
+
+def test_an_import_that_hangs_is_ended(warm, refused, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "COLLECT_SECONDS", 2.0)
+    line = refused("run", BROKEN / "hangs_on_import.py", "--results", tmp_path)
+    assert line == "suite 'hangs_on_import' cannot be collected: died on import: passed its deadline"
+
+
+def test_every_broken_suite_at_once_stops_no_good_one(command):
+    """The whole folder, with the one that kills the worker server: the good suite runs, the others are named."""
+    folder = command.directory / "cases"
+    folder.mkdir()
+    skipped = {"hangs_on_import", "claim_of_unknown_compiler", "compiler_name_taken"}
+    broken = [path for path in sorted(BROKEN.glob("*.py")) if path.stem not in skipped]
+    for path in broken:
+        shutil.copy(path, folder)
+    shutil.copy(SUITES / "readme_example.py", folder / "z_good.py")
+    done = command("run", folder, "--compiler", "eager", "--results", "results")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "1 planned = 1 recorded: 1 pass" in done.stdout
+    directory = results_below(command.directory / "results")
+    report = (directory / "conformance.md").read_text()
+    for path in broken:
+        assert f"recapture: suite {path.stem!r} was not run: " in done.stderr
+        assert f"- `{path.stem}`: `" in report
+    assert "killed the worker server on import" in report
+    assert command.leftovers() == []
+
+
+@pytest.fixture
+def recorded(warm, tmp_path):
+    """A results root with one run in it, and the options that made it."""
+    options = ["run", f"{VERDICTS}::branches", "--compiler", "eager", "--compiler", "fx", "--results", str(tmp_path)]
+    assert _run(options) == 0
+    return tmp_path, options
+
+
+@pytest.mark.parametrize("resume", [[], ["--resume"]])
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (
+            lambda text: text.replace('"schema":1', '"schema":2', 1),
+            ":1: record schema 2 is not understood by this version, which reads 1",
+        ),
+        (lambda text: text.replace("eager", "ea\nger", 1), ":1: not a JSON record: "),
+        (lambda text: text[:-5], ": the last line is cut off; the run that wrote it was interrupted"),
+        (
+            lambda text: text.replace('"verdict":"pass"', '"verdict":"passed"', 1),
+            ":1: Invalid enum value 'passed' - at `$.verdict`",
+        ),
+    ],
+)
+def test_results_that_cannot_be_understood_are_refused_and_left_alone(recorded, refused, damage, complaint, resume):
+    root, options = recorded
+    path = results_below(root) / "conformance.jsonl"
+    damaged = damage(path.read_text())
+    path.write_text(damaged)
+    assert f"{path}{complaint}" in refused(*options, *resume)
+    assert path.read_text() == damaged
+
+
+def test_a_results_directory_below_a_file_is_refused(warm, refused, tmp_path):
+    (tmp_path / "file").touch()
+    line = refused("run", f"{VERDICTS}::neighbour::eager", "--results", tmp_path / "file" / "results")
+    assert line.startswith(f"cannot write results to {tmp_path / 'file' / 'results'}")
+    assert line.endswith(": Not a directory")
+
+
+def test_a_results_directory_that_cannot_exist_is_refused(warm, refused):
+    assert refused("run", f"{VERDICTS}::neighbour::eager", "--results", "/proc/results").startswith(
+        "cannot write results to /proc/results"
+    )
+
+
+def test_a_results_file_that_cannot_be_written_is_refused(recorded, refused):
+    root, options = recorded
+    (results_below(root) / "conformance.partial.jsonl").mkdir()
+    before = (results_below(root) / "conformance.jsonl").read_bytes()
+    assert "conformance.partial.jsonl" in refused(*options)
+    assert (results_below(root) / "conformance.jsonl").read_bytes() == before
+
+
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="plants the absence of a GPU")  # noqa: PTH110
+def test_no_gpu_is_the_machines_fault_in_one_line(command):
+    done = command("run", f"{VERDICTS}::neighbour::eager", "--device", "cuda", "--results", "results")
+    assert done.returncode == 3
+    assert done.stderr.strip().splitlines()[-1] == (
+        "recapture: no CUDA device is visible to torch here; run with --device cpu"
+    )
+    assert "Traceback" not in done.stderr
+    assert not (command.directory / "results").exists()
+    assert command.leftovers() == []
+
+
+def test_list_names_cases_and_survives_a_suite_that_exits(command):
+    folder = command.directory / "cases"
+    folder.mkdir()
+    shutil.copy(BROKEN / "dies_on_import.py", folder)
+    shutil.copy(SUITES / "readme_example.py", folder)
+    done = command("list", folder)
+    assert done.returncode == 2
+    assert done.stdout.split()[0] == "readme_example::clip_if_positive"
+    assert "suite 'dies_on_import' cannot be collected: died on import" in done.stderr
+    assert command.leftovers() == []
+
+
+def test_list_names_the_compilers(capfd):
+    assert _run(["list", "--compilers"]) == 0
+    names = [line.split()[0] for line in capfd.readouterr().out.splitlines()]
+    assert names[0] == "eager"
+    assert {"compile", "jit.trace", "jit.script", "fx", "make_fx", "export", "aoti", "onnx"} <= set(names)
+
+
+def test_the_environment_of_a_run_says_what_was_asked(recorded):
+    root, options = recorded
+    environment = json.loads((results_below(root) / "environment.json").read_text())
+    assert environment["selection"] == options[1:-2]
+    assert environment["worker"] == "fork"

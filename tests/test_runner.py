@@ -1,0 +1,369 @@
+"""Whole runs: verdicts, results that agree to the byte, and runs that are interrupted, resumed or in each other's way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import SUITES, records_below, results_below
+
+from recapture import runner
+from recapture.cli import _run
+from recapture.records import Record, read_jsonl
+
+PLANTED = SUITES / "planted"
+GENTLE = [PLANTED / f"{name}.py" for name in ("verdicts", "leaving", "raising", "noisy", "disturbing")]
+COMPILERS = ("eager", "jit.trace", "compile:eager", "fx")
+THEIRS = ("off-by-one", "refuses", "fails-when-called", "of-the-future")
+
+
+@dataclass
+class Run:
+    status: int
+    directory: Path
+    records: dict[str, Record]
+
+    def verdict(self, cell: str) -> str:
+        return str(self.records[cell].verdict)
+
+
+@pytest.fixture(scope="module")
+def gentle(workbench, tmp_path_factory):
+    """One run of every planted case that does not kill its process, through cheap compilers and planted ones."""
+    root = tmp_path_factory.mktemp("gentle")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "Workbench", lambda **_: workbench)
+        names = [part for name in (*COMPILERS, *THEIRS) for part in ("--compiler", name)]
+        status = _run(["run", *map(str, GENTLE), *names, "--timeout", "120", "--results", str(root)])
+    return Run(status, root, records_below(root))
+
+
+def test_every_planned_cell_of_every_suite_is_recorded(gentle):
+    environment = json.loads((results_below(gentle.directory) / "environment.json").read_text())
+    cases = sum(suite["cases"] for suite in environment["suites"])
+    assert gentle.status == 0
+    assert environment["planned"] == environment["recorded"] == len(gentle.records) == cases * len(COMPILERS + THEIRS)
+
+
+@pytest.mark.parametrize("suite", [path.stem for path in GENTLE])
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_neighbour_of_misbehaving_cases_passes(gentle, suite, compiler):
+    if (suite, compiler) == ("noisy", "compile:eager"):
+        assert gentle.verdict("noisy::neighbour::compile:eager") == "pass_with_breaks"  # it prints
+    else:
+        assert gentle.verdict(f"{suite}::neighbour::{compiler}") == "pass"
+
+
+@pytest.mark.parametrize(
+    ("cell", "verdict", "phase"),
+    [
+        ("neighbour::eager", "pass", None),
+        ("prints::compile:eager", "pass_with_breaks", None),
+        ("branches::jit.trace", "specialized", None),
+        ("neighbour::off-by-one", "wrong", None),
+        ("raises_in_eager_alone::jit.trace", "wrong", None),
+        ("branches::fx", "error", "capture"),
+        ("neighbour::refuses", "error", "capture"),
+        ("neighbour::fails-when-called", "error", "call"),
+        ("raises_in_eager_alone::eager", "pass", None),
+        ("random_bytes::eager", "unstable", None),
+        ("random_bytes::off-by-one", "unstable", None),
+        ("time_of_day::eager", "unstable", None),
+        ("raises_every_other_time::eager", "unstable", None),
+        ("of_the_future::eager", "not_applicable", None),
+        ("of_a_missing_module::eager", "not_applicable", None),
+        ("neighbour::of-the-future", "not_applicable", None),
+    ],
+)
+def test_a_cell_gets_its_verdict(gentle, cell, verdict, phase):
+    record = gentle.records[f"verdicts::{cell}"]
+    assert (str(record.verdict), record.phase) == (verdict, phase)
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [
+        ("of_the_future::eager", "the case needs torch 99.0 or newer"),
+        ("of_a_missing_module::fx", "the case needs a_module_nobody_has"),
+        ("neighbour::of-the-future", "of-the-future needs torch 99.0 or newer"),
+        ("raises_every_other_time::eager", "eager raises on one of two runs"),
+        ("time_of_day::fx", "eager disagrees with itself: result[1] (value)"),
+    ],
+)
+def test_a_cell_that_says_nothing_says_why(gentle, cell, reason):
+    assert gentle.records[f"verdicts::{cell}"].reason == reason
+
+
+def test_returning_where_eager_raises_is_silently_wrong(gentle):
+    (difference,) = gentle.records["verdicts::raises_in_eager_alone::jit.trace"].differences
+    assert (difference.kind, difference.detail) == ("exception", "eager raises ValueError, this returned")
+
+
+@pytest.mark.parametrize("case", ["leaves_children", "leaves_a_session", "leaves_a_daemon", "returns_twice"])
+@pytest.mark.parametrize("compiler", ["eager", "jit.trace"])
+def test_a_case_that_leaves_processes_behind_is_judged_by_what_it_returned(gentle, case, compiler):
+    assert gentle.verdict(f"leaving::{case}::{compiler}") == "pass"
+
+
+def test_no_process_that_a_case_left_outlives_it(gentle, workbench):
+    left = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(workbench.home.name).encode() in (process / "environ").read_bytes():
+                left.append(int(process.name))
+        except OSError:
+            continue
+    assert left == [workbench.client.process.pid]
+
+
+def test_no_scratch_directory_outlives_its_cell(gentle, workbench):
+    (tasks,) = Path(workbench.home.name).glob("tasks-*")
+    assert list(tasks.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        ("raises_system_exit", "SystemExit"),
+        ("raises_keyboard_interrupt", "KeyboardInterrupt"),
+        ("raises_the_unprintable", "raising.Unprintable"),
+    ],
+)
+def test_raising_anything_is_an_outcome(gentle, case, kind):
+    assert gentle.verdict(f"raising::{case}::eager") == "pass"
+    traced = gentle.records[f"raising::{case}::jit.trace"]
+    assert (str(traced.verdict), traced.phase, traced.error.type) == ("error", "capture", kind)
+
+
+def test_an_exception_that_cannot_be_printed_is_recorded_without_its_words(gentle):
+    record = gentle.records["raising::raises_the_unprintable_when_traced::jit.trace"]
+    assert record.error.message == "<the exception's own __str__ raised RuntimeError>"
+
+
+@pytest.mark.parametrize("case", ["floods_stdout", "floods_the_descriptor"])
+def test_a_flood_of_output_costs_nothing_but_its_beginning(gentle, case):
+    assert gentle.verdict(f"noisy::{case}::eager") == "pass"
+    output = [json.loads(line) for line in (results_below(gentle.directory) / "output.jsonl").read_text().splitlines()]
+    (row,) = (row for row in output if row["cell"] == f"noisy::{case}::eager")
+    assert row["stdout"].endswith("the end of it\n")
+    assert len(row["stdout"]) <= 8 * 1024
+
+
+@pytest.mark.parametrize("case", ["closes_every_file", "removes_its_directory"])
+def test_a_case_may_take_its_surroundings_apart(gentle, case):
+    assert gentle.verdict(f"disturbing::{case}::eager") == "pass"
+    assert gentle.verdict(f"disturbing::{case}::jit.trace") == "pass"
+
+
+@pytest.mark.parametrize("case", ["changes_the_default_dtype", "turns_gradients_off"])
+def test_a_leak_of_torch_state_stays_in_its_call(gentle, case):
+    assert gentle.verdict(f"disturbing::{case}::eager") == "pass"
+    assert gentle.verdict(f"disturbing::{case}::off-by-one") == "wrong"
+
+
+def test_two_runs_give_the_same_bytes(gentle, warm, tmp_path):
+    """Verdict for verdict, with failures, breaks, crashes of capture and unstable cases among them."""
+    some = [PLANTED / "verdicts.py", PLANTED / "raising.py"]
+    results = []
+    for name in ("one", "two"):
+        names = [part for compiler in (*COMPILERS, *THEIRS) for part in ("--compiler", compiler)]
+        assert _run(["run", *map(str, some), *names, "--results", str(tmp_path / name)]) == 0
+        results.append(results_below(tmp_path / name))
+    for file in ("conformance.jsonl", "conformance.md"):
+        assert (results[0] / file).read_bytes() == (results[1] / file).read_bytes()
+
+
+LIGHT = ("--compiler", "eager", "--compiler", "jit.trace", "--compiler", "fx")
+
+
+def test_neither_jobs_nor_the_kind_of_worker_changes_a_verdict(command):
+    """One at a time, two at a time, and each in a Python of its own."""
+    variants = {
+        "one": ["--jobs", 1],
+        "two": ["--jobs", 2],
+        "fresh": ["--jobs", 2, "--worker", "fresh"],
+    }
+    cells = [f"{PLANTED / 'verdicts.py'}::{case}" for case in ("branches", "raises_in_eager_alone")]
+    found = {}
+    for name, options in variants.items():
+        done = command("run", *cells, "--compiler", "jit.trace", "--compiler", "fx", *options, "--results", name)
+        assert done.returncode == 0, done.stderr
+        found[name] = (results_below(command.directory / name) / "conformance.jsonl").read_bytes()
+    assert found["one"] == found["two"] == found["fresh"]
+
+
+def slow_suite(path: Path, cases: int = 12, edited: int | None = None) -> None:
+    """Write a suite of cases that take a moment each; one of them may differ in its body."""
+    text = "import time\n\nimport torch\n\nfrom recapture import case\n"
+    for number in range(cases):
+        text += f"\n\n@case(example=lambda: (torch.ones(3),))\ndef waits_{number:02}(x):\n    time.sleep(0.3)\n"
+        text += f"    return x + {number}{' + 1' if number == edited else ''}\n"
+    path.write_text(text)
+
+
+def interrupted(command, suite: Path, results: str, number: signal.Signals) -> int:
+    """Start a run, end it with a signal once it has recorded a few cells, and return how many those are."""
+    process = command.start("run", suite, *LIGHT, "--jobs", 1, "--results", results)
+    end = time.monotonic() + 300
+    lines = 0
+    while lines < 3:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+        lines = sum(path.read_bytes().count(b"\n") for path in command.directory.glob(f"{results}/*/*/*.partial.jsonl"))
+        lines //= 2  # records and timings
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert err.strip().splitlines()[-1] == "recapture: interrupted"
+    else:
+        assert process.returncode == -number
+    assert command.leftovers(30.0) == []
+    directory = results_below(command.directory / results)
+    assert not (directory / "conformance.jsonl").exists()
+    return len(read_jsonl(directory / "conformance.partial.jsonl", Record, tolerate_torn_tail=True))
+
+
+def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(command):
+    """Killed, or stopped with Ctrl-C, and its last line torn: only what is missing runs again."""
+    suite = command.directory / "waiting.py"
+    slow_suite(suite)
+    whole = command("run", suite, *LIGHT, "--jobs", 1, "--results", "whole")
+    assert whole.returncode == 0, whole.stderr
+    expected = results_below(command.directory / "whole")
+    for number in (signal.SIGKILL, signal.SIGINT):
+        name = number.name
+        done = interrupted(command, suite, name, number)
+        directory = results_below(command.directory / name)
+        with (directory / "conformance.partial.jsonl").open("ab") as partial:
+            partial.write(b'{"case":"waiting::waits_11","compiler":"fx","dev')
+        resumed = command("run", suite, *LIGHT, "--jobs", 1, "--results", name, "--resume")
+        assert resumed.returncode == 0, resumed.stderr
+        assert f"{36 - done} cells" in resumed.stderr
+        assert sorted(path.name for path in directory.iterdir() if not path.name.startswith(".")) == [
+            "conformance.jsonl",
+            "conformance.md",
+            "environment.json",
+            "output.jsonl",
+            "timings.jsonl",
+        ]
+        for file in ("conformance.jsonl", "conformance.md"):
+            assert (directory / file).read_bytes() == (expected / file).read_bytes()
+        assert (directory / "timings.jsonl").read_bytes().count(b"\n") == 36
+
+
+def run_in_process(*arguments: object) -> int:
+    return _run(["run", *map(str, arguments)])
+
+
+def test_resume_runs_an_edited_case_again_and_nothing_else(warm, tmp_path, capfd):
+    suite = tmp_path / "waiting.py"
+    slow_suite(suite, cases=3)
+    results = tmp_path / "results"
+    assert run_in_process(suite, "--compiler", "eager", "--results", results) == 0
+    before = records_below(results)
+    capfd.readouterr()
+    assert run_in_process(suite, "--compiler", "eager", "--results", results, "--resume") == 0
+    assert "0 cells" in capfd.readouterr().err
+    slow_suite(suite, cases=3, edited=1)
+    assert run_in_process(suite, "--compiler", "eager", "--results", results, "--resume") == 0
+    assert "1 cells" in capfd.readouterr().err
+    after = records_below(results)
+    assert [cell for cell in before if before[cell] != after[cell]] == ["waiting::waits_01::eager"]
+
+
+def test_a_selective_run_keeps_the_other_rows(warm, tmp_path):
+    suite = tmp_path / "waiting.py"
+    slow_suite(suite, cases=2)
+    results = tmp_path / "results"
+    assert run_in_process(suite, "--compiler", "eager", "--compiler", "fx", "--results", results) == 0
+    before = records_below(results)
+    assert run_in_process(f"{suite}::waits_01::fx", "--results", results) == 0
+    assert records_below(results) == before
+    assert len(before) == 4
+
+
+def test_a_broken_suite_does_not_stop_the_others_nor_lose_their_rows(warm, tmp_path, capfd):
+    folder = tmp_path / "cases"
+    folder.mkdir()
+    slow_suite(folder / "one.py", cases=1)
+    slow_suite(folder / "two.py", cases=1)
+    results = tmp_path / "results"
+    assert run_in_process(folder, "--compiler", "eager", "--results", results) == 0
+    shutil.copy(SUITES / "broken" / "syntax_error.py", folder / "two.py")
+    capfd.readouterr()
+    assert run_in_process(folder, "--compiler", "eager", "--results", results) == 2
+    last = capfd.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("recapture: suite 'two' was not run: syntax error in line 3")
+    assert set(records_below(results)) == {"one::waits_00::eager", "two::waits_00::eager"}
+    report = (results_below(results) / "conformance.md").read_text()
+    assert "## Suites that could not be collected" in report
+    assert "- `two`: `syntax error in line 3" in report
+
+
+def test_two_runs_in_one_directory_are_refused(warm, tmp_path, capfd):
+    """The second says so, whichever process has the lock."""
+    import fcntl
+
+    suite = tmp_path / "waiting.py"
+    slow_suite(suite, cases=1)
+    results = tmp_path / "results"
+    assert run_in_process(suite, "--compiler", "eager", "--results", results) == 0
+    directory = results_below(results)
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        capfd.readouterr()
+        assert run_in_process(suite, "--compiler", "eager", "--results", results) == 2
+    assert capfd.readouterr().err.strip().splitlines()[-1] == f"recapture: another run is writing to {directory}"
+    assert run_in_process(suite, "--compiler", "eager", "--results", results) == 0
+
+
+def test_a_missing_compiler_of_the_machine_is_the_machines_fault(command):
+    """Planted: a PATH on which there is no g++, and no CXX."""
+    cell = f"{PLANTED / 'verdicts.py'}::neighbour::calls-a-compiler"
+    done = command("run", cell, "--results", "results", PATH=str(empty(command)), CXX=None, CC=None)
+    assert done.returncode == 0, done.stderr
+    record = records_below(command.directory / "results")["verdicts::neighbour::calls-a-compiler"]
+    assert str(record.verdict) == "environment"
+    assert record.reason.startswith("cxx-compiler: ")
+    assert "recapture: warning: cxx-compiler: no C++ compiler" in done.stderr
+
+
+@pytest.mark.slow
+def test_inductor_without_a_cxx_compiler_is_the_machines_fault(command):
+    cell = f"{PLANTED / 'verdicts.py'}::neighbour::compile"
+    done = command("run", cell, "--results", "results", PATH=str(empty(command)), CXX=None, CC=None)
+    assert done.returncode == 0, done.stderr
+    record = records_below(command.directory / "results")["verdicts::neighbour::compile"]
+    assert str(record.verdict) == "environment"
+    assert record.reason.startswith("cxx-compiler: ")
+
+
+def empty(command) -> Path:
+    path = command.directory / "no-programs"
+    path.mkdir()
+    return path
+
+
+def test_the_example_of_the_readme_works_as_pasted(warm, tmp_path):
+    assert (
+        run_in_process(
+            SUITES / "readme_example.py",
+            "--compiler",
+            "eager",
+            "--compiler",
+            "trace-without-check",
+            "--results",
+            tmp_path,
+        )
+        == 0
+    )
+    records = records_below(tmp_path)
+    assert str(records["readme_example::clip_if_positive::eager"].verdict) == "pass"
+    assert str(records["readme_example::clip_if_positive::trace-without-check"].verdict) == "specialized"

@@ -185,10 +185,12 @@ class Workbench:
             return
         while not isinstance(told := self.client.run("canary", self.device, float, timeout=SURVEY_SECONDS), float):
             level, fork = self.level, self.client.fork
-            self.level, self.modules = "bare", []
+            self.level = LESS.get(level, "bare")
             self.client.stop()
             if fork and level != "bare":
                 self.client = self._client(fork=True)
+                self.modules = [] if self.level == "bare" else modules
+                self.client.preload(self.level, self.modules)
             elif fork and self.worker == "auto":
                 self.why = "a forked child could not use CUDA"
                 self.client = self._client(fork=False)
@@ -197,14 +199,19 @@ class Workbench:
                 raise EnvironmentUnfitError(f"CUDA cannot be used in a {'forked' if fork else 'fresh'} process: {last}")
 
 
+LESS = {"cuda": "light", "light": "bare"}
+"""What to preload when children cannot use CUDA after a level."""
+
+
 def _level(device: str, modules: list[str], compilers: set[str]) -> str:
     """How much the server should import for these compilers, and for suites whose cases or compilers compile."""
     ours = {name: how for name, how in builtin_compilers().items() if name in compilers}
     if ours.keys() <= TORCH_ALONE and DYNAMO not in modules:
         return "bare"
+    compiles = DYNAMO in modules or any(how.generates_code for how in ours.values())
     if device != "cpu":
-        return "light"
-    return "codegen" if DYNAMO in modules or any(how.generates_code for how in ours.values()) else "capture"
+        return "cuda" if compiles else "light"
+    return "codegen" if compiles else "capture"
 
 
 def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Summary:

@@ -228,15 +228,17 @@ def isolate_caches(cache_dir: str, environment: MutableMapping[str, str]) -> Non
     environment["TORCHINDUCTOR_FX_GRAPH_CACHE"] = "0"
     environment["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
     environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    # Importing Inductor asks whether there is a GPU; asking NVML leaves CUDA untouched, so that children can use it.
+    environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
 
 def preload(level: str, modules: list[str]) -> None:
     """Import what cells need and warm what is slow the first time, so that forked children find it done.
 
-    ``bare`` imports torch. ``light`` adds what was seen to leave CUDA alone. ``capture`` imports everything and
-    captures once: for the CPU, since Dynamo reads CUDA's random state where there is a GPU, and after that no forked
-    child can use it. ``codegen`` gets ready to compile C++ as well. Nothing here may start a thread,
-    initialise CUDA or fail.
+    ``bare`` imports torch, ``light`` adds what was seen to leave CUDA alone on every release, ``cuda`` adds Inductor.
+    ``capture`` imports as much and captures once: for the CPU, since Dynamo reads CUDA's random state where there is a
+    GPU, and after that no forked child can use it. ``codegen`` gets ready to compile C++ as well. Nothing here may
+    start a thread, initialise CUDA or fail.
     """
     import torch
 
@@ -244,10 +246,12 @@ def preload(level: str, modules: list[str]) -> None:
     wanted: list[str] = []
     if level != "bare":
         wanted += ["torch._dynamo", "torch.export", "torch._functorch.aot_autograd", "torch._inductor.codecache"]
-    if level in ("capture", "codegen"):
+    if level in ("capture", "codegen", "cuda"):
         wanted += ["torch._inductor.compile_fx", "torch._inductor.cpu_vec_isa", "torch._inductor.package"]
         wanted += ["torch._inductor.debug", "torch._inductor.codegen.cpp_wrapper_cpu"]
         wanted += ["torch.fx.experimental.proxy_tensor"]
+    if level == "cuda":
+        wanted += ["torch._inductor.select_algorithm", "torch._inductor.codegen.triton", "torch._inductor.scheduler"]
     for module in [*wanted, *modules]:
         _quietly(partial(importlib.import_module, module))
     if level in ("capture", "codegen"):

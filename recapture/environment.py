@@ -225,7 +225,7 @@ def describe(device: str, *, suites: Path | None = None) -> Environment:
         device=device,
         packages=packages,
         python=python,
-        platform=f"{platform.system()} {platform.release()} {platform.machine()}",
+        platform=f"{platform.system()} {_kernel()} {platform.machine()}",
         libc=" ".join(platform.libc_ver()).strip() or None,
         torch=TorchInfo(
             version=str(torch.__version__),
@@ -241,6 +241,11 @@ def describe(device: str, *, suites: Path | None = None) -> Environment:
         compilers={"c++": _first_line([os.environ.get("CXX", "g++"), "--version"])},
         suite_commit=suite_commit(suites),
     )
+
+
+def _kernel() -> str:
+    """The kernel's release number, without what a distributor or a host appends."""
+    return re.split(r"[^0-9.]", platform.release(), maxsplit=1)[0].rstrip(".")
 
 
 def write_environment(path: Path, environment: Environment) -> None:

@@ -20,7 +20,7 @@ from recapture.claims import Claim
 from recapture.client import Client, ServerDiedError
 from recapture.collection import DYNAMO, CaseInfo, Selection, SuiteFile, SuiteInfo
 from recapture.compilers import builtin_compilers
-from recapture.environment import Environment, SuiteEntry, write_environment
+from recapture.environment import Environment, SuiteEntry, read_environment, write_environment
 from recapture.errors import EnvironmentUnfitError, UsageError, did_you_mean
 from recapture.protocol import Begun, Ended
 from recapture.records import (
@@ -242,7 +242,7 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
                 environment,
                 worker=worker + (f" ({bench.why})" if bench.why else ""),
                 suites=[SuiteEntry(one.name, len(one.cases), one.error) for one in suites],
-                selection=list(options.words),
+                selection=[] if whole else [" ".join(options.words)],
                 doctor=[check for check in checks if check.status in ("fault", "warning")],
             )
             records, environment = ledger.close(environment, whole=whole)
@@ -415,10 +415,13 @@ class _Ledger:
         absent = self.cells.keys() - self.done.keys()
         if absent:
             raise AssertionError(f"{len(absent)} planned cells have no record, the first {min(absent)}")
-        planned = [self.done[key] for key in self.cells]
-        records = sorted(planned if whole else (self.before | self.done).values(), key=sort_key)
+        kept = {} if whole else self.before
+        records = sorted((kept | {key: self.done[key] for key in self.cells}).values(), key=sort_key)
         timings = list((self.timings if whole else self.timings_before | self.timings).values())
-        environment = msgspec.structs.replace(environment, planned=len(self.cells), recorded=len(planned))
+        planned = len(kept.keys() | self.cells.keys())
+        environment = msgspec.structs.replace(environment, planned=planned, recorded=len(records))
+        if not whole:
+            environment = self._joined(environment)
         write_jsonl(self.directory / CONFORMANCE, records)
         write_jsonl(self.directory / TIMINGS, timings)
         lines = [msgspec.json.encode(self.output[cell]) + b"\n" for cell in sorted(self.output)]
@@ -428,6 +431,18 @@ class _Ledger:
         for name in (PARTIAL, PARTIAL_TIMINGS):
             (self.directory / name).unlink(missing_ok=True)
         return records, environment
+
+    def _joined(self, environment: Environment) -> Environment:
+        """Add to what the directory's other rows were selected by; none means that everything was run."""
+        path = self.directory / ENVIRONMENT
+        if not path.exists():
+            return environment
+        before = read_environment(path)
+        suites = {one.name: one for one in [*before.suites, *environment.suites]}
+        selection = [*before.selection, *environment.selection] if before.selection else []
+        return msgspec.structs.replace(
+            environment, suites=[suites[name] for name in sorted(suites)], selection=list(dict.fromkeys(selection))
+        )
 
 
 @dataclass

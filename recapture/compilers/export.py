@@ -59,5 +59,21 @@ def aoti(fn: Any, example: Any) -> Any:
 def onnx(fn: Any, example: Any) -> Any:
     """`torch.onnx.export(dynamo=True)`, run by ONNX Runtime on the CPU."""
     import torch
+    from torch.utils import _pytree as pytree
 
-    return torch.onnx.export(as_module(fn), example, dynamo=True)
+    program = torch.onnx.export(as_module(fn), example, dynamo=True, verbose=False)
+    exported = program.exported_program
+    outputs = [spec.arg for spec in exported.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+    tensors = [leaf for leaf in pytree.tree_leaves(example) if isinstance(leaf, torch.Tensor)]
+    device = tensors[0].device if tensors else torch.device("cpu")
+
+    def on(place: Any) -> Any:
+        return lambda leaf: leaf.to(place) if isinstance(leaf, torch.Tensor) else leaf
+
+    def call(*args: Any) -> Any:
+        # ONNX has a flat list of tensors; constants and containers are known from the exported program alone.
+        results = iter(program(*pytree.tree_map(on("cpu"), args)))
+        leaves = [one.value if type(one).__name__ == "ConstantArgument" else next(results) for one in outputs]
+        return pytree.tree_map(on(device), pytree.tree_unflatten(leaves, exported.call_spec.out_spec))
+
+    return call

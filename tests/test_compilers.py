@@ -1,0 +1,243 @@
+"""Every compiler that ships: it captures functions and modules, says what it is, and prints itself."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+from recapture.compilers import FAMILIES, builtin_compilers, compilers_of
+from recapture.compilers.base import COMPILERS_ATTRIBUTE
+from recapture.torch_compat import reset_dynamo
+
+NAMES = [
+    "eager", "compile", "compile:fullgraph", "compile:dynamic", "compile:reduce-overhead", "compile:max-autotune",
+    "compile:eager", "compile:aot_eager", "jit.trace", "jit.script", "fx", "fx:concrete_args", "make_fx", "export",
+    "export:nonstrict", "aoti", "onnx",
+]  # fmt: skip
+
+COMPILERS = builtin_compilers()
+EXTRA = ("onnx", "onnxscript", "onnxruntime")
+ONNX_PYTHON = os.environ.get("RECAPTURE_ONNX_PYTHON")
+HAS_ONNX = all(importlib.util.find_spec(name) for name in EXTRA)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def each(names=NAMES):
+    """Every compiler once: those that generate code are slow, one of them needs the extra."""
+    for name in names:
+        marks = [pytest.mark.slow] if COMPILERS[name].generates_code else []
+        if name == "onnx":
+            marks.append(pytest.mark.skipif(not HAS_ONNX, reason="the onnx extra is not installed here"))
+        yield pytest.param(name, marks=marks)
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    reset_dynamo()
+    yield
+    reset_dynamo()
+
+
+def sine(x, y):
+    return torch.sin(x) + torch.cos(y), {"sum": x.sum()}
+
+
+class Linear(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+
+def scaled(x, scale, flag):
+    return x * scale if flag else x
+
+
+def test_the_names_are_these_in_this_order():
+    assert list(COMPILERS) == NAMES
+
+
+def test_one_alone_is_optional_and_it_names_its_modules():
+    assert [name for name, one in COMPILERS.items() if one.optional] == ["onnx"]
+    assert COMPILERS["onnx"].requires == EXTRA
+
+
+def test_what_is_known_of_each_is_right():
+    dynamo = {name for name in NAMES if name.split(":")[0] == "compile"} | {"export"}
+    assert {name for name, one in COMPILERS.items() if one.uses_dynamo} == dynamo
+    assert [name for name, one in COMPILERS.items() if not one.checks_inputs] == ["aoti"]
+    own_copy = {"export", "export:nonstrict", "aoti", "onnx"}
+    assert {name for name, one in COMPILERS.items() if not one.shares_state} == own_copy
+
+
+def test_every_family_declares_some():
+    for family in FAMILIES:
+        assert getattr(importlib.import_module(f"recapture.compilers.{family}"), COMPILERS_ATTRIBUTE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_describes_itself_in_one_sentence(name):
+    text = COMPILERS[name].describe()
+    assert text == text.strip()
+    assert text.endswith(".")
+    assert "\n" not in text
+    assert 10 < len(text) < 120
+
+
+def check_capture(name, capture):
+    torch.manual_seed(0)
+    inputs = torch.rand(4, 3), torch.rand(4, 3)
+    function = one_tensor if name.startswith("jit") else sine  # TorchScript has no tuple of a tensor and a dict
+    expected = function(*inputs)
+    result = capture(function, tuple(one.clone() for one in inputs))(*inputs)
+    assert type(result) is type(expected)
+    torch.testing.assert_close(result, expected)
+    module = Linear()
+    torch.testing.assert_close(capture(module, (inputs[0],))(inputs[0]), module(inputs[0]))
+
+
+def one_tensor(x, y):
+    return torch.sin(x) + torch.cos(y)
+
+
+@pytest.mark.parametrize("name", list(each()))
+def test_each_captures_a_function_and_a_module(name):
+    check_capture(name, COMPILERS[name].capture)
+
+
+@pytest.mark.parametrize("name", list(each()))
+def test_each_prints_source_that_captures(name):
+    source = COMPILERS[name].to_source()
+    assert "recapture" not in source
+    assert "@compiler" not in source
+    names = {"__name__": "bare"}
+    exec(compile(source, "bare", "exec", dont_inherit=True), names)
+    check_capture(name, names[COMPILERS[name].function_name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_printed_source_ends_with_the_capture_function(name):
+    last = COMPILERS[name].to_source().rstrip().split("\ndef ")[-1]
+    assert last.startswith(COMPILERS[name].function_name + "(")
+
+
+def test_concrete_arguments_are_those_that_are_named_or_hold_no_tensor():
+    x = torch.ones(3)
+    capture = COMPILERS["fx:concrete_args"].capture
+    everything = capture(scaled, (x, 2.0, True))
+    assert torch.equal(everything(x, 2.0, True), x * 2)
+    assert not [
+        node for node in everything.graph.nodes if node.op == "placeholder" and node.target == "scale" and node.users
+    ]
+    named = capture(scaled, (x, 2.0, True), concrete_args=("flag",))
+    assert torch.equal(named(x, 5.0, True), x * 5)
+    module = capture(Linear(), (torch.ones(1, 3),))
+    assert module(torch.ones(1, 3)).shape == (1, 2)
+
+
+@pytest.mark.parametrize("name", ["export", "export:nonstrict"])
+def test_what_is_exported_keeps_containers_and_refuses_other_sizes(name):
+    captured = COMPILERS[name].capture(sine, (torch.ones(2), torch.ones(2)))
+    assert set(captured(torch.zeros(2), torch.zeros(2))[1]) == {"sum"}
+    with pytest.raises(Exception, match=r"(?i)guard|expected|size|shape"):
+        captured(torch.zeros(3), torch.zeros(3))
+
+
+ONNX_PROGRAM = """
+import collections, json, logging, sys, warnings
+import torch
+warnings.simplefilter("ignore")
+logging.disable(logging.CRITICAL)
+from recapture.compilers import builtin_compilers
+
+Pair = collections.namedtuple("Pair", "a b")
+x = torch.rand(4, 3)
+
+def nested(x):
+    return {"a": x + 1, "none": None, "list": [x.sum(), (x > 0.5, x.long())]}
+
+def named(x):
+    return Pair(x * 2, x - 1)
+
+def several(xs, n):
+    return [one * n for one in xs.values()]
+
+def in_place(x):
+    x.add_(1)
+    return x * 2
+
+capture = builtin_compilers()["onnx"].capture
+for function, inputs in ((nested, (x,)), (named, (x,)), (several, ({"k": x, "l": x + 1}, 3)), (lambda x: x, (x,))):
+    expected, result = function(*inputs), capture(function, inputs)(*inputs)
+    assert type(result) is type(expected), (result, expected)
+    assert result.keys() == expected.keys() and result["none"] is None if function is nested else True
+    torch.testing.assert_close(result, expected)
+module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+torch.testing.assert_close(capture(module, (x,))(x), module(x))
+captured = capture(several, ({"k": x}, 3))
+torch.testing.assert_close(captured({"k": x}, 5), [x * 3])  # the number is burnt in, silently
+try:
+    captured({"k": torch.ones(5, 5)}, 3)
+except Exception as error:
+    print(type(error).__name__)
+given = torch.zeros(2)
+assert torch.equal(capture(in_place, (torch.zeros(2),))(given), torch.full((2,), 2.0)) and given.sum() == 0
+"""
+
+
+def test_onnx_gives_results_in_eagers_containers():
+    python = sys.executable if HAS_ONNX else ONNX_PYTHON
+    if python is None:
+        pytest.skip("the onnx extra is not installed here, and RECAPTURE_ONNX_PYTHON names no interpreter that has it")
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        [python, "-c", ONNX_PROGRAM],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["InvalidArgument"]
+
+
+# --- compilers of one's own ----------------------------------------------------------------------------------------
+
+
+def test_a_compiler_of_ones_own_needs_a_name_and_a_function():
+    module = types.ModuleType("own_compilers")
+    sys.modules[module.__name__] = module
+    try:
+        exec(
+            "from recapture import compiler\n\n\n@compiler('mine', since='2.2', optional=True)\ndef capture(fn, example):\n"
+            '    """Mine."""\n    return fn\n',
+            vars(module),
+        )
+    finally:
+        del sys.modules[module.__name__]
+    (one,) = compilers_of(module).values()
+    assert (one.name, one.since, one.optional, one.describe(), one.function_name) == (
+        "mine",
+        "2.2",
+        True,
+        "Mine.",
+        "capture",
+    )
+    assert one.capture(len, ()) is len
+    module.__dict__[COMPILERS_ATTRIBUTE].append(one)
+    with pytest.raises(ValueError, match="two compilers are named 'mine'"):
+        compilers_of(module)
+
+
+def test_the_list_of_compilers_needs_no_torch():
+    program = "import sys\nfrom recapture.compilers import builtin_compilers\nassert len(builtin_compilers()) == 17\nsys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False, cwd=Path(__file__).parents[1]).returncode == 0

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from recapture.compilers import builtin_compilers
 from recapture.protocol import Begun, Ended, FromServer, Preload, Ready, Task, ToServer
 from recapture.torch_compat import preload
 from recapture.worker import PHASE, RESULT, STDERR, STDOUT, run_task, set_process_option
@@ -127,6 +128,7 @@ class Server:
     def _warm(self, wanted: Preload) -> None:
         if self.fork:
             preload(wanted.level, wanted.modules)
+            builtin_compilers()  # imports them
             gc.collect()
             gc.freeze()  # children then leave the parent's pages shared
         self._send(Ready(_rss(os.getpid())))

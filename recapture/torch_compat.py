@@ -262,17 +262,35 @@ def preload(level: str, modules: list[str]) -> None:
 
 
 def _warm_dynamo() -> None:
+    """Capture what makes Dynamo, AOTAutograd and export import the modules that they put off until they need them.
+
+    Without gradients: a process in which autograd has run cannot fork children in which it runs.
+    """
     import torch
 
-    def sample(x: Any) -> Any:
-        return x.sin() + 1
+    def sample(x: Any, y: Any, sizes: Any) -> Any:
+        z = torch.sin(x) + y.cos() * sizes[0]
+        if z.sum() > 0:  # breaks the graph
+            z = torch.cat([z, z])
+        return {"z": z.view(-1), "sizes": sizes}
 
-    for backend in ("eager", "aot_eager"):
-        torch.compile(sample, backend=backend)(torch.ones(3))
+    class Sample(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 3)
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu(self.linear(x))
+
+    with torch.no_grad():
+        for backend in ("eager", "aot_eager"):
+            compiled = torch.compile(sample, backend=backend)
+            for size in (3, 5):  # the second is compiled with symbols for sizes
+                compiled(torch.ones(size), torch.ones(size), [size, 2])
+            torch.compile(Sample(), backend=backend)(torch.ones(2, 3))
+            reset_dynamo()
+        torch.export.export(Sample(), (torch.ones(2, 3),)).module()(torch.ones(2, 3))
         reset_dynamo()
-    module = torch.nn.Sequential(torch.nn.Identity())
-    torch.export.export(module, (torch.ones(3),)).module()(torch.ones(3))
-    reset_dynamo()
 
 
 def _import_what_a_compilation_imports() -> None:

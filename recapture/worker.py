@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from recapture.cell import CellSpec, examine  # imported here, so that it happens once, in the server
+from recapture.collection import collect_suite
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -102,8 +105,6 @@ def _settle(scratch: Path) -> None:
 
 
 def _cell(payload: bytes, scratch: Path) -> bytes:
-    from recapture.cell import CellSpec, examine
-
     def enter(phase: str) -> None:  # by name each time: a case may close every file that is open
         (scratch / PHASE).write_text(phase)
 
@@ -111,8 +112,6 @@ def _cell(payload: bytes, scratch: Path) -> bytes:
 
 
 def _collect(payload: bytes, _scratch: Path) -> bytes:
-    from recapture.collection import collect_suite
-
     suite, path = msgspec.json.decode(payload, type=tuple[str, str])
     return msgspec.json.encode(collect_suite(suite, Path(path)))
 

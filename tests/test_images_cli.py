@@ -1,5 +1,7 @@
 """`recapture images` as a user meets it: what it prints and its exit status. No engine is needed here."""
 
+import hashlib
+import json
 import subprocess
 import sys
 
@@ -79,6 +81,36 @@ def test_a_socket_that_is_not_there_is_named():
     assert done.returncode == 3
     assert "no container engine answers at unix:///no/such.sock" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def contexts(tmp_path, monkeypatch):
+    """A Docker configuration with one context and, as on a fresh installation, no config.json."""
+    folder = tmp_path / "contexts" / "meta" / hashlib.sha256(b"lab").hexdigest()
+    folder.mkdir(parents=True)
+    stored = {"Name": "lab", "Metadata": {}, "Endpoints": {"docker": {"Host": "tcp://127.0.0.1:9"}}}
+    (folder / "meta.json").write_text(json.dumps(stored), encoding="utf-8")
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+
+
+def test_a_docker_context_names_the_engine(capsys, contexts):
+    status, _, err = outcome(capsys, "run", "torch2.11.0-cu130", "--context", "lab")
+    assert status == 3
+    assert "no container engine answers at tcp://127.0.0.1:9" in err
+
+
+def test_an_unknown_docker_context_is_refused_with_the_nearest(capsys, contexts):
+    status, _, err = outcome(capsys, "run", "torch2.11.0-cu130", "--context", "lap")
+    assert status == 2
+    assert "no Docker context 'lap'; did you mean 'lab'?" in err
+
+
+def test_the_context_of_the_environment_counts_where_no_engine_is_named(capsys, contexts, monkeypatch):
+    monkeypatch.setenv("DOCKER_CONTEXT", "lab")
+    status, _, err = outcome(capsys, "run", "torch2.11.0-cu130")
+    assert status == 3
+    assert "tcp://127.0.0.1:9" in err
 
 
 def test_docker_host_decides_where_no_engine_is_named(capsys, monkeypatch):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recapture.errors import EnvironmentUnfitError, UsageError, did_you_mean
@@ -29,16 +32,21 @@ def connect(host: str | None = None, context: str | None = None) -> Iterator[Any
     except ImportError:
         raise EnvironmentUnfitError("the Docker SDK is not installed: pip install 'recapture[images]'") from None
 
-    where = _address(host, context)
+    if host and context:
+        raise UsageError("--host and --context both name an engine: give one of them")
+    if host and "://" not in host:
+        raise UsageError(f"not an engine's address: {host!r}; write it as ssh://user@machine or tcp://machine:port")
+    if not host and not os.environ.get("DOCKER_HOST"):
+        context = context or os.environ.get("DOCKER_CONTEXT")
+    # The system's ssh, so that its configuration, agent and known hosts count.
+    settings: dict[str, Any] = {"timeout": _TIMEOUT, "use_ssh_client": True}
+    if host:
+        settings["base_url"] = host
+    elif context:
+        settings |= _context(context)
+    where = settings.get("base_url")
     try:
-        # The system's ssh, so that its configuration, agent and known hosts count.
-        client = (
-            docker.DockerClient(base_url=where, timeout=_TIMEOUT, use_ssh_client=True)
-            if where and host
-            else docker.DockerClient.from_context(context, timeout=_TIMEOUT, use_ssh_client=True)
-            if context
-            else docker.from_env(timeout=_TIMEOUT, use_ssh_client=True)
-        )
+        client = docker.DockerClient(**settings) if where else docker.from_env(**settings)
     except (docker.errors.DockerException, ValueError) as error:
         raise _no_engine(where, error) from error
     try:
@@ -68,20 +76,28 @@ def engine_lost(client: Any) -> bool:
         return True
 
 
-def _address(host: str | None, context: str | None) -> str | None:
-    """Return the address of the engine that was asked for, or None where the environment decides."""
-    if host and context:
-        raise UsageError("--host and --context both name an engine: give one of them")
-    if host and "://" not in host:
-        raise UsageError(f"not an engine's address: {host!r}; write it as ssh://user@machine or tcp://machine:port")
-    if context:
-        from docker.context import ContextAPI
+def _context(name: str) -> dict[str, Any]:
+    """Return the client's settings of a Docker context, read as the docker command stores it.
 
-        names = [each.name for each in ContextAPI.contexts()]
-        if context not in names:
-            raise UsageError(f"no Docker context {context!r}{did_you_mean(context, names)} (`docker context ls`)")
-        return str(ContextAPI.get_context(context).Host)
-    return host
+    The SDK's own reader finds no context where there is no config.json, and then talks to the local engine.
+    """
+    from docker.tls import TLSConfig
+
+    folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker", "contexts")
+    found: dict[str, tuple[str, Path]] = {"default": ("unix:///var/run/docker.sock", folder)}
+    for path in folder.glob("meta/*/meta.json"):
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        address = stored.get("Endpoints", {}).get("docker", {}).get("Host")
+        if address:
+            found[stored["Name"]] = (address, folder / "tls" / path.parent.name / "docker")
+    if name not in found:
+        raise UsageError(f"no Docker context {name!r}{did_you_mean(name, found)} (see `docker context ls`)")
+    address, keys = found[name]
+    ca, certificate, key = (str(keys / file) for file in ("ca.pem", "cert.pem", "key.pem"))
+    if not Path(ca).is_file():
+        return {"base_url": address}
+    pair = (certificate, key) if Path(certificate).is_file() else None
+    return {"base_url": address, "tls": TLSConfig(ca_cert=ca, client_cert=pair, verify=True)}
 
 
 def _no_engine(where: str | None, error: Exception) -> EnvironmentUnfitError:

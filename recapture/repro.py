@@ -9,7 +9,7 @@ from recapture.cases import CASES_ATTRIBUTE, Case
 from recapture.collection import execute, find_suites
 from recapture.compilers import builtin_compilers, compilers_of
 from recapture.errors import UsageError, did_you_mean
-from recapture.source import closure, decorator_arguments
+from recapture.source import closure, decorator_arguments, defined_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,15 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["script"]
 
 _TEMPLATE = '''\
-"""{cell} on {device}: {summary}
+{docstring}
 
-Compares eager with what the compiler makes of it, on the example and on every held-out input. Needs torch alone.
-"""
-
-{future}import random
-import runpy
-
-import torch
+{future}import torch
 
 # --- the case -------------------------------------------------------------------------------------------------------
 
@@ -35,9 +29,9 @@ import torch
 
 # --- its inputs -----------------------------------------------------------------------------------------------------
 
-example = {example}
+{example} = {example_source}
 
-held_out = {held_out}
+{held_out} = {held_out_source}
 
 # --- the compiler: {describe}
 
@@ -46,50 +40,62 @@ held_out = {held_out}
 # --- the comparison -------------------------------------------------------------------------------------------------
 
 
-def place(value):
-    if isinstance(value, torch.Tensor):
-        return value.to({device!r})
+def {place}(value):
+    if isinstance(value, torch.Tensor) and value.device.type != {device!r}:
+        return value.detach().to({device!r}).requires_grad_(value.requires_grad)
     if type(value) in (list, tuple):
-        return type(value)(place(item) for item in value)
-    return {{key: place(item) for key, item in value.items()}} if type(value) is dict else value
+        return type(value)({place}(item) for item in value)
+    return {{key: {place}(item) for key, item in value.items()}} if type(value) is dict else value
 
 
-def seed():
+def {seed}():
+    import random
+
     torch.manual_seed(0)
     random.seed(0)
 {seed_numpy}
 
-def observe(call, make):
+def {observe}(call, make):
     """Call with fresh arguments made under the fixed seed; an exception is a result too."""
-    seed()
-    arguments = place(make())
+    {seed}()
+    arguments = {place}(make())
     try:
         return call(*arguments), arguments
     except BaseException as error:
         return f"raised {{type(error).__name__}}: {{error}}", arguments
 
 
-def target(names):
-    seed()
-    return {target}
-
-
 if __name__ == "__main__":
+    import runpy
+
     print("torch", torch.__version__)
+    torch.set_printoptions(precision=8)
     # Each side gets a fresh execution of this file, so that neither sees the other's globals.
     names = runpy.run_path(__file__, run_name="eager")
-    eager = target(names)
-    expected = [observe(eager, make) for make in [names["example"], *names["held_out"]]]
+    {seed}()
+    eager = {reference}
+    expected = [{observe}(eager, make) for make in [names[{example!r}], *names[{held_out!r}]]]
     names = runpy.run_path(__file__, run_name="captured")
-    seed()
-    captured = names[{function!r}](target(names), place(names["example"]()){options})
-    for index, make in enumerate([names["example"], *names["held_out"]]):
+    {seed}()
+    target = {target}
+    {seed}()
+    captured = names[{function!r}](target, {place}(names[{example!r}]()){options})
+    for index, make in enumerate([names[{example!r}], *names[{held_out!r}]]):
         label = f"held_out[{{index - 1}}]" if index else "example"
-        result, arguments = observe(captured, make)
+        result, arguments = {observe}(captured, make)
         print(f"== {{label}}\\neager:    {{expected[index][0]}}\\ncaptured: {{result}}")
         if str(arguments) != str(expected[index][1]):
             print(f"arguments after eager:    {{expected[index][1]}}\\narguments after captured: {{arguments}}")
 '''
+
+_SEED_NUMPY = """\
+    import numpy
+
+    numpy.random.seed(0)
+"""
+
+OWN_NAMES = ("example", "held_out", "place", "seed", "observe")
+"""The script's own names; one that the case has as well gets an underscore."""
 
 
 def script(address: str, device: str) -> str:
@@ -113,30 +119,42 @@ def script(address: str, device: str) -> str:
     compilers = builtin_compilers() | compilers_of(module)
     if parts[2] not in compilers:
         raise UsageError(f"unknown compiler {parts[2]!r}{did_you_mean(parts[2], compilers)}")
-    return _fill(found, suite.path, compilers[parts[2]], address, device)
+    return _fill(found, suite.path, compilers[parts[2]], f"{suite.name}::{parts[1]}::{parts[2]}", device)
 
 
 def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str) -> str:
     arguments = decorator_arguments(path, case.name)
+    if "example" not in arguments:
+        raise UsageError(f"{address!r} cannot be printed: the example is not written in the decorator of its case")
     text = closure(path, case.name).text
     options = ""
     if "concrete_args" in inspect.signature(compiler.function).parameters:
         options = f", concrete_args={case.concrete_args!r}"
     future = "from __future__ import annotations\n"
     source = compiler.to_source().replace(future, "")
-    uses_numpy = "numpy" in text
+    target = f"names[{case.name!r}]"
+    if case.is_module:
+        target += f'().to("{device}")'
+    rewritten = case.rewrite_of if compiler.name == "eager" else None
+    summary = (case.target.__doc__ or "").strip().split("\n")[0]
+    header = (
+        f"{address} on {device}: {summary}\n\n"
+        "Compares eager with what the compiler makes of it, on the example and on every held-out input.\n"
+    )
+    taken = defined_names(text) | defined_names(source)
     return _TEMPLATE.format(
-        cell=address,
+        docstring='"""' + header.replace("\\", "\\\\").replace('"""', "'''") + '"""',
         device=device,
-        summary=(inspect.getdoc(case.target) or "").split("\n")[0],
         future=f"{future}\n" if future in text else "",
         case=text.replace(future, "").strip(),
-        example=arguments["example"],
-        held_out=arguments.get("held_out", "[]"),
+        example_source=arguments["example"],
+        held_out_source=arguments.get("held_out", "[]"),
         describe=compiler.describe(),
         compiler=source.strip(),
-        seed_numpy="    np.random.seed(0)\n" if uses_numpy and "import numpy as np" in text else "",
-        target=f'names[{case.name!r}]().to("{device}")' if case.is_module else f"names[{case.name!r}]",
+        seed_numpy=_SEED_NUMPY if "numpy" in text else "",
+        target=target,
+        reference=target if rewritten is None else f"names[{rewritten.__name__!r}]",
         function=compiler.function_name,
         options=options,
+        **{name: f"{name}_" if name in taken else name for name in OWN_NAMES},
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["Closure", "closure", "decorator_arguments"]
+__all__ = ["Closure", "closure", "decorator_arguments", "defined_names"]
 
 PROJECT = "recapture"
 DECORATORS = frozenset({"case", "compiler"})
@@ -69,6 +69,11 @@ def decorator_arguments(path: Path, name: str) -> dict[str, str]:
                 for keyword in getattr(decorator, "keywords", []):
                     found[keyword.arg or "**"] = ast.get_source_segment(text, keyword.value) or ""
     return found
+
+
+def defined_names(text: str) -> set[str]:
+    """Return the names that some source gives a meaning at its top level."""
+    return _defined_names(ast.parse(text))
 
 
 class _File:

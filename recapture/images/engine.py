@@ -14,7 +14,7 @@ from recapture.errors import EnvironmentUnfitError, UsageError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["connect", "engine_lost", "is_local"]
+__all__ = ["connect", "engine_lost", "is_local", "reporting"]
 
 _TIMEOUT = 60
 
@@ -74,6 +74,27 @@ def engine_lost(client: Any) -> bool:
         return not client.ping()
     except Exception:  # every transport raises its own
         return True
+
+
+@contextlib.contextmanager
+def reporting(client: Any, lost: str) -> Iterator[None]:
+    """Turn what the SDK and its transports raise into one line: `lost` when the engine is gone, else what it said."""
+    import docker.errors
+    import requests  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    import urllib3  # type: ignore[import-not-found,unused-ignore]
+
+    try:
+        yield
+    except (
+        docker.errors.DockerException,
+        requests.RequestException,
+        urllib3.exceptions.HTTPError,
+        ConnectionError,
+    ) as error:
+        if engine_lost(client):
+            raise EnvironmentUnfitError(lost) from error
+        said = " ".join(str(getattr(error, "explanation", None) or error).split())
+        raise EnvironmentUnfitError(f"the container engine refused: {said}") from error
 
 
 def _context(name: str) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recapture.errors import EnvironmentUnfitError, RecaptureError, UsageError, did_you_mean
-from recapture.images.engine import engine_lost, is_local
+from recapture.errors import EnvironmentUnfitError, UsageError, did_you_mean
+from recapture.images.engine import engine_lost, is_local, reporting
 from recapture.images.pins import can_run_on
 from recapture.images.places import CASES, RESULTS, Copied, Mounted, fetch_results
 
@@ -74,18 +74,15 @@ def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: Ru
     EnvironmentUnfitError where the image is not built, the engine has no NVIDIA toolkit or stops during the run, memory
     runs out or the deadline passes; whatever was recorded by then is kept.
     """
-    from docker.errors import ImageNotFound
-
-    try:
-        digest = client.images.get(image.tag).id
-    except ImageNotFound:
-        raise EnvironmentUnfitError(f"{image.name} is not built: recapture images build {image.name}") from None
     results = _results_folder(options.results)
     if options.gpus and not any(word.partition("=")[0] == "--device" for word in arguments):
         arguments = ("--device", "cuda", *arguments)
-    _clear_left_behind(client)
-    kind = Mounted if is_local(client) else Copied
-    with kind(client, results, resume="--resume" in arguments) as place:
+    with reporting(client, "the container engine stopped answering"):
+        digest = _digest(client, image)
+        _clear_left_behind(client)
+        kind = Mounted if is_local(client) else Copied
+    place = kind(client, results, resume="--resume" in arguments)
+    with place, reporting(client, _engine_stopped(options, place)):
         command = _give_cases(arguments, place)
         settings = {
             **_hardening(options),
@@ -98,6 +95,15 @@ def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: Ru
             "mounts": place.mounts,
         }
         return _in_container(client, settings, place, options, write)
+
+
+def _digest(client: Any, image: Image) -> str:
+    from docker.errors import ImageNotFound
+
+    try:
+        return str(client.images.get(image.tag).id)
+    except ImageNotFound:
+        raise EnvironmentUnfitError(f"{image.name} is not built: recapture images build {image.name}") from None
 
 
 def _in_container(
@@ -115,12 +121,6 @@ def _in_container(
             if not engine_lost(client):
                 container.stop(timeout=_STOP_SECONDS)  # nothing to do unless interrupted or past the deadline
                 place.collect(container)
-    except RecaptureError:
-        raise
-    except Exception as error:
-        if engine_lost(client):
-            raise _engine_stopped(options, place) from error
-        raise EnvironmentUnfitError(f"the container engine refused: {_said(error)}") from error
     finally:
         if container is not None:
             with contextlib.suppress(Exception):  # a lost engine cannot: the next run removes it
@@ -133,7 +133,7 @@ def _start(container: Any) -> None:
     try:
         container.start()
     except APIError as error:
-        said = _said(error)
+        said = " ".join(str(error.explanation).split())
         if "could not select device driver" in said:
             raise EnvironmentUnfitError(_NO_TOOLKIT) from error
         if "nvidia-container-cli" in said:
@@ -254,18 +254,17 @@ def _clear_left_behind(client: Any) -> None:
             continue
         container.stop(timeout=_STOP_SECONDS)
         if "org.recapture.results" in container.labels:
-            fetch_results(container, Path(container.labels["org.recapture.results"]))
+            try:
+                fetch_results(container, Path(container.labels["org.recapture.results"]))
+            except OSError:  # their folder cannot be written any more: leave them where they are
+                continue
         container.remove(force=True, v=True)
 
 
-def _engine_stopped(options: RunOptions, place: Mounted | Copied) -> EnvironmentUnfitError:
+def _engine_stopped(options: RunOptions, place: Mounted | Copied) -> str:
     kept = (
         f"what was recorded is in {options.results}"
         if isinstance(place, Mounted)
         else f"what was recorded is still there, and the next run brings it to {options.results}"
     )
-    return EnvironmentUnfitError(f"the container engine stopped during the run; {kept}")
-
-
-def _said(error: Exception) -> str:
-    return " ".join(str(getattr(error, "explanation", None) or error).split())
+    return f"the container engine stopped during the run; {kept}"

@@ -57,6 +57,7 @@ def test_a_docker_command_without_buildkit_is_passed_over_for_one_further_down_t
         ("ERROR: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "no container engine answers"),
         ("got permission denied while trying to connect to the Docker daemon socket", "group docker"),
         ("SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "--ca"),
+        ("failed to do request: Head 'https://registry/v2/python': lookup registry: no such host", "--base"),
         ("Failed to establish a new connection: [Errno -3] Temporary failure in name resolution", "--network host"),
     ],
 )
@@ -81,6 +82,14 @@ def test_any_other_failure_ends_with_what_the_failing_tool_said(tmp_path, monkey
         build_image(IMAGE, BuildOptions(), shown.append)
     assert caught.value.exit_status == 1
     assert shown == output.splitlines()
+
+
+def test_a_step_that_names_no_error_is_quoted_by_its_last_line(tmp_path, monkeypatch):
+    output = "#5 0.3 the base has Python 3.9\n------\nexecutor failed running [/bin/sh -c set -eu]: exit code: 1"
+    folder = install_docker(tmp_path / "bin", failing(output))
+    monkeypatch.setenv("PATH", os.pathsep.join([folder, os.environ["PATH"]]))
+    with pytest.raises(RecaptureError, match=r"was not built: the base has Python 3\.9$"):
+        build_image(IMAGE, BuildOptions(), lambda line: None)
 
 
 def test_outside_a_checkout_nothing_can_be_built(tmp_path, monkeypatch):

@@ -98,6 +98,15 @@ def test_the_image_keeps_neither_caches_nor_the_authority_it_was_built_with(clie
     assert out.decode().split() == ["[]", "None"]
 
 
+def test_a_base_of_another_python_is_refused(client, built):
+    done = images("build", "torch2.0.1-cu117", "--base", BASE, "--network", "host")
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"recapture: torch2\.0\.1-cu117 was not built: the base has Python 3\.\d+, the image wants 3\.10",
+        one_line(done),
+    )
+
+
 FENCED = '''"""Can only be collected where the fences hold."""
 import os
 import pathlib

@@ -35,6 +35,10 @@ _MEANINGS = (
         "no access to the container engine: add yourself to the group docker",
     ),
     (
+        r"failed to do request: head|failed to resolve source metadata",
+        "the base image's registry cannot be reached: pull the base beforehand, or build on another with --base",
+    ),
+    (
         r"certificate verify failed",
         "a certificate authority of your network is unknown in the build: give it with --ca",
     ),
@@ -146,10 +150,11 @@ def _failure(image: Image, last: collections.deque[str]) -> RecaptureError:
     for pattern, meaning in _MEANINGS:
         if re.search(pattern, said, re.IGNORECASE):
             return EnvironmentUnfitError(f"{image.name}: {meaning}")
-    # BuildKit repeats the failing step's output before its own summary: the last error that a tool named says most.
-    lines = [re.sub(r"^#\d+ (?:[\d.]+ )?", "", line).strip() for line in last if "executor failed" not in line]
-    named = [line for line in lines if re.match(r"(?:[\w.]*Error|ERROR|E|failed to solve|error): ", line)]
-    return RecaptureError(f"{image.name} was not built: {(named or lines or ['no output'])[-1]}")
+    # BuildKit repeats the failing step's output before its own summary. The last error that a tool named says most,
+    # then the last line of any step; the summary is the whole script of the step.
+    steps = [found[1].strip() for found in (re.match(r"#\d+ [\d.]+ (.*\S)", line) for line in last) if found]
+    named = [line for line in steps if re.match(r"(?:[\w.]*Error|ERROR|E|error): ", line)]
+    return RecaptureError(f"{image.name} was not built: {(named or steps or list(last) or ['no output'])[-1]}")
 
 
 def _inspect(engine: list[str], image: str, template: str) -> str | None:

@@ -17,7 +17,6 @@ import importlib.util
 import logging
 import os
 import re
-import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -109,16 +108,21 @@ def _watch_trace_log(log: CaptureLog) -> Iterator[None]:
                 recompiles.append(payload)
 
     listener = Listener(logging.DEBUG)
-    level, propagate = trace_log.level, trace_log.propagate
+    level, propagate, disabled = trace_log.level, trace_log.propagate, trace_log.disabled
     trace_log.addHandler(listener)
     trace_log.setLevel(logging.DEBUG)
     trace_log.propagate = False
+    trace_log.disabled = False
+    # A case that calls logging.disable() must not make its graph breaks go unseen.
+    trace_log.isEnabledFor = lambda _level: True
     try:
         yield
     finally:
+        del trace_log.isEnabledFor
         trace_log.removeHandler(listener)
         trace_log.setLevel(level)
         trace_log.propagate = propagate
+        trace_log.disabled = disabled
 
 
 def _brief(payload: str) -> str:
@@ -255,13 +259,13 @@ def preload(level: str, modules: list[str]) -> None:
     for module in [*wanted, *modules]:
         _quietly(partial(importlib.import_module, module))
     if level in ("capture", "codegen"):
-        _quietly(_warm_dynamo)
+        _quietly(partial(_warm_dynamo, "eager", "aot_eager"))
     if level == "codegen":
-        _quietly(_import_what_a_compilation_imports)
-        _quietly(_warm_instruction_sets)
+        # Inductor also finds out once which instructions this processor has, and hashes the headers it precompiles.
+        _quietly(partial(_warm_dynamo, "inductor"))
 
 
-def _warm_dynamo() -> None:
+def _warm_dynamo(*backends: str) -> None:
     """Capture what makes Dynamo, AOTAutograd and export import the modules that they put off until they need them.
 
     Without gradients: a process in which autograd has run cannot fork children in which it runs.
@@ -283,7 +287,7 @@ def _warm_dynamo() -> None:
             return torch.relu(self.linear(x))
 
     with torch.no_grad():
-        for backend in ("eager", "aot_eager"):
+        for backend in backends:
             compiled = torch.compile(sample, backend=backend)
             for size in (3, 5):  # the second is compiled with symbols for sizes
                 compiled(torch.ones(size), torch.ones(size), [size, 2])
@@ -291,43 +295,6 @@ def _warm_dynamo() -> None:
             reset_dynamo()
         torch.export.export(Sample(), (torch.ones(2, 3),)).module()(torch.ones(2, 3))
         reset_dynamo()
-
-
-def _import_what_a_compilation_imports() -> None:
-    """Compile once in a child, which also fills the cache of precompiled headers, and import here what that imported.
-
-    Much of Inductor is imported while it compiles, from places that differ with every release.
-    """
-    import torch
-
-    read, write = os.pipe()
-    before = set(sys.modules)
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            torch.compile(lambda x: x.sin() + x.sum())(torch.ones(8))
-            found = sorted(name for name in set(sys.modules) - before if name.startswith("torch."))
-            os.write(write, "\n".join(found).encode()[:60_000])  # a pipe holds 64 KiB without a reader
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(write)
-    os.waitpid(pid, 0)
-    with os.fdopen(read) as pipe:
-        names = pipe.read().split()
-    for name in names:
-        _quietly(partial(importlib.import_module, name))
-
-
-def _warm_instruction_sets() -> None:
-    """Let Inductor find out once which vector instructions this processor has: it runs compilers and Pythons for it."""
-    for module in ("torch._inductor.cpu_vec_isa", "torch._inductor.codecache"):
-        if importlib.util.find_spec(module) is not None:
-            pick: Callable[[], object] | None = getattr(importlib.import_module(module), "pick_vec_isa", None)
-            if pick is not None:
-                pick()
-                return
 
 
 def _quietly(step: Callable[[], object]) -> None:

@@ -15,8 +15,9 @@ from recapture import case
     example=lambda: (torch.randn(1, 3, 64, 64),),
     held_out=[lambda: (torch.rand(1, 3, 64, 64),)],  # the same shape: exactly one graph is claimed
     claims={
-        "compile:eager": ("T17", "right graphs=1"),
-        "compile:fullgraph": ("T21", "pass"),
+        "compile:eager": [("T17", "right graphs=1"), ("T21", "pass graph_breaks=0")],
+        # "Does not raise": Inductor may need ten minutes of C++ for it on a CPU, which is not raising.
+        "compile:fullgraph": ("T21", "pass|timeout"),
         "export": [("T22", "pass"), ("S6", "pass")],
     },
     requires=("torchvision",),

@@ -76,7 +76,7 @@ ALL = [(path, case) for path in SUITES for case in cases_of(path)]
 SLOW = {"DecoratorForm", "DenseNet121"}  # the one compiles C++ when it is called, the other is a whole network
 
 
-def every_case(*, without: frozenset[str] | set[str] = frozenset()) -> Any:
+def every_case(*, without: frozenset[str] | set[str] = frozenset()) -> pytest.MarkDecorator:
     marks = {name: [pytest.mark.slow] for name in SLOW}
     chosen = [
         pytest.param(path, case.name, id=f"{path.stem}::{case.name}", marks=marks.get(case.name, []))
@@ -115,7 +115,7 @@ def claims(case: Case, compiler: str, outcome: str) -> bool:
     return any(claim.expected.startswith(outcome) for claim in case.claims.get(compiler, ()))
 
 
-def claimed(compiler: str, outcome: str) -> Any:
+def claimed(compiler: str, outcome: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         ("path", "name"),
         [

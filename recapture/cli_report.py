@@ -42,13 +42,22 @@ def _write(path: Path, text: str) -> None:
     help="Write the report there, not beside the records; - is standard output. For one results directory only.",
 )
 @click.option("--quiet", is_flag=True, help="Do not print the summary.")
-def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, quiet: bool) -> None:
+@click.option(
+    "--interrupted", is_flag=True, help="First finish runs that were interrupted and will not be resumed, as they are."
+)
+def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, quiet: bool, interrupted: bool) -> None:
     """Render reports from the records in DIRECTORY, and in every results directory below it (default: results)."""
+    from recapture.ledger import settle
+    from recapture.records import PARTIAL
     from recapture.report.html import render_html
     from recapture.report.markdown import render_conformance, write_report
     from recapture.report.terminal import print_summary
     from recapture.results import find_results, read_results
 
+    if interrupted:
+        for directory in directories or (Path("results"),):
+            for partial in sorted(directory.rglob(PARTIAL)):
+                settle(partial.parent)
     found = [path for directory in directories or (Path("results"),) for path in find_results(directory)]
     found = list(dict.fromkeys(found))
     if output is not None:

@@ -60,8 +60,9 @@ def run_command(
 
     from recapture.collection import find_suites
     from recapture.keyword import matcher
+    from recapture.plan import Options
     from recapture.report.terminal import RunProgress, print_summary
-    from recapture.runner import GIB, Options, run
+    from recapture.runner import GIB, run
 
     words = [
         *what,
@@ -101,7 +102,7 @@ def list_command(what: tuple[str, ...], keyword: str | None, show_compilers: boo
     from recapture.collection import find_suites
     from recapture.compilers import builtin_compilers
     from recapture.keyword import matcher
-    from recapture.runner import Workbench
+    from recapture.workbench import Workbench
 
     if show_compilers:
         for name, compiler in builtin_compilers().items():

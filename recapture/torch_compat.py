@@ -232,6 +232,8 @@ def isolate_caches(cache_dir: str, environment: MutableMapping[str, str]) -> Non
     environment["TORCHINDUCTOR_FX_GRAPH_CACHE"] = "0"
     environment["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
     environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    # The code around AOTInductor's kernels takes longer to compile than all else and decides nothing: no optimising.
+    environment.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
     # Importing Inductor asks whether there is a GPU; asking NVML leaves CUDA untouched, so that children can use it.
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 

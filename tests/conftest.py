@@ -16,12 +16,13 @@ import pytest
 
 from recapture import runner
 from recapture.records import Record, read_jsonl
+from recapture.workbench import Workbench
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SUITES = Path(__file__).parent / "resources" / "suites"
 
 
-class SharedWorkbench(runner.Workbench):
+class SharedWorkbench(Workbench):
     """A real workbench that several runs use one after the other, and that examines the machine once."""
 
     @functools.cached_property
@@ -43,7 +44,7 @@ def workbench(tmp_path_factory):
     """A worker server that has Dynamo imported; it starts when the first test wants it."""
     bench = SharedWorkbench(device="cpu", jobs=2)
     yield bench
-    runner.Workbench.__exit__(bench, None, None, None)
+    Workbench.__exit__(bench, None, None, None)
 
 
 @pytest.fixture

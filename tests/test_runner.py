@@ -19,7 +19,7 @@ from recapture.records import Record, read_jsonl
 PLANTED = SUITES / "planted"
 GENTLE = [PLANTED / f"{name}.py" for name in ("verdicts", "leaving", "raising", "noisy", "disturbing")]
 COMPILERS = ("eager", "jit.trace", "compile:eager", "fx")
-THEIRS = ("off-by-one", "refuses", "fails-when-called", "of-the-future")
+THEIRS = ("off-by-one", "refuses", "fails-when-called", "trace-without-check", "of-the-future")
 
 
 @dataclass
@@ -66,7 +66,7 @@ def test_a_neighbour_of_misbehaving_cases_passes(gentle, suite, compiler):
         ("prints::compile:eager", "pass_with_breaks", None),
         ("branches::jit.trace", "specialized", None),
         ("neighbour::off-by-one", "wrong", None),
-        ("raises_in_eager_alone::jit.trace", "wrong", None),
+        ("raises_in_eager_alone::trace-without-check", "wrong", None),
         ("branches::fx", "error", "capture"),
         ("neighbour::refuses", "error", "capture"),
         ("neighbour::fails-when-called", "error", "call"),
@@ -100,7 +100,7 @@ def test_a_cell_that_says_nothing_says_why(gentle, cell, reason):
 
 
 def test_returning_where_eager_raises_is_silently_wrong(gentle):
-    (difference,) = gentle.records["verdicts::raises_in_eager_alone::jit.trace"].differences
+    (difference,) = gentle.records["verdicts::raises_in_eager_alone::trace-without-check"].differences
     assert (difference.kind, difference.detail) == ("exception", "eager raises ValueError, this returned")
 
 
@@ -181,20 +181,27 @@ def test_two_runs_give_the_same_bytes(gentle, warm, tmp_path):
 LIGHT = ("--compiler", "eager", "--compiler", "jit.trace", "--compiler", "fx")
 
 
-def test_neither_jobs_nor_the_kind_of_worker_changes_a_verdict(command):
-    """One at a time, two at a time, and each in a Python of its own."""
+def test_neither_jobs_nor_the_kind_of_worker_changes_a_verdict(warm, command, tmp_path):
+    """Two at a time in one server, one at a time in another, and each in a Python of its own."""
+    cells = [f"{PLANTED / 'verdicts.py'}::{case}" for case in ("raises_in_eager_alone", "branches")]
+    choice = ["--compiler", "jit.trace", "--compiler", "fx"]
+    assert _run(["run", *cells, *choice, "--results", str(tmp_path / "two")]) == 0
     variants = {
-        "one": ["--jobs", 1],
-        "two": ["--jobs", 2],
-        "fresh": ["--jobs", 2, "--worker", "fresh"],
+        "one": [*cells, *choice, "--jobs", 1],
+        "fresh": [f"{cells[1]}::jit.trace", "--worker", "fresh"],
     }
-    cells = [f"{PLANTED / 'verdicts.py'}::{case}" for case in ("branches", "raises_in_eager_alone")]
-    found = {}
-    for name, options in variants.items():
-        done = command("run", *cells, "--compiler", "jit.trace", "--compiler", "fx", *options, "--results", name)
+    expected = (results_below(tmp_path / "two") / "conformance.jsonl").read_bytes().splitlines()
+    for name, arguments in variants.items():
+        done = command("run", *arguments, "--results", name)
         assert done.returncode == 0, done.stderr
-        found[name] = (results_below(command.directory / name) / "conformance.jsonl").read_bytes()
-    assert found["one"] == found["two"] == found["fresh"]
+        directory = results_below(command.directory / name)
+        found = (directory / "conformance.jsonl").read_bytes().splitlines()
+        assert found == [line for line in expected if name == "one" or (b"branches" in line and b"jit.trace" in line)]
+        worker = json.loads((directory / "environment.json").read_text())["worker"]
+        assert worker == ("fresh" if name == "fresh" else "fork")
+
+
+LIGHT = ("--compiler", "eager", "--compiler", "jit.trace", "--compiler", "fx")
 
 
 def slow_suite(path: Path, cases: int = 12, edited: int | None = None) -> None:
@@ -230,22 +237,24 @@ def interrupted(command, suite: Path, results: str, number: signal.Signals) -> i
     return len(read_jsonl(directory / "conformance.partial.jsonl", Record, tolerate_torn_tail=True))
 
 
-def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(command):
+def run_in_process(*arguments: object) -> int:
+    return _run(["run", *map(str, arguments)])
+
+
+def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(warm, command, capfd):
     """Killed, or stopped with Ctrl-C, and its last line torn: only what is missing runs again."""
     suite = command.directory / "waiting.py"
     slow_suite(suite)
-    whole = command("run", suite, *LIGHT, "--jobs", 1, "--results", "whole")
-    assert whole.returncode == 0, whole.stderr
+    assert run_in_process(suite, *LIGHT, "--results", command.directory / "whole") == 0
     expected = results_below(command.directory / "whole")
     for number in (signal.SIGKILL, signal.SIGINT):
-        name = number.name
-        done = interrupted(command, suite, name, number)
-        directory = results_below(command.directory / name)
+        done = interrupted(command, suite, number.name, number)
+        directory = results_below(command.directory / number.name)
         with (directory / "conformance.partial.jsonl").open("ab") as partial:
             partial.write(b'{"case":"waiting::waits_11","compiler":"fx","dev')
-        resumed = command("run", suite, *LIGHT, "--jobs", 1, "--results", name, "--resume")
-        assert resumed.returncode == 0, resumed.stderr
-        assert f"{36 - done} cells" in resumed.stderr
+        capfd.readouterr()
+        assert run_in_process(suite, *LIGHT, "--results", command.directory / number.name, "--resume") == 0
+        assert capfd.readouterr().err.startswith(f"{36 - done} cells")
         assert sorted(path.name for path in directory.iterdir() if not path.name.startswith(".")) == [
             "conformance.jsonl",
             "conformance.md",
@@ -256,10 +265,6 @@ def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(command
         for file in ("conformance.jsonl", "conformance.md"):
             assert (directory / file).read_bytes() == (expected / file).read_bytes()
         assert (directory / "timings.jsonl").read_bytes().count(b"\n") == 36
-
-
-def run_in_process(*arguments: object) -> int:
-    return _run(["run", *map(str, arguments)])
 
 
 def test_resume_runs_an_edited_case_again_and_nothing_else(warm, tmp_path, capfd):
@@ -365,5 +370,5 @@ def test_the_example_of_the_readme_works_as_pasted(warm, tmp_path):
         == 0
     )
     records = records_below(tmp_path)
-    assert str(records["readme_example::clip_if_positive::eager"].verdict) == "pass"
-    assert str(records["readme_example::clip_if_positive::trace-without-check"].verdict) == "specialized"
+    assert str(records["readme_example::clip_by_sign::eager"].verdict) == "pass"
+    assert str(records["readme_example::clip_by_sign::trace-without-check"].verdict) == "specialized"

@@ -7,9 +7,9 @@ from recapture.compilers.base import compiler
 
 
 @case(example=lambda: (torch.ones(4),), held_out=[lambda: (-torch.ones(4),)])
-def clip_if_positive(x):
-    """Clips by a rule that looks at the values."""
-    return x.clamp(max=0.5) if x.sum() > 0 else x
+def clip_by_sign(x):
+    """Clips from above or from below, by a look at the values."""
+    return x.clamp(max=0.5) if x.sum() > 0 else x.clamp(min=-0.5)
 
 
 @compiler("trace-without-check")

@@ -103,6 +103,12 @@ def fails_when_called(fn, example):
     return fail
 
 
+@compiler("trace-without-check")
+def trace_without_check(fn, example):
+    """Traces, and does not look whether the function agrees."""
+    return torch.jit.trace(fn, example, check_trace=False)
+
+
 @compiler("of-the-future", since="99.0")
 def of_the_future_compiler(fn, example):
     """A compiler of a torch nobody has."""

@@ -1,0 +1,168 @@
+"""What isolation costs: forked children against fresh processes, the runner's own overhead, and the server's memory.
+
+Prints ratios measured in one go, on one machine: ``python benchmarks/isolation.py [--cells N] [--compilers A,B]``.
+
+- Cells that compile no C++ or Triton code, one at a time: seconds a cell of the fork server against seconds a cell in a
+  fresh Python process each. The goal is a ratio of at least 20.
+- A whole run of those cells: wall seconds against the seconds spent inside children divided by jobs. The goal is at
+  most 1.15. The seconds before the first cell (importing torch, collecting, examining the machine) are shown apart.
+- Peak resident memory of the server itself. The goal is less than 1 GiB.
+
+It is a measurement: the exit status is 0 whatever the figures are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recapture.collection import find_suites, shipped_suites
+from recapture.compilers import builtin_compilers
+from recapture.plan import Options
+from recapture.records import TIMINGS, Record, Timing, read_jsonl
+from recapture.runner import GIB, Summary, run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FRESH_CELLS = 12
+GOAL_SPEEDUP = 20.0
+GOAL_OVERHEAD = 1.15
+
+
+@dataclass
+class Clock:
+    """Notes when the first cell of a run was planned and when the last was done."""
+
+    began: float = field(default_factory=time.monotonic)
+    first: float = 0.0
+    last: float = 0.0
+
+    def start(self, total: int, estimate_seconds: float | None) -> None:  # noqa: ARG002 - the runner says both
+        """The cells are about to run."""
+        self.first = self.last = time.monotonic()
+        print(f"  {total} cells after {self.first - self.began:.1f} s of preparation", flush=True)
+
+    def cell_started(self, cell: str) -> None:
+        """Nothing to note."""
+
+    def cell_finished(self, record: Record, seconds: float) -> None:  # noqa: ARG002
+        """A cell is done."""
+        self.last = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds from the first cell's start to the last one's end."""
+        return self.last - self.first
+
+
+@dataclass
+class Measured:
+    """One run: its summary, the seconds each cell's process took, and its wall time."""
+
+    summary: Summary
+    cells: dict[str, float]
+    clock: Clock
+
+
+def measure(cells: Sequence[str], *, worker: str, jobs: int) -> Measured:
+    """Run cells, given as addresses, into a results directory that is thrown away."""
+    clock = Clock()
+    with tempfile.TemporaryDirectory(prefix="recapture-benchmark-") as results:
+        options = Options(
+            selection=find_suites(tuple(cells)),
+            keyword=None,
+            compilers=(),
+            device="cpu",
+            jobs=jobs,
+            timeout=300.0,
+            memory=8 * GIB,
+            results=Path(results),
+            resume=False,
+            worker=worker,  # type: ignore[arg-type]
+        )
+        summary = run(options, clock, lambda _: None)
+        rows = read_jsonl(summary.directory / TIMINGS, Timing)
+    return Measured(summary, {f"{row.case}::{row.compiler}": row.seconds for row in rows}, clock)
+
+
+def plan(compilers: Sequence[str], wanted: int) -> list[str]:
+    """Addresses of about `wanted` cells of the shipped suites, taken evenly over suites, cases and compilers."""
+    with Workbench(device="cpu", jobs=1) as bench:
+        suites = bench.collect(tuple(shipped_suites()))
+    cells = [f"{suite.name}::{case.name}::{how}" for suite in suites for case in suite.cases for how in compilers]
+    return evenly(cells, wanted)
+
+
+def evenly(items: Sequence[str], wanted: int) -> list[str]:
+    """About `wanted` of the items, at equal distances."""
+    if wanted >= len(items):
+        return list(items)
+    return [items[int(number * len(items) / wanted)] for number in range(wanted)]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and print."""
+    builtin = builtin_compilers()
+    cheap = [name for name, how in builtin.items() if not how.generates_code and not how.optional]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cells", type=int, default=60, help="cells through the fork server [60]")
+    parser.add_argument("--compilers", default=",".join(cheap), help="comma-separated [all that compile no C++]")
+    parser.add_argument("--jobs", type=int, default=2, help="cells at a time in the whole run [2]")
+    options = parser.parse_args(arguments)
+    compilers = options.compilers.split(",")
+    unknown = [name for name in compilers if name not in builtin]
+    if unknown:
+        parser.error(f"unknown compiler {unknown[0]!r}; known: {', '.join(builtin)}")
+
+    cells = plan(compilers, options.cells)
+    few = evenly(cells, FRESH_CELLS)
+    print("forked from one server, one at a time")
+    forked = measure(cells, worker="fork", jobs=1)
+    print("a fresh Python process each, one at a time")
+    fresh = measure(few, worker="fresh", jobs=1)
+    print(f"forked, {options.jobs} at a time")
+    whole = measure(cells, worker="fork", jobs=options.jobs)
+
+    print()
+    report_speedup(forked, fresh)
+    report_overhead(forked, 1)
+    report_overhead(whole, options.jobs)
+    peak = max(forked.summary.rss_server, whole.summary.rss_server)
+    print(f"server memory: {peak / GIB:.2f} GiB resident at its highest (goal: less than 1)")
+
+
+def report_speedup(forked: Measured, fresh: Measured) -> None:
+    """Print seconds a cell both ways, over the cells measured both ways, and the ratios."""
+    pairs = [(fresh.cells[cell], forked.cells[cell]) for cell in fresh.cells]
+    one_by_one = [slow / fast for slow, fast in pairs]
+    slow, fast = (sum(column) for column in zip(*pairs, strict=True))
+    everything = list(forked.cells.values())
+    print(f"fresh process: {statistics.median(one for one, _ in pairs):.2f} s a cell (median of {len(pairs)})")
+    print(
+        f"forked child: {statistics.median(two for _, two in pairs):.3f} s a cell (median of the same {len(pairs)}; "
+        f"of all {len(everything)}: {statistics.median(everything):.3f} s, worst {max(everything):.2f} s)"
+    )
+    print(
+        f"fresh / forked: {statistics.median(one_by_one):.1f}x median of cells, {slow / fast:.1f}x in total "
+        f"(goal: {GOAL_SPEEDUP:.0f}x)"
+    )
+
+
+def report_overhead(measured: Measured, jobs: int) -> None:
+    """Print how much longer a run took than its children's seconds spread over the jobs."""
+    inside = sum(measured.cells.values())
+    ratio = measured.clock.seconds / (inside / jobs)
+    print(
+        f"whole run, {jobs} at a time: {measured.clock.seconds:.1f} s of wall time for {inside:.1f} s inside children: "
+        f"{ratio:.2f} x (seconds inside / jobs) (goal: at most {GOAL_OVERHEAD})"
+    )
+
+
+if __name__ == "__main__":
+    main()

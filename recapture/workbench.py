@@ -1,0 +1,145 @@
+"""A worker server that suits the device and the work, and what it tells about suites and the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from recapture import doctor  # noqa: TC001 - msgspec resolves annotations at run time
+from recapture.client import Client, ServerDiedError
+from recapture.collection import DYNAMO, SuiteFile, SuiteInfo
+from recapture.compilers import builtin_compilers
+from recapture.environment import Environment  # noqa: TC001 - likewise
+from recapture.errors import EnvironmentUnfitError
+from recapture.protocol import Ended
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["Workbench", "cause_of_death"]
+
+COLLECT_SECONDS = 120.0
+COLLECT_MEMORY = 8 << 30
+SURVEY_SECONDS = 180.0
+
+TORCH_ALONE = frozenset({"eager", "jit.trace", "jit.script", "fx", "fx:concrete_args"})
+"""Compilers that need nothing beyond ``import torch``: importing Dynamo takes longer than all their cells."""
+
+
+class _Survey(msgspec.Struct):
+    checks: list[doctor.Check]
+    environment: Environment
+
+
+class Workbench:
+    """A worker server made fit for the device, and what it told about suites and the machine."""
+
+    def __init__(self, *, device: str, jobs: int, worker: Literal["auto", "fork", "fresh"] = "auto") -> None:
+        self.device = device
+        self.jobs = jobs
+        self.worker = worker
+        self.why = ""
+        self.home = tempfile.TemporaryDirectory(prefix="recapture-", ignore_cleanup_errors=True)
+        self.level = "bare"
+        self.modules: list[str] = []
+        self.client = self._client(fork=worker != "fresh")
+
+    def __enter__(self) -> Workbench:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.client.stop()
+        self.home.cleanup()
+
+    def _client(self, *, fork: bool) -> Client:
+        client = Client(home=Path(self.home.name), jobs=self.jobs, fork=fork)
+        try:
+            client.start()
+        except ServerDiedError:
+            raise EnvironmentUnfitError(f"the worker server cannot start: {client.last_words()}") from None
+        return client
+
+    def restart(self) -> None:
+        """Start a server like the one that died, or that hangs."""
+        self.client.stop(patience=1.0)
+        self.client = self._client(fork=self.client.fork)
+        self.client.preload(self.level, self.modules)
+
+    def collect(self, suites: tuple[SuiteFile, ...]) -> list[SuiteInfo]:
+        """Collect suites, each in a process of its own: a suite file may do anything when it is imported."""
+        found = []
+        for suite in suites:
+            try:
+                where = (suite.name, str(suite.path))
+                info = self.client.run("collect", where, SuiteInfo, timeout=COLLECT_SECONDS, memory=COLLECT_MEMORY)
+            except ServerDiedError:
+                self.restart()
+                info = SuiteInfo(suite.name, str(suite.path), error="killed the worker server on import")
+            if isinstance(info, Ended):
+                info = SuiteInfo(suite.name, str(suite.path), error=f"died on import: {cause_of_death(info)}")
+            found.append(info)
+        return found
+
+    def survey(self) -> tuple[list[doctor.Check], Environment]:
+        """Examine the machine, in a child: for CUDA that initialises the device."""
+        told = self.client.run("survey", self.device, _Survey, timeout=SURVEY_SECONDS)
+        if isinstance(told, Ended):
+            last = (told.stderr.strip().splitlines() or [cause_of_death(told)])[-1]
+            raise EnvironmentUnfitError(f"this environment cannot be examined: {last}")
+        return told.checks, told.environment
+
+    def make_fit(self, modules: list[str], compilers: set[str]) -> None:
+        """Preload what suites and compilers import, then make sure that children can still use the device."""
+        self.level, self.modules = _level(self.device, modules, compilers), modules
+        self.client.preload(self.level, modules)
+        if self.device == "cpu":
+            return
+        while not isinstance(told := self.client.run("canary", self.device, float, timeout=SURVEY_SECONDS), float):
+            level, fork = self.level, self.client.fork
+            self.level = LESS.get(level, "bare")
+            self.client.stop()
+            if fork and level != "bare":
+                self.client = self._client(fork=True)
+                self.modules = [] if self.level == "bare" else modules
+                self.client.preload(self.level, self.modules)
+            elif fork and self.worker == "auto":
+                self.why = "a forked child could not use CUDA"
+                self.client = self._client(fork=False)
+            else:
+                last = (told.stderr.strip().splitlines() or [cause_of_death(told)])[-1]
+                raise EnvironmentUnfitError(f"CUDA cannot be used in a {'forked' if fork else 'fresh'} process: {last}")
+
+
+LESS = {"cuda": "light", "light": "bare"}
+"""What to preload when children cannot use CUDA after a level."""
+
+
+def _level(device: str, modules: list[str], compilers: set[str]) -> str:
+    """How much the server should import for these compilers, and for suites whose cases or compilers compile."""
+    ours = {name: how for name, how in builtin_compilers().items() if name in compilers}
+    if ours.keys() <= TORCH_ALONE and DYNAMO not in modules:
+        return "bare"
+    compiles = DYNAMO in modules or any(how.generates_code for how in ours.values())
+    if device != "cpu":
+        return "cuda" if compiles else "light"
+    return "codegen" if compiles else "capture"
+
+
+def cause_of_death(ended: Ended) -> str:
+    """Say in words how a process ended that left no result."""
+    if ended.cause == "timeout":
+        return "passed its deadline"
+    if ended.cause == "memory":
+        return "passed its memory cap"
+    if ended.cause == "processes":
+        return "started too many processes"
+    if ended.status < 0:
+        with contextlib.suppress(ValueError):
+            return f"died of {signal.Signals(-ended.status).name}"
+        return f"died of signal {-ended.status}"
+    return f"exited with status {ended.status} and without a result"

@@ -1,0 +1,267 @@
+"""What torch tells about a capture, on this release and on others."""
+
+import importlib.util
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from recapture.torch_compat import (
+    CaptureLog,
+    is_capture_error,
+    is_out_of_memory,
+    isolate_caches,
+    preload,
+    release,
+    reset_dynamo,
+    seed_everything,
+    watch_dynamo,
+)
+
+CAPTURES = Path(__file__).parent / "resources" / "captures.py"
+OTHER_PYTHONS = [one for one in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if one]
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def here():
+    spec = importlib.util.spec_from_file_location("captures_here", CAPTURES)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def check(found):
+    """Counts that hold on every release from 2.1 on."""
+    version = release(found.pop("version"))
+    counts = {name: (one["graphs"], one["breaks"]) for name, one in found.items() if name != "user error"}
+    assert counts == {
+        "straight": (1, 0),
+        "f1 positive": (1, 1),  # explain() says none on any release: it follows one path
+        "f1 both": (2, 1),  # the side that returns its argument has nothing to compute
+        "bar": (3, 1),
+        "loop": (0, 1),
+        "print": (0, 1),
+        "item": (2, 1),
+        "sizes": (2, 0),
+        "fullgraph": (0, 0),
+    }
+    known = version >= (2, 6)
+    assert [one["recompiles"] for one in found.values()] == [
+        (1 if name == "sizes" else 0) if known else None for name in found
+    ]
+    for name, word in {
+        "f1 positive": "jump",
+        "f1 both": "jump",
+        "bar": "jump",
+        "loop": "",
+        "print": "",
+        "item": "item",
+    }.items():
+        (reason,) = found[name]["reasons"]
+        assert word in reason
+        if name in ("f1 both", "bar", "item"):
+            assert "captures.py:" in reason
+    errors = {name: one["error"] for name, one in found.items() if one["error"]}
+    (kind, capture, memory) = errors.pop("fullgraph")
+    assert kind in ("Unsupported", "UserError")
+    assert (capture, memory) == (True, False)
+    assert errors == {"user error": ["TorchRuntimeError", False, False]}  # the user's own: no failure to capture
+
+
+def test_graphs_breaks_and_recompiles_of_this_release(here):
+    check(here.main())
+
+
+@pytest.mark.skipif(not OTHER_PYTHONS, reason="RECAPTURE_OTHER_PYTHONS names no interpreters with other releases")
+@pytest.mark.parametrize("python", OTHER_PYTHONS)
+def test_graphs_breaks_and_recompiles_of_other_releases(python):
+    root = str(Path(__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": root}
+    done = subprocess.run([python, CAPTURES], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    check(json.loads(done.stdout))
+
+
+def test_a_case_that_switches_logging_off_is_watched_all_the_same(here):
+    logging.disable(logging.CRITICAL)
+    try:
+        found = here.watched(here.f1, (torch.ones(3), torch.ones(3)))
+    finally:
+        logging.disable(logging.NOTSET)
+    assert found["breaks"] == 1
+
+
+def test_watching_leaves_the_log_as_it_was(here):
+    log = logging.getLogger("torch.__trace")
+    before = (log.level, log.propagate, log.disabled, list(log.handlers), log.isEnabledFor(logging.CRITICAL))
+    here.watched(here.straight, (torch.ones(3),))
+    with pytest.raises(KeyError), watch_dynamo():
+        raise KeyError
+    after = (log.level, log.propagate, log.disabled, list(log.handlers), log.isEnabledFor(logging.CRITICAL))
+    assert after == before
+    assert "isEnabledFor" not in vars(log)
+
+
+def test_a_log_of_nothing_is_all_zeros_and_an_unknown_one_unknown():
+    with watch_dynamo() as log:
+        pass
+    assert (log.graphs, log.graph_breaks, log.recompiles) == (0, 0, 0)
+    unknown = CaptureLog(breaks_known=False)
+    assert (unknown.graphs, unknown.graph_breaks, unknown.recompiles) == (None, None, None)
+
+
+def test_one_place_met_twice_is_one_break():
+    log = CaptureLog(break_reasons=["a at 1", "b at 2", "a at 1"], recompile_reasons=["x", "x"])
+    assert (log.graph_breaks, log.recompiles) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("version", "numbers"),
+    [("2.11.0+cu130", (2, 11, 0)), ("2.6", (2, 6)), ("2.13.0.dev20260101+cpu", (2, 13, 0)), ("2.1.2a0+git1", (2, 1, 2))],
+)  # fmt: skip
+def test_releases_compare_as_numbers(version, numbers):
+    assert release(version) == numbers
+    assert release("2.9") < release("2.10.1")
+    assert release() == release(torch.__version__)
+
+
+# --- errors of every kind, as torch raises them ---------------------------------------------------------------------
+
+
+def branches(x):
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+class Module(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def size_from_data(x):
+    return torch.ones(int(x.sum().item()))
+
+
+def broken_backend(graph, inputs):
+    raise RuntimeError("out of order")
+
+
+def raises(attempt):
+    reset_dynamo()
+    with pytest.raises(BaseException) as caught:  # noqa: PT012
+        attempt()
+    return caught.value
+
+
+ONES = torch.ones(3)
+
+CAPTURE = {
+    "fullgraph": lambda: torch.compile(branches, backend="eager", fullgraph=True)(ONES),
+    "strict export": lambda: torch.export.export(Module(branches), (ONES,), strict=True),
+    "export": lambda: torch.export.export(Module(branches), (ONES,), strict=False),
+    "a size": lambda: torch.export.export(Module(size_from_data), (ONES,), strict=False),
+    "a backend": lambda: torch.compile(torch.sin, backend=broken_backend)(ONES),
+    "no backend": lambda: torch.compile(torch.sin, backend="no_such_backend")(ONES),
+    "a constraint": lambda: torch.export.export(
+        Module(lambda x: x + torch.ones(3)), (ONES,), dynamic_shapes=[({0: torch.export.Dim("n")},)], strict=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CAPTURE)
+def test_a_failure_to_capture_is_one_wherever_it_is_raised(name):
+    error = raises(CAPTURE[name])
+    assert is_capture_error(error) or name == "a constraint", error
+    assert not is_out_of_memory(error)
+
+
+def own_error():
+    def fails(x):
+        raise ValueError("mine")
+
+    torch.compile(fails, backend="eager")(ONES)
+
+
+OWN = {
+    "shapes in eager": lambda: ONES @ torch.ones(7, 5),
+    "shapes under compile": lambda: torch.compile(lambda x: x @ torch.ones(7, 5), backend="eager")(ONES),
+    "an error of its own": own_error,
+    "a guard": lambda: torch.export.export(Module(torch.sin), (ONES,)).module()(torch.ones(4)),
+    "exit": lambda: sys.exit(1),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_the_case_did_wrong_is_no_failure_to_capture(name):
+    assert not is_capture_error(raises(OWN[name]))
+
+
+class Unprintable(RuntimeError):
+    def __str__(self):
+        raise ValueError
+
+
+def test_memory_that_runs_out_is_known_in_every_form():
+    memory = [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        raises(lambda: torch.empty(1 << 60)),
+        raises(lambda: np.empty(1 << 60)),
+        RuntimeError("std::bad_alloc"),
+    ]
+    assert [is_out_of_memory(one) for one in memory] == [True] * len(memory)
+    others = [RuntimeError("a"), ValueError("out of memory"), Unprintable(), KeyboardInterrupt()]
+    assert [is_out_of_memory(one) for one in others] == [False] * len(others)
+
+
+# --- seeds, caches, preloading --------------------------------------------------------------------------------------
+
+
+def test_every_stream_of_random_numbers_is_seeded():
+    def draw():
+        return torch.rand(2).tolist(), random.random(), np.random.rand(2).tolist()  # noqa: NPY002
+
+    seed_everything()
+    first = draw()
+    assert draw() != first
+    seed_everything()
+    assert draw() == first
+    seed_everything(1)
+    assert draw() != first
+
+
+def test_every_cache_goes_to_one_place(monkeypatch, tmp_path):
+    names = [
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+        "TORCHINDUCTOR_FX_GRAPH_CACHE",
+        "TORCHINDUCTOR_AUTOGRAD_CACHE",
+    ]
+    for name in [*names, "TORCHINDUCTOR_COMPILE_THREADS"]:
+        monkeypatch.setenv(name, "before")
+    isolate_caches(str(tmp_path))
+    found = [os.environ[name] for name in names]
+    assert found == [str(tmp_path), str(tmp_path / "triton"), "0", "0"]
+    assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == "before"  # the user's choice
+
+
+def test_a_preload_that_fails_is_passed_over():
+    threads = torch.get_num_threads()
+    try:
+        preload("bare", ["no_such_module_here", "json"])
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)

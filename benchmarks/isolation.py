@@ -26,6 +26,7 @@ from recapture.compilers import builtin_compilers
 from recapture.plan import Options
 from recapture.records import TIMINGS, Record, Timing, read_jsonl
 from recapture.runner import GIB, Summary, run
+from recapture.workbench import Workbench
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

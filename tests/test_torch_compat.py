@@ -161,7 +161,7 @@ def broken_backend(graph, inputs):
 
 def raises(attempt):
     reset_dynamo()
-    with pytest.raises(BaseException) as caught:  # noqa: PT012
+    with pytest.raises(BaseException) as caught:
         attempt()
     return caught.value
 
@@ -184,7 +184,7 @@ CAPTURE = {
 @pytest.mark.parametrize("name", CAPTURE)
 def test_a_failure_to_capture_is_one_wherever_it_is_raised(name):
     error = raises(CAPTURE[name])
-    assert is_capture_error(error) or name == "a constraint", error
+    assert is_capture_error(error), error
     assert not is_out_of_memory(error)
 
 
@@ -219,7 +219,7 @@ def test_memory_that_runs_out_is_known_in_every_form():
         MemoryError(),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
         raises(lambda: torch.empty(1 << 60)),
-        raises(lambda: np.empty(1 << 60)),
+        raises(lambda: np.empty(1 << 50)),
         RuntimeError("std::bad_alloc"),
     ]
     assert [is_out_of_memory(one) for one in memory] == [True] * len(memory)
@@ -243,19 +243,13 @@ def test_every_stream_of_random_numbers_is_seeded():
     assert draw() != first
 
 
-def test_every_cache_goes_to_one_place(monkeypatch, tmp_path):
-    names = [
-        "TORCHINDUCTOR_CACHE_DIR",
-        "TRITON_CACHE_DIR",
-        "TORCHINDUCTOR_FX_GRAPH_CACHE",
-        "TORCHINDUCTOR_AUTOGRAD_CACHE",
-    ]
-    for name in [*names, "TORCHINDUCTOR_COMPILE_THREADS"]:
-        monkeypatch.setenv(name, "before")
-    isolate_caches(str(tmp_path))
-    found = [os.environ[name] for name in names]
-    assert found == [str(tmp_path), str(tmp_path / "triton"), "0", "0"]
-    assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == "before"  # the user's choice
+def test_every_cache_goes_to_one_place():
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "7", "TORCHINDUCTOR_CACHE_DIR": "before"}
+    isolate_caches("/cache", environment)
+    assert environment["TORCHINDUCTOR_CACHE_DIR"] == "/cache"
+    assert environment["TRITON_CACHE_DIR"] == "/cache/triton"
+    assert environment["TORCHINDUCTOR_FX_GRAPH_CACHE"] == environment["TORCHINDUCTOR_AUTOGRAD_CACHE"] == "0"
+    assert environment["TORCHINDUCTOR_COMPILE_THREADS"] == "7"  # the user's choice
 
 
 def test_a_preload_that_fails_is_passed_over():

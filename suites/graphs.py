@@ -259,7 +259,7 @@ def reads_through_a_cache(x, scale: float):
 @case(
     example=lambda: (torch.ones(2),),
     held_out=[lambda: (torch.zeros(2),)],
-    since="2.1",
+    since="2.3",
 )
 def asks_whether_compiling(x):
     """Takes another path while being compiled: allowed, used by libraries, and a difference from eager by design."""

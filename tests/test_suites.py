@@ -154,7 +154,9 @@ def test_every_factory_gives_arguments_that_the_target_takes(path: Path, case: C
 
 @every_case()
 def test_eager_agrees_with_itself_on_every_input(path: Path, name: str) -> None:
-    for one, two in zip(observe(path, name), observe(path, name), strict=True):
+    example, *_ = first = observe(path, name)
+    assert example.raised is None
+    for one, two in zip(first, observe(path, name), strict=True):
         assert equal(one, two), one.input
 
 

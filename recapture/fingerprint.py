@@ -14,7 +14,8 @@ _SCRUBBING = [
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\b0x[0-9a-fA-F]{4,}"), "0x…"),
     (re.compile(r"(_(?:obj|type)_id\([^,\n]*,\s*)\d+"), r"\1…"),  # guards name objects by their address
-    (re.compile(r"/\S*/(?:site|dist)-packages/"), ""),
+    # Installed suites and our own modules keep the file's name alone, as they do in a checkout.
+    (re.compile(r"/\S*/(?:site|dist)-packages/(?:recapture/(?:[\w.-]+/)*)?"), ""),
     (re.compile(r"(?<=[\"'])/(?:[^\"'\n/]+/)+(?=[^\"'\n/])"), ""),
     (re.compile(r"(?<![\w./])/(?:[\w.+@~-]+/)+(?=[\w.+-])"), ""),  # any other absolute path: keep the file's name
     # Torch cuts from a path what it has in common with its own, to the letter: "ome/me/suite.py:12".

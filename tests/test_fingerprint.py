@@ -128,3 +128,9 @@ def test_numbers_and_line_breaks_do_not_make_another_cause():
     assert fingerprint("E", "size") != fingerprint("F", "size")
     assert fingerprint("E", "size") != fingerprint("E", "shape")
     assert re.fullmatch(r"[0-9a-f]{10}", fingerprint("E", ""))
+
+
+def test_an_installed_suite_and_a_checkouts_leave_the_same_words():
+    installed = scrub('File "/opt/recapture/lib/python3.11/site-packages/recapture/data/suites/basic_use.py", line 114')
+    assert installed == scrub('File "/home/me/recapture/suites/basic_use.py", line 114')
+    assert installed == 'File "basic_use.py", line 114'

@@ -41,6 +41,7 @@ class Case:
     compare_output: bool
     since: str | None
     requires: tuple[str, ...]
+    codegen_on: tuple[str, ...] | None
 
     @property
     def is_module(self) -> bool:
@@ -64,6 +65,7 @@ def case(
     compare_output: bool = False,
     since: str | None = None,
     requires: Sequence[str] = (),
+    codegen_on: Sequence[str] | None = None,
 ) -> Callable[[Target], Target]:
     """Declare the decorated function or ``nn.Module`` subclass as a case of this suite.
 
@@ -77,6 +79,8 @@ def case(
     `watch` is called after every run; what it returns (a global counter, say) must agree as well.
     `compare_output` makes printed text part of the comparison. `since` is the oldest torch release the case can run on,
     `requires` the modules it needs besides torch; where they are missing its cells are ``not_applicable``.
+    `codegen_on` names the devices on which compilers that generate code run the case (default: all): a large model can
+    take a quarter of an hour of C++ on a CPU. Elsewhere those cells are ``not_applicable``, and say so.
 
     The decorated object is returned unchanged. Raises CaseError, which names the case, when the declaration is wrong.
     """
@@ -122,6 +126,7 @@ def case(
                 compare_output=compare_output,
                 since=since,
                 requires=tuple(requires),
+                codegen_on=None if codegen_on is None else tuple(codegen_on),
             )
         )
         return decorated

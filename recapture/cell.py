@@ -109,6 +109,8 @@ def _not_applicable(case: Case, spec: CellSpec) -> str | None:
         absent = absent_modules(requires)
         if absent:
             return f"{owner} needs {', '.join(absent)}"
+    if compiler.generates_code and case.codegen_on is not None and spec.device not in case.codegen_on:
+        return f"the case generates code on {', '.join(case.codegen_on)} alone"
     return compiler.unavailable() if compiler.unavailable is not None else None
 
 

@@ -21,7 +21,7 @@ __all__ = ["Closure", "closure", "decorator_arguments", "defined_names"]
 
 PROJECT = "recapture"
 DECORATORS = frozenset({"case", "compiler"})
-DESCRIPTIVE_ARGUMENTS = frozenset({"claims"})
+DESCRIPTIVE_ARGUMENTS = frozenset({"claims", "codegen_on"})
 """Arguments of a decorator that say something about a case without changing what runs."""
 
 _EVERYTHING = "*"

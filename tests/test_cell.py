@@ -276,6 +276,8 @@ def cell(path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.delenv("RECAPTURE_TEST_SOMETIMES", raising=False)
+    # An export that fails leaves a hook behind for the rest of its process; cells have processes of their own.
+    torch.nn.modules.module._global_buffer_registration_hooks.clear()
     reset_dynamo()
 
     def run(case, compiler, phases=None):

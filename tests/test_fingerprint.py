@@ -70,10 +70,16 @@ def check_causes(found):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_messages_of_this_torch_say_the_same_in_two_processes(tmp_path):
-    one = collected_by(sys.executable, tmp_path / "a")
+def test_messages_of_this_torch_say_the_same_in_two_places(tmp_path):
+    one = collected_here(tmp_path / "a")
     check(one, collected_here(tmp_path / "somewhere" / "much-deeper" / "b"))
     check_causes(one)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_messages_of_this_torch_say_the_same_in_two_processes(tmp_path):
+    check(collected_by(sys.executable, tmp_path / "a"), collected_here(tmp_path / "b"))
 
 
 @pytest.mark.skipif(not OTHER_PYTHONS, reason="RECAPTURE_OTHER_PYTHONS names no interpreters with other releases")

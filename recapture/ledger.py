@@ -63,8 +63,8 @@ class Ledger:
             self._read_before()
             self._partial = self._append_to(PARTIAL, stack)
             self._partial_timings = self._append_to(PARTIAL_TIMINGS, stack)
-            kept = set() if self.options.whole else self.before.keys()
-            self.environment = msgspec.structs.replace(self.environment, planned=len(kept | self.cells.keys()))
+            kept = self._kept(self.before)
+            self.environment = msgspec.structs.replace(self.environment, planned=len(kept.keys() | self.cells.keys()))
             if not self.options.whole:
                 self.environment = self._joined(self.environment)
             write_environment(self.directory / PARTIAL_ENVIRONMENT, self.environment)
@@ -128,16 +128,21 @@ class Ledger:
             self.output[row.cell] = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
 
     def close(self) -> tuple[list[Record], Environment]:
-        """Write the finished files; a selective run keeps the directory's other rows, a whole one replaces them."""
+        """Write the finished files: what ran, and the directory's other rows as far as they are kept."""
         absent = self.cells.keys() - self.done.keys()
         if absent:
             raise AssertionError(f"{len(absent)} planned cells have no record, the first {min(absent)}")
         planned = {key: self.done[key] for key in self.cells}
-        records = list(planned.values() if self.options.whole else (self.before | planned).values())
-        timings = list((self.timings if self.options.whole else self.timings_before | self.timings).values())
+        records = list((self._kept(self.before) | planned).values())
+        timings = list((self._kept(self.timings_before) | self.timings).values())
         lines = [msgspec.json.encode(self.output[cell]) + b"\n" for cell in sorted(self.output)]
         write_atomically(self.directory / OUTPUT, b"".join(lines))
         return _finish(self.directory, records, timings, self.environment)
+
+    def _kept(self, rows: dict[Key, Row]) -> dict[Key, Row]:
+        """The rows that a selective run leaves alone, and a whole one too where their suite could not be collected."""
+        broken = {suite.name for suite in self.environment.suites if suite.error is not None}
+        return {key: row for key, row in rows.items() if not self.options.whole or key[0].split("::")[0] in broken}
 
     def _joined(self, environment: Environment) -> Environment:
         """Add to what the directory's other rows were selected by; none means that everything was run."""

@@ -68,7 +68,9 @@ def test_a_lock_holds_recaptures_own_dependencies(name):
     for requirement in own:
         if "python_version < '3.11'" in requirement and load_images()[name].python != "3.10":
             continue
-        assert normalise(re.match(r"[\w.-]+", requirement)[0]) in locked
+        package, least = re.match(r"([\w.-]+)>=([\d.]+)", requirement).groups()
+        parts = [[int(part) for part in re.findall(r"\d+", version)] for version in (locked[normalise(package)], least)]
+        assert parts[0] >= parts[1], requirement
 
 
 @pytest.mark.parametrize("name", IMAGES)

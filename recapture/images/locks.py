@@ -48,7 +48,7 @@ class LockPlan(NamedTuple):
 
 def image_plan(image: Image, tools: Tools) -> LockPlan:
     """Return the plan of an image's lock: the packages under test, exactly, and recapture's own dependencies."""
-    own = [str(requirement) for requirement in _pyproject()["project"]["dependencies"]]
+    own = [str(each) for each in _pyproject()["project"]["dependencies"] if _name(each) not in tools.with_torch]
     later = {_name(requirement): tools.cutoff for requirement in own} | image.newer
     options = ["--python-version", image.python, "--python-platform", tools.platform, *_OPTIONS]
     options += ["--exclude-newer", _instant(image.cutoff)]

@@ -37,10 +37,11 @@ __all__ = [
 
 
 class Tools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How recapture's own dependencies are locked: their cut-off day and the platform whose wheels are taken."""
+    """How recapture's own dependencies are locked: as of which day, for which platform, and which come with torch."""
 
     cutoff: dt.date
     platform: str
+    with_torch: tuple[str, ...] = ()
 
 
 class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

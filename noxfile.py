@@ -65,7 +65,7 @@ def gpu_suite(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests; ``-- -m slow`` or ``-- -m engine`` runs those that take longer."""
-    install_image(session, DEFAULT_IMAGE, "docker>=7.1", *nox.project.dependency_groups(PYPROJECT, "dev"))
+    install_image(session, DEFAULT_IMAGE, "docker[ssh]>=7.1", *nox.project.dependency_groups(PYPROJECT, "dev"))
     session.run("pytest", *session.posargs)
 
 

@@ -39,7 +39,8 @@ OUTPUT = "output.jsonl"
 REPORT = "conformance.md"
 PARTIAL_TIMINGS = "timings.partial.jsonl"
 PARTIAL_ENVIRONMENT = "environment.partial.json"
-PARTIALS = (PARTIAL, PARTIAL_TIMINGS, PARTIAL_ENVIRONMENT)
+PARTIAL_OUTPUT = "output.partial.jsonl"
+PARTIALS = (PARTIAL, PARTIAL_TIMINGS, PARTIAL_ENVIRONMENT, PARTIAL_OUTPUT)
 
 Row = TypeVar("Row", Record, Timing)
 
@@ -54,7 +55,6 @@ class Ledger:
         self.cells = {cell.key: cell for cell in cells}
         self.done: dict[Key, Record] = {}
         self.timings: dict[Key, Timing] = {}
-        self.output: dict[str, dict[str, str]] = {}
         self.seconds = 0.0
 
     def __enter__(self) -> Ledger:
@@ -63,6 +63,7 @@ class Ledger:
             self._read_before()
             self._partial = self._append_to(PARTIAL, stack)
             self._partial_timings = self._append_to(PARTIAL_TIMINGS, stack)
+            self._partial_output = self._append_to(PARTIAL_OUTPUT, stack)
             kept = self._kept(self.before)
             self.environment = msgspec.structs.replace(self.environment, planned=len(kept.keys() | self.cells.keys()))
             if not self.options.whole:
@@ -124,8 +125,8 @@ class Ledger:
         self.done[key] = row
         self.timings[key] = timing
         self.seconds += timing.seconds
-        if stdout or stderr:
-            self.output[row.cell] = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
+        said = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
+        os.write(self._partial_output, msgspec.json.encode(said) + b"\n")
 
     def close(self) -> tuple[list[Record], Environment]:
         """Write the finished files: what ran, and the directory's other rows as far as they are kept."""
@@ -135,8 +136,6 @@ class Ledger:
         planned = {key: self.done[key] for key in self.cells}
         records = list((self._kept(self.before) | planned).values())
         timings = list((self._kept(self.timings_before) | self.timings).values())
-        lines = [msgspec.json.encode(self.output[cell]) + b"\n" for cell in sorted(self.output)]
-        write_atomically(self.directory / OUTPUT, b"".join(lines))
         return _finish(self.directory, records, timings, self.environment)
 
     def _kept(self, rows: dict[Key, Row]) -> dict[Key, Row]:
@@ -181,6 +180,9 @@ def _finish(directory: Path, records: list[Record], timings: list[Timing], envir
     records = sorted(records, key=sort_key)
     write_jsonl(directory / CONFORMANCE, records)
     write_jsonl(directory / TIMINGS, timings)
+    said = _said(directory)
+    kept = [said[row.cell] for row in records if said.get(row.cell, {}).keys() - {"cell"}]
+    write_atomically(directory / OUTPUT, b"".join(msgspec.json.encode(one) + b"\n" for one in kept))
     if environment is not None:
         environment = msgspec.structs.replace(environment, recorded=len(records))
         write_environment(directory / ENVIRONMENT, environment)
@@ -203,6 +205,18 @@ def _locked(directory: Path) -> TextIO:
         lock.close()
         raise UsageError(f"another run is writing to {directory}") from None
     return lock
+
+
+def _said(directory: Path) -> dict[str, dict[str, str]]:
+    """What every cell printed last, without what is empty; lines that cannot be read are passed over."""
+    said: dict[str, dict[str, str]] = {}
+    for name in (OUTPUT, PARTIAL_OUTPUT):
+        path = directory / name
+        for line in path.read_bytes().splitlines() if path.exists() else []:
+            with contextlib.suppress(msgspec.DecodeError):
+                row = msgspec.json.decode(line, type=dict[str, str])
+                said[row["cell"]] = {"cell": row["cell"]} | {key: text for key, text in row.items() if text}
+    return said
 
 
 def _rows(directory: Path, whole: str, partial: str, kind: type[Row]) -> dict[Key, Row]:

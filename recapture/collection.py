@@ -172,7 +172,7 @@ def collect_suite(suite: str, path: Path) -> SuiteInfo:
     except BaseException as error:  # a suite may raise anything on import
         where = _line_in(error, path)
         return SuiteInfo(suite, str(path), error=f"raised {type(error).__name__} on import{where}: {_one_line(error)}")
-    return SuiteInfo(suite, str(path), infos, compilers, _imports(path, cases))
+    return SuiteInfo(suite, str(path), infos, compilers, _imports(path))
 
 
 def absent_modules(names: Iterable[str]) -> list[str]:
@@ -232,24 +232,22 @@ def _check_inputs(case: Case) -> None:
             ) from None
 
 
-def _imports(path: Path, cases: list[Case]) -> list[str]:
-    """Modules an executed suite imported, those its cases require, and Dynamo where it compiles: for before a fork."""
+def _imports(path: Path) -> list[str]:
+    """Modules a suite imports at top level, and Dynamo where it compiles: worth importing once, before a fork."""
     names: list[str] = []
-    required = [module for case in cases for module in case.requires if _is_installed(module)]
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):  # also inside a try, or a with that suppresses: what was not imported is left out below
+    for node in tree.body:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            names.append(node.module)
     neighbours = {one.stem for one in path.parent.iterdir()}
-    others = {*neighbours, "recapture", "__future__"}
-    roots = dict.fromkeys(name for name in names if name in sys.modules and name.split(".")[0] not in others)
+    roots = dict.fromkeys(name for name in names if name.split(".")[0] not in {*neighbours, "recapture", "__future__"})
     compiles = any(
         isinstance(node, ast.Attribute) and node.attr in COMPILING and ast.unparse(node.value) == "torch"
         for node in ast.walk(tree)
     )
-    return list(dict.fromkeys([*roots, *required, *([DYNAMO] if compiles else [])]))
+    return [*roots, *([DYNAMO] if compiles and DYNAMO not in roots else [])]
 
 
 def _line_in(error: BaseException, path: Path) -> str:

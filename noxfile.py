@@ -1,12 +1,14 @@
 """The front doors: ``nox -s cpu-suite``, ``gpu-suite``, ``tests`` and ``lint``; arguments after ``--`` pass through.
 
 ``--image NAME`` among them chooses the pinned packages of another image of docker/images.toml for a suite.
+``nox --no-venv -s gpu-suite`` installs nothing and runs in the Python that runs nox: for machines without a network.
 """
 
 from __future__ import annotations
 
 import platform
 import shutil
+import sys
 from pathlib import Path
 
 import nox
@@ -17,6 +19,8 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_existing_virtualenvs = True
 
 ROOT = Path(__file__).parent
+# What a run may take after Ctrl-C to end its cells and write down what is done.
+CLOSING_SECONDS = 30.0
 DEFAULT_IMAGE = "torch2.11.0-cu130"
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 
@@ -46,8 +50,16 @@ def run_suite(session: nox.Session, *options: str) -> None:
         at = arguments.index("--image")
         image = (arguments[at + 1 : at + 2] or [""])[0]
         del arguments[at : at + 2]
-    install_image(session, image)
-    session.run("recapture", "run", *options, *arguments)
+    if session.venv_backend == "none":
+        command = (sys.executable, "-m", "recapture")
+    else:
+        install_image(session, image)
+        command = ("recapture",)
+    try:
+        session.run(*command, "run", *options, *arguments, interrupt_timeout=CLOSING_SECONDS)
+    except nox.command.CommandFailed as failed:
+        # nox ends with 1 whatever failed; recapture's own status says what to do (3: this machine cannot run it).
+        sys.exit(getattr(failed, "return_code", None) or 1)
 
 
 @nox.session(name="cpu-suite")

@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping  # noqa: TC003 - msgspec resolves annotations at run time
 from pathlib import Path
 from typing import NamedTuple
@@ -178,13 +179,27 @@ def pinned_images(*, torch: str) -> list[PinnedImage]:
 
 
 def installed_packages() -> dict[str, str]:
-    """Return the version of every installed distribution by normalised name, sorted."""
+    """Return the version of every installed distribution by normalised name, sorted.
+
+    What a package carries inside itself is not installed, though it may be on the path: setuptools puts its own
+    vendored copies there as soon as it is imported.
+    """
     found: dict[str, str] = {}
-    for distribution in importlib.metadata.distributions():
+    for distribution in importlib.metadata.distributions(path=[entry for entry in sys.path if not _inside(entry)]):
         name = distribution.metadata["Name"]
         if name:  # a half-removed distribution has none
             found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)  # the first on the path counts
     return dict(sorted(found.items()))
+
+
+def _inside(entry: str) -> bool:
+    """Whether an entry of the path lies in a package, below another entry of the path."""
+    path = Path(entry)
+    return any(
+        Path(other) in path.parents and (Path(other) / path.relative_to(other).parts[0] / "__init__.py").is_file()
+        for other in sys.path
+        if other
+    )
 
 
 def capability_of(device: str) -> str:

@@ -119,6 +119,37 @@ def test_installed_packages_are_sorted_and_normalised():
     assert found["msgspec"] == msgspec.__version__
 
 
+def test_what_setuptools_carries_inside_itself_is_not_installed():
+    """In a process of its own: importing setuptools puts its vendored packages on the path."""
+    program = """
+import importlib.metadata, sys
+from recapture.environment import installed_packages
+before = installed_packages()
+import setuptools
+vendored = [entry for entry in sys.path if entry.endswith("_vendor")]
+assert bool(vendored) == (int(setuptools.__version__.split(".")[0]) >= 71), vendored
+assert not vendored or any(d.name == "autocommand" for d in importlib.metadata.distributions())
+assert installed_packages() == before, set(installed_packages()) ^ set(before)
+assert {"setuptools", "torch", "numpy"} <= set(before)
+"""
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_of_packages_below_another_that_is_no_package_is_installed(tmp_path, monkeypatch):
+    for folder, name in (("plain/site", "beside"), ("package/_vendor", "carried")):
+        info = tmp_path / folder / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    (tmp_path / "package" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    found = installed_packages()
+    assert found["beside"] == "1.0"
+    assert "carried" not in found
+
+
 # --- the file
 
 

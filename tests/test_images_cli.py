@@ -132,6 +132,11 @@ def test_an_unknown_gpu_is_refused_with_the_nearest_and_the_list():
         check_gpus(find_image("torch2.10.0-cu128"), ("GPU-22222222-bbbc",), [H100, V100])
 
 
+def test_a_gpu_by_name_where_there_is_none_is_the_machines_lack():
+    with pytest.raises(EnvironmentUnfitError, match="no GPU 'GPU-1': no NVIDIA driver"):
+        check_gpus(find_image("torch2.10.0-cu128"), ("GPU-1",), [])
+
+
 def test_the_commands_about_images_do_not_import_torch():
     code = (
         "import sys\nfrom recapture.cli import main\ntry:\n    main(['images', 'list'])\n"

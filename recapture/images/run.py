@@ -51,10 +51,12 @@ class RunOptions(NamedTuple):
 def check_gpus(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -> None:
     """Refuse GPUs that are not there (UsageError) or that the image cannot run on (EnvironmentUnfitError).
 
-    `found` are the GPUs of the machine that will run it.
+    `found` are the GPUs of the machine that will run it. Where the driver names none, ``all`` is left to the engine.
     """
     known = {gpu.uuid: gpu for gpu in found}
     for name in gpus:
+        if name != "all" and not found:
+            raise EnvironmentUnfitError(f"no GPU {name!r}: no NVIDIA driver of this machine names any GPU")
         if name != "all" and name not in known:
             listed = ", ".join(f"{gpu.uuid} ({gpu.name})" for gpu in found)
             raise UsageError(f"no GPU {name!r}{did_you_mean(name, known)}; this machine has {listed}")

@@ -61,7 +61,7 @@ def list_command(gpu: str | None) -> None:
     # Wide enough for every row: a name cut off by a narrow terminal cannot be copied.
     Console(width=max(120, Console().width), highlight=False).print(table)
     for reason, names in reasons.items():
-        click.echo(f"{', '.join(names)}: {reason}")
+        click.echo(f"\nnot on {gpu}: {', '.join(names)}\n  ({reason})")
 
 
 @images.command()

@@ -36,11 +36,12 @@ def test_list_names_every_image_with_its_packages(capsys):
 def test_list_for_a_gpu_says_which_run_there_and_why_the_others_do_not(capsys):
     status, out, _ = outcome(capsys, "list", "--gpu", "7.0")
     assert status == 0
-    answers = {line.split()[0]: line.split()[-1] for line in out.splitlines() if line.split()[-1] in ("yes", "no")}
+    answers = {line.split()[0]: line.split()[-1] for line in out.splitlines() if line.endswith((" yes   ", " no    "))}
     assert answers["torch2.10.0-cu128"] == "yes"
     assert answers["torch2.11.0-cu130"] == "no"
-    (why,) = [line for line in out.splitlines() if "no machine code for capability 7.0" in line]
-    assert why.startswith("torch2.11.0-cu130, torch2.12.1-cu130,")
+    *_, which, why = out.splitlines()
+    assert which.startswith("not on 7.0: torch2.11.0-cu130, torch2.12.1-cu130, ")
+    assert why == "  (its torch has no machine code for capability 7.0, only for 7.5-7.x, 8.0-8.x, 9.0-9.x, 10.0-10.x, 12.0-12.x)"
 
 
 @pytest.mark.parametrize(

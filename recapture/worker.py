@@ -46,6 +46,7 @@ def run_task(scratch: Path, task: str, payload: bytes, deadline: float) -> None:
         _settle(scratch)
         faulthandler.enable(file=sys.__stderr__ or 2, all_threads=False)
         faulthandler.dump_traceback_later(max(deadline - 0.5, deadline * 0.9), file=sys.__stderr__ or 2)
+        _one_thread()
         result = TASKS[task](payload, scratch)
         if os.getpid() != owner:
             os._exit(0)  # the case forked, and this is the other process that returned from it
@@ -104,6 +105,18 @@ def _settle(scratch: Path) -> None:
     sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # type: ignore[misc]  # noqa: SIM115
 
 
+def _one_thread() -> None:
+    """Let torch compute on one thread: an OpenMP pool does not survive a fork, and one image must give one answer.
+
+    A forked child has inherited the number, but torch makes itself a new pool when it is next asked for one. It must be
+    asked here, with one thread running: of the several that autograd starts, two at a time find no pool and abort the
+    process ("Invalid thread pool!").
+    """
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def _cell(payload: bytes, scratch: Path) -> bytes:
     def enter(phase: str) -> None:  # by name each time: a case may close every file that is open
         (scratch / PHASE).write_text(phase)
@@ -145,9 +158,6 @@ def main(arguments: list[str]) -> None:
     """Run the task that a server wrote into a scratch directory: ``python -m recapture.worker DIR TASK DEADLINE``."""
     scratch, task, deadline = Path(arguments[0]), arguments[1], float(arguments[2])
     os.setsid()
-    import torch
-
-    torch.set_num_threads(1)  # as in a forked child: one image must give one answer
     run_task(scratch, task, (scratch / "payload.json").read_bytes(), deadline)
 
 

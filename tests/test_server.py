@@ -93,3 +93,25 @@ def test_environment_counts_planned_and_recorded(deadly, module_command):
         (results_below(module_command.directory / "results") / "environment.json").read_bytes()
     )
     assert environment["planned"] == environment["recorded"] == len(EXPECTED)
+
+
+BACKWARD = """
+
+@case(example=lambda: (torch.ones(3, requires_grad=True),))
+def backward_{number}(x):
+    '''Runs autograd, whose threads are new in every child.'''
+    (gradient,) = torch.autograd.grad((x * {number}).sum(), x)
+    return gradient
+"""
+
+
+@pytest.mark.slow
+def test_autograd_works_in_every_forked_child(command):
+    """Without a thread pool of the child's own, one child in seven is aborted: two of its threads find none."""
+    cases = "import torch\nfrom recapture import case\n" + "".join(BACKWARD.format(number=n) for n in range(40))
+    (command.directory / "gradients.py").write_text(cases, encoding="utf-8")
+    done = command("run", "gradients.py", "--compiler", "compile:eager", "--worker", "fork", "--results", "results")
+    assert done.returncode == 0, done.stderr
+    records = records_below(command.directory / "results")
+    assert len(records) == 40
+    assert [cell for cell, record in records.items() if record.verdict == "crash"] == []

@@ -157,6 +157,24 @@ def test_a_run_is_fenced_in_and_leaves_results_to_the_caller_and_nothing_else(cl
     assert containers(client) == []
 
 
+def test_the_readmes_docker_run_does_the_same(client, built, tmp_path):
+    """The line of the README to the letter, but for the GPU, the image, and the cells."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^mkdir -p results && docker run (?:.*\\\n)*.*", readme, re.MULTILINE)
+    assert line.count("--gpus all ") == line.count("--device cuda") == 1
+    line = re.sub(r"recapture:torch[\w.-]+", IMAGE.tag, line.replace("--gpus all ", ""))
+    line = line.replace("--device cuda", "--compiler eager /cases/fenced.py")
+    (tmp_path / "fenced.py").write_text(FENCED.replace("os.getuid() != 0", "True"), encoding="utf-8")
+    line = line.replace(" -v ", f" -v {tmp_path}/fenced.py:/cases/fenced.py:ro -v ", 1)
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "results" / IMAGE.name / "cpu"
+    assert '"verdict":"pass"' in (folder / RECORDS).read_text(encoding="utf-8")
+    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    assert environment["image_digest"] == client.images.get(IMAGE.tag).id
+    assert {path.stat().st_uid for path in (tmp_path / "results").rglob("*")} == {os.getuid()}
+
+
 def _run_as(user, group, results, cases, queue):
     with connect() as client:
         os.setgroups([group])

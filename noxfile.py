@@ -50,6 +50,7 @@ def run_suite(session: nox.Session, *options: str) -> None:
         at = arguments.index("--image")
         image = (arguments[at + 1 : at + 2] or [""])[0]
         del arguments[at : at + 2]
+    command: tuple[str, ...]
     if session.venv_backend == "none":
         command = (sys.executable, "-m", "recapture")
     else:

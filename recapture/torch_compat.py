@@ -251,6 +251,8 @@ def preload(level: str, modules: list[str]) -> None:
     torch.set_num_threads(1)  # an OpenMP pool does not survive a fork
     wanted: list[str] = []
     if level != "bare":
+        if release() < (2, 1):
+            _quietly(_compile_in_one_process)
         wanted += ["torch._dynamo", "torch.export", "torch._functorch.aot_autograd", "torch._inductor.codecache"]
     if level in ("capture", "codegen", "cuda"):
         wanted += ["torch._inductor.compile_fx", "torch._inductor.cpu_vec_isa", "torch._inductor.package"]
@@ -265,6 +267,13 @@ def preload(level: str, modules: list[str]) -> None:
     if level == "codegen":
         # Inductor also finds out once which instructions this processor has, and hashes the headers it precompiles.
         _quietly(partial(_warm_dynamo, "inductor"))
+
+
+def _compile_in_one_process() -> None:
+    """Keep Inductor from forking a pool of compilers when it is imported: this release reads no variable for that."""
+    from torch._inductor import config
+
+    config.compile_threads = 1
 
 
 def _warm_dynamo(*backends: str) -> None:

@@ -191,6 +191,7 @@ def test_a_path_without_compilers_is_a_fault_of_the_compiler_alone(planted, tmp_
     checks = planted.examine()
     assert faults(checks) == {"cxx-compiler"}
     assert checks["c-compiler"].status == "warning"
+    assert planted.check("c-compiler", "cuda").status == "fault"  # Triton builds its launchers with it
 
 
 def test_cxx_naming_no_program_is_a_fault_even_with_gxx_on_the_path(planted):

@@ -41,7 +41,10 @@ def test_list_for_a_gpu_says_which_run_there_and_why_the_others_do_not(capsys):
     assert answers["torch2.11.0-cu130"] == "no"
     *_, which, why = out.splitlines()
     assert which.startswith("not on 7.0: torch2.11.0-cu130, torch2.12.1-cu130, ")
-    assert why == "  (its torch has no machine code for capability 7.0, only for 7.5-7.x, 8.0-8.x, 9.0-9.x, 10.0-10.x, 12.0-12.x)"
+    assert (
+        why
+        == "  (its torch has no machine code for capability 7.0, only for 7.5-7.x, 8.0-8.x, 9.0-9.x, 10.0-10.x, 12.0-12.x)"
+    )
 
 
 @pytest.mark.parametrize(

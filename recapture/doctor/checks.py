@@ -117,6 +117,8 @@ def examine(device: str = "cpu") -> list[Check]:
 def _made(one: _Registered, machine: Machine) -> Check:
     try:
         finding = one.function(machine)
+    except ModuleNotFoundError as error:  # torch itself, as where only the images are used
+        finding = Finding("unknown", str(error))
     except Exception as error:
         finding = Finding("unknown", f"could not be checked: {type(error).__name__}: {error}")
     return Check(

@@ -1,6 +1,7 @@
 """What isolation costs: forked children against fresh processes, the runner's own overhead, and the server's memory.
 
 Prints ratios measured in one go, on one machine: ``python benchmarks/isolation.py [--cells N] [--compilers A,B]``.
+The cells are drawn at random, the same ones for the same ``--seed``.
 
 - Cells that compile no C++ or Triton code, one at a time: seconds a cell of the fork server against seconds a cell in a
   fresh Python process each. The goal is a ratio of at least 20.
@@ -14,7 +15,7 @@ It is a measurement: the exit status is 0 whatever the figures are.
 from __future__ import annotations
 
 import argparse
-import re
+import random
 import statistics
 import tempfile
 import time
@@ -27,7 +28,6 @@ from recapture.compilers import builtin_compilers
 from recapture.plan import Options
 from recapture.records import TIMINGS, Record, Timing, read_jsonl
 from recapture.runner import GIB, Summary, run
-from recapture.source import closure
 from recapture.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def measure(cells: Sequence[str], *, worker: str, jobs: int) -> Measured:
     return Measured(summary, {f"{row.case}::{row.compiler}": row.seconds for row in rows}, clock)
 
 
-def plan(compilers: Sequence[str], wanted: int) -> list[str]:
-    """Addresses of about `wanted` cells of the shipped suites, taken evenly over suites, cases and compilers.
+def plan(compilers: Sequence[str]) -> list[str]:
+    """Addresses of all cells of the shipped suites with these compilers.
 
     Cases that call `torch.compile` themselves are left out: whatever captures them, they compile C++.
     """
@@ -104,18 +104,11 @@ def plan(compilers: Sequence[str], wanted: int) -> list[str]:
     cells = []
     for suite in suites:
         for case in suite.cases:
-            if re.search(r"torch\.compile\b", closure(Path(suite.path), case.name).text):
+            if case.compiles:
                 print(f"left out: {suite.name}::{case.name}, which compiles by itself")
                 continue
             cells += [f"{suite.name}::{case.name}::{how}" for how in compilers]
-    return evenly(cells, wanted)
-
-
-def evenly(items: Sequence[str], wanted: int) -> list[str]:
-    """About `wanted` of the items, at equal distances."""
-    if wanted >= len(items):
-        return list(items)
-    return [items[int(number * len(items) / wanted)] for number in range(wanted)]
+    return cells
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -125,6 +118,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cells", type=int, default=60, help="cells through the fork server [60]")
     parser.add_argument("--compilers", default=",".join(cheap), help="comma-separated [all that compile no C++]")
+    parser.add_argument("--seed", type=int, default=0, help="which cells are drawn [0]")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time in the whole run [2]")
     options = parser.parse_args(arguments)
     compilers = options.compilers.split(",")
@@ -132,8 +126,10 @@ def main(arguments: list[str] | None = None) -> None:
     if unknown:
         parser.error(f"unknown compiler {unknown[0]!r}; known: {', '.join(builtin)}")
 
-    cells = plan(compilers, options.cells)
-    few = evenly(cells, FRESH_CELLS)
+    # At random: every n-th cell would keep step with the compilers, which come in the same order for every case.
+    every = plan(compilers)
+    cells = random.Random(options.seed).sample(every, min(options.cells, len(every)))  # noqa: S311 - not a secret
+    few = cells[:FRESH_CELLS]
     print("forked from one server, one at a time")
     forked = measure(cells, worker="fork", jobs=1)
     print("a fresh Python process each, one at a time")

@@ -43,6 +43,9 @@ DYNAMO = "torch._dynamo"
 
 COMPILING = frozenset({"compile", "compiler", "export", "_dynamo"})
 
+COMPILES = re.compile(r"\btorch\.compile\b")
+"""In the source of a case: it generates code, whatever captures it."""
+
 
 @dataclass(frozen=True)
 class SuiteFile:
@@ -76,6 +79,8 @@ class CaseInfo(msgspec.Struct, frozen=True):
     hash: str
     summary: str
     claims: dict[str, list[tuple[str, str]]]
+    compiles: bool = False
+    """Whether its own code calls `torch.compile`, as far as can be read."""
 
 
 class SuiteInfo(msgspec.Struct, frozen=True):
@@ -172,7 +177,7 @@ def collect_suite(suite: str, path: Path) -> SuiteInfo:
     except BaseException as error:  # a suite may raise anything on import
         where = _line_in(error, path)
         return SuiteInfo(suite, str(path), error=f"raised {type(error).__name__} on import{where}: {_one_line(error)}")
-    return SuiteInfo(suite, str(path), infos, compilers, _imports(path))
+    return SuiteInfo(suite, str(path), infos, compilers, _imports(path, cases))
 
 
 def absent_modules(names: Iterable[str]) -> list[str]:
@@ -196,15 +201,16 @@ def _compilers(module: ModuleType) -> list[str]:
 
 def _describe(case: Case, path: Path) -> CaseInfo:
     try:
-        source_hash = closure(path, case.name).hash
+        code = closure(path, case.name)
     except KeyError:
         raise CaseError(f"case {case.name!r} is not defined under this name at the top level of its file") from None
     _check_inputs(case)
     return CaseInfo(
         name=case.name,
-        hash=source_hash,
+        hash=code.hash,
         summary=(inspect.getdoc(case.target) or "").split("\n")[0] if case.target.__doc__ else "",
         claims={how: [(claim.id, claim.expected) for claim in claims] for how, claims in case.claims.items()},
+        compiles=COMPILES.search(code.text) is not None,
     )
 
 
@@ -232,22 +238,24 @@ def _check_inputs(case: Case) -> None:
             ) from None
 
 
-def _imports(path: Path) -> list[str]:
-    """Modules a suite imports at top level, and Dynamo where it compiles: worth importing once, before a fork."""
+def _imports(path: Path, cases: list[Case]) -> list[str]:
+    """Modules an executed suite imported, those its cases require, and Dynamo where it compiles: for before a fork."""
     names: list[str] = []
+    required = [module for case in cases for module in case.requires if _is_installed(module)]
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in tree.body:
+    for node in ast.walk(tree):  # also inside a try, or a with that suppresses: what was not imported is left out below
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.append(node.module)
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     neighbours = {one.stem for one in path.parent.iterdir()}
-    roots = dict.fromkeys(name for name in names if name.split(".")[0] not in {*neighbours, "recapture", "__future__"})
+    others = {*neighbours, "recapture", "__future__"}
+    roots = dict.fromkeys(name for name in names if name in sys.modules and name.split(".")[0] not in others)
     compiles = any(
         isinstance(node, ast.Attribute) and node.attr in COMPILING and ast.unparse(node.value) == "torch"
         for node in ast.walk(tree)
     )
-    return [*roots, *([DYNAMO] if compiles and DYNAMO not in roots else [])]
+    return list(dict.fromkeys([*roots, *required, *([DYNAMO] if compiles else [])]))
 
 
 def _line_in(error: BaseException, path: Path) -> str:

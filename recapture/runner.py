@@ -12,6 +12,7 @@ from recapture import doctor
 from recapture.cell import Findings
 from recapture.claims import Claim
 from recapture.client import ServerDiedError
+from recapture.compilers import builtin_compilers
 from recapture.environment import Environment, SuiteEntry
 from recapture.errors import EnvironmentUnfitError, UsageError
 from recapture.ledger import Ledger
@@ -73,7 +74,9 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
         if options.device == "cuda" and environment.capability == "cpu":
             raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
         modules = sorted({module for suite in usable for module in suite.imports})
-        bench.make_fit(modules, {cell.spec.compiler for cell in cells})
+        staged = options.device == "cpu"
+        compiles = not staged or all(map(_compiles, cells))
+        bench.make_fit(modules, {cell.spec.compiler for cell in cells}, compiles=compiles)
         directory = options.results / environment.image / environment.capability
         environment = msgspec.structs.replace(
             environment,
@@ -85,9 +88,22 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
         with Ledger(directory, options, cells, environment) as ledger:
             for text in _warnings(environment, checks, failed):
                 warn(text)
-            _Execution(bench, ledger, options, checks, progress).run(ledger.missing())
+            execution = _Execution(bench, ledger, options, checks, progress)
+            missing = ledger.missing()
+            progress.start(len(missing), ledger.estimate(missing, options.jobs))
+            later = [cell for cell in missing if staged and _compiles(cell)]
+            execution.run([cell for cell in missing if not staged or not _compiles(cell)])
+            if later:
+                execution.get_ready_to_compile(modules, later)
+                execution.run(later)
             records, environment = ledger.close()
             return Summary(directory, records, environment, failed, ledger.seconds, bench.client.rss)
+
+
+def _compiles(cell: PlannedCell) -> bool:
+    """Whether a cell may generate code: by its compiler, unless that is a user's own, or by what the case does."""
+    compiler = builtin_compilers().get(cell.spec.compiler)
+    return compiler is None or compiler.generates_code or cell.info.compiles
 
 
 PUBLISHED_CAPABILITIES = ("cpu", "sm_70", "sm_80", "sm_90")
@@ -117,8 +133,16 @@ class _Execution:
     begun: set[int] = field(default_factory=set)
     deaths: dict[Key, int] = field(default_factory=dict)
 
+    def get_ready_to_compile(self, modules: list[str], cells: list[PlannedCell]) -> None:
+        """Preload what the remaining cells need: kept until now, so that the first verdicts do not wait for it."""
+        level = self.bench.level
+        try:
+            self.bench.make_fit(modules, {cell.spec.compiler for cell in cells})
+        except ServerDiedError:  # without it the cells take longer, and one of them will say what the matter is
+            self.bench.level = level
+            self.bench.restart()
+
     def run(self, cells: list[PlannedCell]) -> None:
-        self.progress.start(len(cells), self.ledger.estimate(cells, self.options.jobs))
         queue = deque(cells)
         suspects: deque[PlannedCell] = deque()
         while queue or suspects or self.running:

@@ -19,7 +19,7 @@ import os
 import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,13 +27,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CaptureLog",
+    "float32_flags",
     "is_capture_error",
     "is_out_of_memory",
     "isolate_caches",
+    "keep_caches",
+    "make_shapes_dynamic",
     "preload",
+    "recorded_cudagraphs",
     "release",
     "reset_dynamo",
     "seed_everything",
+    "set_float32_flags",
+    "watch_cudagraphs",
     "watch_dynamo",
 ]
 
@@ -243,8 +249,8 @@ def preload(level: str, modules: list[str]) -> None:
 
     ``bare`` imports torch, ``light`` adds what was seen to leave CUDA alone on every release, ``cuda`` adds Inductor.
     ``capture`` imports as much and captures once: for the CPU, since Dynamo reads CUDA's random state where there is a
-    GPU, and after that no forked child can use it. ``codegen`` gets ready to compile C++ as well. Nothing here may
-    start a thread, initialise CUDA or fail.
+    GPU, and after that no forked child can use it. ``codegen`` gets ready to compile C++ as well, ``aoti`` also to
+    package it. Nothing here may start a thread, initialise CUDA or fail.
     """
     import torch
 
@@ -254,7 +260,7 @@ def preload(level: str, modules: list[str]) -> None:
         if release() < (2, 1):
             _quietly(_compile_in_one_process)
         wanted += ["torch._dynamo", "torch.export", "torch._functorch.aot_autograd", "torch._inductor.codecache"]
-    if level in ("capture", "codegen", "cuda"):
+    if level in ("capture", "codegen", "aoti", "cuda"):
         wanted += ["torch._inductor.compile_fx", "torch._inductor.cpu_vec_isa", "torch._inductor.package"]
         wanted += ["torch._inductor.debug", "torch._inductor.codegen.cpp_wrapper_cpu"]
         wanted += ["torch.fx.experimental.proxy_tensor"]
@@ -262,11 +268,13 @@ def preload(level: str, modules: list[str]) -> None:
         wanted += ["torch._inductor.select_algorithm", "torch._inductor.codegen.triton", "torch._inductor.scheduler"]
     for module in [*wanted, *modules]:
         _quietly(partial(importlib.import_module, module))
-    if level in ("capture", "codegen"):
+    if level in ("capture", "codegen", "aoti"):
         _quietly(partial(_warm_dynamo, "eager", "aot_eager"))
-    if level == "codegen":
+    if level in ("codegen", "aoti"):
         # Inductor also finds out once which instructions this processor has, and hashes the headers it precompiles.
         _quietly(partial(_warm_dynamo, "inductor"))
+    if level == "aoti":
+        _quietly(_warm_aoti)
 
 
 def _compile_in_one_process() -> None:
@@ -276,6 +284,7 @@ def _compile_in_one_process() -> None:
     config.compile_threads = 1
 
 
+@cache
 def _warm_dynamo(*backends: str) -> None:
     """Capture what makes Dynamo, AOTAutograd and export import the modules that they put off until they need them.
 
@@ -308,8 +317,138 @@ def _warm_dynamo(*backends: str) -> None:
         reset_dynamo()
 
 
+@cache
+def _warm_aoti() -> None:
+    """Package one program: AOTInductor then knows the headers it precompiles, where it does (2.8 or so on)."""
+    import torch
+
+    if not hasattr(importlib.import_module("torch._inductor.codecache"), "_precompile_header"):
+        return
+
+    class Sample(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.sin(x) + 1
+
+    inductor = torch._inductor  # noqa: SLF001 - where torch's own documentation has it
+    with torch.no_grad():
+        inductor.aoti_compile_and_package(torch.export.export(Sample(), (torch.ones(3),)))
+    reset_dynamo()
+
+
 def _quietly(step: Callable[[], object]) -> None:
     try:
         step()
     except Exception as error:  # a cell that needs it will fail by itself and say why
         logging.getLogger(__name__).debug("preload: %r", error)
+
+
+def float32_flags() -> tuple[str, bool, bool]:
+    """Return the precision of float32 matrix products, and whether cuDNN may use TF32 and tries algorithms out."""
+    import torch
+
+    cudnn = torch.backends.cudnn
+    return str(torch.get_float32_matmul_precision()), bool(cudnn.allow_tf32), bool(cudnn.benchmark)
+
+
+def set_float32_flags(dtype: str | tuple[str, bool, bool]) -> None:
+    """Set those flags for a way of doing arithmetic (`recapture.workloads.DTYPES`), or as `float32_flags` gave them.
+
+    torch's defaults on every release: TF32 off in matrix products, on in cuDNN, no trying out.
+    """
+    import torch
+
+    if isinstance(dtype, str):
+        dtype = {"tf32": ("high", True, False), "fp32-strict": ("highest", False, False)}.get(
+            dtype, ("highest", True, False)
+        )
+    if dtype != float32_flags():  # every setting drops what torch has cached
+        torch.set_float32_matmul_precision(dtype[0])
+        torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = dtype[1:]
+
+
+def keep_caches(cache_dir: str, threads: int) -> None:
+    """Make this process compile as a user's would: with torch's caches on, in one directory, on some threads.
+
+    Undoes what `isolate_caches` put into the environment before torch read it.
+    """
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
+    for name in (
+        "TORCHINDUCTOR_FX_GRAPH_CACHE",
+        "TORCHINDUCTOR_AUTOGRAD_CACHE",
+        "TORCHINDUCTOR_COMPILE_THREADS",
+        "AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL",
+    ):
+        os.environ.pop(name, None)
+    for module, name, value in (
+        ("torch._inductor.config", "compile_threads", threads),
+        ("torch._inductor.config", "fx_graph_cache", release() >= (2, 5)),
+        ("torch._functorch.config", "enable_autograd_cache", release() >= (2, 6)),
+        ("torch._inductor.config", "aot_inductor.compile_wrapper_opt_level", "O1"),
+    ):
+        _quietly(partial(_set_config, module, name, value))
+
+
+def make_shapes_dynamic() -> None:
+    """Make `torch.compile` use symbols for sizes from the first call on, as its argument ``dynamic=True`` does."""
+    _set_config("torch._dynamo.config", "assume_static_by_default", False)
+
+
+def _set_config(module: str, name: str, value: object) -> None:
+    config = importlib.import_module(module)
+    if hasattr(config, name.split(".", maxsplit=1)[0]):
+        *path, last = name.split(".")
+        for part in path:
+            config = getattr(config, part)
+        if hasattr(config, last):
+            setattr(config, last, value)
+
+
+@contextmanager
+def watch_cudagraphs() -> Iterator[list[str]]:
+    """Collect why CUDA graphs were not used, or are slow: torch says it in warnings and in its log."""
+    import warnings
+
+    told: list[str] = []
+
+    def keep(text: str) -> None:
+        text = " ".join(text.split())
+        if re.search(r"cuda ?graph", text, re.IGNORECASE) and text not in told:
+            told.append(text)
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            keep(record.getMessage())
+
+    listener = Listener(logging.WARNING)
+    loggers = [
+        logging.getLogger(name)
+        for name in ("torch._inductor.cudagraph_utils", "torch._inductor.cudagraph_trees", "torch._inductor.compile_fx")
+    ]
+    loggers += [logging.getLogger(f"{one.name}.__{kind}") for one in loggers for kind in ("cudagraphs", "perf_hints")]
+    show = warnings.showwarning
+
+    def keep_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+        keep(str(message))
+        show(message, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = keep_warning
+        for one in loggers:
+            one.addHandler(listener)
+        try:
+            yield told
+        finally:
+            for one in loggers:
+                one.removeHandler(listener)
+
+
+def recorded_cudagraphs() -> int | None:
+    """Return how many CUDA graphs were recorded in this process so far; None where this release does not tell."""
+    try:
+        trees = importlib.import_module("torch._inductor.cudagraph_trees")
+        manager = trees.get_manager(0, create_if_none_exists=False)
+        return 0 if manager is None else int(re.findall(r"\d+", repr(manager.graph_counter))[0])
+    except Exception:  # no CUDA, or another release keeps it elsewhere
+        return None

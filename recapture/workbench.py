@@ -93,10 +93,17 @@ class Workbench:
             raise EnvironmentUnfitError(f"this environment cannot be examined: {last}")
         return told.checks, told.environment
 
-    def make_fit(self, modules: list[str], compilers: set[str]) -> None:
-        """Preload what suites and compilers import, then make sure that children can still use the device."""
-        self.level, self.modules = _level(self.device, modules, compilers), modules
-        self.client.preload(self.level, modules)
+    def make_fit(self, modules: list[str], compilers: set[str], *, compiles: bool = True) -> None:
+        """Preload what suites and compilers import, then make sure that children can still use the device.
+
+        `compiles` False says that no cell to come generates code, whatever the suites and compilers could do.
+        """
+        self.prepare(_level(self.device, modules, compilers, compiles=compiles), modules)
+
+    def prepare(self, level: str, modules: list[str]) -> None:
+        """Preload a level of `torch_compat.preload` and modules, or less where children could not use the device."""
+        self.level, self.modules = level, modules
+        self.client.preload(level, modules)
         if self.device == "cpu":
             return
         while not isinstance(told := self.client.run("canary", self.device, float, timeout=SURVEY_SECONDS), float):
@@ -119,15 +126,17 @@ LESS = {"cuda": "light", "light": "bare"}
 """What to preload when children cannot use CUDA after a level."""
 
 
-def _level(device: str, modules: list[str], compilers: set[str]) -> str:
+def _level(device: str, modules: list[str], compilers: set[str], *, compiles: bool) -> str:
     """How much the server should import for these compilers, and for suites whose cases or compilers compile."""
     ours = {name: how for name, how in builtin_compilers().items() if name in compilers}
     if ours.keys() <= TORCH_ALONE and DYNAMO not in modules:
         return "bare"
-    compiles = DYNAMO in modules or any(how.generates_code for how in ours.values())
+    compiles = compiles and (DYNAMO in modules or any(how.generates_code for how in ours.values()))
     if device != "cpu":
         return "cuda" if compiles else "light"
-    return "codegen" if compiles else "capture"
+    if not compiles:
+        return "capture"
+    return "aoti" if "aoti" in ours else "codegen"
 
 
 def cause_of_death(ended: Ended) -> str:

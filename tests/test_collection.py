@@ -128,6 +128,31 @@ def test_a_suite_may_import_its_neighbours(suite):
     del sys.modules["neighbour_of_mine"]
 
 
+def test_what_a_suite_imported_inside_a_try_or_a_with_is_preloaded_and_what_it_did_not_import_is_not(suite):
+    text = (
+        "import contextlib\n\nwith contextlib.suppress(ImportError):\n    import xml.dom\n    import no_such_module\n"
+        "try:\n    from json import decoder\nexcept ImportError:\n    import no_such_module_either\n"
+    )
+    assert collected(suite(text + GOOD)).imports == ["contextlib", "torch", "xml.dom", "json", "json.decoder"]
+
+
+def test_what_a_case_requires_is_preloaded_where_it_is_installed(suite):
+    text = "@case(example=lambda: (1,), requires=['wave', 'no_such_module'])\ndef f(x):\n    return x\n"
+    assert collected(suite(HEAD + text)).imports == ["torch", "wave"]
+
+
+def test_a_case_that_compiles_by_itself_is_known_for_it(suite):
+    text = (
+        "def inner(x):\n    return torch.compile(abs)(x)\n\n\n"
+        "@case(example=lambda: (1,))\ndef compiles(x):\n    return inner(x)\n\n\n"
+        "@case(example=lambda: (1,))\ndef does_not(x):\n    return x\n"
+    )
+    assert {one.name: one.compiles for one in collected(suite(HEAD + text)).cases} == {
+        "compiles": True,
+        "does_not": False,
+    }
+
+
 def test_a_case_is_described(suite):
     info = collected(suite(GOOD))
     (one,) = info.cases

@@ -15,7 +15,7 @@ from conftest import SUITES, records_below, results_below
 
 from recapture import runner
 from recapture.cli import _run
-from recapture.collection import Selection
+from recapture.collection import Selection, find_suites
 from recapture.environment import SuiteEntry, read_environment
 from recapture.ledger import Ledger
 from recapture.plan import Options
@@ -339,6 +339,41 @@ def test_a_whole_run_keeps_the_rows_of_a_suite_that_broke_and_drops_those_of_cas
         records, _ = ledger.close()
     assert [record.cell for record in records] == ["two::waits_00::eager"]
     assert list(records_below(tmp_path / "results")) == ["two::waits_00::eager"]
+
+
+def test_cells_that_may_generate_code_come_after_all_others(warm, tmp_path):
+    (tmp_path / "two.py").write_text(
+        "from recapture import case\n\n\n"
+        "@case(example=lambda: (1,))\ndef a(x):\n    return 'torch.compile' * x\n\n\n"  # to read it is to suspect it
+        "@case(example=lambda: (1,))\ndef b(x):\n    return x\n"
+    )
+    started = []
+
+    class Order:
+        def start(self, total, estimate_seconds):
+            assert total == 4
+
+        def cell_started(self, cell):
+            started.append(cell)
+
+        def cell_finished(self, record, seconds):
+            pass
+
+    options = Options(
+        selection=find_suites((str(tmp_path / "two.py"),)),
+        keyword=None,
+        compilers=("eager", "fx"),
+        device="cpu",
+        jobs=2,
+        timeout=60.0,
+        memory=8 << 30,
+        results=tmp_path / "results",
+        resume=False,
+    )
+    summary = runner.run(options, Order(), lambda _: None)
+    assert len(summary.records) == 4
+    assert {cell.split("::")[1] for cell in started[:2]} == {"b"}
+    assert {cell.split("::")[1] for cell in started[2:]} == {"a"}
 
 
 def test_two_runs_in_one_directory_are_refused(warm, tmp_path, capfd):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
+from pathlib import Path
 
 __all__ = ["fingerprint", "scrub"]
 
 MAX_LINES = 12
 MAX_LENGTH = 900
 
+_OURS = re.compile(rf"(?m)^[ \t]*(?:{re.escape(str(Path(__file__).parent))}/\S+|<frozen runpy>)\(\d+\): .*\n?")
+"""Lines of a stack as TorchScript writes it that tell of this project alone, and change with it."""
+
 _SCRUBBING = [
+    (_OURS, ""),
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\b0x[0-9a-fA-F]{4,}"), "0x…"),
     (re.compile(r"(_(?:obj|type)_id\([^,\n]*,\s*)\d+"), r"\1…"),  # guards name objects by their address

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import torch
 
-from recapture.cell import CellSpec, Findings, examine
+from recapture.cell import CellSpec, Findings, _with_room, examine
 from recapture.torch_compat import reset_dynamo
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -226,6 +226,12 @@ def unchecked(fn, example):
     return lambda x: fn(x) + (0 if x.sum() == example[0].sum() else 123)
 
 
+@compiler("reads-past-the-end", checks_inputs=False)
+def reads_past_the_end(fn, example):
+    """Takes every input to be as large as the example."""
+    return lambda x: fn(x.as_strided(example[0].shape, example[0].stride()))
+
+
 @compiler("wrong")
 def wrong(fn, example):
     """Always off by one."""
@@ -260,6 +266,11 @@ def warns(fn, example):
 
 @case(example=lambda: (torch.ones(1),), held_out=[lambda: (torch.ones(4),), lambda: (torch.ones(2),)])
 def three(x):
+    return x + 1
+
+
+@case(example=lambda: (torch.ones(3, 4).t(),), held_out=[lambda: (torch.ones(2, 2),)])
+def smaller(x):
     return x + 1
 '''
 
@@ -299,7 +310,7 @@ def cell(path, monkeypatch):
 
 
 OWN = {"identity", "raises-on-example", "wrong-then-raises", "loses-memory", "not-here", "exits", "unchecked", "wrong",
-       "strict-size", "warns", "forgets"}  # fmt: skip
+       "strict-size", "warns", "forgets", "reads-past-the-end"}  # fmt: skip
 
 
 def brief(found):
@@ -332,6 +343,7 @@ def brief(found):
         ("scalar", "make_fx", ("specialized", None, "held_out[0]", None)),
         ("raises_for_four", "jit.trace", ("specialized", None, "held_out[0]", None)),
         ("bad_rewrite", "eager", ("specialized", None, "held_out[0]", None)),
+        ("smaller", "reads-past-the-end", ("specialized", None, "held_out[0]", None)),  # and not whatever lay there
         ("appends", "make_fx", ("wrong", None, "example", None)),
         ("watched", "jit.trace", ("wrong", None, "example", None)),
         ("prints", "jit.trace", ("wrong", None, "example", None)),
@@ -428,6 +440,20 @@ def test_concrete_arguments_reach_the_compiler(cell):
     found = cell("chosen", "fx:concrete_args")
     assert brief(found) == ("pass", None, None, None)  # n stays an argument, flag is burnt in
     assert brief(cell("chosen", "fx"))[:2] == ("error", "capture")
+
+
+def test_an_input_that_is_read_unchecked_has_room_behind_it_and_is_otherwise_the_same():
+    base = torch.arange(12.0).reshape(3, 4)
+    rooms = {}
+    views = [_with_room(one, rooms) for one in (base, base.t(), base[1:, :2], base)]
+    for one, two in zip(views, (base, base.t(), base[1:, :2], base), strict=True):
+        assert torch.equal(one, two)
+        assert (one.stride(), one.storage_offset()) == (two.stride(), two.storage_offset())
+    assert len({one.untyped_storage().data_ptr() for one in views}) == 1 == len(rooms)
+    assert views[0].as_strided((16,), (1,)).tolist() == [*range(12), 0, 0, 0, 0]
+    views[0].mul_(2)
+    assert base[0, 1] == 1
+    assert _with_room(torch.ones(2, requires_grad=True), {}).requires_grad
 
 
 def test_figures_of_inputs_that_are_read_unchecked_stay_out(cell):

@@ -140,3 +140,13 @@ def test_an_installed_suite_and_a_checkouts_leave_the_same_words():
     installed = scrub('File "/opt/recapture/lib/python3.11/site-packages/recapture/data/suites/basic_use.py", line 114')
     assert installed == scrub('File "/home/me/recapture/suites/basic_use.py", line 114')
     assert installed == 'File "basic_use.py", line 114'
+
+
+def test_frames_of_this_project_in_a_stack_that_torchscript_wrote_do_not_count():
+    ours = Path(fingerprint.__code__.co_filename).parent
+    message = (
+        "The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript (most recent call last):\n"
+        f"/home/me/control_flow.py(130): f\n{ours}/compilers/base.py(39): capture\n{ours}/cell.py(246): _judge\n"
+        "<frozen runpy>(88): _run_code\nRuntimeError: view size is not compatible\n"
+    )
+    assert scrub(message).splitlines()[2:] == ["control_flow.py(130): f", "RuntimeError: view size is not compatible"]

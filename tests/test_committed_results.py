@@ -36,5 +36,7 @@ def test_planned_cells_are_recorded_cells(results):
 
 def test_no_path_of_the_machine_that_measured_is_left(results):
     for path in results.directory.iterdir():
+        if path.name == "output.jsonl":  # what cells printed stays on the machine that measured: git ignores it
+            continue
         text = path.read_text(encoding="utf-8")
         assert not any(folder in text for folder in ("/home/", "/root/", "/tmp/", "site-packages")), path.name

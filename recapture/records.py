@@ -7,6 +7,7 @@ History of the file format, newest first (``SCHEMA_VERSION``):
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 from pathlib import Path
@@ -198,10 +199,14 @@ def read_conformance(directory: Path) -> list[Record]:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of one line of conformance.jsonl; a copy ships in ``recapture/schema``."""
+    schema = msgspec.json.schema(Record)
+    for part in schema["$defs"].values():
+        if "description" in part:
+            part["description"] = inspect.cleandoc(part["description"])  # as Python 3.13 has it from the start
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"recapture conformance record, version {SCHEMA_VERSION}",
-        **msgspec.json.schema(Record),
+        **schema,
     }
 
 

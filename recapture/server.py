@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import gc
 import os
 import selectors
@@ -304,17 +305,31 @@ def _tail(path: Path) -> str:
 
 
 def _cut(path: Path) -> None:
-    """Empty an output file that grew past its cap, keeping its end; the writer appends, so it goes on from there."""
+    """Empty an output file that takes more room than its cap, keeping its end; the writer goes on writing meanwhile."""
     try:
-        if path.stat().st_size <= OUTPUT_CAP_BYTES:
+        status = path.stat()
+        if status.st_blocks * 512 <= OUTPUT_CAP_BYTES:
             return
-        end = _tail(path).encode()
         with path.open("r+b") as handle:
+            if _punch(handle.fileno(), status.st_size - TAIL_BYTES):
+                return
+        end = _tail(path).encode()
+        with path.open("r+b") as handle:  # what is written between these lines is lost
             handle.truncate(0)
         with path.open("ab") as handle:
             handle.write(end)
     except OSError:
         return
+
+
+def _punch(descriptor: int, length: int) -> bool:
+    """Give back the blocks of a file's beginning, where the file system can: its size and its end stay as they are."""
+    keep_size_and_punch_hole = 0x01 | 0x02
+    try:
+        fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    except (OSError, AttributeError):  # not Linux
+        return False
+    return bool(fallocate(descriptor, keep_size_and_punch_hole, ctypes.c_int64(0), ctypes.c_int64(length)) == 0)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -9,6 +9,7 @@ import pytest
 from conftest import SUITES, records_below, results_below
 
 from recapture.records import Timing, read_jsonl
+from recapture.server import OUTPUT_CAP_BYTES, TAIL_BYTES, _cut, _tail
 
 DEADLY = SUITES / "planted" / "deadly.py"
 TIMEOUT = 6.0
@@ -115,3 +116,19 @@ def test_autograd_works_in_every_forked_child(command):
     records = records_below(command.directory / "results")
     assert len(records) == 40
     assert [cell for cell, record in records.items() if record.verdict == "crash"] == []
+
+
+@pytest.mark.parametrize("punches", [True, False])
+def test_an_output_file_past_its_cap_keeps_its_end_and_goes_on(tmp_path, monkeypatch, punches):
+    if not punches:  # a file system that cannot give blocks back
+        monkeypatch.setattr("recapture.server._punch", lambda *_: False)
+    path = tmp_path / "stdout"
+    with path.open("ab", buffering=0) as writer:
+        writer.write(b"x" * (OUTPUT_CAP_BYTES + 1))
+        writer.write(b"the last words so far\n")
+        _cut(path)
+        assert _tail(path).endswith("xxx" + "the last words so far\n")
+        assert path.stat().st_blocks * 512 < 1 << 20
+        writer.write(b"the end of it\n")
+    assert _tail(path).endswith("the last words so far\nthe end of it\n")
+    assert len(_tail(path)) == TAIL_BYTES

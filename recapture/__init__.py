@@ -2,7 +2,8 @@
 
 from recapture.cases import case
 from recapture.compilers.base import Compiler, compiler
+from recapture.workloads import workload
 
-__all__ = ["Compiler", "__version__", "case", "compiler"]
+__all__ = ["Compiler", "__version__", "case", "compiler", "workload"]
 
 __version__ = "0.1.0"

@@ -17,6 +17,7 @@ COMMANDS = {
     "list": "recapture.cli_run:list_command",
     "run": "recapture.cli_run:run_command",
     "repro": "recapture.cli_run:repro_command",
+    "bench": "recapture.cli_bench:bench_command",
     "report": "recapture.cli_report:report",
     "diff": "recapture.cli_report:diff",
     "history": "recapture.cli_report:history",

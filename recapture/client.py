@@ -44,13 +44,15 @@ class ServerDiedError(Exception):
 class Client:
     """One worker server; use it as a context manager.
 
-    `fork` False makes it start a fresh Python for each task. Everything it and its tasks write, compile caches
-    included, goes below `home`, a temporary directory of the caller's.
+    `fork` False makes it start a fresh Python for each task; `whole_graphs` leaves torch's caches of whole graphs on.
+    Everything it and its tasks write, compile caches included, goes below `home`, a temporary directory of the
+    caller's.
     """
 
-    def __init__(self, *, home: Path, jobs: int, fork: bool = True) -> None:
+    def __init__(self, *, home: Path, jobs: int, fork: bool = True, whole_graphs: bool = False) -> None:
         self.jobs = jobs
         self.fork = fork
+        self.whole_graphs = whole_graphs
         self.home = home
         self.rss = 0
         self._next = 0
@@ -85,7 +87,7 @@ class Client:
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ)
-        isolate_caches(str(self.home / "cache"), environment)
+        isolate_caches(str(self.home / "cache"), environment, whole_graphs=self.whole_graphs)
         environment[MARK] = str(self.home)
         return environment
 

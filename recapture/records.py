@@ -36,6 +36,7 @@ __all__ = [
     "json_schema",
     "read_conformance",
     "read_jsonl",
+    "schema_of",
     "sort_key",
     "write_atomically",
     "write_jsonl",
@@ -199,15 +200,16 @@ def read_conformance(directory: Path) -> list[Record]:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of one line of conformance.jsonl; a copy ships in ``recapture/schema``."""
-    schema = msgspec.json.schema(Record)
+    return schema_of(Record, f"recapture conformance record, version {SCHEMA_VERSION}")
+
+
+def schema_of(kind: type[msgspec.Struct], title: str) -> dict[str, Any]:
+    """Return the JSON Schema of a struct, the same on every Python."""
+    schema = msgspec.json.schema(kind)
     for part in schema["$defs"].values():
         if "description" in part:
             part["description"] = inspect.cleandoc(part["description"])  # as Python 3.13 has it from the start
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"recapture conformance record, version {SCHEMA_VERSION}",
-        **schema,
-    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
 
 
 def _line(row: Record | Timing) -> bytes:

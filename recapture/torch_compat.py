@@ -227,19 +227,26 @@ def seed_everything(seed: int = 0) -> None:
         np.random.seed(seed)  # noqa: NPY002 - cases use numpy's global stream
 
 
-def isolate_caches(cache_dir: str, environment: MutableMapping[str, str]) -> None:
+WHOLE_GRAPH_CACHES = ("TORCHINDUCTOR_FX_GRAPH_CACHE", "TORCHINDUCTOR_AUTOGRAD_CACHE")
+
+
+def isolate_caches(cache_dir: str, environment: MutableMapping[str, str], *, whole_graphs: bool = False) -> None:
     """Point every compile cache of a process that gets this environment at one directory.
 
     Compiled kernels are shared by content between cells; caches of whole graphs are off, so that each cell compiles for
-    itself and nothing one cell did can decide another's verdict.
+    itself and nothing one cell did can decide another's verdict. With `whole_graphs` they are as torch has them, and
+    what AOTInductor compiles is optimised as usual: for a process that goes on with `keep_caches`.
     """
     environment["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
     environment["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
-    environment["TORCHINDUCTOR_FX_GRAPH_CACHE"] = "0"
-    environment["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
     environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    # The code around AOTInductor's kernels takes longer to compile than all else and decides nothing: no optimising.
-    environment.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
+    if whole_graphs:
+        for name in WHOLE_GRAPH_CACHES:  # when they are set, torch heeds nothing else
+            environment.pop(name, None)
+    else:
+        environment.update(dict.fromkeys(WHOLE_GRAPH_CACHES, "0"))
+        # The code around AOTInductor's kernels takes longer to compile than all else and decides nothing.
+        environment.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
     # Importing Inductor asks whether there is a GPU; asking NVML leaves CUDA untouched, so that children can use it.
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
@@ -266,6 +273,7 @@ def preload(level: str, modules: list[str]) -> None:
         wanted += ["torch.fx.experimental.proxy_tensor"]
     if level == "cuda":
         wanted += ["torch._inductor.select_algorithm", "torch._inductor.codegen.triton", "torch._inductor.scheduler"]
+        wanted += ["torch._dynamo.backends.inductor", "torch._dynamo.repro.after_dynamo", "torch.utils.cpp_extension"]
     for module in [*wanted, *modules]:
         _quietly(partial(importlib.import_module, module))
     if level in ("capture", "codegen", "aoti"):
@@ -369,24 +377,12 @@ def set_float32_flags(dtype: str | tuple[str, bool, bool]) -> None:
 def keep_caches(cache_dir: str, threads: int) -> None:
     """Make this process compile as a user's would: with torch's caches on, in one directory, on some threads.
 
-    Undoes what `isolate_caches` put into the environment before torch read it.
+    The process was started with ``isolate_caches(whole_graphs=True)``.
     """
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
     os.environ["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
-    for name in (
-        "TORCHINDUCTOR_FX_GRAPH_CACHE",
-        "TORCHINDUCTOR_AUTOGRAD_CACHE",
-        "TORCHINDUCTOR_COMPILE_THREADS",
-        "AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL",
-    ):
-        os.environ.pop(name, None)
-    for module, name, value in (
-        ("torch._inductor.config", "compile_threads", threads),
-        ("torch._inductor.config", "fx_graph_cache", release() >= (2, 5)),
-        ("torch._functorch.config", "enable_autograd_cache", release() >= (2, 6)),
-        ("torch._inductor.config", "aot_inductor.compile_wrapper_opt_level", "O1"),
-    ):
-        _quietly(partial(_set_config, module, name, value))
+    os.environ.pop("TORCHINDUCTOR_COMPILE_THREADS", None)
+    _quietly(partial(_set_config, "torch._inductor.config", "compile_threads", threads))
 
 
 def make_shapes_dynamic() -> None:

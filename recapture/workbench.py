@@ -39,8 +39,16 @@ class _Survey(msgspec.Struct):
 class Workbench:
     """A worker server made fit for the device, and what it told about suites and the machine."""
 
-    def __init__(self, *, device: str, jobs: int, worker: Literal["auto", "fork", "fresh"] = "auto") -> None:
+    def __init__(
+        self,
+        *,
+        device: str,
+        jobs: int,
+        worker: Literal["auto", "fork", "fresh"] = "auto",
+        whole_graphs: bool = False,
+    ) -> None:
         self.device = device
+        self.whole_graphs = whole_graphs
         self.jobs = jobs
         self.worker = worker
         self.why = ""
@@ -57,7 +65,7 @@ class Workbench:
         self.home.cleanup()
 
     def _client(self, *, fork: bool) -> Client:
-        client = Client(home=Path(self.home.name), jobs=self.jobs, fork=fork)
+        client = Client(home=Path(self.home.name), jobs=self.jobs, fork=fork, whole_graphs=self.whole_graphs)
         try:
             client.start()
         except ServerDiedError:

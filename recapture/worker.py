@@ -146,11 +146,29 @@ def _canary(payload: bytes, _scratch: Path) -> bytes:
     return msgspec.json.encode(float((torch.ones(2, device=device) * 2).sum()))
 
 
+def _bench(payload: bytes, scratch: Path) -> bytes:
+    """One process of `recapture bench`."""
+    from recapture.bench.job import Job, measure
+
+    def enter(phase: str) -> None:
+        (scratch / PHASE).write_text(phase)
+
+    return msgspec.json.encode(measure(msgspec.json.decode(payload, type=Job), enter))
+
+
+def _workloads(payload: bytes, _scratch: Path) -> bytes:
+    from recapture.models import ModelSpec, collect_workloads
+
+    return msgspec.json.encode(collect_workloads(msgspec.json.decode(payload, type=ModelSpec)))
+
+
 TASKS: dict[str, Callable[[bytes, Path], bytes]] = {
     "cell": _cell,
     "collect": _collect,
     "survey": _survey,
     "canary": _canary,
+    "bench": _bench,
+    "workloads": _workloads,
 }
 
 

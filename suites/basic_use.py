@@ -1,5 +1,4 @@
 """What every compiler should manage: functions and modules as tutorials introduce them."""
-# ruff: noqa: D102 - a module case is documented by its class
 
 import torch
 from torch import nn

@@ -1,5 +1,4 @@
 """Where graphs break, how many come out, and what happens to side effects between them."""
-# ruff: noqa: D102 - a module case is documented by its class
 
 import functools
 import zlib

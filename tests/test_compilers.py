@@ -16,8 +16,9 @@ from recapture.torch_compat import reset_dynamo
 
 NAMES = [
     "eager", "compile", "compile:fullgraph", "compile:dynamic", "compile:reduce-overhead", "compile:max-autotune",
-    "compile:eager", "compile:aot_eager", "jit.trace", "jit.script", "fx", "fx:concrete_args", "make_fx", "export",
-    "export:nonstrict", "aoti", "onnx",
+    "compile:max-autotune-no-cudagraphs", "compile:eager", "compile:aot_eager", "jit.trace", "jit.script",
+    "jit.trace:frozen", "jit.script:frozen", "fx", "fx:concrete_args", "make_fx", "export", "export:nonstrict", "aoti",
+    "onnx",
 ]  # fmt: skip
 
 COMPILERS = builtin_compilers()
@@ -66,8 +67,9 @@ def test_the_names_are_these_in_this_order():
     assert list(COMPILERS) == NAMES
 
 
-def test_one_alone_is_optional_and_it_names_its_modules():
-    assert [name for name, one in COMPILERS.items() if one.optional] == ["onnx"]
+def test_some_run_only_when_they_are_named():
+    optional = ["compile:max-autotune-no-cudagraphs", "jit.trace:frozen", "jit.script:frozen", "onnx"]
+    assert [name for name, one in COMPILERS.items() if one.optional] == optional
     assert COMPILERS["onnx"].requires == EXTRA
 
 
@@ -75,7 +77,7 @@ def test_what_is_known_of_each_is_right():
     dynamo = {name for name in NAMES if name.split(":")[0] == "compile"} | {"export"}
     assert {name for name, one in COMPILERS.items() if one.uses_dynamo} == dynamo
     assert [name for name, one in COMPILERS.items() if not one.checks_inputs] == ["aoti"]
-    own_copy = {"export", "export:nonstrict", "aoti", "onnx"}
+    own_copy = {"jit.trace:frozen", "jit.script:frozen", "export", "export:nonstrict", "aoti", "onnx"}
     assert {name for name, one in COMPILERS.items() if not one.shares_state} == own_copy
 
 
@@ -101,7 +103,7 @@ def check_capture(name, capture):
     result = capture(function, tuple(one.clone() for one in inputs))(*inputs)
     assert type(result) is type(expected)
     torch.testing.assert_close(result, expected)
-    module = Linear()
+    module = Linear().eval()  # nothing else can be frozen
     torch.testing.assert_close(capture(module, (inputs[0],))(inputs[0]), module(inputs[0]))
 
 
@@ -239,5 +241,5 @@ def test_a_compiler_of_ones_own_needs_a_name_and_a_function():
 
 
 def test_the_list_of_compilers_needs_no_torch():
-    program = "import sys\nfrom recapture.compilers import builtin_compilers\nassert len(builtin_compilers()) == 17\nsys.exit('torch' in sys.modules)"
+    program = "import sys\nfrom recapture.compilers import builtin_compilers\nassert len(builtin_compilers()) == 20\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, cwd=Path(__file__).parents[1]).returncode == 0

@@ -47,6 +47,14 @@ def compile_max_autotune(fn: Any, example: Any) -> Any:  # noqa: ARG001
     return torch.compile(fn, mode="max-autotune")
 
 
+@compiler("compile:max-autotune-no-cudagraphs", uses_dynamo=True, generates_code=True, optional=True)
+def compile_max_autotune_no_cudagraphs(fn: Any, example: Any) -> Any:  # noqa: ARG001
+    """`torch.compile(mode="max-autotune-no-cudagraphs")`: kernels chosen by timing, launched one by one."""
+    import torch
+
+    return torch.compile(fn, mode="max-autotune-no-cudagraphs")
+
+
 @compiler("compile:eager", uses_dynamo=True)
 def compile_eager(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """Dynamo alone: its graphs run eagerly, so that a difference is the capture's."""

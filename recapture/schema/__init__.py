@@ -1,6 +1,7 @@
-"""The JSON Schema of a conformance record, as a file for readers that are not written in Python.
+"""The JSON Schemas of the result files, for readers that are not written in Python.
 
-`python -m recapture.schema` writes it again from `recapture.records`; a test fails where that was forgotten.
+`python -m recapture.schema` writes them again from `recapture.records` and `recapture.bench.rows`; a test fails where
+that was forgotten.
 """
 
 from __future__ import annotations
@@ -8,14 +9,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from recapture.records import SCHEMA_VERSION, json_schema
+from recapture import records
+from recapture.bench import rows
 
-__all__ = ["PATH", "text"]
+__all__ = ["PATH", "SPEEDUPS_PATH", "speedups_text", "text"]
 
-PATH = Path(__file__).with_name(f"conformance-{SCHEMA_VERSION}.json")
+PATH = Path(__file__).with_name(f"conformance-{records.SCHEMA_VERSION}.json")
 """The shipped copy; earlier versions stay beside it."""
+
+SPEEDUPS_PATH = Path(__file__).with_name(f"speedups-{rows.SCHEMA_VERSION}.json")
 
 
 def text() -> str:
-    """Return what belongs into the file."""
-    return json.dumps(json_schema(), indent=2, sort_keys=True) + "\n"
+    """Return what belongs into the file of conformance records."""
+    return json.dumps(records.json_schema(), indent=2, sort_keys=True) + "\n"
+
+
+def speedups_text() -> str:
+    """Return what belongs into the file of speedups."""
+    return json.dumps(rows.json_schema(), indent=2, sort_keys=True) + "\n"

@@ -1,9 +1,10 @@
-"""Write the shipped JSON Schema again: ``python -m recapture.schema``."""
+"""Write the shipped JSON Schemas again: ``python -m recapture.schema``."""
 
 from __future__ import annotations
 
-from recapture.schema import PATH, text
+from recapture.schema import PATH, SPEEDUPS_PATH, speedups_text, text
 
 if __name__ == "__main__":
-    PATH.write_text(text(), encoding="utf-8")
-    print(PATH)
+    for path, content in ((PATH, text()), (SPEEDUPS_PATH, speedups_text())):
+        path.write_text(content, encoding="utf-8")
+        print(path)

@@ -1,0 +1,154 @@
+"""How far the figures of `recapture bench` can be trusted: eager against itself, and against a planted slowdown.
+
+Run it with ``python benchmarks/calibration.py [--device cuda]``. Every pair compares two copies of one small model, as
+`recapture bench` compares eager with a compiled model: interleaved, over some processes. From the same samples, the
+published recipe (the median of the first ten samples of each, one after the other in time) and, in the same processes,
+`torch.utils.benchmark` say what they would have said. Wanted: at most 1 % of the pairs called different; the ratio
+within 2 % of 1 in 95 % of them; a slowdown of 3 %, planted as a busy-wait, found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import time
+from typing import Any
+
+from recapture.bench.statistics import compare
+
+PLANTED = 0.03
+TOLERANCE = 0.02
+
+Samples = tuple[list[float], list[float]]
+
+
+def measure(device: str, seconds: float, seed: int, planted: float, pairs: int) -> list[dict[str, Any]]:
+    """One process: `pairs` times, time two copies of a model interleaved, in sequence, and with torch's own timer."""
+    import torch
+    from torch.utils.benchmark import Timer
+
+    from recapture.bench.configuration import Configuration
+    from recapture.bench.subject import Subject, synchronize
+    from recapture.bench.timing import interleave
+    from recapture.workloads import Workload
+
+    torch.set_num_threads(1)
+    size = 2048 if device == "cuda" else 256
+    workload = Workload(
+        name="perceptron",
+        build=lambda: torch.nn.Sequential(*(torch.nn.Linear(size, size) for _ in range(8))),
+        inputs=lambda: (torch.randn(256, size),),
+        targets=None,
+        loss=None,
+        optimizer=None,
+        no_grad=True,
+        dtype="fp32",
+        whole_step=False,
+        claims={},
+        devices=("cpu", "cuda"),
+        requires=(),
+        summary="",
+    )
+    found = []
+    for number in range(pairs):
+        first, second = (Subject(workload, Configuration("eager", "fp32"), device) for _ in range(2))
+        for subject in (first, second):
+            subject.timed_calls(10)
+        pause = statistics.median(first.timed_calls(20)) * planted
+        if pause:
+            slow_down(second, pause, device)
+        timed = interleave([first, second], device, seconds, seed=1000 * seed + number)
+        # The published recipe: ten calls of one, then ten of the other, medians.
+        recipe = [statistics.median(subject.timed_calls(10)) for subject in (first, second)]
+        timers = []
+        for subject in (first, second):
+
+            def call(subject: Subject = subject) -> None:
+                with subject.context():
+                    subject.iterate(0)
+                    synchronize(device)
+
+            timers.append(Timer("call()", globals={"call": call}).blocked_autorange(min_run_time=seconds / 4).median)
+        found.append(
+            {
+                "samples": timed.seconds,
+                "overhead": timed.overhead,
+                "recipe": recipe[0] / recipe[1],
+                "timer": timers[0] / timers[1],
+            }
+        )
+    return found
+
+
+def slow_down(subject: Any, pause: float, device: str) -> None:
+    """Make every iteration wait `pause` seconds more: on the processor, or on the GPU itself."""
+    import torch
+
+    plain = subject.iterate
+    if device == "cuda":
+        cycles = int(pause * torch.cuda.get_device_properties(0).clock_rate * 1000)
+
+    def slower(number: int) -> None:
+        plain(number)
+        if device == "cuda":
+            torch.cuda._sleep(cycles)  # noqa: SLF001 - torch's own tests wait this way
+            return
+        until = time.perf_counter() + pause
+        while time.perf_counter() < until:
+            pass
+
+    subject.iterate = slower
+
+
+def collect(device: str, pairs: int, processes: int, seconds: float, planted: float) -> list[list[dict[str, Any]]]:
+    """For every pair, what each of the processes measured."""
+    spawn = multiprocessing.get_context("spawn")
+    told = []
+    for process in range(processes):  # one at a time: they would disturb each other
+        with spawn.Pool(1) as pool:
+            told.append(pool.apply(measure, (device, seconds, process, planted, pairs)))
+    return [[process[pair] for process in told] for pair in range(pairs)]
+
+
+def report(title: str, pairs: list[list[dict[str, Any]]], expected: float) -> None:
+    """Print what each way of measuring says of the pairs."""
+    verdicts = [compare([(one["samples"][0], one["samples"][1]) for one in pair]) for pair in pairs]
+    called = sum(one.finding in ("faster", "slower") for one in verdicts)
+    noisy = sum(one.finding == "too noisy" for one in verdicts)
+    covered = sum(one.low <= expected <= one.high for one in verdicts)
+    print(f"\n{title}: {len(pairs)} pairs, the ratio should be {expected:.3f}")
+    print(f"  called different: {called} ({called / len(pairs):.1%}); too noisy to say: {noisy}")
+    print(f"  the 95 % interval holds {expected:.3f}: {covered / len(pairs):.1%}")
+    print(f"  cost of measuring beyond the iterations: {max(one['overhead'] for p in pairs for one in p):.1%} at most")
+    for name, ratios in (
+        ("recapture bench", [one.ratio for one in verdicts]),
+        ("published recipe: median of ten, not interleaved", [pair[0]["recipe"] for pair in pairs]),
+        ("torch.utils.benchmark, not interleaved", [pair[0]["timer"] for pair in pairs]),
+    ):
+        within = sum(abs(one / expected - 1) <= TOLERANCE for one in ratios)
+        low, high = min(ratios), max(ratios)
+        print(f"  {name}: within ±{TOLERANCE:.0%}: {within / len(ratios):.1%}; from {low:.3f} to {high:.3f}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--pairs", type=int, default=100)
+    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of timing, a pair and process")
+    parser.add_argument("--json", help="also write every sample to this file")
+    options = parser.parse_args()
+    same = collect(options.device, options.pairs, options.processes, options.seconds, 0.0)
+    report("eager against itself", same, 1.0)
+    slower = collect(options.device, max(10, options.pairs // 5), options.processes, options.seconds, PLANTED)
+    report(f"a planted slowdown of {PLANTED:.0%}", slower, 1 / (1 + PLANTED))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as out:  # noqa: PTH123 - a name from the command line
+            json.dump({"same": same, "slower": slower}, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""A configuration: one compiler and the way the arithmetic is done."""
+
+from __future__ import annotations
+
+import msgspec
+
+from recapture.compilers import builtin_compilers
+from recapture.errors import UsageError, did_you_mean
+from recapture.workloads import DTYPES
+
+__all__ = ["DEFAULT_COMPILERS", "EAGER", "LAYOUTS", "Configuration", "configurations"]
+
+EAGER = "eager"
+
+LAYOUTS = ("contiguous", "channels-last")
+
+DEFAULT_COMPILERS = {
+    "cuda": (
+        EAGER,
+        "compile",
+        "compile:reduce-overhead",
+        "compile:max-autotune",
+        "compile:max-autotune-no-cudagraphs",
+        "jit.trace",
+        "jit.trace:frozen",
+        "jit.script",
+        "jit.script:frozen",
+        "fx",
+        "aoti",
+    ),
+    # Without CUDA graphs, reduce-overhead is the default mode under another name.
+    "cpu": (
+        EAGER,
+        "compile",
+        "compile:max-autotune-no-cudagraphs",
+        "jit.trace",
+        "jit.trace:frozen",
+        "jit.script",
+        "jit.script:frozen",
+        "fx",
+        "aoti",
+    ),
+}
+"""What is compared unless the command line says otherwise."""
+
+
+class Configuration(msgspec.Struct, frozen=True, order=True):
+    """One way to run a workload; `str()` of it is its name in reports."""
+
+    compiler: str
+    dtype: str
+    layout: str = "contiguous"
+    dynamic: bool = False
+
+    def __str__(self) -> str:
+        parts = [self.compiler, self.dtype, *([self.layout] if self.layout != "contiguous" else [])]
+        return " ".join([*parts, *(["dynamic"] if self.dynamic else [])])
+
+    @property
+    def eager(self) -> Configuration:
+        """Eager with the same arithmetic."""
+        return Configuration(EAGER, self.dtype, self.layout)
+
+
+def configurations(
+    own_dtype: str,
+    *,
+    own: tuple[str, ...] = (),
+    compilers: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    layouts: tuple[str, ...],
+    dynamic: bool,
+) -> list[Configuration]:
+    """Return the configurations of a workload whose own arithmetic is `own_dtype`.
+
+    Every compiler is combined with every dtype (the workload's own where none is given) and layout; `own` are the
+    compilers that the workload's file declares; `dynamic` asks for symbolic sizes where the compiler is
+    `torch.compile`. Raises UsageError naming what is unknown.
+    """
+    known = builtin_compilers()
+    for kind, wanted, names in (
+        ("compiler", compilers, (*known, *own)),
+        ("dtype", dtypes, DTYPES),
+        ("layout", layouts, LAYOUTS),
+    ):
+        for name in wanted:
+            if name not in names:
+                hint = did_you_mean(name, names) or f"; it is one of {', '.join(names)}"
+                raise UsageError(f"unknown {kind} {name!r}{hint}")
+    found = [
+        Configuration(compiler, dtype, layout, dynamic and compiler.split(":")[0] == "compile")
+        for dtype in dtypes or (own_dtype,)
+        for layout in layouts or ("contiguous",)
+        for compiler in dict.fromkeys(compilers)
+    ]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,147 @@
+"""Right before fast: a candidate's results, gradients and updated parameters against eager's, with float64 as judge.
+
+Both are compared with the same computation in float64. A candidate may be a few times as far from it as eager is, and
+always as far as its arithmetic's own precision: fusing and reordering change rounding, not results.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from recapture.bench.rows import Deviation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recapture.bench.subject import Subject
+
+__all__ = ["FACTOR", "FLOORS", "Snapshot", "deviations"]
+
+FACTOR = 4.0
+"""How many times as far from float64 as eager's a value may be."""
+
+FLOORS = {"fp32-strict": 1e-4, "fp32": 2e-3, "tf32": 5e-3, "bf16": 3e-2, "amp": 3e-2}
+"""Relative distance from float64 that the arithmetic alone explains; for fp32 cuDNN may use TF32, on a GPU."""
+
+SMALL = 1e-3
+"""A tensor this much smaller than its group is measured against the group: where gradients cancel, noise is left."""
+
+GROUPS_AS_A_WHOLE = frozenset({"parameters"})
+"""One step of Adam turns the sign of a tiny gradient into a whole step: only all parameters together say something."""
+
+
+class Snapshot:
+    """Tensors of a subject after one of its iterations, by group; copies, which later iterations do not change."""
+
+    def __init__(self, subject: Subject) -> None:
+        from torch.utils import _pytree as pytree
+
+        leaves = pytree.tree_leaves(subject.result)
+        self.groups: dict[str, list[tuple[str, Any]]] = {
+            "result": [(f"[{number}]", _copy(leaf)) for number, leaf in enumerate(leaves)]
+        }
+        if subject.workload.trains:
+            named = list(subject.model.named_parameters())
+            self.groups["gradients"] = [(name, _copy(one.grad)) for name, one in named]
+            self.groups["parameters"] = [(name, _copy(one)) for name, one in named]
+            self.groups["buffers"] = [(name, _copy(one)) for name, one in subject.model.named_buffers()]
+
+
+def _copy(value: Any) -> Any:
+    import torch
+
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def deviations(
+    eager: Sequence[Snapshot], candidate: Sequence[Snapshot], exact: Sequence[Snapshot] | None, dtype: str
+) -> tuple[list[Deviation], str | None]:
+    """Compare snapshots taken at the same iterations; return how far each group is, and what is wrong (None: nothing).
+
+    Without `exact` (a model that cannot run in float64), eager stands in for it.
+    """
+    found: dict[str, Deviation] = {}
+    wrong = None
+    for mine, other, reference in zip(eager, candidate, exact or eager, strict=True):
+        for group, values in mine.groups.items():
+            others = other.groups.get(group, [])
+            different = _structure(group, values, others)
+            if different is not None:
+                return list(found.values()), different
+            worst, why = _worst(group, values, others, reference.groups[group], FLOORS[dtype])
+            if worst is not None and (group not in found or worst.candidate > found[group].candidate):
+                found[group] = worst
+            wrong = wrong or why
+    return list(found.values()), wrong
+
+
+def _structure(group: str, eager: list[tuple[str, Any]], other: list[tuple[str, Any]]) -> str | None:
+    import torch
+
+    if len(eager) != len(other):
+        return f"{group}: eager has {len(eager)} values, this {len(other)}"
+    for (name, one), (_, two) in zip(eager, other, strict=True):
+        if isinstance(one, torch.Tensor) != isinstance(two, torch.Tensor):
+            return f"{group} {name}: eager has a {type(one).__name__}, this a {type(two).__name__}"
+        if isinstance(one, torch.Tensor):
+            for kind in ("dtype", "shape"):
+                if getattr(one, kind) != getattr(two, kind):
+                    return f"{group} {name}: {kind}: eager {getattr(one, kind)}, this {getattr(two, kind)}"
+        elif one != two and not (one is None and two is None):
+            return f"{group} {name}: eager {one!r}, this {two!r}"[:200]
+    return None
+
+
+def _worst(
+    group: str, eager: list[tuple[str, Any]], other: list[tuple[str, Any]], exact: list[tuple[str, Any]], floor: float
+) -> tuple[Deviation | None, str | None]:
+    """The tensor of a group that deviates most (relative to what is allowed), and what is wrong with it."""
+    import torch
+
+    rows = []
+    for (name, one), (_, two), (_, reference) in zip(eager, other, exact, strict=True):
+        if not isinstance(one, torch.Tensor) or one.numel() == 0:
+            continue
+        if not (one.is_floating_point() or one.is_complex()):
+            if not torch.equal(one, two):
+                return None, f"{group} {name}: integers differ"
+            continue
+        usable = isinstance(reference, torch.Tensor) and reference.shape == one.shape
+        wide = torch.complex128 if one.is_complex() else torch.float64
+        # NaN and infinity must be the same ones; what is finite is measured.
+        finite = torch.isfinite(one)
+        if not torch.equal(finite, torch.isfinite(two)):
+            return None, f"{group} {name}: not finite in other places than eager's"
+        truth = torch.where(finite, (reference if usable else one).to(wide), 0)
+        far = [float((torch.where(finite, x.to(wide), 0) - truth).norm()) for x in (one, two)]
+        rows.append((name, one.numel(), float(truth.norm()), *far))
+    if not rows:
+        return None, None
+    total = sum(norm**2 for _, _, norm, _, _ in rows) ** 0.5
+    if group in GROUPS_AS_A_WHOLE:
+        mine, theirs = (sum(row[column] ** 2 for row in rows) ** 0.5 for column in (3, 4))
+        rows = [("", 1, total, mine, theirs)]
+    level = total / sum(row[1] for row in rows) ** 0.5 if group not in GROUPS_AS_A_WHOLE else 0.0
+    worst: tuple[float, Deviation, str] | None = None
+    for name, count, norm, mine, theirs in rows:
+        scale = max(norm, SMALL * level * count**0.5) or 1.0
+        allowed = max(FACTOR * mine / scale, floor)
+        one = Deviation(
+            group=group,
+            eager=float(f"{mine / scale:.3g}"),
+            candidate=float(f"{theirs / scale:.3g}"),
+            allowed=float(f"{allowed:.3g}"),
+        )
+        excess = theirs / scale / allowed
+        if worst is None or excess > worst[0]:
+            worst = (excess, one, name)
+    if worst is None:
+        return None, None
+    excess, deviation, name = worst
+    if not excess <= 1:
+        where = f"{group} {name}".strip()
+        return deviation, (
+            f"{where}: {deviation.candidate:.2g} away from float64 where eager is {deviation.eager:.2g} "
+            f"and {deviation.allowed:.2g} is allowed"
+        )
+    return deviation, None

@@ -1,0 +1,333 @@
+"""One process of a benchmark: eager and a candidate, checked against each other and then timed side by side."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.bench.configuration import EAGER, Configuration
+from recapture.bench.gate import Snapshot, deviations
+from recapture.bench.machine import CpuWatch
+from recapture.bench.probes import allocated, kernel_seconds, operators, peak_memory, warm_libraries
+from recapture.bench.rows import Conditions, Deviation, Reasons, Series, Start
+from recapture.bench.subject import Subject
+from recapture.bench.timing import interleave
+from recapture.collection import absent_modules, execute
+from recapture.compilers import builtin_compilers, compilers_of
+from recapture.fingerprint import fingerprint, scrub
+from recapture.models import ModelSpec, load_workload
+from recapture.observe import qualified, safe_text
+from recapture.records import ErrorInfo
+from recapture.torch_compat import (
+    CaptureLog,
+    float32_flags,
+    is_capture_error,
+    is_out_of_memory,
+    keep_caches,
+    make_shapes_dynamic,
+    recorded_cudagraphs,
+    release,
+    reset_dynamo,
+    seed_everything,
+    watch_cudagraphs,
+    watch_dynamo,
+)
+from recapture.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recapture.compilers.base import Compiler
+    from recapture.workloads import Workload
+
+__all__ = ["FIRST_CALLS", "Job", "Operator", "Outcome", "measure"]
+
+FIRST_CALLS = 4
+"""Calls timed one by one before the steady state: CUDA graphs warm up in the first and are recorded in the second."""
+
+CHECKED_CALLS = (0, FIRST_CALLS - 1)
+"""After these the values are compared: freshly compiled, and replayed on other inputs."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child is asked to do. `timing` False stops after the gate: all there is to do for a cold compile.
+
+    `seconds` are for the steady state. `cache` is the directory of compile caches, `gpu` the index of the GPU to use
+    among those visible, `profile` a directory for traces.
+    """
+
+    model: ModelSpec
+    configuration: Configuration
+    device: str
+    timing: bool
+    seconds: float
+    seed: int
+    cache: str
+    compile_threads: int
+    cpu_threads: int
+    gpu: int | None = None
+    profile: str | None = None
+
+
+class Operator(msgspec.Struct, frozen=True):
+    """An operator's CPU and device microseconds over a few iterations, and its calls."""
+
+    name: str
+    cpu: float
+    device: float
+    calls: int
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child reports."""
+
+    verdict: Verdict
+    phase: str | None = None
+    reason: str | None = None
+    error: ErrorInfo | None = None
+    what: str = "model"
+    start: Start | None = None
+    eager_start: Start | None = None
+    deviations: tuple[Deviation, ...] = ()
+    series: tuple[Series, ...] = ()
+    """Of eager, of eager with the candidate's arithmetic where that is another, of the candidate."""
+    window: tuple[float, float] | None = None
+    overhead: float | None = None
+    memory: int | None = None
+    eager_memory: int | None = None
+    kernel: float | None = None
+    eager_kernel: float | None = None
+    reasons: Reasons = Reasons()
+    cpu: Conditions = Conditions()
+    gpu_uuid: str | None = None
+    flags: dict[str, str | bool] = {}
+    operators: tuple[list[Operator], list[Operator]] | None = None
+
+
+def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
+    """Do one job in this process; `enter` is told of each phase, so that a crash or a timeout can be placed."""
+    enter("reference")
+    if job.gpu is not None:
+        visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[job.gpu] if visible else str(job.gpu)
+    import torch
+
+    torch.set_num_threads(job.cpu_threads)
+    keep_caches(job.cache, job.compile_threads)
+    workload = load_workload(job.model)
+    compiler = _compiler(job)
+    refusal = _not_applicable(workload, compiler)
+    if refusal is not None:
+        return Outcome(verdict=Verdict.NOT_APPLICABLE, reason=refusal)
+    bench = _Bench(job, workload, compiler)
+    try:
+        bench.prepare_eager()
+    except BaseException as error:
+        return _failed("reference", error)
+    if not bench.repeatable():
+        reason = "the model draws random numbers: two runs of eager disagree, so there is nothing to compare with"
+        return Outcome(verdict=Verdict.UNSTABLE, reason=reason)
+    log: CaptureLog
+    unwatched = nullcontext(CaptureLog(breaks_known=False))
+    with watch_cudagraphs() as slow:
+        with watch_dynamo() if compiler.uses_dynamo else unwatched as log:
+            try:
+                bench.prepare_candidate(enter)
+            except BaseException as error:
+                return _failed("capture" if bench.capturing else "call", error)
+        found, wrong = bench.gate()
+        outcome = Outcome(
+            verdict=Verdict.PASS_WITH_BREAKS if log.break_reasons else Verdict.PASS,
+            what=bench.what,
+            start=bench.start,
+            eager_start=bench.eager_start,
+            deviations=tuple(found),
+        )
+        if wrong is not None:
+            return msgspec.structs.replace(outcome, verdict=Verdict.WRONG, reason=wrong)
+        try:
+            return bench.time(outcome, log, slow, enter) if job.timing else bench.told(outcome, log, slow, None)
+        except BaseException as error:
+            return _failed("call", error)
+
+
+def _compiler(job: Job) -> Compiler:
+    own = (
+        {} if job.model.path is None else compilers_of(execute(f"compilers_of_{job.model.name}", Path(job.model.path)))
+    )
+    return own.get(job.configuration.compiler) or builtin_compilers()[job.configuration.compiler]
+
+
+def _not_applicable(workload: Workload, compiler: Compiler) -> str | None:
+    for owner, since, requires in (
+        ("the workload", None, workload.requires),
+        (compiler.name, compiler.since, compiler.requires),
+    ):
+        if since is not None and release() < release(since):
+            return f"{owner} needs torch {since} or newer"
+        absent = absent_modules(requires)
+        if absent:
+            return f"{owner} needs {', '.join(absent)}"
+    return compiler.unavailable() if compiler.unavailable is not None else None
+
+
+class _Bench:
+    """Eager, eager with the candidate's arithmetic (the twin), and the candidate, in one process."""
+
+    def __init__(self, job: Job, workload: Workload, compiler: Compiler) -> None:
+        self.job = job
+        self.workload = workload
+        self.compiler = compiler
+        self.whole_step = workload.trains and workload.whole_step and compiler.uses_dynamo
+        self.what = "step" if self.whole_step else "model"
+        self.capturing = False
+        self.peaks: list[int | None] = []
+
+    def prepare_eager(self) -> None:
+        """Build and warm up eager, its twin and the float64 reference, with snapshots of what they compute."""
+        own = Configuration(EAGER, self.workload.dtype)
+        warm_libraries(self.job.device)
+        self.eager, self.eager_start, snapshots = self._warm_up(own)
+        self.twin: Subject | None = None
+        if self.job.configuration.eager != own:
+            self.twin, _, snapshots = self._warm_up(self.job.configuration.eager)
+        self.snapshots = snapshots
+        self.exact: list[Snapshot] | None = None
+        try:
+            reference = Subject(self.workload, own, self.job.device, exact=True)
+            self.exact = self._first_calls(reference)[1]
+        except Exception as error:  # not every model runs in float64: eager alone then says what is right
+            print(f"no float64 reference: {qualified(type(error))}: {safe_text(error)}"[:500], file=sys.stderr)
+
+    def _warm_up(self, configuration: Configuration) -> tuple[Subject, Start, list[Snapshot]]:
+        before = allocated(self.job.device)
+        subject = Subject(self.workload, configuration, self.job.device)
+        seconds, snapshots = self._first_calls(subject)
+        if self.job.timing:
+            self.peaks.append(peak_memory(subject, self.job.device, before))
+        return subject, Start(capture=0.0, calls=_rounded(seconds)), snapshots
+
+    def _first_calls(self, subject: Subject) -> tuple[list[float], list[Snapshot]]:
+        snapshots: list[Snapshot] = []
+        keep = dict.fromkeys(CHECKED_CALLS, lambda: snapshots.append(Snapshot(subject)))
+        seed_everything()
+        return subject.timed_calls(FIRST_CALLS, keep), snapshots
+
+    def repeatable(self) -> bool:
+        """Whether eager computes the same when the random numbers are others."""
+        again = Subject(self.workload, self.job.configuration.eager, self.job.device)
+        seed_everything(1)
+        with again.context():
+            again.iterate(0)
+        return deviations(self.snapshots[:1], [Snapshot(again)], None, self.job.configuration.dtype)[1] is None
+
+    def prepare_candidate(self, enter: Callable[[str], None]) -> None:
+        """Build, capture and warm up the candidate."""
+        enter("capture")
+        configuration = self.job.configuration
+        if configuration.dynamic:
+            make_shapes_dynamic()
+        before = allocated(self.job.device)
+        self.candidate = Subject(self.workload, configuration, self.job.device)
+        reset_dynamo()
+        self.capturing = True
+        seconds = 0.0
+        if configuration.compiler != EAGER:
+            seconds = self.candidate.capture(self.compiler.capture, whole_step=self.whole_step)
+        self.capturing = False
+        enter("call")
+        calls, self.candidate_snapshots = self._first_calls(self.candidate)
+        self.start = Start(capture=round(seconds, 6), calls=_rounded(calls))
+        if self.job.timing:
+            self.peaks.append(peak_memory(self.candidate, self.job.device, before))
+
+    def gate(self) -> tuple[list[Deviation], str | None]:
+        """Compare what the candidate computed; the snapshots are dropped."""
+        found = deviations(self.snapshots, self.candidate_snapshots, self.exact, self.job.configuration.dtype)
+        del self.snapshots, self.candidate_snapshots, self.exact
+        return found
+
+    def time(self, outcome: Outcome, log: CaptureLog, slow: list[str], enter: Callable[[str], None]) -> Outcome:
+        """Time the steady state, then probe."""
+        enter("call")
+        job = self.job
+        subjects = [one for one in (self.eager, self.twin, self.candidate) if one is not None]
+        for subject in subjects:  # the gate and the probes came in between
+            subject.timed_calls(2)
+        recorded = recorded_cudagraphs()
+        watch = CpuWatch()
+        timed = interleave(subjects, job.device, job.seconds, seed=job.seed)
+        conditions = watch.stop()
+        after = recorded_cudagraphs()
+        newly = None if recorded is None or after is None else after - recorded
+        series = [
+            Series(iterations=count, seconds=_rounded(seconds))
+            for count, seconds in zip(timed.iterations, timed.seconds, strict=True)
+        ]
+        with self.candidate.context():
+            flags = dict(
+                zip(("float32_matmul_precision", "cudnn.allow_tf32", "cudnn.benchmark"), float32_flags(), strict=True)
+            )
+        told = None
+        if job.profile is not None:
+            folder = Path(job.profile)
+            told = tuple(
+                [Operator(*row) for row in operators(subject, job.device, folder / f"{name}.trace.json")]
+                for name, subject in (("eager", self.twin or self.eager), ("candidate", self.candidate))
+            )
+        return msgspec.structs.replace(
+            self.told(outcome, log, slow, newly),
+            series=tuple(series),
+            window=(timed.began, timed.ended),
+            overhead=round(timed.overhead, 4),
+            memory=self.peaks[-1],
+            eager_memory=self.peaks[0],
+            eager_kernel=kernel_seconds(self.eager, job.device),
+            kernel=kernel_seconds(self.candidate, job.device),
+            cpu=conditions,
+            gpu_uuid=_uuid(job.device),
+            flags=flags,
+            operators=told,
+        )
+
+    def told(self, outcome: Outcome, log: CaptureLog, slow: list[str], recorded: int | None) -> Outcome:
+        """Add what torch told of this compilation."""
+        reasons = Reasons(
+            graphs=log.graphs,
+            break_reasons=tuple(dict.fromkeys(scrub(one) for one in log.break_reasons)),
+            recompiles=tuple(dict.fromkeys(scrub(one) for one in log.recompile_reasons or ())),
+            cudagraphs=tuple(scrub(one) for one in slow),
+            recorded=recorded,
+        )
+        return msgspec.structs.replace(outcome, reasons=reasons)
+
+
+def _rounded(seconds: list[float]) -> tuple[float, ...]:
+    """Six significant digits: more than any clock gives."""
+    return tuple(float(f"{one:.6g}") for one in seconds)
+
+
+def _uuid(device: str) -> str | None:
+    if device != "cuda":
+        return None
+    import torch
+
+    uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
+    return None if uuid is None else str(uuid)
+
+
+def _failed(phase: str, error: BaseException) -> Outcome:
+    if phase == "call" and is_capture_error(error):
+        phase = "capture"
+    kind, message = qualified(type(error)), safe_text(error)
+    print(f"{kind}: {message}", file=sys.stderr)
+    return Outcome(
+        verdict=Verdict.OOM if is_out_of_memory(error) else Verdict.ERROR,
+        phase=phase,
+        error=ErrorInfo(type=kind, message=scrub(message), fingerprint=fingerprint(kind, message)),
+    )

@@ -1,0 +1,135 @@
+"""What explains a time: memory, kernels, operators. Probes run apart from the timing, which they would disturb."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recapture.bench.subject import synchronize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recapture.bench.subject import Subject
+
+__all__ = ["allocated", "kernel_seconds", "operators", "peak_memory", "warm_libraries"]
+
+ITERATIONS = 3
+
+
+def allocated(device: str) -> int:
+    """Bytes that tensors hold on the device now; on the CPU, the resident memory of the process."""
+    gc.collect()
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+        return int(torch.cuda.memory_allocated())
+    _return_free_memory()
+    return _status("VmRSS") or 0
+
+
+def warm_libraries(device: str) -> None:
+    """Make the GPU's libraries allocate their workspaces, so that they are charged to nobody."""
+    if device != "cuda":
+        return
+    import torch
+
+    with torch.no_grad():
+        square = torch.ones(64, 64, device=device)
+        torch.nn.functional.conv2d(square.view(1, 1, 64, 64), square.view(1, 1, 64, 64)[..., :3, :3])
+        (square @ square).sum().item()
+
+
+def peak_memory(subject: Subject, device: str, before: int) -> int | None:
+    """Return the most memory, in bytes, that iterating takes, model and CUDA-graph pools included.
+
+    `before` is what `allocated` said before the subject was built: that much belongs to others. On a GPU it is what the
+    allocator reserved; on the CPU the growth of the resident memory, None where the kernel does not tell.
+    """
+    gc.collect()
+    if device == "cuda":
+        import torch
+
+        synchronize(device)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        _iterate(subject)
+        synchronize(device)
+        return max(0, int(torch.cuda.max_memory_reserved()) - before)
+    _return_free_memory()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+    except OSError:
+        return None
+    _iterate(subject)
+    peak = _status("VmHWM")
+    return None if peak is None else max(0, peak - before)
+
+
+def _iterate(subject: Subject) -> None:
+    with subject.context():
+        for number in range(ITERATIONS):
+            subject.iterate(number)
+
+
+def _return_free_memory() -> None:
+    with contextlib.suppress(OSError, AttributeError):  # another libc has no such call
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _status(name: str) -> int | None:
+    """A line of /proc/self/status, in bytes."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def kernel_seconds(subject: Subject, device: str) -> float | None:
+    """Return the GPU's seconds in kernels and copies an iteration, None where there is no GPU or no profiler for it."""
+    if device != "cuda":
+        return None
+    try:
+        averages = _profiled(subject, device)
+    except Exception:  # CUPTI is missing or refused: the figure is a comfort, not the measurement
+        return None
+    # Kernels have rows of their own; the time of an operator's row is that of its kernels, once more.
+    total = sum(_device_time(one) for one in averages if _is_kernel(one))
+    return total / 1e6 / ITERATIONS if total else None
+
+
+def operators(subject: Subject, device: str, trace: Path | None) -> list[tuple[str, float, float, int]]:
+    """Return (operator, CPU µs, device µs, calls) of a few iterations, by CPU time; write a Chrome trace to `trace`."""
+    averages = _profiled(subject, device, lambda one: one.export_chrome_trace(str(trace)) if trace else None)
+    rows = [(str(one.key), float(one.self_cpu_time_total), _device_time(one), int(one.count)) for one in averages]
+    return sorted(rows, key=lambda row: -row[1])
+
+
+def _profiled(subject: Subject, device: str, then: Callable[[Any], object] | None = None) -> Any:
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
+    _iterate(subject)
+    with profile(activities=activities) as profiler:
+        _iterate(subject)
+        synchronize(device)
+    if then is not None:
+        then(profiler)
+    return profiler.key_averages()
+
+
+def _is_kernel(row: Any) -> bool:
+    return str(getattr(row, "device_type", "")).endswith("CUDA")
+
+
+def _device_time(row: Any) -> float:
+    """Microseconds of a row of the profiler on the device itself; the attribute was renamed in 2.4."""
+    for name in ("self_device_time_total", "self_cuda_time_total"):
+        if hasattr(row, name):
+            return float(getattr(row, name))
+    return 0.0

@@ -1,0 +1,346 @@
+"""``speedups-<gpu>.md``: what a benchmark found, best first, with what it costs to get there and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recapture.bench.configuration import EAGER, Configuration
+from recapture.bench.statistics import geometric_mean
+from recapture.report import facts
+from recapture.report.markdown import code, plain, table
+from recapture.report.summary import shorten
+from recapture.verdicts import FAILING, SILENTLY_WRONG
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recapture.bench.rows import Claimed, Measured, Row, Speedups
+
+__all__ = ["best_first", "claim_status", "remarks", "render_speedups", "speedup_text", "time_text"]
+
+LAUNCH_BOUND = 0.6
+"""Where kernels take less than this share of an iteration, the GPU waits for the CPU to launch them."""
+
+OVERHEAD = 0.1
+
+TEXT_LIMIT = 160
+
+
+def render_speedups(speedups: Speedups) -> str:
+    """Return the report as GitHub Markdown; it holds nothing that the rows do not."""
+    sections = [
+        _head(speedups),
+        _winners(speedups.rows),
+        _claims(speedups.rows),
+        *(_workload(name, rows) for name, rows in _by_workload(speedups.rows).items()),
+        _means(speedups.rows),
+        _conditions(speedups.rows),
+        _method(speedups),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _by_workload(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.workload, []).append(row)
+    return found
+
+
+def best_first(rows: Sequence[Row]) -> list[Row]:
+    """Order a workload's rows: measured ones by speed, then those that failed."""
+
+    def rank(row: Row) -> tuple[bool, float, str]:
+        return (row.measured is None, -row.measured.speedup[0] if row.measured else 0.0, str(row.configuration))
+
+    return sorted(rows, key=rank)
+
+
+def speedup_text(measured: Measured) -> str:
+    """Return a ratio with its interval, such as ``2.83× [2.80, 2.86]``."""
+    ratio, low, high = measured.speedup
+    return f"{_ratio(ratio)}× [{_ratio(low)}, {_ratio(high)}]"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def time_text(seconds: float | None) -> str:
+    """Return a duration in the unit that suits it."""
+    if seconds is None:
+        return ""
+    if seconds >= 1:
+        return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
+
+
+def _bytes(value: int | None) -> str:
+    if value is None:
+        return ""
+    return f"{value / (1 << 30):.2f} GiB" if value >= 1 << 30 else f"{value / (1 << 20):.0f} MiB"
+
+
+def remarks(row: Row) -> list[str]:
+    """Say why a row has no figures, or why they are what they are."""
+    found = []
+    if row.measured is None:
+        if row.reason:
+            found.append(row.reason)
+        if row.error is not None:
+            found.append(f"{row.error.type}: {row.error.message}")
+        return found
+    found += row.reasons.cudagraphs
+    if row.reasons.recorded:
+        found.append(f"{row.reasons.recorded} CUDA graphs recorded again while timing")
+    if row.reasons.break_reasons:
+        count = len(row.reasons.break_reasons)
+        found.append(f"{count} graph break{'s' if count > 1 else ''}: {row.reasons.break_reasons[0]}")
+    if row.reasons.recompiles:
+        count = len(row.reasons.recompiles)
+        found.append(f"{count} recompile{'s' if count > 1 else ''}: {row.reasons.recompiles[0]}")
+    if row.measured.kernel is not None:
+        share = row.measured.kernel / row.measured.seconds
+        if share < LAUNCH_BOUND:
+            found.append(f"launch-bound: kernels run {share:.0%} of the time")
+    worst = max((one.overhead for one in row.processes), default=0.0)
+    if worst > OVERHEAD:
+        found.append(f"measuring cost {worst:.0%} beside the iterations")
+    found += dict.fromkeys(mark for one in row.processes for mark in one.conditions.marks)
+    return found
+
+
+def _head(speedups: Speedups) -> str:
+    environment = speedups.environment
+    lines = [f"- {plain(name)}: {plain(value)}" for name, value in facts.brief(environment)]
+    why = facts.why_bare(environment)
+    if why:
+        lines.append(f"- bare, not the image, because {plain(shorten(why, 2 * TEXT_LIMIT))}")
+    right = sum(row.right for row in speedups.rows)
+    wrong = sum(row.verdict in SILENTLY_WRONG for row in speedups.rows)
+    failing = sum(row.verdict in FAILING for row in speedups.rows)
+    unfinished = speedups.planned - len(speedups.rows)
+    rest = len(speedups.rows) - right - wrong - failing
+    more = f", {rest} not comparable or not applicable" if rest else ""
+    late = f", **{unfinished} not finished**" if unfinished > 0 else ""
+    return (
+        f"# Speedups: {code(environment.image)} on {code(environment.capability)}\n\n"
+        f"{speedups.planned} configurations planned: {right} right and timed, {wrong} wrong, {failing} failing"
+        f"{more}{late}.\n\n" + "\n".join(lines)
+    )
+
+
+def _winners(rows: Sequence[Row]) -> str:
+    lines = []
+    for name, mine in _by_workload(rows).items():
+        ranked = [row for row in best_first(mine) if row.measured is not None]
+        if not ranked or ranked[0].measured is None:
+            lines.append([code(name, in_table=True), "none could be timed", "", ""])
+            continue
+        best = ranked[0]
+        if best.measured is None or best.measured.finding != "faster":
+            lines.append([code(name, in_table=True), "none is faster than eager", "", ""])
+            continue
+        lines.append(
+            [
+                code(name, in_table=True),
+                code(str(best.configuration), in_table=True),
+                speedup_text(best.measured),
+                _break_even(best.measured),
+            ]
+        )
+    if not lines:
+        return ""
+    return "## Best configurations\n\n" + table(
+        ["workload", "best", "speedup", "pays back after (cold / warm)"], lines, align="lllr"
+    )
+
+
+def claim_status(row: Row, claim: Claimed) -> str:
+    """Say what became of a claim: reproduced, not reproduced, inconclusive, or not runnable here."""
+    if claim.holds is not None:
+        return "reproduced" if claim.holds else "not reproduced"
+    return "inconclusive" if row.measured is not None else "not runnable here"
+
+
+def _claims(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            claim.id,
+            claim_status(row, claim),
+            code(row.workload, in_table=True),
+            code(str(row.configuration), in_table=True),
+            plain(claim.published),
+            plain(claim.expected),
+            speedup_text(row.measured) if row.measured else code(row.verdict, in_table=True),
+        ]
+        for row in rows
+        for claim in row.claims
+    ]
+    if not lines:
+        return ""
+    return (
+        "## Published claims\n\nA figure from one machine is no bound on another: a claim is reproduced where the "
+        "whole 95 % interval satisfies what should hold anywhere, and inconclusive where only a part of it does.\n\n"
+        + table(["claim", "status", "workload", "configuration", "published", "should be", "measured"], sorted(lines))
+    )
+
+
+def _workload(name: str, rows: Sequence[Row]) -> str:
+    shown = []
+    notes = []
+    for row in best_first(rows):
+        first = [code(str(row.configuration), in_table=True)]
+        told = remarks(row)
+        if told:
+            notes.append(
+                f"- {code(str(row.configuration))}: " + "; ".join(plain(shorten(one, TEXT_LIMIT)) for one in told)
+            )
+        if row.measured is None:
+            shown.append([*first, f"**{row.verdict}**", *[""] * 11])
+            continue
+        one = row.measured
+        over = "" if one.over_twin is None else f"{_ratio(one.over_twin[0])}×"
+        shown.append(
+            [
+                *first,
+                speedup_text(one),
+                one.finding,
+                over,
+                time_text(one.seconds),
+                time_text(one.eager_seconds),
+                "" if one.kernel is None else f"{time_text(one.kernel)} ({one.kernel / one.seconds:.0%})",
+                *_memory(one),
+                time_text(row.cold.capture + row.cold.calls[0]) if row.cold else "",
+                time_text(row.warm.capture + row.warm.calls[0]) if row.warm else "",
+                time_text(row.cold.calls[1]) if row.cold else "",
+                _break_even(one),
+            ]
+        )
+    headers = [
+        "configuration",
+        "speedup [95 %]",
+        "finding",
+        "same arithmetic",
+        "median",
+        "eager",
+        "in kernels",
+        "peak memory",
+        "of eager's",
+        "first call, cold",
+        "warm",
+        "second",
+        "pays back after (cold / warm)",
+    ]
+    text = f"## {code(name)}\n\n{table(headers, shown, align='lll' + 'r' * 10)}"
+    return text + ("\n\n" + "\n".join(notes) if notes else "")
+
+
+def _memory(one: Measured) -> list[str]:
+    if one.memory is None:
+        return ["", ""]
+    share = f"{one.memory / one.eager_memory:.2f}×" if one.eager_memory else ""
+    return [_bytes(one.memory), share]
+
+
+def _break_even(one: Measured) -> str:
+    if one.finding != "faster":
+        return "never" if one.finding == "slower" else ""
+    told = [f"{value:,.0f}" for value in (one.break_even_cold, one.break_even_warm) if value is not None]
+    return " / ".join(told)
+
+
+def _means(rows: Sequence[Row]) -> str:
+    """Geometric means of configurations over workloads; a mean over few of them says so."""
+    workloads = _by_workload(rows)
+    by_way: dict[tuple[str, str, bool], dict[str, Row]] = {}
+    for row in rows:
+        one = row.configuration
+        own = _own_dtype(workloads[row.workload])
+        dtype = "as in eager" if one.dtype == own else one.dtype
+        way = f"{one.compiler} {dtype}" + (f" {one.layout}" if one.layout != "contiguous" else "")
+        by_way.setdefault((way, one.compiler, one.dynamic), {})[row.workload] = row
+    lines = []
+    for (way, compiler, dynamic), mine in by_way.items():
+        if compiler == EAGER and way.endswith("as in eager"):
+            continue
+        values = [row.measured.speedup[0] for row in mine.values() if row.measured is not None]
+        mean = geometric_mean(values)
+        lines.append(
+            (
+                -(mean or 0.0),
+                [
+                    code(way + (" dynamic" if dynamic else ""), in_table=True),
+                    "" if mean is None else f"{mean:.2f}×",
+                    f"{len(values)} of {len(mine)} right and timed, of {len(workloads)} workloads",
+                ],
+            )
+        )
+    if not lines:
+        return ""
+    return (
+        "## Geometric means\n\nOver the workloads where a configuration is right; a mean over other workloads is no "
+        "rival of it.\n\n"
+        + table(["configuration", "mean speedup", "coverage"], [row for _, row in sorted(lines)], align="lrl")
+    )
+
+
+def _own_dtype(rows: Sequence[Row]) -> str:
+    """The dtype of a workload's own eager: the row of eager without a twin."""
+    for row in rows:
+        if row.configuration == Configuration(EAGER, row.configuration.dtype) and (
+            row.processes and row.processes[0].twin is None
+        ):
+            return row.configuration.dtype
+    return rows[0].configuration.dtype
+
+
+def _conditions(rows: Sequence[Row]) -> str:
+    processes = [(row, one) for row in rows for one in row.processes]
+    if not processes:
+        return ""
+    marked = {
+        f"{row.workload} {row.configuration}": one.conditions.marks for row, one in processes if one.conditions.marks
+    }
+    lines = [
+        f"{len(processes)} processes timed; {len(marked)} configurations were timed on a throttled or shared machine."
+    ]
+    for title, name, unit in (
+        ("SM clock", "sm_clock", "MHz"),
+        ("memory clock", "memory_clock", "MHz"),
+        ("temperature", "temperature", "°C"),
+        ("power", "power", "W"),
+    ):
+        spreads = [getattr(one.conditions, name) for _, one in processes if getattr(one.conditions, name) is not None]
+        if spreads:
+            lines.append(f"- {title}: {min(s[0] for s in spreads):g} to {max(s[2] for s in spreads):g} {unit}")
+    first = processes[0][1].conditions
+    lines.append(
+        f"- CPU: {first.threads} threads on {first.affinity} cores, governor {first.governor or 'unknown'}, "
+        f"allocator {first.allocator or 'unknown'}, load {min(one.conditions.load or 0 for _, one in processes):g} to "
+        f"{max(one.conditions.load or 0 for _, one in processes):g}"
+    )
+    overheads = sorted(one.overhead for _, one in processes)
+    lines.append(
+        f"- measuring cost {overheads[len(overheads) // 2]:.1%} beyond the timed iterations (median), "
+        f"{overheads[-1]:.1%} at most"
+    )
+    return "## State of the machine\n\n" + lines[0] + "\n\n" + "\n".join(lines[1:])
+
+
+def _method(speedups: Speedups) -> str:
+    facts_told = "\n".join(f"- {plain(name)}: {plain(str(value))}" for name, value in speedups.method.items())
+    return (
+        "## How it was measured\n\n"
+        "Only what computes the same as eager is timed: results, gradients, updated parameters and buffers are "
+        "compared with a float64 reference, and may be as far from it as the arithmetic explains or a few times "
+        "eager's own distance. Eager and a compiled run are interleaved in one process, round by round in random "
+        "order; a speedup is the median of the rounds' ratios eager ÷ compiled, averaged over processes; its "
+        "interval is from a bootstrap of processes and blocks of rounds. Faster or slower means: the 99 % interval "
+        "lies beyond 1 ± 1 % and Mann-Whitney's test rejects equality at 1 %; of a shared device nothing is "
+        "concluded. The row of eager is eager against another copy of itself. “Same arithmetic” is the speedup "
+        "over eager with the row's own dtype and layout, where those are not the workload's. Cold: fresh compile "
+        "caches; warm: another process with those caches; importing torch is counted in neither. It pays back when "
+        "what compiling cost beyond eager's first calls is saved again."
+        "\n\n" + facts_told
+    )

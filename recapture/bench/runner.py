@@ -1,0 +1,607 @@
+"""Plan a benchmark's rows, run their processes, and file every row, whatever becomes of it.
+
+Each row is a configuration of a workload. Where a compiler generates code, a first process compiles it with fresh
+caches (cold) and checks its values; then some processes, one at a time and alone on the device, compile from the warm
+caches, check again, and time. With several GPUs the first is timed on and the others compile meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+from recapture import doctor
+from recapture.bench import statistics
+from recapture.bench.configuration import DEFAULT_COMPILERS, EAGER, Configuration, configurations
+from recapture.bench.job import Job, Outcome
+from recapture.bench.machine import GpuSampler
+from recapture.bench.profile import write_profile
+from recapture.bench.report import render_speedups
+from recapture.bench.rows import Claimed, Measured, Process, Row, Speedups, Start, read_speedups, write_speedups
+from recapture.bench.subject import INPUT_SETS
+from recapture.client import ServerDiedError
+from recapture.compilers import builtin_compilers
+from recapture.errors import EnvironmentUnfitError, UsageError, did_you_mean
+from recapture.models import ModelSpec, WorkloadInfo
+from recapture.protocol import Begun, Ended
+from recapture.records import write_atomically
+from recapture.verdicts import FAILING, SILENTLY_WRONG, Verdict
+from recapture.workbench import Workbench, cause_of_death
+from recapture.workloads import SpeedClaim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from recapture.environment import Environment
+
+__all__ = ["Options", "Progress", "Summary", "list_workloads", "run", "shipped_workloads"]
+
+GIB = 1 << 30
+COLLECT_SECONDS = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a command line asked for; empty tuples stand for the defaults. `seconds` and `processes` are per row."""
+
+    names: tuple[str, ...]
+    models: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    train: bool
+    compilers: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    layouts: tuple[str, ...]
+    dynamic: bool
+    device: str
+    processes: int
+    seconds: float
+    timeout: float
+    memory: int
+    threads: int
+    compile_jobs: int
+    gpus: int
+    profile: bool
+    worker: Literal["auto", "fork", "fresh"]
+    resume: bool
+    results: Path
+
+
+class Progress(Protocol):
+    """What the runner tells of its progress."""
+
+    def start(self, rows: int) -> None:
+        """Be told how many rows there will be."""
+
+    def doing(self, what: dict[int, str]) -> None:
+        """Be told what runs now."""
+
+    def finished(self, row: Row) -> None:
+        """Be told of a finished row."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Where the results are, and all of them."""
+
+    path: Path
+    speedups: Speedups
+    failed: list[WorkloadInfo]
+
+
+@dataclass
+class _Task:
+    """A row in the making."""
+
+    info: WorkloadInfo
+    configuration: Configuration
+    cache: str
+    cold: Outcome | None = None
+    processes: list[tuple[Outcome, int]] = field(default_factory=list)
+    row: Row | None = None
+
+    @property
+    def key(self) -> tuple[str, Configuration]:
+        return (self.info.spec.name, self.configuration)
+
+    def __str__(self) -> str:
+        return f"{self.info.spec.name} {self.configuration}"
+
+
+def shipped_workloads() -> list[Path]:
+    """Return the files of workloads that come with recapture."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package.parent / "suites" / "speedups", package / "data" / "suites" / "speedups"):
+        if folder.is_dir():
+            return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+    return []
+
+
+def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Summary:
+    """Measure what was asked for; every finished row is on disk at once, so that Ctrl-C loses one at most."""
+    with Workbench(
+        device=options.device, jobs=options.compile_jobs + 1, worker=options.worker, whole_graphs=True
+    ) as bench:
+        bench.client.preload("bare", ["torchvision"])  # most files of workloads import it
+        infos = _collect(bench, options)
+        failed = [info for info in infos if info.error is not None]
+        wanted = _select(infos, options)
+        tasks = _plan(wanted, options, Path(bench.home.name) / "bench")
+        checks, environment = bench.survey()
+        if options.device == "cuda" and environment.capability == "cpu":
+            raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
+        # On the CPU too: imports alone, for a server that has compiled before would flatter the cold figures.
+        bench.prepare("cuda", ["torchvision"])
+        directory = options.results / environment.image / environment.capability
+        path = directory / f"speedups-{_slug(environment)}.json"
+        for check in checks:
+            if check.status == "fault":
+                warn(f"warning: {check.name}: {check.found}; mend: {check.mend}")
+        for info in failed:
+            warn(f"warning: {Path(str(info.spec.path)).name} is left out: {info.error}")
+        with GpuSampler(wanted=options.device == "cuda") as sampler:
+            execution = _Execution(bench, tasks, options, checks, environment, sampler, path, progress)
+            execution.run()
+        return Summary(path, execution.speedups(), failed)
+
+
+def list_workloads(options: Options) -> list[WorkloadInfo]:
+    """Return the workloads that a command line means, broken files among them."""
+    with Workbench(device=options.device, jobs=1, worker=options.worker) as bench:
+        bench.client.preload("bare", ["torchvision"])
+        return _collect(bench, options)
+
+
+def _slug(environment: Environment) -> str:
+    name = environment.gpu.name if environment.gpu is not None and environment.gpu.name else environment.capability
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _file(name: str) -> str | None:
+    """The file that an argument names, if it does."""
+    place = name.partition("::")[0]
+    return place if place.endswith(".py") else None
+
+
+def _collect(bench: Workbench, options: Options) -> list[WorkloadInfo]:
+    """Describe the files and models that were named, and those that ship where a name is none of theirs."""
+    files = [Path(name).resolve() for name in map(_file, options.names) if name is not None]
+    for path in files:
+        if not path.is_file():
+            raise UsageError(f"no such workload file: {path.name}")
+    specs = [ModelSpec(name=path.stem, path=str(path)) for path in files]
+    specs += [
+        ModelSpec(
+            name=re.sub(r"\W+", "_", name.partition(":")[2] or name) + ("_train" if options.train else "_eval"),
+            model=name,
+            shapes=options.shapes,
+            train=options.train,
+        )
+        for name in options.models
+    ]
+    found = [info for spec in specs for info in _described(bench, spec)]
+    known = {info.spec.name for info in found}
+    if not specs or any(name not in known for name in _names(options)):
+        shipped = [ModelSpec(name=path.stem, path=str(path)) for path in shipped_workloads() if path not in files]
+        found += [info for spec in shipped for info in _described(bench, spec)]
+    return found
+
+
+def _names(options: Options) -> list[str]:
+    """The workloads that were asked for by name, without the compilers they were asked for with."""
+    return [name.partition("::")[0] for name in options.names if _file(name) is None]
+
+
+def _described(bench: Workbench, spec: ModelSpec) -> list[WorkloadInfo]:
+    try:
+        told = bench.client.run("workloads", spec, list[WorkloadInfo], timeout=COLLECT_SECONDS)
+    except ServerDiedError:
+        bench.restart()
+        return [WorkloadInfo(spec=spec, error="killed the worker server on import")]
+    return [WorkloadInfo(spec=spec, error=cause_of_death(told))] if isinstance(told, Ended) else told
+
+
+def _select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
+    """The workloads that were asked for; raises UsageError for what is unknown or, asked for by name, broken."""
+    asked = {Path(name).resolve() for name in map(_file, options.names) if name is not None}
+    for info in infos:
+        if info.error is not None and (info.spec.path is None or Path(info.spec.path) in asked):
+            where = f"workload file {Path(info.spec.path).name!r}: " if info.spec.path else ""
+            raise UsageError(f"{where}{info.error}")
+    usable = [info for info in infos if info.error is None]
+    seen: dict[str, WorkloadInfo] = {}
+    for info in usable:
+        if seen.setdefault(info.spec.name, info) is not info:
+            raise UsageError(f"two workloads are named {info.spec.name!r}")
+    names = _names(options)
+    for name in names:
+        if name not in seen:
+            raise UsageError(f"unknown workload {name!r}{did_you_mean(name, seen) or '; known: ' + ', '.join(seen)}")
+    # A file of which some workloads are named is there for their sake; of another, all are meant.
+    whole = asked - {Path(info.spec.path) for info in usable if info.spec.name in names and info.spec.path}
+    chosen = [
+        info
+        for info in usable
+        if info.spec.name in names
+        or info.spec.path is None
+        or Path(info.spec.path) in whole
+        or not (options.names or options.models)
+    ]
+    here = [info for info in chosen if options.device in info.devices or info.spec.name in names]
+    if not here:
+        raise UsageError(f"no workload is meant for {options.device}")
+    return here
+
+
+def _plan(infos: list[WorkloadInfo], options: Options, caches: Path) -> list[_Task]:
+    """The rows that were asked for: of a workload addressed as ``workload::compiler``, only those compilers."""
+    tasks: dict[tuple[str, Configuration], _Task] = {}
+    for info in infos:
+        addressed = [name.partition("::")[2] for name in options.names if name.partition("::")[0] == info.spec.name]
+        wanted = tuple(addressed) if addressed and all(addressed) else options.compilers
+        wanted = wanted or (*DEFAULT_COMPILERS[options.device], *info.compilers)
+        for one in configurations(
+            info.dtype,
+            own=info.compilers,
+            compilers=wanted,
+            dtypes=options.dtypes,
+            layouts=options.layouts,
+            dynamic=options.dynamic,
+        ):
+            task = _Task(info, one, str(caches / str(len(tasks))))
+            tasks.setdefault(task.key, task)
+    return list(tasks.values())
+
+
+class _Execution:
+    """Drives the processes of all rows."""
+
+    def __init__(
+        self,
+        bench: Workbench,
+        tasks: list[_Task],
+        options: Options,
+        checks: list[doctor.Check],
+        environment: Environment,
+        sampler: GpuSampler,
+        path: Path,
+        progress: Progress,
+    ) -> None:
+        self.bench = bench
+        self.tasks = tasks
+        self.options = options
+        self.checks = checks
+        self.environment = environment
+        self.sampler = sampler
+        self.path = path
+        self.progress = progress
+        self.running: dict[int, tuple[_Task, bool]] = {}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write results to {path.parent}: {error.strerror}") from None
+        if options.resume:
+            done = {(row.workload, row.configuration): row for row in self._kept()}
+            for task in tasks:
+                task.row = done.get(task.key)
+
+    def _kept(self) -> tuple[Row, ...]:
+        """The rows that are on file; those of another installation or GPU are not kept."""
+        if not self.path.is_file():
+            return ()
+        before = read_speedups(self.path)
+        alike = all(
+            getattr(before.environment, name) == getattr(self.environment, name)
+            for name in ("packages", "python", "torch")
+        )
+        return before.rows if alike else ()
+
+    def speedups(self) -> Speedups:
+        """Everything there is so far."""
+        mine = {task.key for task in self.tasks}
+        others = [row for row in self._kept() if (row.workload, row.configuration) not in mine]
+        rows = [*others, *(task.row for task in self.tasks if task.row is not None)]
+        options = self.options
+        method: dict[str, str | int | float] = {
+            "processes": options.processes,
+            "seconds of timing a process": options.seconds,
+            "sets of inputs in rotation": INPUT_SETS,
+            "caches": "not flushed between iterations",
+            "worker": "fork" if self.bench.client.fork else "fresh",
+            "compiling at a time": options.compile_jobs,
+            "CPU threads": options.threads,
+            "clock": "CUDA events" if options.device == "cuda" else "monotonic",
+        }
+        return Speedups(
+            environment=self.environment,
+            method=method,
+            planned=len(others) + len(self.tasks),
+            rows=tuple(sorted(rows, key=lambda row: (row.workload, row.configuration))),
+        )
+
+    def _write(self) -> None:
+        try:
+            with (self.path.parent / ".speedups.lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # another benchmark, of other workloads, may write the same file
+                found = self.speedups()
+                write_speedups(self.path, found)
+                write_atomically(self.path.with_suffix(".md"), render_speedups(found).encode())
+        except OSError as error:
+            raise UsageError(f"cannot write results to {self.path.parent}: {error.strerror}") from None
+
+    def run(self) -> None:
+        """Run everything that has no row yet."""
+        todo = [task for task in self.tasks if task.row is None]
+        self._write()  # a results directory that cannot be written is found out before anything is measured
+        self.progress.start(len(todo))
+        if self.options.gpus > 1:
+            self._pipeline(todo)
+            return
+        # One workload after the other, so that a first table comes early; several compilations at a time are worth
+        # more the more there are. Nothing compiles while something is timed.
+        names = list(dict.fromkeys(task.info.spec.name for task in todo))
+        for group in [names] if self.options.compile_jobs > 1 else [[name] for name in names]:
+            mine = [task for task in todo if task.info.spec.name in group]
+            cold = deque(task for task in mine if self._compiles(task))
+            timing = deque(task for task in mine if not self._compiles(task))
+            while cold or self.running:
+                while cold and len(self.running) < self.options.compile_jobs:
+                    self._submit(cold.popleft(), timing=False)
+                timing.extend(self._wait())
+            while timing:
+                self._submit(timing.popleft(), timing=True)
+                timing.extendleft(self._wait())
+
+    def _pipeline(self, todo: list[_Task]) -> None:
+        """With a GPU to compile on beside the one to time on, do both at once."""
+        cold = deque(task for task in todo if self._compiles(task))
+        timing = deque(task for task in todo if not self._compiles(task))
+        while cold or timing or self.running:
+            compiling = [task for task, timed in self.running.values() if not timed]
+            while cold and len(compiling) < self.options.compile_jobs:
+                compiling.append(cold.popleft())
+                self._submit(compiling[-1], timing=False)
+            if timing and not any(timed for _, timed in self.running.values()):
+                self._submit(timing.popleft(), timing=True)
+            for task in self._wait():
+                if task.processes:
+                    timing.appendleft(task)  # the rest of a row that was begun comes first
+                else:
+                    timing.append(task)
+
+    def _compiles(self, task: _Task) -> bool:
+        """Whether a row begins with a process that compiles and checks, and times nothing.
+
+        With a GPU to compile on, every compiler does: one that hangs must not keep the other GPU from timing.
+        """
+        if task.configuration.compiler == EAGER:
+            return False
+        how = builtin_compilers().get(task.configuration.compiler)
+        return self.options.gpus > 1 or how is None or how.generates_code
+
+    def _submit(self, task: _Task, *, timing: bool) -> None:
+        options = self.options
+        number = len(task.processes)
+        gpu = None
+        if options.gpus > 1:
+            busy = sum(not timed for _, timed in self.running.values())
+            gpu = 0 if timing else 1 + busy % (options.gpus - 1)
+        folder = None
+        if options.profile and timing and number == 0:
+            folder = self.path.parent / "profiles" / re.sub(r"[^\w.-]+", "-", str(task))
+            folder.mkdir(parents=True, exist_ok=True)
+        cores = len(os.sched_getaffinity(0))
+        job = Job(
+            model=task.info.spec,
+            configuration=task.configuration,
+            device=options.device,
+            timing=timing,
+            seconds=options.seconds,
+            seed=number,
+            cache=task.cache,
+            # Twice as many as there are cores for: not all that compile are at it at the same moment.
+            compile_threads=max(1, min(cores, 2 * cores // (1 if timing else options.compile_jobs))),
+            cpu_threads=options.threads,
+            gpu=gpu,
+            profile=None if folder is None else str(folder.resolve()),
+        )
+        identity = self.bench.client.submit("bench", job, timeout=options.timeout, memory=options.memory)
+        self.running[identity] = (task, timing)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.progress.doing(
+            {
+                number: f"{'timing' if timing else 'compiling'} {task}"
+                + (f" ({len(task.processes) + 1}/{self.options.processes})" if timing else "")
+                for number, (task, timing) in self.running.items()
+            }
+        )
+
+    def _wait(self) -> Iterator[_Task]:
+        """Wait until a process ends; return its task if another process of it is due."""
+        try:
+            for message in self.bench.client.messages():
+                if isinstance(message, Begun):
+                    continue
+                task, timing = self.running.pop(message.id)
+                self._tell()
+                return iter([task] if self._ended(task, message, timing=timing) else [])
+        except ServerDiedError:
+            for task, _ in self.running.values():
+                self._finish(task, Outcome(verdict=Verdict.CRASH, reason="killed the worker server"))
+            self.running.clear()
+            self.bench.restart()
+        return iter(())
+
+    def _ended(self, task: _Task, message: Ended, *, timing: bool) -> bool:
+        """Note how a process ended; return whether the row needs another."""
+        outcome = self._outcome(message)
+        if timing:
+            task.processes.append((outcome, message.peak_rss))
+        else:
+            task.cold = outcome
+        if outcome.verdict not in (Verdict.PASS, Verdict.PASS_WITH_BREAKS):
+            self._finish(task, outcome)
+            return False
+        if len(task.processes) < self.options.processes:
+            return True
+        self._finish(task, outcome)
+        return False
+
+    def _outcome(self, ended: Ended) -> Outcome:
+        phase = ended.phase
+        if ended.cause == "timeout":
+            return Outcome(
+                verdict=Verdict.TIMEOUT,
+                phase=phase,
+                reason=f"still running after {self.options.timeout:g} s{_last_seen(ended.stderr)}",
+            )
+        if ended.cause == "memory":
+            return Outcome(verdict=Verdict.OOM, phase=phase, reason=f"used more than {self.options.memory / GIB:g} GiB")
+        if ended.result is not None and ended.status == 0:
+            found = msgspec.json.decode(ended.result, type=Outcome)
+        else:
+            found = Outcome(verdict=Verdict.CRASH, phase=phase, reason=cause_of_death(ended))
+        if found.verdict in (Verdict.ERROR, Verdict.CRASH):
+            kind = found.error.type if found.error else ""
+            text = f"{found.error.message if found.error else ''}\n{ended.stderr}"
+            check = doctor.explain(kind, text, self.checks)
+            if check is not None:
+                return msgspec.structs.replace(found, verdict=Verdict.ENVIRONMENT, reason=check.reason)
+        return found
+
+    def _finish(self, task: _Task, outcome: Outcome) -> None:
+        task.row = self._row(task, outcome)
+        shutil.rmtree(task.cache, ignore_errors=True)
+        self._write()
+        if self.options.profile and outcome.operators is None and task.processes:
+            outcome = task.processes[0][0]
+        if self.options.profile and outcome.operators is not None:
+            folder = self.path.parent / "profiles" / re.sub(r"[^\w.-]+", "-", str(task))
+            write_profile(folder, str(task), outcome.operators)
+        self.progress.finished(task.row)
+
+    def _row(self, task: _Task, outcome: Outcome) -> Row:
+        right = outcome.verdict in (Verdict.PASS, Verdict.PASS_WITH_BREAKS)
+        outcomes = [one for one, _ in task.processes]
+        cold = task.cold or (outcomes[0] if outcomes else None)
+        warm = outcomes[0] if outcomes and task.cold is not None else None
+        jobs = self.options.compile_jobs if task.cold is not None else 1
+        starts = [
+            None if one is None or one.start is None else msgspec.structs.replace(one.start, compile_jobs=count)
+            for one, count in ((cold, jobs), (warm, 1))
+        ]
+        processes = tuple(self._process(one) for one in outcomes) if right else ()
+        measured = _measure(processes, outcomes, starts) if right else None
+        claims = []
+        failed = outcome.verdict in FAILING or outcome.verdict in SILENTLY_WRONG
+        for name, expected, published in task.info.claims.get(task.configuration.compiler, []):
+            if task.configuration.eager != Configuration(EAGER, task.info.dtype):
+                continue  # the claim is about the workload's own arithmetic
+            holds = False if failed else None
+            if measured is not None:
+                holds = SpeedClaim(name, expected, published).holds(*measured.speedup[1:])
+            claims.append(Claimed(id=name, expected=expected, published=published, holds=holds))
+        # The cold process says why graphs were broken; the timed one, what happened at speed.
+        told = outcomes[-1] if outcomes else outcome
+        reasons = (
+            told.reasons
+            if task.cold is None
+            else msgspec.structs.replace(
+                task.cold.reasons,
+                cudagraphs=tuple(dict.fromkeys([*task.cold.reasons.cudagraphs, *told.reasons.cudagraphs])),
+                recorded=told.reasons.recorded,
+            )
+        )
+        what: Literal["model", "step"] = "step" if outcome.what == "step" else "model"
+        return Row(
+            workload=task.info.spec.name,
+            configuration=task.configuration,
+            verdict=outcome.verdict,
+            phase=None if right else outcome.phase,
+            reason=outcome.reason,
+            error=outcome.error,
+            what=what,
+            cold=starts[0],
+            warm=starts[1],
+            deviations=outcome.deviations,
+            measured=measured,
+            reasons=reasons,
+            claims=tuple(claims),
+            flags=told.flags,
+            processes=processes,
+        )
+
+    def _process(self, outcome: Outcome) -> Process:
+        series = outcome.series
+        if outcome.start is None or outcome.eager_start is None or outcome.window is None or outcome.overhead is None:
+            raise AssertionError("a process that timed has all of these")
+        return Process(
+            start=outcome.start,
+            eager_start=outcome.eager_start,
+            eager=series[0],
+            twin=series[1] if len(series) == 3 else None,
+            candidate=series[-1],
+            overhead=outcome.overhead,
+            conditions=self.sampler.conditions(outcome.gpu_uuid, outcome.window, outcome.cpu),
+        )
+
+
+def _measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: list[Start | None]) -> Measured:
+    from statistics import median
+
+    found = statistics.compare([(one.eager.seconds, one.candidate.seconds) for one in processes])
+    # An interval says how samples spread, not how other work skewed them: of a shared device nothing is concluded.
+    shared = any(one.conditions.shared for one in processes)
+    twins = [(one.twin.seconds, one.candidate.seconds) for one in processes if one.twin is not None]
+    over = statistics.compare(twins) if twins else None
+    eager = median(median(one.eager.seconds) for one in processes)
+    candidate = median(median(one.candidate.seconds) for one in processes)
+    even = [_break_even(start, processes[0].eager_start, eager, candidate) for start in starts]
+    return Measured(
+        speedup=(_short(found.ratio), _short(found.low), _short(found.high)),
+        finding="too noisy" if shared else found.finding,
+        p_value=_short(found.p_value),
+        over_twin=None if over is None else (_short(over.ratio), _short(over.low), _short(over.high)),
+        seconds=candidate,
+        eager_seconds=eager,
+        kernel=_middle([one.kernel for one in outcomes]),
+        eager_kernel=_middle([one.eager_kernel for one in outcomes]),
+        memory=max((one.memory for one in outcomes if one.memory is not None), default=None),
+        eager_memory=max((one.eager_memory for one in outcomes if one.eager_memory is not None), default=None),
+        break_even_cold=even[0],
+        break_even_warm=even[1],
+    )
+
+
+def _last_seen(stderr: str) -> str:
+    """Where the process was when its deadline came: its stack goes to stderr shortly before."""
+    frame = re.search(r'\(most recent call first\):\s+File "([^"]+)", line (\d+) in (\S+)', stderr)
+    return f", in {frame[3]} ({Path(frame[1]).name}:{frame[2]})" if frame else ""
+
+
+def _break_even(start: Start | None, eager_start: Start, eager: float, candidate: float) -> float | None:
+    """Iterations after which what compiling cost, beyond eager's own first calls, is paid back; None: never."""
+    if start is None or candidate >= eager:
+        return None
+    cost = start.total - eager_start.total
+    return max(0.0, round(cost / (eager - candidate), 1))
+
+
+def _middle(values: list[float | None]) -> float | None:
+    from statistics import median
+
+    known = [one for one in values if one is not None]
+    return _short(median(known)) if known else None
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")

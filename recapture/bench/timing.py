@@ -1,0 +1,105 @@
+"""Steady state: variants interleaved in one process, every sample kept.
+
+A sample is the mean over a few iterations in a row, so that reading the clock costs nothing beside them. A round takes
+one sample of each variant, in random order, so that neither position nor drift favours one. How many rounds there will
+be is settled before the first of them: stopping when the figures look good would bias them.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recapture.bench.subject import synchronize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recapture.bench.subject import Subject
+
+__all__ = ["Interleaved", "interleave"]
+
+SAMPLE_SECONDS = {"cuda": 0.01, "cpu": 0.02}
+"""A sample takes about this long; longer where one iteration does."""
+
+FEWEST_ROUNDS, MOST_ROUNDS = 10, 200
+
+PILOT_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Interleaved:
+    """The samples of each variant, in the order given, and the window (monotonic seconds) they were taken in."""
+
+    iterations: list[int]
+    seconds: list[list[float]]
+    began: float
+    ended: float
+    overhead: float
+
+
+def interleave(subjects: Sequence[Subject], device: str, seconds: float, *, seed: int) -> Interleaved:
+    """Time the subjects for about `seconds` in all; they must be warm already."""
+    clocks = [_Clock(subject, device) for subject in subjects]
+    for clock in clocks:
+        pilot = [clock.sample(1) for _ in range(PILOT_SAMPLES)]
+        # The least of them: one disturbed pilot must not make every sample short.
+        clock.iterations = max(1, math.ceil(SAMPLE_SECONDS[device] / max(min(pilot), 1e-9)))
+    round_seconds = sum(clock.iterations * clock.sample(clock.iterations) for clock in clocks)
+    rounds = min(MOST_ROUNDS, max(FEWEST_ROUNDS, math.floor(seconds / round_seconds)))
+    order = list(range(len(clocks)))
+    shuffle = random.Random(seed).shuffle  # noqa: S311 - nothing here is secret
+    found: list[list[float]] = [[] for _ in clocks]
+    gc.collect()
+    collecting = gc.isenabled()
+    gc.disable()  # a collection in the middle of a sample would be charged to whoever runs
+    timed = 0.0
+    began = time.monotonic()
+    try:
+        for _ in range(rounds):
+            shuffle(order)
+            for index in order:
+                each = clocks[index].sample(clocks[index].iterations)
+                timed += each * clocks[index].iterations
+                found[index].append(each)
+    finally:
+        ended = time.monotonic()
+        if collecting:
+            gc.enable()
+    return Interleaved([clock.iterations for clock in clocks], found, began, ended, (ended - began) / timed - 1)
+
+
+class _Clock:
+    """Takes samples of one subject: with CUDA events on a GPU, with a monotonic clock elsewhere."""
+
+    def __init__(self, subject: Subject, device: str) -> None:
+        self.subject = subject
+        self.device = device
+        self.iterations = 1
+        self.number = 0
+        if device == "cuda":
+            import torch
+
+            self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def sample(self, iterations: int) -> float:
+        """Seconds an iteration, over some iterations in a row, with nothing else under way."""
+        subject, first = self.subject, self.number
+        self.number += iterations
+        with subject.context():
+            if self.device == "cuda":
+                synchronize(self.device)
+                self.begin.record()
+                for number in range(first, first + iterations):
+                    subject.iterate(number)
+                self.end.record()
+                self.end.synchronize()
+                return float(self.begin.elapsed_time(self.end)) / 1000 / iterations
+            begin = time.perf_counter_ns()
+            for number in range(first, first + iterations):
+                subject.iterate(number)
+            return (time.perf_counter_ns() - begin) / 1e9 / iterations

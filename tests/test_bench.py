@@ -1,0 +1,211 @@
+"""`recapture bench` from end to end, on workloads that take no time and compilers that fail in every way."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from recapture import schema
+from recapture.bench.report import render_speedups
+from recapture.bench.rows import read_speedups
+from recapture.cli import main
+
+TINY = str(Path(__file__).parent / "resources" / "speedups" / "tiny.py")
+QUICK = ("--processes", "2", "--seconds", "0.2", "--threads", "1")
+
+
+def bench(*arguments):
+    with pytest.raises(SystemExit) as left:
+        main(["bench", *arguments])
+    return left.value.code
+
+
+def only(folder):
+    [path] = folder.rglob("speedups-cpu.json")
+    return read_speedups(path)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """One run over every planted failure."""
+    results = tmp_path_factory.mktemp("bench")
+    planted = ("slightly-wrong", "wrong-later", "slower", "raises", "dies", "runs-out-of-memory")
+    addresses = [f"tiny_eval::{name}" for name in ("eager", "jit.trace", "jit.trace:frozen", "fx", *planted)]
+    addresses += ["tiny_train::jit.trace", "tiny_train::wrong-gradients", "drops_out::fx", "tiny_eval::hangs"]
+    assert bench(TINY, *addresses, *QUICK, "--timeout", "20", "--results", str(results)) == 0
+    return only(results)
+
+
+def row(measured, workload, compiler):
+    [found] = [
+        one for one in measured.rows if one.workload == workload and str(one.configuration) == f"{compiler} fp32"
+    ]
+    return found
+
+
+def test_every_configuration_has_a_row_with_its_verdict(measured):
+    verdicts = {(one.workload, one.configuration.compiler): str(one.verdict) for one in measured.rows}
+    assert verdicts == {
+        ("tiny_eval", "eager"): "pass",
+        ("tiny_eval", "jit.trace"): "pass",
+        ("tiny_eval", "jit.trace:frozen"): "pass",
+        ("tiny_eval", "fx"): "pass",
+        ("tiny_eval", "slower"): "pass",
+        ("tiny_eval", "slightly-wrong"): "wrong",
+        ("tiny_eval", "wrong-later"): "wrong",
+        ("tiny_eval", "raises"): "error",
+        ("tiny_eval", "dies"): "crash",
+        ("tiny_eval", "hangs"): "timeout",
+        ("tiny_eval", "runs-out-of-memory"): "oom",
+        ("tiny_train", "jit.trace"): "pass",
+        ("tiny_train", "wrong-gradients"): "wrong",
+        ("drops_out", "fx"): "unstable",
+    }
+    assert measured.planned == len(measured.rows)
+
+
+def test_what_is_not_right_has_no_number(measured):
+    for one in measured.rows:
+        assert (one.measured is not None) == one.right
+        assert bool(one.processes) == one.right
+        assert one.right or one.reason or one.error
+
+
+def test_failures_say_why(measured):
+    assert row(measured, "tiny_eval", "slightly-wrong").reason.startswith("result [0]: 0.01 away from float64")
+    assert row(measured, "tiny_eval", "dies").reason == "died of SIGABRT"
+    assert row(measured, "tiny_eval", "hangs").reason == "still running after 20 s, in hangs (tiny.py:100)"
+    assert row(measured, "tiny_eval", "raises").error.type == "NotImplementedError"
+    assert row(measured, "tiny_eval", "raises").phase == "capture"
+    assert row(measured, "tiny_train", "wrong-gradients").reason.startswith("gradients 3.bias")
+    assert "random numbers" in row(measured, "drops_out", "fx").reason
+
+
+def test_figures_have_an_interval_raw_samples_and_their_conditions(measured):
+    one = row(measured, "tiny_eval", "slower")
+    ratio, low, high = one.measured.speedup
+    assert low <= ratio <= high
+    assert ratio < 0.9  # it does everything twice
+    assert len(one.processes) == 2
+    for process in one.processes:
+        assert len(process.eager.seconds) == len(process.candidate.seconds) >= 10
+        assert process.overhead < 0.5
+        assert process.conditions.threads == 1
+        assert process.conditions.affinity >= 1
+        assert len(process.start.calls) == 4
+    assert one.measured.break_even_cold is None
+    assert one.flags["float32_matmul_precision"] == "highest"
+
+
+def test_claims_are_reproduced_or_not(measured):
+    claims = {one.id: one.holds for one in row(measured, "tiny_eval", "fx").claims}
+    assert claims["X2"] is False
+    assert claims["X1"] in (True, None)
+
+
+def test_the_file_keeps_its_schema(measured, tmp_path):
+    assert schema.SPEEDUPS_PATH.read_text(encoding="utf-8") == schema.speedups_text()
+    from recapture.bench.rows import write_speedups
+
+    write_speedups(tmp_path / "s.json", measured)
+    assert read_speedups(tmp_path / "s.json") == measured
+    jsonschema.validate(json.loads((tmp_path / "s.json").read_text()), json.loads(schema.speedups_text()))
+
+
+def test_a_file_that_is_not_understood_is_refused_by_name(tmp_path, measured):
+    from recapture.bench.rows import write_speedups
+    from recapture.errors import UsageError
+
+    path = tmp_path / "s.json"
+    write_speedups(path, measured)
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 7', 1))
+    with pytest.raises(UsageError, match=r"s\.json.*schema"):
+        read_speedups(path)
+
+
+def test_the_report_ranks_the_right_and_lists_the_rest(measured):
+    text = render_speedups(measured)
+    table = text[text.index("## `tiny_eval`") :]
+    assert table.index("`slower fp32`") < table.index("`dies fp32`")
+    assert "**crash**" in table
+    assert "| X2      | not reproduced |" in text
+    assert "0 of 1 right and timed" in text
+    assert "nan" not in text.lower().replace("finance", "")
+
+
+def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_missing(tmp_path, capfd):
+    results = ("--results", str(tmp_path))
+    assert bench(TINY, "tiny_eval::fx", *QUICK, *results) == 0
+    first = only(tmp_path)
+    assert bench(TINY, "tiny_eval::eager", *QUICK, *results) == 0
+    both = only(tmp_path)
+    assert row(both, "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
+    capfd.readouterr()
+    assert bench(TINY, "tiny_eval::eager", "tiny_eval::fx", "tiny_eval::raises", *QUICK, *results, "--resume") == 0
+    assert "1 configurations" in capfd.readouterr().err
+    assert row(only(tmp_path), "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("resnet18_evil",), "unknown workload 'resnet18_evil'; did you mean 'resnet18_eval'?"),
+        (("resnet18_eval", "--compiler", "compil"), "unknown compiler 'compil'; did you mean 'compile'?"),
+        (("resnet18_eval::fxx",), "unknown compiler 'fxx'; did you mean 'fx'?"),
+        (("resnet18_eval", "--dtype", "fp16"), "unknown dtype 'fp16'"),
+        (("resnet18_eval", "--layout", "nhwc"), "unknown layout 'nhwc'"),
+        (("--device", "gpu"), "unknown device 'gpu'"),
+        (("missing.py",), "no such workload file: missing.py"),
+        (("--model", "torchvision:resnet81"), "torchvision has no model 'resnet81'; did you mean"),
+        (("--model", "no.such.module:f"), "the module of model 'no.such.module:f' cannot be imported"),
+        (("--model", "resnet18"), "a model is named torchvision:NAME or package.module:factory, not 'resnet18'"),
+        (("--model", "torchvision:resnet18", "--input", "8by3"), "a shape is written as 8x3x224x224, not '8by3'"),
+        (("resnet18_eval", "--train"), "--train is for a model named with --model"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(arguments, message, capfd, tmp_path):
+    assert bench(*arguments, "--results", str(tmp_path)) == 2
+    told = capfd.readouterr().err.strip().splitlines()[-1]
+    assert told.startswith("recapture: ")
+    assert message in told
+
+
+def test_a_results_directory_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path, capfd):
+    (tmp_path / "file").write_text("")
+    assert bench(TINY, "tiny_eval::fx", *QUICK, "--results", str(tmp_path / "file")) == 2
+    assert "cannot write results" in capfd.readouterr().err
+
+
+def test_without_a_gpu_status_3(tmp_path, capfd):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    assert bench(TINY, "tiny_eval::fx", "--device", "cuda", "--results", str(tmp_path)) == 3
+    assert "no CUDA device" in capfd.readouterr().err
+
+
+def test_a_model_named_on_the_command_line_with_another_dtype_and_layout(tmp_path):
+    arguments = ("--model", "torchvision:squeezenet1_1", "--input", "1x3x64x64", "--compiler", "eager")
+    assert bench(*arguments, "--dtype", "bf16", "--channels-last", *QUICK, "--results", str(tmp_path)) == 0
+    [found] = only(tmp_path).rows
+    assert str(found.configuration) == "eager bf16 channels-last"
+    assert found.measured.over_twin is not None  # against eager with the same arithmetic, beside plain eager
+
+
+@pytest.mark.slow
+def test_torch_compile_is_cold_once_and_warm_after_and_a_profile_is_written(tmp_path):
+    addresses = ("tiny_eval::compile", "tiny_train::compile", "tiny_with_grad::compile", "tiny_eval::aoti")
+    assert bench(TINY, *addresses, *QUICK, "--profile", "--results", str(tmp_path)) == 0
+    found = only(tmp_path)
+    one = row(found, "tiny_eval", "compile")
+    assert one.cold.calls[0] > one.warm.calls[0]
+    assert one.reasons.graphs == 1
+    step = row(found, "tiny_train", "compile")
+    assert step.what == "step"
+    assert str(step.verdict) == "pass_with_breaks"  # at backward, as torch says
+    assert row(found, "tiny_eval", "aoti").right
+    [table] = tmp_path.rglob("tiny_eval-compile-fp32/operators.md")
+    assert "aten::addmm" in table.read_text()
+    assert (table.parent / "candidate.trace.json").is_file()

@@ -1,0 +1,119 @@
+"""The gate decides what may be timed: rounding passes, anything else does not."""
+
+import pytest
+import torch
+from torch import nn
+
+from recapture.bench.configuration import Configuration
+from recapture.bench.gate import Snapshot, deviations
+from recapture.bench.subject import Subject
+from recapture.workloads import Workload
+
+
+def perceptron(train=False, dtype="fp32"):
+    return Workload(
+        name="perceptron",
+        build=lambda: nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4)),
+        inputs=lambda: (torch.randn(8, 16),),
+        targets=(lambda: (torch.randint(4, (8,)),)) if train else None,
+        loss=nn.functional.cross_entropy if train else None,
+        optimizer=torch.optim.Adam if train else None,
+        no_grad=True,
+        dtype=dtype,
+        whole_step=False,
+        claims={},
+        devices=("cpu",),
+        requires=(),
+        summary="",
+    )
+
+
+def after_one(workload, change=None, *, exact=False, spoil=None):
+    """A snapshot after one iteration, of a subject whose model `change` may have wrapped or `spoil` changed."""
+    subject = Subject(workload, Configuration("eager", workload.dtype), "cpu", exact=exact)
+    if spoil is not None:
+        spoil(subject)
+    if change is not None:
+        subject.capture(lambda model, example: change(model), whole_step=False)
+    with subject.context():
+        subject.iterate(0)
+    return [Snapshot(subject)]
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("dtype", ["fp32", "fp32-strict"])
+def test_eager_passes_against_itself_and_against_other_rounding(train, dtype):
+    workload = perceptron(train, dtype)
+    exact = after_one(workload, exact=True)
+    found, wrong = deviations(after_one(workload), after_one(workload), exact, dtype)
+    assert wrong is None
+    assert {one.group for one in found} >= ({"result", "gradients", "parameters", "buffers"} if train else {"result"})
+    rounded, wrong = deviations(
+        after_one(workload), after_one(workload, lambda model: lambda x: model(x * (1 + 1e-7))), exact, dtype
+    )
+    assert wrong is None
+    assert 0 < rounded[0].candidate < 1e-5
+
+
+def test_one_per_cent_more_is_wrong():
+    workload = perceptron()
+    _, wrong = deviations(
+        after_one(workload),
+        after_one(workload, lambda model: lambda x: model(x) * 1.01),
+        after_one(workload, exact=True),
+        "fp32",
+    )
+    assert wrong is not None
+    assert wrong.startswith("result [0]: 0.01 away from float64")
+
+
+def test_a_dtype_or_shape_of_its_own_is_wrong():
+    workload = perceptron()
+    for change, said in (
+        (lambda model: lambda x: model(x).double(), "result [0]: dtype: eager torch.float32, this torch.float64"),
+        (lambda model: lambda x: model(x)[:1], "result [0]: shape"),
+        (lambda model: lambda x: (model(x), 1), "result: eager has 1 values, this 2"),
+        (lambda model: lambda x: model(x) / 0, "not finite in other places"),
+    ):
+        _, wrong = deviations(after_one(workload), after_one(workload, change), None, "fp32")
+        assert said in wrong
+
+
+def test_wrong_gradients_and_wrong_updates_are_seen_though_the_loss_is_right():
+    workload = perceptron(train=True)
+    exact = after_one(workload, exact=True)
+
+    def double_last_bias(subject):
+        subject.model[-1].bias.register_hook(lambda grad: grad * 2)
+
+    _, wrong = deviations(after_one(workload), after_one(workload, spoil=double_last_bias), exact, "fp32")
+    assert wrong.startswith("gradients 3.bias: 1 away")
+
+    def learn_ten_times_as_fast(subject):
+        subject.optimizer.param_groups[0]["lr"] *= 10
+
+    _, wrong = deviations(after_one(workload), after_one(workload, spoil=learn_ten_times_as_fast), exact, "fp32")
+    assert wrong.startswith("parameters:")
+
+
+def test_statistics_that_a_norm_keeps_must_agree():
+    workload = perceptron(train=True)
+
+    def twice(model):
+        return lambda x: (model(x), model(x))[1]
+
+    _, wrong = deviations(after_one(workload), after_one(workload, twice), after_one(workload, exact=True), "fp32")
+    assert wrong is not None
+    assert wrong.startswith("buffers")
+
+
+def test_what_capturing_did_to_the_state_is_put_back():
+    """`torch.jit.trace` runs the model; its norm must not have seen more than eager's."""
+    workload = perceptron(train=True)
+
+    def run_and_return(model):
+        model(torch.randn(8, 16))
+        return model
+
+    _, wrong = deviations(after_one(workload), after_one(workload, run_and_return), None, "fp32")
+    assert wrong is None

@@ -1,0 +1,71 @@
+import math
+import random
+
+import pytest
+
+from recapture.bench.statistics import compare, geometric_mean
+
+
+def noisy(seed, rounds=40, level=1.0, sigma=0.01, processes=3, drift=0.0):
+    """Pairs of samples for each process: equal but for `level`, and a drift that hits both sides of a round alike."""
+    source = random.Random(seed)
+    made = []
+    for _ in range(processes):
+        start = source.lognormvariate(0, 0.05)
+        times = [start * (1 + drift * number / rounds) for number in range(rounds)]
+        made.append(
+            (
+                [one * source.lognormvariate(0, sigma) for one in times],
+                [one * level * source.lognormvariate(0, sigma) for one in times],
+            )
+        )
+    return made
+
+
+def test_equal_samples_are_hardly_ever_called_different():
+    called = [compare(noisy(seed)).finding for seed in range(200)]
+    assert sum(one in ("faster", "slower") for one in called) <= 2
+    assert called.count("no difference shown") >= 196
+
+
+def test_the_interval_holds_the_true_ratio_about_as_often_as_it_says():
+    held = sum(found.low <= 1.25 <= found.high for found in (compare(noisy(seed, level=0.8)) for seed in range(200)))
+    assert held >= 170
+
+
+def test_three_per_cent_are_found_in_one_per_cent_of_noise():
+    assert all(compare(noisy(seed, level=1.03)).finding == "slower" for seed in range(30))
+    assert all(compare(noisy(seed, level=1 / 1.03)).finding == "faster" for seed in range(30))
+
+
+def test_drift_that_hits_both_alike_changes_nothing():
+    found = compare(noisy(1, drift=0.5))
+    assert found.ratio == pytest.approx(1, abs=0.01)
+    assert found.finding == "no difference shown"
+
+
+def test_half_a_per_cent_is_not_called_a_difference_however_sure_it_is():
+    found = compare(noisy(2, level=1.005, sigma=0.0005, rounds=200))
+    assert found.high < 1
+    assert found.finding == "no difference shown"
+
+
+def test_wide_samples_are_too_noisy_to_say():
+    assert compare(noisy(3, rounds=10, sigma=0.3)).finding == "too noisy"
+
+
+def test_processes_that_disagree_widen_the_interval():
+    alike = compare(noisy(4, level=0.9))
+    first, second, third = noisy(4, level=0.9)
+    third = (third[0], [one * 1.2 for one in third[1]])
+    apart = compare([first, second, third])
+    assert math.log(apart.high / apart.low) > 5 * math.log(alike.high / alike.low)
+
+
+def test_the_same_samples_give_the_same_figures():
+    assert compare(noisy(5)) == compare(noisy(5))
+
+
+def test_a_geometric_mean_of_nothing_is_nothing():
+    assert geometric_mean([]) is None
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4)

@@ -1,0 +1,47 @@
+import time
+
+import pytest
+
+from recapture.bench.timing import FEWEST_ROUNDS, MOST_ROUNDS, interleave
+
+
+class Sleeper:
+    """A subject whose iterations take a known time."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.seen = []
+
+    def context(self):
+        import contextlib
+
+        return contextlib.nullcontext()
+
+    def iterate(self, number):
+        self.seen.append(number)
+        until = time.perf_counter() + self.seconds
+        while time.perf_counter() < until:
+            pass
+
+
+def test_samples_are_seconds_an_iteration_and_cost_little_beside_them():
+    short, long = Sleeper(0.001), Sleeper(0.004)
+    found = interleave([short, long], "cpu", 0.6, seed=0)
+    assert len(found.seconds[0]) == len(found.seconds[1]) >= FEWEST_ROUNDS
+    assert found.iterations[0] > found.iterations[1]
+    # The least of them: on a busy machine the others wait for their turn.
+    assert min(found.seconds[0]) == pytest.approx(0.001, rel=0.3)
+    assert min(found.seconds[1]) == pytest.approx(0.004, rel=0.3)
+    assert 0 <= found.overhead < 0.1
+    assert found.began < found.ended
+
+
+def test_inputs_go_on_in_rotation():
+    subject = Sleeper(0.001)
+    interleave([subject], "cpu", 0.2, seed=0)
+    assert subject.seen == list(range(len(subject.seen)))
+
+
+def test_the_number_of_rounds_has_bounds():
+    assert len(interleave([Sleeper(0.03)], "cpu", 0.01, seed=0).seconds[0]) == FEWEST_ROUNDS
+    assert len(interleave([Sleeper(0.0001)], "cpu", 0.5, seed=0).seconds[0]) <= MOST_ROUNDS

@@ -136,15 +136,26 @@ def test_the_report_ranks_the_right_and_lists_the_rest(measured):
 
 def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_missing(tmp_path, capfd):
     results = ("--results", str(tmp_path))
-    assert bench(TINY, "tiny_eval::fx", *QUICK, *results) == 0
+    quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1")
+    assert bench(TINY, "tiny_eval::fx", *quick, *results) == 0
     first = only(tmp_path)
-    assert bench(TINY, "tiny_eval::eager", *QUICK, *results) == 0
+    assert bench(TINY, "tiny_eval::eager", *quick, *results) == 0
     both = only(tmp_path)
     assert row(both, "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
     capfd.readouterr()
-    assert bench(TINY, "tiny_eval::eager", "tiny_eval::fx", "tiny_eval::raises", *QUICK, *results, "--resume") == 0
+    assert bench(TINY, "tiny_eval::eager", "tiny_eval::fx", "tiny_eval::raises", *quick, *results, "--resume") == 0
     assert "1 configurations" in capfd.readouterr().err
     assert row(only(tmp_path), "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
+
+
+def test_the_workload_of_the_readme_works_as_pasted(tmp_path):
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    [block] = [part for part in readme.split("```python\n") if part.startswith("# my_workload.py")]
+    path = tmp_path / "my_workload.py"
+    path.write_text(block.split("```")[0])
+    assert bench(str(path), "--compiler", "fx", *QUICK, "--results", str(tmp_path / "results")) == 0
+    [found] = only(tmp_path / "results").rows
+    assert (found.workload, str(found.verdict)) == ("perceptron", "pass")
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,6 @@ def bench_command(
     told = Console(stderr=True, highlight=False)
     with BenchProgress(told) as progress:
         summary = run(options, progress, lambda line: told.print(line, markup=False))
-    chosen = {row.workload for row in summary.speedups.rows}
-    print_speedups(console, summary.speedups, chosen)
+    print_speedups(console, summary.speedups, summary.workloads)
     console.print(f"results: {summary.path.with_suffix('.md')}", markup=False, soft_wrap=True)
     return 0

@@ -148,6 +148,23 @@ def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_
     assert row(only(tmp_path), "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
 
 
+def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost(tmp_path, measured, capfd):
+    import msgspec
+
+    from recapture.bench.rows import write_speedups
+
+    quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1")
+    assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
+    [path] = tmp_path.rglob("speedups-cpu.json")
+    elsewhere = msgspec.structs.replace(measured.environment, packages={"torch": "2.0.1"})
+    write_speedups(path, msgspec.structs.replace(measured, environment=elsewhere))
+    capfd.readouterr()
+    assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
+    assert "speedups-cpu.json is of another installation" in capfd.readouterr().err
+    assert [str(one.configuration) for one in read_speedups(path).rows] == ["raises fp32"]
+    assert read_speedups(path.with_name("speedups-cpu.before-1.json")).rows == measured.rows
+
+
 def test_the_workload_of_the_readme_works_as_pasted(tmp_path):
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     [block] = [part for part in readme.split("```python\n") if part.startswith("# my_workload.py")]

@@ -89,10 +89,11 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Summary:
-    """Where the results are, and all of them."""
+    """Where the results are, all of them, and which workloads were measured now."""
 
     path: Path
     speedups: Speedups
+    workloads: set[str]
     failed: list[WorkloadInfo]
 
 
@@ -146,10 +147,29 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
                 warn(f"warning: {check.name}: {check.found}; mend: {check.mend}")
         for info in failed:
             warn(f"warning: {Path(str(info.spec.path)).name} is left out: {info.error}")
+        moved = _set_aside(path, environment)
+        if moved is not None:
+            warn(f"warning: {path.name} is of another installation; it is {moved.name} now")
         with GpuSampler(wanted=options.device == "cuda") as sampler:
             execution = _Execution(bench, tasks, options, checks, environment, sampler, path, progress)
             execution.run()
-        return Summary(path, execution.speedups(), failed)
+        return Summary(path, execution.speedups(), {task.info.spec.name for task in tasks}, failed)
+
+
+def _alike(one: Environment, other: Environment) -> bool:
+    """Whether figures of two environments may stand in one table."""
+    return all(getattr(one, name) == getattr(other, name) for name in ("packages", "python", "torch"))
+
+
+def _set_aside(path: Path, environment: Environment) -> Path | None:
+    """Keep a file of another installation under another name; return that name."""
+    if not path.is_file() or _alike(read_speedups(path).environment, environment):
+        return None
+    number = 1
+    while (moved := path.with_name(f"{path.stem}.before-{number}.json")).exists():
+        number += 1
+    path.rename(moved)
+    return moved
 
 
 def list_workloads(options: Options) -> list[WorkloadInfo]:
@@ -293,15 +313,8 @@ class _Execution:
                 task.row = done.get(task.key)
 
     def _kept(self) -> tuple[Row, ...]:
-        """The rows that are on file; those of another installation or GPU are not kept."""
-        if not self.path.is_file():
-            return ()
-        before = read_speedups(self.path)
-        alike = all(
-            getattr(before.environment, name) == getattr(self.environment, name)
-            for name in ("packages", "python", "torch")
-        )
-        return before.rows if alike else ()
+        """The rows that are on file."""
+        return read_speedups(self.path).rows if self.path.is_file() else ()
 
     def speedups(self) -> Speedups:
         """Everything there is so far."""

@@ -128,7 +128,7 @@ def test_what_does_not_resolve_leaves_the_old_lock_alone(tmp_path):
 @needs_uv
 def test_an_unreachable_index_is_the_machines_fault(tmp_path, monkeypatch):
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    options = ("--default-index", "http://127.0.0.1:9/simple", "--generate-hashes")
+    options = ("--default-index", "http://127.0.0.1:9", "--generate-hashes")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(EnvironmentUnfitError, match="cannot reach the package index"):
         write_lock(LockPlan(tmp_path / "lock.txt", "A lock", ("numpy",), options, ()))

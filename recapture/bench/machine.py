@@ -32,9 +32,6 @@ THROTTLE = {
 }
 """Bits of NVML's clock event reasons that mean a lower clock than asked for; idle and set clocks are not among them."""
 
-SHORTEST_SHARE = 0.0
-"""A reason seen in any sample is named; its share says how much it matters."""
-
 
 class _Sample(msgspec.Struct):
     at: float
@@ -124,7 +121,7 @@ class GpuSampler:
             memory_clock=_spread([one.memory for one in seen]),
             temperature=_spread([one.temperature for one in seen]),
             power=_spread([one.power for one in seen]),
-            throttled={name: round(share, 3) for name, share in shares.items() if share > SHORTEST_SHARE},
+            throttled={name: round(share, 3) for name, share in shares.items() if share},
             samples=len(seen),
             # One of them is the process that was timed.
             others=max(0, max(processes) - 1) if processes else None,

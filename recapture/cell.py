@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.cases import CASES_ATTRIBUTE, Case
-from recapture.collection import absent_modules, execute
+from recapture.collection import execute, unmet
 from recapture.compilers import builtin_compilers, compilers_of
 from recapture.fingerprint import fingerprint, scrub
 from recapture.judge import Comparison, compare
@@ -22,7 +22,6 @@ from recapture.torch_compat import (
     CaptureLog,
     is_capture_error,
     is_out_of_memory,
-    release,
     seed_everything,
     watch_dynamo,
 )
@@ -100,15 +99,9 @@ def _compiler(spec: CellSpec) -> Compiler:
 
 def _not_applicable(case: Case, spec: CellSpec) -> str | None:
     compiler = _compiler(spec)
-    for owner, since, requires in (
-        ("the case", case.since, case.requires),
-        (spec.compiler, compiler.since, compiler.requires),
-    ):
-        if since is not None and release() < release(since):
-            return f"{owner} needs torch {since} or newer"
-        absent = absent_modules(requires)
-        if absent:
-            return f"{owner} needs {', '.join(absent)}"
+    lacking = unmet("the case", case.since, case.requires) or unmet(spec.compiler, compiler.since, compiler.requires)
+    if lacking is not None:
+        return lacking
     if compiler.generates_code and case.codegen_on is not None and spec.device not in case.codegen_on:
         return f"the case generates code on {', '.join(case.codegen_on)} alone"
     return compiler.unavailable() if compiler.unavailable is not None else None

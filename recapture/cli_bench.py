@@ -75,7 +75,8 @@ def bench_command(
     """
     from rich.console import Console
 
-    from recapture.bench.runner import Options, list_workloads, run
+    from recapture.bench.runner import list_workloads, run
+    from recapture.bench.selection import Options
     from recapture.bench.terminal import BenchProgress, print_speedups
     from recapture.errors import did_you_mean
     from recapture.models import shapes_of

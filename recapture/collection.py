@@ -35,6 +35,7 @@ __all__ = [
     "execute",
     "find_suites",
     "shipped_suites",
+    "unmet",
 ]
 
 
@@ -183,6 +184,14 @@ def collect_suite(suite: str, path: Path) -> SuiteInfo:
 def absent_modules(names: Iterable[str]) -> list[str]:
     """Return those of the modules that are not installed."""
     return [name for name in names if not _is_installed(name)]
+
+
+def unmet(owner: str, since: str | None, requires: Iterable[str]) -> str | None:
+    """Say what `owner` needs and this installation lacks: a torch release, or modules; None where it lacks nothing."""
+    if since is not None and release() < release(since):
+        return f"{owner} needs torch {since} or newer"
+    absent = absent_modules(requires)
+    return f"{owner} needs {', '.join(absent)}" if absent else None
 
 
 def _is_installed(name: str) -> bool:

@@ -14,33 +14,24 @@ EAGER = "eager"
 
 LAYOUTS = ("contiguous", "channels-last")
 
-DEFAULT_COMPILERS = {
-    "cuda": (
-        EAGER,
-        "compile",
-        "compile:reduce-overhead",
-        "compile:max-autotune",
-        "compile:max-autotune-no-cudagraphs",
-        "jit.trace",
-        "jit.trace:frozen",
-        "jit.script",
-        "jit.script:frozen",
-        "fx",
-        "aoti",
-    ),
-    # Without CUDA graphs, reduce-overhead is the default mode under another name.
-    "cpu": (
-        EAGER,
-        "compile",
-        "compile:max-autotune-no-cudagraphs",
-        "jit.trace",
-        "jit.trace:frozen",
-        "jit.script",
-        "jit.script:frozen",
-        "fx",
-        "aoti",
-    ),
-}
+_ON_CUDA = (
+    EAGER,
+    "compile",
+    "compile:reduce-overhead",
+    "compile:max-autotune",
+    "compile:max-autotune-no-cudagraphs",
+    "jit.trace",
+    "jit.trace:frozen",
+    "jit.script",
+    "jit.script:frozen",
+    "fx",
+    "aoti",
+)
+
+# Without CUDA graphs two modes are others under another name.
+_CUDA_GRAPHS = frozenset({"compile:reduce-overhead", "compile:max-autotune"})
+
+DEFAULT_COMPILERS = {"cuda": _ON_CUDA, "cpu": tuple(name for name in _ON_CUDA if name not in _CUDA_GRAPHS)}
 """What is compared unless the command line says otherwise."""
 
 

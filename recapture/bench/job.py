@@ -17,7 +17,7 @@ from recapture.bench.probes import allocated, kernel_seconds, operators, peak_me
 from recapture.bench.rows import Conditions, Deviation, Reasons, Series, Start
 from recapture.bench.subject import Subject
 from recapture.bench.timing import interleave
-from recapture.collection import absent_modules, execute
+from recapture.collection import execute, unmet
 from recapture.compilers import builtin_compilers, compilers_of
 from recapture.fingerprint import fingerprint, scrub
 from recapture.models import ModelSpec, load_workload
@@ -31,7 +31,6 @@ from recapture.torch_compat import (
     keep_caches,
     make_shapes_dynamic,
     recorded_cudagraphs,
-    release,
     reset_dynamo,
     seed_everything,
     watch_cudagraphs,
@@ -164,15 +163,9 @@ def _compiler(job: Job) -> Compiler:
 
 
 def _not_applicable(workload: Workload, compiler: Compiler) -> str | None:
-    for owner, since, requires in (
-        ("the workload", None, workload.requires),
-        (compiler.name, compiler.since, compiler.requires),
-    ):
-        if since is not None and release() < release(since):
-            return f"{owner} needs torch {since} or newer"
-        absent = absent_modules(requires)
-        if absent:
-            return f"{owner} needs {', '.join(absent)}"
+    lacking = unmet("the workload", None, workload.requires) or unmet(compiler.name, compiler.since, compiler.requires)
+    if lacking is not None:
+        return lacking
     return compiler.unavailable() if compiler.unavailable is not None else None
 
 

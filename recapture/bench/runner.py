@@ -1,4 +1,4 @@
-"""Plan a benchmark's rows, run their processes, and file every row, whatever becomes of it.
+"""Run the processes of a benchmark's rows, and file every row, whatever becomes of it.
 
 Each row is a configuration of a workload. Where a compiler generates code, a first process compiles it with fresh
 caches (cold) and checks its values; then some processes, one at a time and alone on the device, compile from the warm
@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from recapture import doctor
-from recapture.bench import statistics
-from recapture.bench.configuration import DEFAULT_COMPILERS, EAGER, Configuration, configurations
+from recapture.bench.configuration import EAGER, Configuration
+from recapture.bench.figures import measure
 from recapture.bench.job import Job, Outcome
 from recapture.bench.machine import GpuSampler
 from recapture.bench.profile import write_profile
 from recapture.bench.report import render_speedups
-from recapture.bench.rows import Claimed, Measured, Process, Row, Speedups, Start, read_speedups, write_speedups
+from recapture.bench.rows import Claimed, Process, Row, Speedups, read_speedups, write_speedups
+from recapture.bench.selection import Options, collect, plan, select
 from recapture.bench.subject import INPUT_SETS
 from recapture.client import ServerDiedError
 from recapture.compilers import builtin_compilers
-from recapture.errors import EnvironmentUnfitError, UsageError, did_you_mean
-from recapture.models import ModelSpec, WorkloadInfo
+from recapture.errors import EnvironmentUnfitError, UsageError
 from recapture.protocol import Begun, Ended
 from recapture.records import write_atomically
 from recapture.verdicts import FAILING, SILENTLY_WRONG, Verdict
@@ -38,40 +38,14 @@ from recapture.workbench import Workbench, cause_of_death
 from recapture.workloads import SpeedClaim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from recapture.environment import Environment
+    from recapture.models import WorkloadInfo
 
-__all__ = ["Options", "Progress", "Summary", "list_workloads", "run", "shipped_workloads"]
+__all__ = ["Progress", "Summary", "list_workloads", "run"]
 
 GIB = 1 << 30
-COLLECT_SECONDS = 120.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What a command line asked for; empty tuples stand for the defaults. `seconds` and `processes` are per row."""
-
-    names: tuple[str, ...]
-    models: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    train: bool
-    compilers: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    layouts: tuple[str, ...]
-    dynamic: bool
-    device: str
-    processes: int
-    seconds: float
-    timeout: float
-    memory: int
-    threads: int
-    compile_jobs: int
-    gpus: int
-    profile: bool
-    worker: Literal["auto", "fork", "fresh"]
-    resume: bool
-    results: Path
 
 
 class Progress(Protocol):
@@ -94,7 +68,6 @@ class Summary:
     path: Path
     speedups: Speedups
     workloads: set[str]
-    failed: list[WorkloadInfo]
 
 
 @dataclass
@@ -105,7 +78,7 @@ class _Task:
     configuration: Configuration
     cache: str
     cold: Outcome | None = None
-    processes: list[tuple[Outcome, int]] = field(default_factory=list)
+    processes: list[Outcome] = field(default_factory=list)
     row: Row | None = None
 
     @property
@@ -116,25 +89,19 @@ class _Task:
         return f"{self.info.spec.name} {self.configuration}"
 
 
-def shipped_workloads() -> list[Path]:
-    """Return the files of workloads that come with recapture."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package.parent / "suites" / "speedups", package / "data" / "suites" / "speedups"):
-        if folder.is_dir():
-            return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
-    return []
-
-
 def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Summary:
     """Measure what was asked for; every finished row is on disk at once, so that Ctrl-C loses one at most."""
     with Workbench(
         device=options.device, jobs=options.compile_jobs + 1, worker=options.worker, whole_graphs=True
     ) as bench:
         bench.client.preload("bare", ["torchvision"])  # most files of workloads import it
-        infos = _collect(bench, options)
+        infos = collect(bench, options)
         failed = [info for info in infos if info.error is not None]
-        wanted = _select(infos, options)
-        tasks = _plan(wanted, options, Path(bench.home.name) / "bench")
+        caches = Path(bench.home.name) / "bench"
+        tasks = [
+            _Task(info, one, str(caches / str(number)))
+            for number, (info, one) in enumerate(plan(select(infos, options), options))
+        ]
         checks, environment = bench.survey()
         if options.device == "cuda" and environment.capability == "cpu":
             raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
@@ -153,7 +120,7 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
         with GpuSampler(wanted=options.device == "cuda") as sampler:
             execution = _Execution(bench, tasks, options, checks, environment, sampler, path, progress)
             execution.run()
-        return Summary(path, execution.speedups(), {task.info.spec.name for task in tasks}, failed)
+        return Summary(path, execution.speedups(), {task.info.spec.name for task in tasks})
 
 
 def _alike(one: Environment, other: Environment) -> bool:
@@ -176,108 +143,12 @@ def list_workloads(options: Options) -> list[WorkloadInfo]:
     """Return the workloads that a command line means, broken files among them."""
     with Workbench(device=options.device, jobs=1, worker=options.worker) as bench:
         bench.client.preload("bare", ["torchvision"])
-        return _collect(bench, options)
+        return collect(bench, options)
 
 
 def _slug(environment: Environment) -> str:
     name = environment.gpu.name if environment.gpu is not None and environment.gpu.name else environment.capability
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def _file(name: str) -> str | None:
-    """The file that an argument names, if it does."""
-    place = name.partition("::")[0]
-    return place if place.endswith(".py") else None
-
-
-def _collect(bench: Workbench, options: Options) -> list[WorkloadInfo]:
-    """Describe the files and models that were named, and those that ship where a name is none of theirs."""
-    files = [Path(name).resolve() for name in map(_file, options.names) if name is not None]
-    for path in files:
-        if not path.is_file():
-            raise UsageError(f"no such workload file: {path.name}")
-    specs = [ModelSpec(name=path.stem, path=str(path)) for path in files]
-    specs += [
-        ModelSpec(
-            name=re.sub(r"\W+", "_", name.partition(":")[2] or name) + ("_train" if options.train else "_eval"),
-            model=name,
-            shapes=options.shapes,
-            train=options.train,
-        )
-        for name in options.models
-    ]
-    found = [info for spec in specs for info in _described(bench, spec)]
-    known = {info.spec.name for info in found}
-    if not specs or any(name not in known for name in _names(options)):
-        shipped = [ModelSpec(name=path.stem, path=str(path)) for path in shipped_workloads() if path not in files]
-        found += [info for spec in shipped for info in _described(bench, spec)]
-    return found
-
-
-def _names(options: Options) -> list[str]:
-    """The workloads that were asked for by name, without the compilers they were asked for with."""
-    return [name.partition("::")[0] for name in options.names if _file(name) is None]
-
-
-def _described(bench: Workbench, spec: ModelSpec) -> list[WorkloadInfo]:
-    try:
-        told = bench.client.run("workloads", spec, list[WorkloadInfo], timeout=COLLECT_SECONDS)
-    except ServerDiedError:
-        bench.restart()
-        return [WorkloadInfo(spec=spec, error="killed the worker server on import")]
-    return [WorkloadInfo(spec=spec, error=cause_of_death(told))] if isinstance(told, Ended) else told
-
-
-def _select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
-    """The workloads that were asked for; raises UsageError for what is unknown or, asked for by name, broken."""
-    asked = {Path(name).resolve() for name in map(_file, options.names) if name is not None}
-    for info in infos:
-        if info.error is not None and (info.spec.path is None or Path(info.spec.path) in asked):
-            where = f"workload file {Path(info.spec.path).name!r}: " if info.spec.path else ""
-            raise UsageError(f"{where}{info.error}")
-    usable = [info for info in infos if info.error is None]
-    seen: dict[str, WorkloadInfo] = {}
-    for info in usable:
-        if seen.setdefault(info.spec.name, info) is not info:
-            raise UsageError(f"two workloads are named {info.spec.name!r}")
-    names = _names(options)
-    for name in names:
-        if name not in seen:
-            raise UsageError(f"unknown workload {name!r}{did_you_mean(name, seen) or '; known: ' + ', '.join(seen)}")
-    # A file of which some workloads are named is there for their sake; of another, all are meant.
-    whole = asked - {Path(info.spec.path) for info in usable if info.spec.name in names and info.spec.path}
-    chosen = [
-        info
-        for info in usable
-        if info.spec.name in names
-        or info.spec.path is None
-        or Path(info.spec.path) in whole
-        or not (options.names or options.models)
-    ]
-    here = [info for info in chosen if options.device in info.devices or info.spec.name in names]
-    if not here:
-        raise UsageError(f"no workload is meant for {options.device}")
-    return here
-
-
-def _plan(infos: list[WorkloadInfo], options: Options, caches: Path) -> list[_Task]:
-    """The rows that were asked for: of a workload addressed as ``workload::compiler``, only those compilers."""
-    tasks: dict[tuple[str, Configuration], _Task] = {}
-    for info in infos:
-        addressed = [name.partition("::")[2] for name in options.names if name.partition("::")[0] == info.spec.name]
-        wanted = tuple(addressed) if addressed and all(addressed) else options.compilers
-        wanted = wanted or (*DEFAULT_COMPILERS[options.device], *info.compilers)
-        for one in configurations(
-            info.dtype,
-            own=info.compilers,
-            compilers=wanted,
-            dtypes=options.dtypes,
-            layouts=options.layouts,
-            dynamic=options.dynamic,
-        ):
-            task = _Task(info, one, str(caches / str(len(tasks))))
-            tasks.setdefault(task.key, task)
-    return list(tasks.values())
 
 
 class _Execution:
@@ -438,36 +309,35 @@ class _Execution:
             }
         )
 
-    def _wait(self) -> Iterator[_Task]:
-        """Wait until a process ends; return its task if another process of it is due."""
+    def _wait(self) -> list[_Task]:
+        """Wait until a process ends; return its task if another process of it is due, else nothing."""
         try:
             for message in self.bench.client.messages():
                 if isinstance(message, Begun):
                     continue
                 task, timing = self.running.pop(message.id)
                 self._tell()
-                return iter([task] if self._ended(task, message, timing=timing) else [])
+                return [task] if self._ended(task, message, timing=timing) else []
         except ServerDiedError:
             for task, _ in self.running.values():
                 self._finish(task, Outcome(verdict=Verdict.CRASH, reason="killed the worker server"))
             self.running.clear()
             self.bench.restart()
-        return iter(())
+        return []
 
     def _ended(self, task: _Task, message: Ended, *, timing: bool) -> bool:
         """Note how a process ended; return whether the row needs another."""
         outcome = self._outcome(message)
         if timing:
-            task.processes.append((outcome, message.peak_rss))
+            task.processes.append(outcome)
         else:
             task.cold = outcome
         if outcome.verdict not in (Verdict.PASS, Verdict.PASS_WITH_BREAKS):
             self._finish(task, outcome)
             return False
-        if len(task.processes) < self.options.processes:
-            return True
-        self._finish(task, outcome)
-        return False
+        if len(task.processes) == self.options.processes:
+            self._finish(task, outcome)
+        return task.row is None
 
     def _outcome(self, ended: Ended) -> Outcome:
         phase = ended.phase
@@ -496,7 +366,7 @@ class _Execution:
         shutil.rmtree(task.cache, ignore_errors=True)
         self._write()
         if self.options.profile and outcome.operators is None and task.processes:
-            outcome = task.processes[0][0]
+            outcome = task.processes[0]
         if self.options.profile and outcome.operators is not None:
             folder = self.path.parent / "profiles" / re.sub(r"[^\w.-]+", "-", str(task))
             write_profile(folder, str(task), outcome.operators)
@@ -504,7 +374,7 @@ class _Execution:
 
     def _row(self, task: _Task, outcome: Outcome) -> Row:
         right = outcome.verdict in (Verdict.PASS, Verdict.PASS_WITH_BREAKS)
-        outcomes = [one for one, _ in task.processes]
+        outcomes = task.processes
         cold = task.cold or (outcomes[0] if outcomes else None)
         warm = outcomes[0] if outcomes and task.cold is not None else None
         jobs = self.options.compile_jobs if task.cold is not None else 1
@@ -513,7 +383,7 @@ class _Execution:
             for one, count in ((cold, jobs), (warm, 1))
         ]
         processes = tuple(self._process(one) for one in outcomes) if right else ()
-        measured = _measure(processes, outcomes, starts) if right else None
+        measured = measure(processes, outcomes, starts) if right else None
         claims = []
         failed = outcome.verdict in FAILING or outcome.verdict in SILENTLY_WRONG
         for name, expected, published in task.info.claims.get(task.configuration.compiler, []):
@@ -568,53 +438,7 @@ class _Execution:
         )
 
 
-def _measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: list[Start | None]) -> Measured:
-    from statistics import median
-
-    found = statistics.compare([(one.eager.seconds, one.candidate.seconds) for one in processes])
-    # An interval says how samples spread, not how other work skewed them: of a shared device nothing is concluded.
-    shared = any(one.conditions.shared for one in processes)
-    twins = [(one.twin.seconds, one.candidate.seconds) for one in processes if one.twin is not None]
-    over = statistics.compare(twins) if twins else None
-    eager = median(median(one.eager.seconds) for one in processes)
-    candidate = median(median(one.candidate.seconds) for one in processes)
-    even = [_break_even(start, processes[0].eager_start, eager, candidate) for start in starts]
-    return Measured(
-        speedup=(_short(found.ratio), _short(found.low), _short(found.high)),
-        finding="too noisy" if shared else found.finding,
-        p_value=_short(found.p_value),
-        over_twin=None if over is None else (_short(over.ratio), _short(over.low), _short(over.high)),
-        seconds=candidate,
-        eager_seconds=eager,
-        kernel=_middle([one.kernel for one in outcomes]),
-        eager_kernel=_middle([one.eager_kernel for one in outcomes]),
-        memory=max((one.memory for one in outcomes if one.memory is not None), default=None),
-        eager_memory=max((one.eager_memory for one in outcomes if one.eager_memory is not None), default=None),
-        break_even_cold=even[0],
-        break_even_warm=even[1],
-    )
-
-
 def _last_seen(stderr: str) -> str:
     """Where the process was when its deadline came: its stack goes to stderr shortly before."""
     frame = re.search(r'\(most recent call first\):\s+File "([^"]+)", line (\d+) in (\S+)', stderr)
     return f", in {frame[3]} ({Path(frame[1]).name}:{frame[2]})" if frame else ""
-
-
-def _break_even(start: Start | None, eager_start: Start, eager: float, candidate: float) -> float | None:
-    """Iterations after which what compiling cost, beyond eager's own first calls, is paid back; None: never."""
-    if start is None or candidate >= eager:
-        return None
-    cost = start.total - eager_start.total
-    return max(0.0, round(cost / (eager - candidate), 1))
-
-
-def _middle(values: list[float | None]) -> float | None:
-    from statistics import median
-
-    known = [one for one in values if one is not None]
-    return _short(median(known)) if known else None
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.5g}")

@@ -1,0 +1,57 @@
+"""From what the processes of a row measured to the figures of the row."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from recapture.bench import statistics
+from recapture.bench.rows import Measured, Process, Start
+
+if TYPE_CHECKING:
+    from recapture.bench.job import Outcome
+
+__all__ = ["measure"]
+
+
+def measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: list[Start | None]) -> Measured:
+    """Return the figures of timed processes; `starts` are the cold one's and the warm one's."""
+    found = statistics.compare([(one.eager.seconds, one.candidate.seconds) for one in processes])
+    # An interval says how samples spread, not how other work skewed them: of a shared device nothing is concluded.
+    shared = any(one.conditions.shared for one in processes)
+    twins = [(one.twin.seconds, one.candidate.seconds) for one in processes if one.twin is not None]
+    over = statistics.compare(twins) if twins else None
+    eager = median(median(one.eager.seconds) for one in processes)
+    candidate = median(median(one.candidate.seconds) for one in processes)
+    even = [_break_even(start, processes[0].eager_start, eager, candidate) for start in starts]
+    return Measured(
+        speedup=(_short(found.ratio), _short(found.low), _short(found.high)),
+        finding="too noisy" if shared else found.finding,
+        p_value=_short(found.p_value),
+        over_twin=None if over is None else (_short(over.ratio), _short(over.low), _short(over.high)),
+        seconds=candidate,
+        eager_seconds=eager,
+        kernel=_middle([one.kernel for one in outcomes]),
+        eager_kernel=_middle([one.eager_kernel for one in outcomes]),
+        memory=max((one.memory for one in outcomes if one.memory is not None), default=None),
+        eager_memory=max((one.eager_memory for one in outcomes if one.eager_memory is not None), default=None),
+        break_even_cold=even[0],
+        break_even_warm=even[1],
+    )
+
+
+def _break_even(start: Start | None, eager_start: Start, eager: float, candidate: float) -> float | None:
+    """Iterations after which what compiling cost, beyond eager's own first calls, is paid back; None: never."""
+    if start is None or candidate >= eager:
+        return None
+    cost = start.total - eager_start.total
+    return max(0.0, round(cost / (eager - candidate), 1))
+
+
+def _middle(values: list[float | None]) -> float | None:
+    known = [one for one in values if one is not None]
+    return _short(median(known)) if known else None
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")

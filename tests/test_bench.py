@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from recapture import schema
-from recapture.bench.report import render_speedups
+from recapture.bench.report import remarks, render_speedups
 from recapture.bench.rows import read_speedups
 from recapture.cli import main
 
@@ -134,6 +134,25 @@ def test_the_report_ranks_the_right_and_lists_the_rest(measured):
     assert "nan" not in text.lower().replace("finance", "")
 
 
+def test_iterations_that_grow_and_kernels_that_fill_the_time_are_told(measured):
+    from msgspec.structs import replace
+
+    one = row(measured, "tiny_eval", "slower")
+
+    def timed(*samples):
+        processes = [
+            replace(process, candidate=replace(process.candidate, seconds=seconds))
+            for process, seconds in zip(one.processes, samples, strict=True)
+        ]
+        return remarks(replace(one, processes=tuple(processes)))
+
+    growing, flat = tuple(0.001 * (5 + i) for i in range(12)), (0.005,) * 12
+    assert "no steady state: an iteration took 6.50 ms at first and 14.50 ms at last" in timed(growing, growing)
+    assert not any("steady" in remark for remark in timed(growing, flat))
+    busy = replace(one, measured=replace(one.measured, kernel=1.2 * one.measured.seconds))
+    assert "(all)" in render_speedups(replace(measured, rows=(busy,)))
+
+
 def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_missing(tmp_path, capfd):
     results = ("--results", str(tmp_path))
     quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1")
@@ -142,9 +161,13 @@ def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_
     assert bench(TINY, "tiny_eval::eager", *quick, *results) == 0
     both = only(tmp_path)
     assert row(both, "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
+    assert both.method["processes"] == 1
     capfd.readouterr()
-    assert bench(TINY, "tiny_eval::eager", "tiny_eval::fx", "tiny_eval::raises", *quick, *results, "--resume") == 0
+    other = ("--processes", "2", *quick[2:])
+    assert bench(TINY, "tiny_eval::eager", "tiny_eval::fx", "tiny_eval::raises", *other, *results, "--resume") == 0
     assert "1 configurations" in capfd.readouterr().err
+    assert only(tmp_path).method["processes"] == "1 and 2"
+    assert only(tmp_path).method["CPU threads"] == 1
     assert row(only(tmp_path), "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
 
 

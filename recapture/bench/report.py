@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 from recapture.bench.configuration import EAGER, Configuration
@@ -22,6 +23,9 @@ LAUNCH_BOUND = 0.6
 """Where kernels take less than this share of an iteration, the GPU waits for the CPU to launch them."""
 
 OVERHEAD = 0.1
+
+DRIFT = 1.25
+"""Where the last third of every process's samples takes so much longer than the first, there is no steady state."""
 
 TEXT_LIMIT = 160
 
@@ -103,6 +107,11 @@ def remarks(row: Row) -> list[str]:
         share = row.measured.kernel / row.measured.seconds
         if share < LAUNCH_BOUND:
             found.append(f"launch-bound: kernels run {share:.0%} of the time")
+    drift = _drift(row)
+    if drift is not None:
+        found.append(
+            f"no steady state: an iteration took {time_text(drift[0])} at first and {time_text(drift[1])} at last"
+        )
     worst = max((one.overhead for one in row.processes), default=0.0)
     if worst > OVERHEAD:
         found.append(f"measuring cost {worst:.0%} beside the iterations")
@@ -209,7 +218,7 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
                 over,
                 time_text(one.seconds),
                 time_text(one.eager_seconds),
-                "" if one.kernel is None else f"{time_text(one.kernel)} ({one.kernel / one.seconds:.0%})",
+                "" if one.kernel is None else f"{time_text(one.kernel)} ({_share(one.kernel / one.seconds)})",
                 *_memory(one),
                 time_text(row.cold.capture + row.cold.calls[0]) if row.cold else "",
                 time_text(row.warm.capture + row.warm.calls[0]) if row.warm else "",
@@ -234,6 +243,24 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
     ]
     text = f"## {code(name)}\n\n{table(headers, shown, align='lll' + 'r' * 10)}"
     return text + ("\n\n" + "\n".join(notes) if notes else "")
+
+
+def _share(share: float) -> str:
+    """A profiled kernel takes a little longer than another, so that many short ones add up to more than there is."""
+    return "all" if share >= 1 else f"{share:.0%}"
+
+
+def _drift(row: Row) -> tuple[float, float] | None:
+    """Seconds an iteration of the first and of the last third of the samples, where it grew in every process."""
+    found = []
+    for one in row.processes:
+        third = len(one.candidate.seconds) // 3
+        if third == 0:
+            return None
+        found.append((median(one.candidate.seconds[:third]), median(one.candidate.seconds[-third:])))
+    if not found or min(last / first for first, last in found) < DRIFT:
+        return None
+    return median(first for first, _ in found), median(last for _, last in found)
 
 
 def _memory(one: Measured) -> list[str]:
@@ -341,6 +368,7 @@ def _method(speedups: Speedups) -> str:
         "concluded. The row of eager is eager against another copy of itself. “Same arithmetic” is the speedup "
         "over eager with the row's own dtype and layout, where those are not the workload's. Cold: fresh compile "
         "caches; warm: another process with those caches; importing torch is counted in neither. It pays back when "
-        "what compiling cost beyond eager's first calls is saved again."
+        "what compiling cost beyond eager's first calls is saved again. Kernels are timed under a profiler, which "
+        "makes each a little longer."
         "\n\n" + facts_told
     )

@@ -26,7 +26,7 @@ from recapture.bench.machine import GpuSampler
 from recapture.bench.profile import write_profile
 from recapture.bench.report import render_speedups
 from recapture.bench.rows import Claimed, Process, Row, Speedups, read_speedups, write_speedups
-from recapture.bench.selection import Options, collect, plan, select
+from recapture.bench.selection import Options, check_names, collect, plan, select
 from recapture.bench.subject import INPUT_SETS
 from recapture.client import ServerDiedError
 from recapture.compilers import builtin_compilers
@@ -91,6 +91,7 @@ class _Task:
 
 def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Summary:
     """Measure what was asked for; every finished row is on disk at once, so that Ctrl-C loses one at most."""
+    check_names(options)
     with Workbench(
         device=options.device, jobs=options.compile_jobs + 1, worker=options.worker, whole_graphs=True
     ) as bench:
@@ -139,8 +140,15 @@ def _set_aside(path: Path, environment: Environment) -> Path | None:
     return moved
 
 
+def _joined(before: dict[str, str | int | float], now: dict[str, str | int | float]) -> dict[str, str | int | float]:
+    """How rows were measured that come from several runs: every value there was."""
+    told = {name: dict.fromkeys([*str(before[name]).split(" and "), str(now[name])]) for name in before if name in now}
+    return now | {name: " and ".join(values) for name, values in told.items() if len(values) > 1}
+
+
 def list_workloads(options: Options) -> list[WorkloadInfo]:
     """Return the workloads that a command line means, broken files among them."""
+    check_names(options)
     with Workbench(device=options.device, jobs=1, worker=options.worker) as bench:
         bench.client.preload("bare", ["torchvision"])
         return collect(bench, options)
@@ -179,21 +187,32 @@ class _Execution:
         except OSError as error:
             raise UsageError(f"cannot write results to {path.parent}: {error.strerror}") from None
         if options.resume:
-            done = {(row.workload, row.configuration): row for row in self._kept()}
+            kept = self._kept()
+            done = {(row.workload, row.configuration): row for row in kept.rows} if kept else {}
             for task in tasks:
                 task.row = done.get(task.key)
 
-    def _kept(self) -> tuple[Row, ...]:
-        """The rows that are on file."""
-        return read_speedups(self.path).rows if self.path.is_file() else ()
+    def _kept(self) -> Speedups | None:
+        """What is on file."""
+        return read_speedups(self.path) if self.path.is_file() else None
 
     def speedups(self) -> Speedups:
         """Everything there is so far."""
+        kept = self._kept()
         mine = {task.key for task in self.tasks}
-        others = [row for row in self._kept() if (row.workload, row.configuration) not in mine]
+        others = [row for row in kept.rows if (row.workload, row.configuration) not in mine] if kept else []
         rows = [*others, *(task.row for task in self.tasks if task.row is not None)]
+        return Speedups(
+            environment=self.environment,
+            method=_joined(kept.method if kept and (others or self.options.resume) else {}, self._method()),
+            planned=len(others) + len(self.tasks),
+            rows=tuple(sorted(rows, key=lambda row: (row.workload, row.configuration))),
+        )
+
+    def _method(self) -> dict[str, str | int | float]:
+        """How this run measures."""
         options = self.options
-        method: dict[str, str | int | float] = {
+        return {
             "processes": options.processes,
             "seconds of timing a process": options.seconds,
             "sets of inputs in rotation": INPUT_SETS,
@@ -203,12 +222,6 @@ class _Execution:
             "CPU threads": options.threads,
             "clock": "CUDA events" if options.device == "cuda" else "monotonic",
         }
-        return Speedups(
-            environment=self.environment,
-            method=method,
-            planned=len(others) + len(self.tasks),
-            rows=tuple(sorted(rows, key=lambda row: (row.workload, row.configuration))),
-        )
 
     def _write(self) -> None:
         try:

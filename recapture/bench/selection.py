@@ -17,7 +17,7 @@ from recapture.workbench import cause_of_death
 if TYPE_CHECKING:
     from recapture.workbench import Workbench
 
-__all__ = ["Options", "collect", "plan", "select", "shipped_workloads"]
+__all__ = ["Options", "check_names", "collect", "plan", "select", "shipped_workloads"]
 
 COLLECT_SECONDS = 120.0
 
@@ -63,12 +63,21 @@ def _file(name: str) -> str | None:
     return place if place.endswith(".py") else None
 
 
-def collect(bench: Workbench, options: Options) -> list[WorkloadInfo]:
-    """Describe the files and models that were named, and those that ship where a name is none of theirs."""
-    files = [Path(name).resolve() for name in map(_file, options.names) if name is not None]
+def check_names(options: Options) -> None:
+    """Raise UsageError for what is wrong whatever the workloads turn out to be: before a server is started."""
+    files = _files(options)
     for path in files:
         if not path.is_file():
             raise UsageError(f"no such workload file: {path.name}")
+    if not files:  # one may declare compilers of its own
+        named = [name.partition("::")[2] for name in options.names]
+        compilers = (*options.compilers, *(name for name in named if name))
+        configurations("fp32", compilers=compilers, dtypes=options.dtypes, layouts=options.layouts, dynamic=False)
+
+
+def collect(bench: Workbench, options: Options) -> list[WorkloadInfo]:
+    """Describe the files and models that were named, and those that ship where a name is none of theirs."""
+    files = _files(options)
     specs = [ModelSpec(name=path.stem, path=str(path)) for path in files]
     specs += [
         ModelSpec(
@@ -87,6 +96,11 @@ def collect(bench: Workbench, options: Options) -> list[WorkloadInfo]:
     return found
 
 
+def _files(options: Options) -> list[Path]:
+    """The files that were named."""
+    return [Path(name).resolve() for name in map(_file, options.names) if name is not None]
+
+
 def _names(options: Options) -> list[str]:
     """The workloads that were asked for by name, without the compilers they were asked for with."""
     return [name.partition("::")[0] for name in options.names if _file(name) is None]
@@ -103,7 +117,7 @@ def _described(bench: Workbench, spec: ModelSpec) -> list[WorkloadInfo]:
 
 def select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
     """The workloads that were asked for; raises UsageError for what is unknown or, asked for by name, broken."""
-    asked = {Path(name).resolve() for name in map(_file, options.names) if name is not None}
+    asked = set(_files(options))
     for info in infos:
         if info.error is not None and (info.spec.path is None or Path(info.spec.path) in asked):
             where = f"workload file {Path(info.spec.path).name!r}: " if info.spec.path else ""

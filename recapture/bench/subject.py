@@ -134,7 +134,11 @@ class Subject:
         return loss
 
     def timed_calls(self, count: int, after: dict[int, Callable[[], None]] | None = None) -> list[float]:
-        """Time the first iterations one by one, in seconds; `after` has what to do (untimed) after some of them."""
+        """Time the first iterations one by one, in seconds; `after` has what to do (untimed) after some of them.
+
+        The last result is dropped at the end, as it is where a function with such a loop returns: CUDA graphs that
+        were warming up can be recorded from then on.
+        """
         seconds = []
         with self.context():
             for number in range(count):
@@ -145,6 +149,7 @@ class Subject:
                 seconds.append(time.perf_counter() - begin)
                 if after and number in after:
                     after[number]()
+        self.result = None
         return seconds
 
 

@@ -47,18 +47,23 @@ def _write(path: Path, text: str) -> None:
 )
 def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, quiet: bool, interrupted: bool) -> None:
     """Render reports from the records in DIRECTORY, and in every results directory below it (default: results)."""
+    from recapture.bench.report import render_speedups
+    from recapture.bench.rows import read_speedups
+    from recapture.bench.terminal import print_speedups
     from recapture.ledger import settle
     from recapture.records import PARTIAL
     from recapture.report.html import render_html
     from recapture.report.markdown import render_conformance, write_report
     from recapture.report.terminal import print_summary
-    from recapture.results import find_results, read_results
+    from recapture.results import find_results, find_speedups, read_results
 
+    roots = directories or (Path("results"),)
     if interrupted:
-        for directory in directories or (Path("results"),):
+        for directory in roots:
             for partial in sorted(directory.rglob(PARTIAL)):
                 settle(partial.parent)
-    found = [path for directory in directories or (Path("results"),) for path in find_results(directory)]
+    timed = list(dict.fromkeys(path for directory in roots for path in find_speedups(directory)))
+    found = [path for directory in roots for path in find_results(directory, needed=not timed or output is not None)]
     found = list(dict.fromkeys(found))
     if output is not None:
         if len(found) > 1:
@@ -83,6 +88,12 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
             if number:
                 console.print()
             print_summary(console, results.records, results.environment)
+    for path in timed:
+        speedups = read_speedups(path)
+        _write(path.with_suffix(".md"), render_speedups(speedups))
+        if not quiet:
+            console.print()
+            print_speedups(console, speedups)
 
 
 @click.command()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from recapture.environment import Environment
     from recapture.records import Record
 
-__all__ = ["Results", "find_results", "holds_results", "read_results"]
+__all__ = ["Results", "find_results", "find_speedups", "holds_results", "read_results"]
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,23 @@ def holds_results(directory: Path) -> bool:
     return (directory / CONFORMANCE).is_file() or (directory / PARTIAL).is_file()
 
 
-def find_results(root: Path) -> list[Path]:
+def find_speedups(root: Path) -> list[Path]:
+    """Return the files of `recapture bench` at or below a directory, by name."""
+    return sorted(root.rglob("speedups-*.json"))
+
+
+def find_results(root: Path, *, needed: bool = True) -> list[Path]:
     """Return the results directories at or below a directory, by name.
 
-    Raises UsageError when the directory does not exist (naming the nearest one that does) or holds none.
+    Raises UsageError when the directory does not exist (naming the nearest one that does) or, where they are `needed`,
+    holds none.
     """
     if not root.is_dir():
         known = [entry.name for entry in root.parent.iterdir()] if root.parent.is_dir() else []
         what = "is not a directory" if root.exists() else "does not exist"
         raise UsageError(f"{root} {what}{did_you_mean(root.name, known)}")
     found = sorted({path.parent for path in root.rglob(CONFORMANCE)})
-    if not found:
+    if needed and not found:
         interrupted = any(True for _ in root.rglob(PARTIAL))
         hint = " (a run there was interrupted: finish it with --resume)" if interrupted else ""
         raise UsageError(f"no {CONFORMANCE} in {root}{hint}")

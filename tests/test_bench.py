@@ -134,6 +134,19 @@ def test_the_report_ranks_the_right_and_lists_the_rest(measured):
     assert "nan" not in text.lower().replace("finance", "")
 
 
+def test_reports_are_rendered_again_from_the_rows(measured, tmp_path, capfd):
+    from recapture.bench.rows import write_speedups
+
+    path = tmp_path / "image" / "cpu" / "speedups-cpu.json"
+    path.parent.mkdir(parents=True)
+    write_speedups(path, measured)
+    with pytest.raises(SystemExit) as left:
+        main(["report", str(tmp_path)])
+    assert left.value.code == 0
+    assert path.with_suffix(".md").read_text() == render_speedups(measured)
+    assert "tiny_train" in capfd.readouterr().out
+
+
 def test_iterations_that_grow_and_kernels_that_fill_the_time_are_told(measured):
     from msgspec.structs import replace
 

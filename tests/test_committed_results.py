@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from recapture.bench.report import render_speedups
+from recapture.bench.rows import read_speedups
 from recapture.report.markdown import render_conformance
-from recapture.results import find_results, read_results
+from recapture.results import find_results, find_speedups, read_results
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 DIRECTORIES = find_results(RESULTS)
@@ -40,3 +42,20 @@ def test_no_path_of_the_machine_that_measured_is_left(results):
             continue
         text = path.read_text(encoding="utf-8")
         assert not any(folder in text for folder in ("/home/", "/root/", "/tmp/", "site-packages")), path.name
+
+
+@pytest.fixture(params=find_speedups(RESULTS), ids=lambda path: str(path.relative_to(RESULTS)))
+def timed(request):
+    return request.param
+
+
+def test_the_report_of_a_benchmark_is_what_its_rows_render_to(timed):
+    assert timed.with_suffix(".md").read_text(encoding="utf-8") == render_speedups(read_speedups(timed))
+
+
+def test_every_configuration_of_a_benchmark_has_one_row_and_only_what_is_right_a_number(timed):
+    speedups = read_speedups(timed)
+    keys = Counter((row.workload, row.configuration) for row in speedups.rows)
+    assert max(keys.values()) == 1
+    assert speedups.planned == len(speedups.rows)
+    assert all((row.measured is not None) == row.right for row in speedups.rows)

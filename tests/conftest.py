@@ -22,6 +22,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 SUITES = Path(__file__).parent / "resources" / "suites"
 
 
+def pytest_configure():
+    """Hear Ctrl-C: a shell's background job is started deaf to it, and so would be every command under test."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class SharedWorkbench(Workbench):
     """A real workbench that several runs use one after the other, and that examines the machine once."""
 

@@ -130,7 +130,7 @@ def test_the_report_ranks_the_right_and_lists_the_rest(measured):
     assert table.index("`slower fp32`") < table.index("`dies fp32`")
     assert "**crash**" in table
     assert "| X2      | not reproduced |" in text
-    assert "0 of 1 right and timed" in text
+    assert "0 of 1 right and in a steady state" in text
     assert "nan" not in text.lower().replace("finance", "")
 
 

@@ -103,15 +103,14 @@ def remarks(row: Row) -> list[str]:
     if row.reasons.recompiles:
         count = len(row.reasons.recompiles)
         found.append(f"{count} recompile{'s' if count > 1 else ''}: {row.reasons.recompiles[0]}")
-    if row.measured.kernel is not None:
+    drift = _drift(row)
+    if drift is not None:
+        first, last = map(time_text, drift)
+        found.insert(0, f"no steady state: an iteration took {first} at first and {last} at last")
+    if row.measured.kernel is not None and not row.reasons.recorded:  # recording a graph is not launching kernels
         share = row.measured.kernel / row.measured.seconds
         if share < LAUNCH_BOUND:
             found.append(f"launch-bound: kernels run {share:.0%} of the time")
-    drift = _drift(row)
-    if drift is not None:
-        found.append(
-            f"no steady state: an iteration took {time_text(drift[0])} at first and {time_text(drift[1])} at last"
-        )
     worst = max((one.overhead for one in row.processes), default=0.0)
     if worst > OVERHEAD:
         found.append(f"measuring cost {worst:.0%} beside the iterations")
@@ -291,7 +290,7 @@ def _means(rows: Sequence[Row]) -> str:
     for (way, compiler, dynamic), mine in by_way.items():
         if compiler == EAGER and way.endswith("as in eager"):
             continue
-        values = [row.measured.speedup[0] for row in mine.values() if row.measured is not None]
+        values = [row.measured.speedup[0] for row in mine.values() if row.measured and _drift(row) is None]
         mean = geometric_mean(values)
         lines.append(
             (
@@ -299,15 +298,15 @@ def _means(rows: Sequence[Row]) -> str:
                 [
                     code(way + (" dynamic" if dynamic else ""), in_table=True),
                     "" if mean is None else f"{mean:.2f}×",
-                    f"{len(values)} of {len(mine)} right and timed, of {len(workloads)} workloads",
+                    f"{len(values)} of {len(mine)} right and in a steady state, of {len(workloads)} workloads",
                 ],
             )
         )
     if not lines:
         return ""
     return (
-        "## Geometric means\n\nOver the workloads where a configuration is right; a mean over other workloads is no "
-        "rival of it.\n\n"
+        "## Geometric means\n\nOver the workloads where a configuration is right and in a steady state; a mean over "
+        "other workloads is no rival of it.\n\n"
         + table(["configuration", "mean speedup", "coverage"], [row for _, row in sorted(lines)], align="lrl")
     )
 

@@ -150,3 +150,4 @@ def test_frames_of_this_project_in_a_stack_that_torchscript_wrote_do_not_count()
         "<frozen runpy>(88): _run_code\nRuntimeError: view size is not compatible\n"
     )
     assert scrub(message).splitlines()[2:] == ["control_flow.py(130): f", "RuntimeError: view size is not compatible"]
+    assert scrub(message.replace("/home/me", f"{ours}/data/suites")) == scrub(message)

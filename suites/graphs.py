@@ -19,7 +19,7 @@ from recapture import case
         "export": [("T22", "pass"), ("S6", "pass")],
     },
     requires=("torchvision",),
-    codegen_on=("cuda",),  # on a CPU, C++ for its 121 layers takes ten minutes and more
+    codegen_on=("cuda",),  # on a CPU, C++ for its 121 layers takes minutes in each of six cells
 )
 class DenseNet121(nn.Module):
     """A whole convolutional network, densenet121 of torchvision in evaluation mode: it is captured as one graph."""

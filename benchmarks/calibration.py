@@ -40,16 +40,6 @@ def measure(device: str, seconds: float, seed: int, planted: float, pairs: int) 
         name="perceptron",
         build=lambda: torch.nn.Sequential(*(torch.nn.Linear(size, size) for _ in range(8))),
         inputs=lambda: (torch.randn(256, size),),
-        targets=None,
-        loss=None,
-        optimizer=None,
-        no_grad=True,
-        dtype="fp32",
-        whole_step=False,
-        claims={},
-        devices=("cpu", "cuda"),
-        requires=(),
-        summary="",
     )
     found = []
     for number in range(pairs):

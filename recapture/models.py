@@ -89,15 +89,8 @@ def _named_model(spec: ModelSpec) -> Workload:
         name=spec.name,
         build=build,
         inputs=lambda: tuple(torch.randn(shape) for shape in shapes),
-        targets=None,
         loss=mean_square if spec.train else None,
         optimizer=(lambda parameters: torch.optim.SGD(parameters, lr=1e-4)) if spec.train else None,
-        no_grad=True,
-        dtype="fp32",
-        whole_step=False,
-        claims={},
-        devices=("cpu", "cuda"),
-        requires=(),
         summary=f"{spec.model}, inputs {', '.join('x'.join(map(str, shape)) for shape in shapes)}",
     )
 

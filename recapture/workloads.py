@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
@@ -62,16 +62,16 @@ class Workload:
     name: str
     build: Callable[[], Any]
     inputs: Inputs
-    targets: Inputs | None
-    loss: Callable[..., Any] | None
-    optimizer: Callable[..., Any] | None
-    no_grad: bool
-    dtype: str
-    whole_step: bool
-    claims: Mapping[str, tuple[SpeedClaim, ...]]
-    devices: tuple[str, ...]
-    requires: tuple[str, ...]
-    summary: str
+    targets: Inputs | None = None
+    loss: Callable[..., Any] | None = None
+    optimizer: Callable[..., Any] | None = None
+    no_grad: bool = True
+    dtype: str = "fp32"
+    whole_step: bool = False
+    claims: Mapping[str, tuple[SpeedClaim, ...]] = field(default_factory=dict)
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    requires: tuple[str, ...] = ()
+    summary: str = ""
 
     @property
     def trains(self) -> bool:

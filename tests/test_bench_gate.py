@@ -18,13 +18,7 @@ def perceptron(train=False, dtype="fp32"):
         targets=(lambda: (torch.randint(4, (8,)),)) if train else None,
         loss=nn.functional.cross_entropy if train else None,
         optimizer=torch.optim.Adam if train else None,
-        no_grad=True,
         dtype=dtype,
-        whole_step=False,
-        claims={},
-        devices=("cpu",),
-        requires=(),
-        summary="",
     )
 
 
@@ -38,6 +32,17 @@ def after_one(workload, change=None, *, exact=False, spoil=None):
     with subject.context():
         subject.iterate(0)
     return [Snapshot(subject)]
+
+
+def test_what_is_done_after_a_call_sees_its_result_and_the_last_one_is_dropped_with_the_loop():
+    subject = Subject(perceptron(), Configuration("eager", "fp32"), "cpu")
+    seen = []
+    assert (
+        len(subject.timed_calls(3, {0: lambda: seen.append(subject.result), 2: lambda: seen.append(subject.result)}))
+        == 3
+    )
+    assert [tuple(one.shape) for one in seen] == [(8, 4), (8, 4)]
+    assert subject.result is None
 
 
 @pytest.mark.parametrize("train", [False, True])

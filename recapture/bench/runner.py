@@ -33,7 +33,7 @@ from recapture.compilers import builtin_compilers
 from recapture.errors import EnvironmentUnfitError, UsageError
 from recapture.protocol import Begun, Ended
 from recapture.records import write_atomically
-from recapture.verdicts import FAILING, SILENTLY_WRONG, Verdict
+from recapture.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.workbench import Workbench, cause_of_death
 from recapture.workloads import SpeedClaim
 
@@ -292,7 +292,7 @@ class _Execution:
             gpu = 0 if timing else 1 + busy % (options.gpus - 1)
         folder = None
         if options.profile and timing and number == 0:
-            folder = self.path.parent / "profiles" / re.sub(r"[^\w.-]+", "-", str(task))
+            folder = self._profiles(task)
             folder.mkdir(parents=True, exist_ok=True)
         cores = len(os.sched_getaffinity(0))
         job = Job(
@@ -312,6 +312,10 @@ class _Execution:
         identity = self.bench.client.submit("bench", job, timeout=options.timeout, memory=options.memory)
         self.running[identity] = (task, timing)
         self._tell()
+
+    def _profiles(self, task: _Task) -> Path:
+        """Where the operator tables and traces of a row go."""
+        return self.path.parent / "profiles" / re.sub(r"[^\w.-]+", "-", str(task))
 
     def _tell(self) -> None:
         self.progress.doing(
@@ -345,7 +349,7 @@ class _Execution:
             task.processes.append(outcome)
         else:
             task.cold = outcome
-        if outcome.verdict not in (Verdict.PASS, Verdict.PASS_WITH_BREAKS):
+        if outcome.verdict not in RIGHT:
             self._finish(task, outcome)
             return False
         if len(task.processes) == self.options.processes:
@@ -378,15 +382,12 @@ class _Execution:
         task.row = self._row(task, outcome)
         shutil.rmtree(task.cache, ignore_errors=True)
         self._write()
-        if self.options.profile and outcome.operators is None and task.processes:
-            outcome = task.processes[0]
-        if self.options.profile and outcome.operators is not None:
-            folder = self.path.parent / "profiles" / re.sub(r"[^\w.-]+", "-", str(task))
-            write_profile(folder, str(task), outcome.operators)
+        if task.processes and task.processes[0].operators is not None:
+            write_profile(self._profiles(task), str(task), task.processes[0].operators)
         self.progress.finished(task.row)
 
     def _row(self, task: _Task, outcome: Outcome) -> Row:
-        right = outcome.verdict in (Verdict.PASS, Verdict.PASS_WITH_BREAKS)
+        right = outcome.verdict in RIGHT
         outcomes = task.processes
         cold = task.cold or (outcomes[0] if outcomes else None)
         warm = outcomes[0] if outcomes and task.cold is not None else None

@@ -36,7 +36,13 @@ PIPE_WIDTH = 180
 )
 @click.option("--memory", type=click.FloatRange(0.1), default=DEFAULT_MEMORY_GIB, show_default=True, help="GiB of RAM.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads of torch. [default: the cores]")
-@click.option("--compile-jobs", type=click.IntRange(1), default=1, show_default=True, help="Compile so many at a time.")
+@click.option(
+    "--compile-jobs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Compile so many at a time; what autotunes does so alone.",
+)
 @click.option(
     "--gpus", type=click.IntRange(1), default=1, show_default=True, help="Time on one, compile on the others."
 )

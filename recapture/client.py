@@ -31,7 +31,7 @@ START_SECONDS = 300.0
 SILENCE_SECONDS = 60.0
 """A server that says nothing for this long after a deadline has passed is not going to."""
 
-MARK = "RECAPTURE_HOME"
+MARK = "RECAPTURE_TASKS"
 """The environment variable by which the processes of a server can be told from all others."""
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Client:
 
     `fork` False makes it start a fresh Python for each task; `whole_graphs` leaves torch's caches of whole graphs on.
     Everything it and its tasks write, compile caches included, goes below `home`, a temporary directory of the
-    caller's.
+    caller's, which several servers may share.
     """
 
     def __init__(self, *, home: Path, jobs: int, fork: bool = True, whole_graphs: bool = False) -> None:
@@ -56,6 +56,7 @@ class Client:
         self.home = home
         self.rss = 0
         self._next = 0
+        self._unready = 0
         self._decoder = msgspec.json.Decoder(FromServer)
 
     def __enter__(self) -> Client:
@@ -67,9 +68,16 @@ class Client:
 
     def start(self) -> None:
         """Start the server and wait until torch is imported there."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start the server, and do not wait for it."""
+        self.tasks = Path(tempfile.mkdtemp(prefix="tasks-", dir=self.home))
         mine, theirs = socket.socketpair()
         command = [sys.executable, "-m", "recapture.server", "--fd", str(theirs.fileno())]
-        command += ["--home", str(self.home), "--jobs", str(self.jobs), *([] if self.fork else ["--fresh"])]
+        command += ["--home", str(self.home), "--tasks", str(self.tasks)]
+        command += ["--jobs", str(self.jobs), *([] if self.fork else ["--fresh"])]
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
         self.process = subprocess.Popen(
             command,
@@ -83,31 +91,33 @@ class Client:
         theirs.close()
         self.link = mine
         self._buffer = b""
-        self._wait_ready()
+        self._unready = 1
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ)
         isolate_caches(str(self.home / "cache"), environment, whole_graphs=self.whole_graphs)
-        environment[MARK] = str(self.home)
+        environment[MARK] = str(self.tasks)
         return environment
 
     def stop(self, *, patience: float = 20.0) -> None:
-        """Close the socket: the server kills its children and goes; after `patience` seconds it is killed."""
+        """Close the socket: the server kills its children and goes; after `patience` seconds it is killed.
+
+        One that is still getting ready has no children, and would not notice before it is.
+        """
         self.link.close()
         try:
-            self.process.wait(timeout=patience)
+            self.process.wait(timeout=0 if self._unready else patience)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self.log.close()
         self._kill_survivors()
-        for left in self.home.glob("tasks-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(self.tasks, ignore_errors=True)
 
     def _kill_survivors(self) -> None:
         """Kill what tasks of a server that was itself killed left behind: it bears our mark in its environment."""
-        mark = f"{MARK}={self.home}".encode()
+        mark = f"{MARK}={self.tasks}".encode()
         for _ in range(100):
             found = False
             for process in Path("/proc").glob("[0-9]*"):
@@ -121,8 +131,22 @@ class Client:
 
     def preload(self, level: str, modules: list[str]) -> None:
         """Import what a level of `torch_compat.preload` names, and modules, before more children fork."""
+        self.ask_preload(level, modules)
+        self.wait()
+
+    def ask_preload(self, level: str, modules: list[str]) -> None:
+        """Ask for what `preload` does, and do not wait for it."""
         self._send(Preload(level, modules))
-        self._wait_ready()
+        self._unready += 1
+
+    def wait(self) -> None:
+        """Wait until the server has started, and done every preload that it was asked for."""
+        while self._unready:
+            message = self._read(START_SECONDS)
+            if not isinstance(message, Ready):
+                raise EnvironmentUnfitError("the worker server did not start within five minutes")
+            self._unready -= 1
+            self.rss = message.rss
 
     def submit(self, task: str, payload: Any, *, timeout: float, memory: int) -> int:
         """Queue a task; its Begun and Ended messages carry the number returned."""
@@ -152,12 +176,6 @@ class Client:
             self.link.sendall(msgspec.json.encode(message) + b"\n")
         except OSError:
             raise ServerDiedError from None
-
-    def _wait_ready(self) -> None:
-        message = self._read(START_SECONDS)
-        if not isinstance(message, Ready):
-            raise EnvironmentUnfitError("the worker server did not start within five minutes")
-        self.rss = message.rss
 
     def _read(self, timeout: float | None) -> FromServer | None:
         while b"\n" not in self._buffer:

@@ -70,11 +70,14 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
         cells = plan_cells(options, usable, failed)
         if not usable:
             raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
+        modules = sorted({module for suite in usable for module in suite.imports})
+        staged = options.device == "cpu"
+        compiling = {cell.spec.compiler for cell in cells if staged and _compiles(cell)}
+        if compiling and not all(map(_compiles, cells)):
+            bench.raise_successor(modules, compiling)
         checks, environment = bench.survey()
         if options.device == "cuda" and environment.capability == "cpu":
             raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
-        modules = sorted({module for suite in usable for module in suite.imports})
-        staged = options.device == "cpu"
         compiles = not staged or all(map(_compiles, cells))
         bench.make_fit(modules, {cell.spec.compiler for cell in cells}, compiles=compiles)
         directory = options.results / environment.image / environment.capability
@@ -94,7 +97,7 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
             later = [cell for cell in missing if staged and _compiles(cell)]
             execution.run([cell for cell in missing if not staged or not _compiles(cell)])
             if later:
-                execution.get_ready_to_compile(modules, later)
+                bench.hand_over(modules, compiling)
                 execution.run(later)
             records, environment = ledger.close()
             return Summary(directory, records, environment, failed, ledger.seconds, bench.client.rss)
@@ -132,15 +135,6 @@ class _Execution:
     running: dict[int, PlannedCell] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
     deaths: dict[Key, int] = field(default_factory=dict)
-
-    def get_ready_to_compile(self, modules: list[str], cells: list[PlannedCell]) -> None:
-        """Preload what the remaining cells need: kept until now, so that the first verdicts do not wait for it."""
-        level = self.bench.level
-        try:
-            self.bench.make_fit(modules, {cell.spec.compiler for cell in cells})
-        except ServerDiedError:  # without it the cells take longer, and one of them will say what the matter is
-            self.bench.level = level
-            self.bench.restart()
 
     def run(self, cells: list[PlannedCell]) -> None:
         queue = deque(cells)

@@ -27,6 +27,7 @@ from pathlib import Path
 import msgspec
 
 from recapture.compilers import builtin_compilers
+from recapture.pages import collapse
 from recapture.protocol import Begun, Ended, FromServer, Preload, Ready, Task, ToServer
 from recapture.torch_compat import preload
 from recapture.worker import PHASE, RESULT, STDERR, STDOUT, run_task, set_process_option
@@ -68,17 +69,17 @@ class Child:
 class Server:
     """Runs tasks that arrive on a socket, at most `jobs` at a time; `fork` False starts a fresh Python for each.
 
-    `home` is where tasks get their scratch directories; it belongs to the host, and goes with it.
+    Tasks get their scratch directories below `tasks`; it and `home`, around it, belong to the host, and go with it.
     """
 
-    def __init__(self, link: socket.socket, *, home: Path, jobs: int, fork: bool) -> None:
+    def __init__(self, link: socket.socket, *, home: Path, tasks: Path, jobs: int, fork: bool) -> None:
         self.link = link
         self.jobs = jobs
         self.fork = fork
         self.queue: deque[Task] = deque()
         self.children: dict[int, Child] = {}
         self.home = home
-        self.root = Path(tempfile.mkdtemp(prefix="tasks-", dir=home))
+        self.root = tasks
         self.host = os.getppid()
         self.decoder = msgspec.json.Decoder(ToServer)
         self.buffer = b""
@@ -107,10 +108,9 @@ class Server:
                     else:
                         with contextlib.suppress(BlockingIOError):
                             wake_read.recv(4096)
-                t0=time.monotonic(); self._reap(); t1=time.monotonic(); self._police(); t2=time.monotonic(); self._start(); t3=time.monotonic()
-                if t3-t0>0.3 or t0-getattr(self,'last',t0)>0.3:
-                    open('/tmp/srv.log','a').write(f"idle {t0-getattr(self,'last',t0):.2f} reap {t1-t0:.2f} police {t2-t1:.2f} start {t3-t2:.2f} {[c.task.id for c in self.children.values()]} cpu {time.process_time():.2f}\n")
-                self.last=t3
+                self._reap()
+                self._police()
+                self._start()
         finally:
             for child in self.children.values():
                 self._kill(child)
@@ -145,6 +145,8 @@ class Server:
             builtin_compilers()  # imports them
             gc.collect()
             gc.freeze()  # children then leave the parent's pages shared
+            if wanted.level != "bare":  # a server that stays as small has few or quick children
+                collapse()
         self._send(Ready(_rss(os.getpid())))
 
     def _start(self) -> None:
@@ -360,10 +362,11 @@ def _punch(descriptor: int, length: int) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serve on an inherited socket: ``python -m recapture.server --fd N --home DIR --jobs N [--fresh]``."""
+    """Serve on an inherited socket: ``python -m recapture.server --fd N --home DIR --tasks DIR --jobs N``."""
     parser = argparse.ArgumentParser(prog="recapture.server")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--tasks", type=Path, required=True)
     parser.add_argument("--jobs", type=int, required=True)
     parser.add_argument("--fresh", action="store_true")
     options = parser.parse_args(arguments)
@@ -371,7 +374,8 @@ def main(arguments: list[str] | None = None) -> None:
     link = socket.socket(fileno=options.fd)
     os.set_inheritable(options.fd, False)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host is gone: nothing left to tell
-        Server(link, home=options.home, jobs=options.jobs, fork=not options.fresh).serve()
+        server = Server(link, home=options.home, tasks=options.tasks, jobs=options.jobs, fork=not options.fresh)
+        server.serve()
 
 
 if __name__ == "__main__":

@@ -302,9 +302,12 @@ def _warm_dynamo(*backends: str) -> None:
 
     def sample(x: Any, y: Any, sizes: Any) -> Any:
         z = torch.sin(x) + y.cos() * sizes[0]
-        if z.sum() > 0:  # breaks the graph
-            z = torch.cat([z, z])
-        return {"z": z.view(-1), "sizes": sizes}
+        return {"z": torch.cat([z, z]).view(-1), "sizes": sizes}
+
+    def breaks(x: Any) -> Any:
+        if x.sum() > 0:
+            return torch.sin(x)
+        return x
 
     class Sample(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -320,6 +323,8 @@ def _warm_dynamo(*backends: str) -> None:
             for size in (3, 5):  # the second is compiled with symbols for sizes
                 compiled(torch.ones(size), torch.ones(size), [size, 2])
             torch.compile(Sample(), backend=backend)(torch.ones(2, 3))
+            if backend != "inductor":  # to which it is two more graphs to compile, like the others
+                torch.compile(breaks, backend=backend)(torch.ones(3))
             reset_dynamo()
         torch.export.export(Sample(), (torch.ones(2, 3),)).module()(torch.ones(2, 3))
         reset_dynamo()

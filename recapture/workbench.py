@@ -56,16 +56,21 @@ class Workbench:
         self.level = "bare"
         self.modules: list[str] = []
         self.client = self._client(fork=worker != "fresh")
+        self.successor: Client | None = None
 
     def __enter__(self) -> Workbench:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._dismiss_successor()
         self.client.stop()
         self.home.cleanup()
 
+    def _new_client(self, *, fork: bool) -> Client:
+        return Client(home=Path(self.home.name), jobs=self.jobs, fork=fork, whole_graphs=self.whole_graphs)
+
     def _client(self, *, fork: bool) -> Client:
-        client = Client(home=Path(self.home.name), jobs=self.jobs, fork=fork, whole_graphs=self.whole_graphs)
+        client = self._new_client(fork=fork)
         try:
             client.start()
         except ServerDiedError:
@@ -107,6 +112,45 @@ class Workbench:
         `compiles` False says that no cell to come generates code, whatever the suites and compilers could do.
         """
         self.prepare(_level(self.device, modules, compilers, compiles=compiles), modules)
+
+    def raise_successor(self, modules: list[str], compilers: set[str]) -> None:
+        """Start another server, which gets ready for cells that compile while the first one works on others.
+
+        Getting ready takes longer than all of the first one's start, and keeps one processor busy. Only for the CPU,
+        where nothing needs to be tried afterwards, and where there are processes to fork.
+        """
+        if not self.client.fork or self.device != "cpu":
+            return
+        self.successor = self._new_client(fork=True)
+        self.successor.launch()
+        with contextlib.suppress(ServerDiedError):  # found out when it is wanted
+            self.successor.ask_preload(_level(self.device, modules, compilers, compiles=True), modules)
+
+    def hand_over(self, modules: list[str], compilers: set[str]) -> None:
+        """Go on with a server that is ready for cells that compile: the successor, or else this one.
+
+        Without getting ready the cells take longer, and one of them will say what the matter is.
+        """
+        level = self.level
+        wanted = _level(self.device, modules, compilers, compiles=True)
+        try:
+            if self.successor is None:
+                self.prepare(wanted, modules)
+            else:
+                self.successor.wait()
+                self.successor.rss = max(self.successor.rss, self.client.rss)
+                self.client, self.successor = self.successor, self.client
+                self.level, self.modules = wanted, modules
+        except ServerDiedError:
+            if self.successor is None:
+                self.level = level
+                self.restart()
+        self._dismiss_successor()
+
+    def _dismiss_successor(self) -> None:
+        if self.successor is not None:
+            self.successor.stop()
+            self.successor = None
 
     def prepare(self, level: str, modules: list[str]) -> None:
         """Preload a level of `torch_compat.preload` and modules, or less where children could not use the device."""

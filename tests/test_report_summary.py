@@ -89,6 +89,14 @@ def test_failures_group_by_fingerprint_and_those_without_an_exception_by_verdict
     assert groups == [("E", "size 3", 2), ("E", "other", 1), ("crash", "died of SIGSEGV", 1)]
 
 
+def test_where_an_exception_has_no_words_the_place_that_dynamo_names_stands_for_them():
+    message = 'from user code:\n   File "a.py", line 84, in f\n    raise SomeError('
+    one = record(verdict=Verdict.ERROR, phase="call", input="example", error=ErrorInfo("E", message, "f"))
+    said = 'from user code: File "a.py", line 84, in f raise SomeError('
+    assert summary.explain(one) == f"call on example: E: {said}"
+    assert [group.text for group in summary.failure_groups([one])] == [said]
+
+
 def test_an_explanation_is_one_line_within_its_limit():
     difference = Difference("held_out[0]", "result", "value", "a\nlong " + "detail " * 100)
     for one in (

@@ -128,7 +128,7 @@ def test_no_process_that_a_case_left_outlives_it(gentle, workbench):
 
 
 def test_no_scratch_directory_outlives_its_cell(gentle, workbench):
-    (tasks,) = Path(workbench.home.name).glob("tasks-*")
+    tasks = workbench.client.tasks
     assert list(tasks.iterdir()) == []
 
 

@@ -31,6 +31,8 @@ _ON_CUDA = (
 # Without CUDA graphs two modes are others under another name.
 _CUDA_GRAPHS = frozenset({"compile:reduce-overhead", "compile:max-autotune"})
 
+_AUTOTUNED = frozenset({"compile:max-autotune", "compile:max-autotune-no-cudagraphs"})
+
 DEFAULT_COMPILERS = {"cuda": _ON_CUDA, "cpu": tuple(name for name in _ON_CUDA if name not in _CUDA_GRAPHS)}
 """What is compared unless the command line says otherwise."""
 
@@ -46,6 +48,11 @@ class Configuration(msgspec.Struct, frozen=True, order=True):
     def __str__(self) -> str:
         parts = [self.compiler, self.dtype, *([self.layout] if self.layout != "contiguous" else [])]
         return " ".join([*parts, *(["dynamic"] if self.dynamic else [])])
+
+    @property
+    def autotunes(self) -> bool:
+        """Whether compiling means to time candidates on the device."""
+        return self.compiler in _AUTOTUNED
 
     @property
     def eager(self) -> Configuration:

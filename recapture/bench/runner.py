@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from recapture import doctor
+from recapture.bench.compilations import Compilations
 from recapture.bench.configuration import EAGER, Configuration
 from recapture.bench.figures import measure
 from recapture.bench.job import Job, Outcome
@@ -146,6 +147,10 @@ def _joined(before: dict[str, str | int | float], now: dict[str, str | int | flo
     return now | {name: " and ".join(values) for name, values in told.items() if len(values) > 1}
 
 
+def _autotunes(task: _Task) -> bool:
+    return task.configuration.autotunes
+
+
 def list_workloads(options: Options) -> list[WorkloadInfo]:
     """Return the workloads that a command line means, broken files among them."""
     check_names(options)
@@ -246,11 +251,10 @@ class _Execution:
         names = list(dict.fromkeys(task.info.spec.name for task in todo))
         for group in [names] if self.options.compile_jobs > 1 else [[name] for name in names]:
             mine = [task for task in todo if task.info.spec.name in group]
-            cold = deque(task for task in mine if self._compiles(task))
+            cold = self._compilations(mine)
             timing = deque(task for task in mine if not self._compiles(task))
             while cold or self.running:
-                while cold and len(self.running) < self.options.compile_jobs:
-                    self._submit(cold.popleft(), timing=False)
+                self._compile(cold)
                 timing.extend(self._wait())
             while timing:
                 self._submit(timing.popleft(), timing=True)
@@ -258,13 +262,10 @@ class _Execution:
 
     def _pipeline(self, todo: list[_Task]) -> None:
         """With a GPU to compile on beside the one to time on, do both at once."""
-        cold = deque(task for task in todo if self._compiles(task))
+        cold = self._compilations(todo)
         timing = deque(task for task in todo if not self._compiles(task))
         while cold or timing or self.running:
-            compiling = [task for task, timed in self.running.values() if not timed]
-            while cold and len(compiling) < self.options.compile_jobs:
-                compiling.append(cold.popleft())
-                self._submit(compiling[-1], timing=False)
+            self._compile(cold)
             if timing and not any(timed for _, timed in self.running.values()):
                 self._submit(timing.popleft(), timing=True)
             for task in self._wait():
@@ -272,6 +273,19 @@ class _Execution:
                     timing.appendleft(task)  # the rest of a row that was begun comes first
                 else:
                     timing.append(task)
+
+    def _compilations(self, tasks: list[_Task]) -> Compilations[_Task]:
+        """The rows that begin with a process that compiles."""
+        return Compilations(filter(self._compiles, tasks), most=self.options.compile_jobs, alone=_autotunes)
+
+    def _compile(self, cold: Compilations[_Task]) -> None:
+        """Start all that may compile now."""
+        while (task := cold.next([task for task, timed in self.running.values() if not timed])) is not None:
+            self._submit(task, timing=False)
+
+    def _compile_jobs(self, task: _Task) -> int:
+        """How many compile at a time while this row does."""
+        return 1 if _autotunes(task) else self.options.compile_jobs
 
     def _compiles(self, task: _Task) -> bool:
         """Whether a row begins with a process that compiles and checks, and times nothing.
@@ -304,7 +318,7 @@ class _Execution:
             seed=number,
             cache=task.cache,
             # Twice as many as there are cores for: not all that compile are at it at the same moment.
-            compile_threads=max(1, min(cores, 2 * cores // (1 if timing else options.compile_jobs))),
+            compile_threads=max(1, min(cores, 2 * cores // (1 if timing else self._compile_jobs(task)))),
             cpu_threads=options.threads,
             gpu=gpu,
             profile=None if folder is None else str(folder.resolve()),
@@ -391,7 +405,7 @@ class _Execution:
         outcomes = task.processes
         cold = task.cold or (outcomes[0] if outcomes else None)
         warm = outcomes[0] if outcomes and task.cold is not None else None
-        jobs = self.options.compile_jobs if task.cold is not None else 1
+        jobs = self._compile_jobs(task) if task.cold is not None else 1
         starts = [
             None if one is None or one.start is None else msgspec.structs.replace(one.start, compile_jobs=count)
             for one, count in ((cold, jobs), (warm, 1))

@@ -313,7 +313,9 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0]
+    """The line of a message that says what is wrong; all of it where Dynamo only says where, for want of words."""
+    text = text.strip()
+    return text if text.startswith("from user code:") else text.split("\n", 1)[0]
 
 
 def _ordered(records: Iterable[Record]) -> list[Record]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recapture import room as room_module
 from recapture.cases import CASES_ATTRIBUTE, Case
 from recapture.collection import execute, find_suites
 from recapture.compilers import builtin_compilers, compilers_of
@@ -12,8 +14,6 @@ from recapture.errors import UsageError, did_you_mean
 from recapture.source import closure, decorator_arguments, defined_names
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from recapture.compilers.base import Compiler
 
 __all__ = ["script"]
@@ -36,14 +36,14 @@ _TEMPLATE = '''\
 # --- the compiler: {describe}
 
 {compiler}
-
+{room}
 # --- the comparison -------------------------------------------------------------------------------------------------
 
 
 def {place}(value):
     if isinstance(value, torch.Tensor) and value.device.type != {device!r}:
-        return value.detach().to({device!r}).requires_grad_(value.requires_grad)
-    if type(value) in (list, tuple):
+        value = value.detach().to({device!r}).requires_grad_(value.requires_grad)
+{with_room}    if type(value) in (list, tuple):
         return type(value)({place}(item) for item in value)
     return {{key: {place}(item) for key, item in value.items()}} if type(value) is dict else value
 
@@ -94,7 +94,21 @@ _SEED_NUMPY = """\
     numpy.random.seed(0)
 """
 
-OWN_NAMES = ("example", "held_out", "place", "seed", "observe")
+_ROOM = """
+# --- zeros behind the inputs: what the compiler makes checks none of them, and may read on past their end
+
+{source}
+
+
+{rooms} = {{}}
+"""
+
+_WITH_ROOM = """\
+    if isinstance(value, torch.Tensor):
+        return with_room(value, {rooms})
+"""
+
+OWN_NAMES = ("example", "held_out", "place", "seed", "observe", "rooms")
 """The script's own names; one that the case has as well gets an underscore."""
 
 
@@ -142,6 +156,11 @@ def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str)
         "Compares eager with what the compiler makes of it, on the example and on every held-out input.\n"
     )
     taken = defined_names(text) | defined_names(source)
+    names = {name: f"{name}_" if name in taken else name for name in OWN_NAMES}
+    room = with_room = ""
+    if not compiler.checks_inputs:
+        helper = closure(Path(room_module.__file__), "with_room").text.replace(future, "").strip()
+        room, with_room = _ROOM.format(source=helper, **names), _WITH_ROOM.format(**names)
     return _TEMPLATE.format(
         docstring='"""' + header.replace("\\", "\\\\").replace('"""', "'''") + '"""',
         device=device,
@@ -156,5 +175,7 @@ def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str)
         reference=target if rewritten is None else f"names[{rewritten.__name__!r}]",
         function=compiler.function_name,
         options=options,
-        **{name: f"{name}_" if name in taken else name for name in OWN_NAMES},
+        room=room,
+        with_room=with_room,
+        **names,
     )

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import torch
 
-from recapture.cell import CellSpec, Findings, _with_room, examine
+from recapture.cell import CellSpec, Findings, examine
 from recapture.torch_compat import reset_dynamo
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -440,20 +440,6 @@ def test_concrete_arguments_reach_the_compiler(cell):
     found = cell("chosen", "fx:concrete_args")
     assert brief(found) == ("pass", None, None, None)  # n stays an argument, flag is burnt in
     assert brief(cell("chosen", "fx"))[:2] == ("error", "capture")
-
-
-def test_an_input_that_is_read_unchecked_has_room_behind_it_and_is_otherwise_the_same():
-    base = torch.arange(12.0).reshape(3, 4)
-    rooms = {}
-    views = [_with_room(one, rooms) for one in (base, base.t(), base[1:, :2], base)]
-    for one, two in zip(views, (base, base.t(), base[1:, :2], base), strict=True):
-        assert torch.equal(one, two)
-        assert (one.stride(), one.storage_offset()) == (two.stride(), two.storage_offset())
-    assert len({one.untyped_storage().data_ptr() for one in views}) == 1 == len(rooms)
-    assert views[0].as_strided((16,), (1,)).tolist() == [*range(12), 0, 0, 0, 0]
-    views[0].mul_(2)
-    assert base[0, 1] == 1
-    assert _with_room(torch.ones(2, requires_grad=True), {}).requires_grad
 
 
 def test_figures_of_inputs_that_are_read_unchecked_stay_out(cell):

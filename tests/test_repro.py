@@ -100,6 +100,11 @@ def rewritten(x):
 SHARED = {"example": lambda: (1,)}
 
 
+@case(example=lambda: (torch.ones(4),), held_out=[lambda: (torch.ones(2),), lambda: (torch.arange(6.0)[4:],)])
+def doubles(x):
+    return x * 2
+
+
 @case(**SHARED)
 def hidden(x):
     return x
@@ -109,6 +114,13 @@ def hidden(x):
 def own(fn, example):
     """Adds what it was captured with."""
     return lambda x: fn(x) + example[0].sum()
+
+
+@compiler("reads-on", checks_inputs=False)
+def reads_on(fn, example):
+    """Reads as much as the example had, whatever it is given."""
+    size = example[0].numel()
+    return lambda x: fn(x.as_strided((size,), (1,)))
 '''
 
 
@@ -165,6 +177,7 @@ def test_the_script_runs_without_this_project(printed, tmp_path):
         ("observe::fx", ["eager:    tensor([8., 8.])\ncaptured: tensor([8., 8.])"]),
         ("rewritten::eager", ["eager:    tensor([2., 2.])\ncaptured: tensor([3., 3.])"]),
         ("branch::mine", ["captured: tensor([4., 4.])"]),
+        ("doubles::reads-on", ["captured: tensor([2., 2., 0., 0.])", "captured: tensor([ 8., 10.,  0.,  0.])"]),
     ],
 )  # fmt: skip
 def test_the_script_shows_both_sides(printed, run, cell, shown):

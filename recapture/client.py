@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from recapture.errors import EnvironmentUnfitError
-from recapture.protocol import Begun, Ended, FromServer, Preload, Ready, Task
+from recapture.protocol import GOODBYE, Begun, Ended, FromServer, Preload, Ready, Task
 from recapture.torch_compat import isolate_caches
 
 if TYPE_CHECKING:
@@ -104,6 +104,9 @@ class Client:
 
         One that is still getting ready has no children, and would not notice before it is.
         """
+        with contextlib.suppress(OSError):
+            self.link.settimeout(1.0)
+            self.link.sendall(GOODBYE + b"\n")
         self.link.close()
         try:
             self.process.wait(timeout=0 if self._unready else patience)

@@ -6,7 +6,11 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Begun", "Ended", "FromServer", "Preload", "Ready", "Task", "ToServer"]
+__all__ = ["GOODBYE", "Begun", "Ended", "FromServer", "Preload", "Ready", "Task", "ToServer"]
+
+
+GOODBYE = b"bye"
+"""The line by which a host takes leave; a link that closes without it is that of a host that died."""
 
 
 class Task(msgspec.Struct, frozen=True, tag=True):

@@ -28,7 +28,7 @@ import msgspec
 
 from recapture.compilers import builtin_compilers
 from recapture.pages import collapse
-from recapture.protocol import Begun, Ended, FromServer, Preload, Ready, Task, ToServer
+from recapture.protocol import GOODBYE, Begun, Ended, FromServer, Preload, Ready, Task, ToServer
 from recapture.torch_compat import preload
 from recapture.worker import PHASE, RESULT, STDERR, STDOUT, run_task, set_process_option
 
@@ -84,6 +84,7 @@ class Server:
         self.decoder = msgspec.json.Decoder(ToServer)
         self.buffer = b""
         self.open = True
+        self.orderly = False
 
     def serve(self) -> None:
         """Work until the host closes the socket."""
@@ -116,12 +117,20 @@ class Server:
                 self._kill(child)
             self._sweep()
             shutil.rmtree(self.root, ignore_errors=True)
-            if os.getppid() != self.host:  # it died: nobody else is left to tidy up
+            if not self.orderly and self._host_is_gone():  # nobody else is left to tidy up
                 for _ in range(100):
                     shutil.rmtree(self.home, ignore_errors=True)
                     if not self.home.exists():
                         break
                     time.sleep(0.1)  # a process that is just dying put something there meanwhile
+
+    def _host_is_gone(self) -> bool:
+        """Whether the host died; its end of the link closes a moment before its children get another parent."""
+        for _ in range(100):
+            if os.getppid() != self.host:
+                return True
+            time.sleep(0.02)
+        return False
 
     def _send(self, message: FromServer) -> None:
         self.link.sendall(msgspec.json.encode(message) + b"\n")
@@ -133,6 +142,10 @@ class Server:
             return
         *lines, self.buffer = (self.buffer + chunk).split(b"\n")
         for line in lines:
+            if line == GOODBYE:
+                self.orderly = True
+                self.open = False
+                return
             message = self.decoder.decode(line)
             if isinstance(message, Task):
                 self.queue.append(message)

@@ -95,7 +95,6 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
             missing = ledger.missing()
             progress.start(len(missing), ledger.estimate(missing, options.jobs))
             later = [cell for cell in missing if staged and _compiles(cell)]
-            later.sort(key=lambda cell: cell.spec.compiler in SAME_KERNELS)
             execution.run([cell for cell in missing if not staged or not _compiles(cell)])
             if later:
                 bench.hand_over(modules, compiling)
@@ -109,9 +108,6 @@ def _compiles(cell: PlannedCell) -> bool:
     compiler = builtin_compilers().get(cell.spec.compiler)
     return compiler is None or compiler.generates_code or cell.info.compiles
 
-
-SAME_KERNELS = frozenset({"compile:fullgraph", "compile:reduce-overhead", "compile:max-autotune"})
-"""On the CPU these compile the kernels of `compile`: once that is through they find them, before that they wait."""
 
 PUBLISHED_CAPABILITIES = ("cpu", "sm_70", "sm_80", "sm_90")
 """The GPUs that the published claims assume: V100, A100, H100."""

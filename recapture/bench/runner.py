@@ -89,6 +89,10 @@ class _Task:
     def __str__(self) -> str:
         return f"{self.info.spec.name} {self.configuration}"
 
+    def compiles_alone(self) -> bool:
+        """Whether nothing else may compile meanwhile."""
+        return self.configuration.autotunes
+
 
 def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Summary:
     """Measure what was asked for; every finished row is on disk at once, so that Ctrl-C loses one at most."""
@@ -145,10 +149,6 @@ def _joined(before: dict[str, str | int | float], now: dict[str, str | int | flo
     """How rows were measured that come from several runs: every value there was."""
     told = {name: dict.fromkeys([*str(before[name]).split(" and "), str(now[name])]) for name in before if name in now}
     return now | {name: " and ".join(values) for name, values in told.items() if len(values) > 1}
-
-
-def _autotunes(task: _Task) -> bool:
-    return task.configuration.autotunes
 
 
 def list_workloads(options: Options) -> list[WorkloadInfo]:
@@ -276,7 +276,7 @@ class _Execution:
 
     def _compilations(self, tasks: list[_Task]) -> Compilations[_Task]:
         """The rows that begin with a process that compiles."""
-        return Compilations(filter(self._compiles, tasks), most=self.options.compile_jobs, alone=_autotunes)
+        return Compilations(filter(self._compiles, tasks), most=self.options.compile_jobs, alone=_Task.compiles_alone)
 
     def _compile(self, cold: Compilations[_Task]) -> None:
         """Start all that may compile now."""
@@ -285,7 +285,7 @@ class _Execution:
 
     def _compile_jobs(self, task: _Task) -> int:
         """How many compile at a time while this row does."""
-        return 1 if _autotunes(task) else self.options.compile_jobs
+        return 1 if task.compiles_alone() else self.options.compile_jobs
 
     def _compiles(self, task: _Task) -> bool:
         """Whether a row begins with a process that compiles and checks, and times nothing.

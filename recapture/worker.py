@@ -21,6 +21,7 @@ import msgspec
 
 from recapture.cell import CellSpec, examine  # imported here, so that it happens once, in the server
 from recapture.collection import collect_suite
+from recapture.torch_compat import skip_guard_timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,6 +130,7 @@ def _cell(payload: bytes, scratch: Path) -> bytes:
     def enter(phase: str) -> None:  # by name each time: a case may close every file that is open
         (scratch / PHASE).write_text(phase)
 
+    skip_guard_timing()
     return msgspec.json.encode(examine(msgspec.json.decode(payload, type=CellSpec), enter))
 
 

@@ -22,6 +22,7 @@ from recapture.torch_compat import (
     release,
     reset_dynamo,
     seed_everything,
+    skip_guard_timing,
     watch_dynamo,
 )
 
@@ -259,3 +260,28 @@ def test_a_preload_that_fails_is_passed_over():
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(threads)
+
+
+def test_guards_are_not_timed_and_decide_as_before(monkeypatch):
+    guards = importlib.import_module("torch._dynamo.guards")
+    if not hasattr(guards, "profile_guard_manager"):
+        pytest.skip("this release does not time guards")
+    timed = []
+    monkeypatch.setattr(guards, "profile_guard_manager", lambda *_: timed.append(1) or 0.0)
+
+    def scale(x, factor):
+        return x * factor
+
+    def recompiles():
+        reset_dynamo()
+        with watch_dynamo() as log:
+            compiled = torch.compile(scale, backend="eager", dynamic=False)
+            results = [compiled(torch.ones(size), factor) for size, factor in ((2, 3), (2, 3), (3, 3))]
+        return log.graphs, log.recompiles, [one.tolist() for one in results]
+
+    before = recompiles()
+    assert timed
+    timed.clear()
+    skip_guard_timing()
+    assert recompiles() == before == (2, 1, [[3.0] * 2, [3.0] * 2, [3.0] * 3])
+    assert not timed

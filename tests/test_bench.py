@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 
 from recapture import schema
+from recapture.bench import runner
 from recapture.bench.report import remarks, render_speedups
 from recapture.bench.rows import read_speedups
 from recapture.cli import main
@@ -184,9 +186,34 @@ def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_
     assert row(only(tmp_path), "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
 
 
-def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost(tmp_path, measured, capfd):
-    import msgspec
+def test_a_row_that_is_measured_again_stays_until_it_has_been(tmp_path, capfd, monkeypatch):
+    quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1", "--results", str(tmp_path))
+    assert bench(TINY, "tiny_eval::fx", "tiny_eval::raises", *quick) == 0
+    before = only(tmp_path)
 
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runner._Execution, "_wait", interrupt)
+        assert bench(TINY, "tiny_eval::fx", *quick) == 130
+    between = only(tmp_path)
+    assert [(str(one.configuration), one.again) for one in between.rows] == [("fx fp32", True), ("raises fp32", False)]
+    assert msgspec.structs.replace(row(between, "tiny_eval", "fx"), again=False) == row(before, "tiny_eval", "fx")
+    assert between.planned == 2
+    told = render_speedups(between)
+    assert "**1 not finished**" in told
+    assert "from before: measuring it again has not ended" in told
+    capfd.readouterr()
+    assert bench(TINY, "tiny_eval::fx", "tiny_eval::raises", *quick, "--resume") == 0
+    assert "1 configurations" in capfd.readouterr().err
+    after = only(tmp_path)
+    assert not any(one.again for one in after.rows)
+    assert row(after, "tiny_eval", "fx") != row(before, "tiny_eval", "fx")
+    assert row(after, "tiny_eval", "raises") == row(before, "tiny_eval", "raises")
+
+
+def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost(tmp_path, measured, capfd):
     from recapture.bench.rows import write_speedups
 
     quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1")
@@ -196,7 +223,9 @@ def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost
     write_speedups(path, msgspec.structs.replace(measured, environment=elsewhere))
     capfd.readouterr()
     assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
-    assert "speedups-cpu.json is of another installation" in capfd.readouterr().err
+    told = " ".join(capfd.readouterr().err.split())
+    assert "speedups-cpu.json is of another installation (" in told
+    assert "torch 2.0.1, now" in told or " more); it is speedups-cpu.before-1.json now" in told
     assert [str(one.configuration) for one in read_speedups(path).rows] == ["raises fp32"]
     assert read_speedups(path.with_name("speedups-cpu.before-1.json")).rows == measured.rows
 

@@ -87,7 +87,7 @@ def _bytes(value: int | None) -> str:
 
 def remarks(row: Row) -> list[str]:
     """Say why a row has no figures, or why they are what they are."""
-    found = []
+    found = ["from before: measuring it again has not ended"] if row.again else []
     if row.measured is None:
         if row.reason:
             found.append(row.reason)
@@ -127,7 +127,7 @@ def _head(speedups: Speedups) -> str:
     right = sum(row.right for row in speedups.rows)
     wrong = sum(row.verdict in SILENTLY_WRONG for row in speedups.rows)
     failing = sum(row.verdict in FAILING for row in speedups.rows)
-    unfinished = speedups.planned - len(speedups.rows)
+    unfinished = speedups.planned - sum(not row.again for row in speedups.rows)
     rest = len(speedups.rows) - right - wrong - failing
     more = f", {rest} not comparable or not applicable" if rest else ""
     late = f", **{unfinished} not finished**" if unfinished > 0 else ""

@@ -189,6 +189,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     claims: tuple[Claimed, ...] = ()
     flags: dict[str, str | bool] = {}
     processes: tuple[Process, ...] = ()
+    again: bool = False
+    """Whether it is from before: it was to be measured again, and that has not ended."""
+
+    @property
+    def key(self) -> tuple[str, Configuration]:
+        """The workload's name and the configuration: what one row of a file is told from another by."""
+        return self.workload, self.configuration
 
     @property
     def right(self) -> bool:

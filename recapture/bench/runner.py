@@ -122,27 +122,35 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
             warn(f"warning: {Path(str(info.spec.path)).name} is left out: {info.error}")
         moved = _set_aside(path, environment)
         if moved is not None:
-            warn(f"warning: {path.name} is of another installation; it is {moved.name} now")
+            warn(f"warning: {path.name} is of another installation ({moved[1]}); it is {moved[0].name} now")
         with GpuSampler(wanted=options.device == "cuda") as sampler:
             execution = _Execution(bench, tasks, options, checks, environment, sampler, path, progress)
             execution.run()
         return Summary(path, execution.speedups(), {task.info.spec.name for task in tasks})
 
 
-def _alike(one: Environment, other: Environment) -> bool:
-    """Whether figures of two environments may stand in one table."""
-    return all(getattr(one, name) == getattr(other, name) for name in ("packages", "python", "torch"))
-
-
-def _set_aside(path: Path, environment: Environment) -> Path | None:
-    """Keep a file of another installation under another name; return that name."""
-    if not path.is_file() or _alike(read_speedups(path).environment, environment):
+def _set_aside(path: Path, environment: Environment) -> tuple[Path, str] | None:
+    """Keep a file of another installation under another name; return that name, and what differs."""
+    if not path.is_file():
+        return None
+    differences = _differences(read_speedups(path).environment, environment)
+    if not differences:
         return None
     number = 1
     while (moved := path.with_name(f"{path.stem}.before-{number}.json")).exists():
         number += 1
     path.rename(moved)
-    return moved
+    return moved, ", ".join(differences[:3]) + (f" and {len(differences) - 3} more" if len(differences) > 3 else "")
+
+
+def _differences(before: Environment, now: Environment) -> list[str]:
+    """In what two installations differ, whose figures may then not stand in one table."""
+    found = [name for name in ("python", "torch") if getattr(before, name) != getattr(now, name)]
+    for name in sorted(before.packages.keys() | now.packages.keys()):
+        was, has = (one.packages.get(name, "absent") for one in (before, now))
+        if was != has:
+            found.append(f"{name} {was}, now {has}")
+    return found
 
 
 def _joined(before: dict[str, str | int | float], now: dict[str, str | int | float]) -> dict[str, str | int | float]:
@@ -193,7 +201,7 @@ class _Execution:
             raise UsageError(f"cannot write results to {path.parent}: {error.strerror}") from None
         if options.resume:
             kept = self._kept()
-            done = {(row.workload, row.configuration): row for row in kept.rows} if kept else {}
+            done = {row.key: row for row in kept.rows if not row.again} if kept else {}
             for task in tasks:
                 task.row = done.get(task.key)
 
@@ -202,16 +210,21 @@ class _Execution:
         return read_speedups(self.path) if self.path.is_file() else None
 
     def speedups(self) -> Speedups:
-        """Everything there is so far."""
+        """Everything there is so far. What was measured before stays until it has been measured again."""
         kept = self._kept()
         mine = {task.key for task in self.tasks}
-        others = [row for row in kept.rows if (row.workload, row.configuration) not in mine] if kept else []
-        rows = [*others, *(task.row for task in self.tasks if task.row is not None)]
+        done = {task.key: task.row for task in self.tasks if task.row is not None}
+        before = {
+            row.key: msgspec.structs.replace(row, again=row.again or row.key in mine)
+            for row in (kept.rows if kept else ())
+            if row.key not in done
+        }
+        rows = {**before, **done}
         return Speedups(
             environment=self.environment,
-            method=_joined(kept.method if kept and (others or self.options.resume) else {}, self._method()),
-            planned=len(others) + len(self.tasks),
-            rows=tuple(sorted(rows, key=lambda row: (row.workload, row.configuration))),
+            method=_joined(kept.method if kept and (before or self.options.resume) else {}, self._method()),
+            planned=len(rows.keys() | mine),
+            rows=tuple(rows[key] for key in sorted(rows)),
         )
 
     def _method(self) -> dict[str, str | int | float]:

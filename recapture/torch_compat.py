@@ -196,7 +196,7 @@ def skip_guard_timing() -> None:
     It empties the processor's caches for that, 25 ms each time and more where two do, and writes the figure into a log:
     nothing depends on it, and a cell compiles several frames. Not for processes whose compile time is the result.
     """
-    guards = sys.modules.get("torch._dynamo.guards")
+    guards: Any = sys.modules.get("torch._dynamo.guards")
     if hasattr(guards, "profile_guard_manager"):
         guards.profile_guard_manager = lambda *_: 0.0
 

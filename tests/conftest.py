@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from planted_machine import Planted
 
 from recapture import runner
 from recapture.records import Record, read_jsonl
@@ -157,3 +158,9 @@ def records_below(root: Path) -> dict[str, Record]:
     found = {row.cell: row for row in rows}
     assert len(found) == len(rows), "a cell has two records"
     return found
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """An environment for the doctor, with nothing wrong yet."""
+    return Planted(tmp_path / "inductor")

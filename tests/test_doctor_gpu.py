@@ -1,0 +1,106 @@
+"""The doctor on drivers, GPUs and what the wheel has machine code for."""
+
+from __future__ import annotations
+
+import pytest
+from planted_machine import distribution, faults
+
+from recapture.doctor import gpu
+from recapture.doctor.machine import CudaProbe, Machine, Torch
+
+has_gpu = Machine("cuda").driver is not None
+
+
+@pytest.mark.skipif(has_gpu, reason="plants the absence of a GPU's driver by running where there is none")
+def test_a_machine_without_a_driver_says_so_and_says_nothing_of_the_gpu(planted):
+    checks = planted.examine("cuda")
+    assert {"nvidia-driver", "libcuda"} <= faults(checks)
+    assert "--gpus" in checks["nvidia-driver"].mend
+    assert {checks["gpu-capability"].status, checks["gpu-architecture"].status} == {"unknown"}
+
+
+@pytest.mark.skipif(not has_gpu, reason="hides a GPU that is there")
+def test_a_hidden_gpu_is_a_fault(planted):
+    planted.env["CUDA_VISIBLE_DEVICES"] = ""
+    assert "nvidia-driver" in faults(planted.examine("cuda"))
+
+
+@pytest.mark.skipif(not has_gpu, reason="needs a GPU")
+def test_a_sound_gpu_has_no_fault(planted):
+    checks = planted.examine("cuda")
+    assert not faults(checks), checks
+    assert checks["gpu-architecture"].status == "ok"
+
+
+@pytest.mark.skipif(has_gpu, reason="the linker's cache knows the driver's own library first")
+@pytest.mark.parametrize(
+    ("source", "libraries", "status"),
+    [
+        ("libraries = ['cuda']", ["libcuda.so.1"], "fault"),
+        ("libraries = ['cuda']", ["libcuda.so.1", "libcuda.so"], "ok"),
+        ("libraries = ['libcuda.so.1']", ["libcuda.so.1"], "ok"),
+        (None, ["libcuda.so.1"], "fault"),
+    ],
+)
+def test_the_library_is_looked_for_under_the_name_that_triton_links_with(planted, tmp_path, source, libraries, status):
+    version = "3.2.0" if source else "2.1.0"
+    distribution(tmp_path / "path", "triton", version)
+    if source:
+        driver = tmp_path / "path" / "triton" / "backends" / "nvidia" / "driver.py"
+        driver.parent.mkdir(parents=True)
+        driver.write_text(source)
+    planted.path(tmp_path / "path")
+    planted.env["LD_LIBRARY_PATH"] = str(tmp_path / "lib")
+    (tmp_path / "lib").mkdir()
+    for name in libraries:
+        (tmp_path / "lib" / name).touch()
+    found = planted.check("libcuda", "cuda")
+    assert found.status == status, found
+    if status == "fault":
+        assert found.mend.startswith("link libcuda.so to libcuda.so.1")
+
+
+@pytest.mark.parametrize(
+    ("archs", "capability", "runs"),
+    [
+        ("sm_75 sm_80 sm_86 sm_90 sm_100 sm_120", (9, 0), True),
+        ("sm_75 sm_80 sm_86 sm_90 sm_100 sm_120", (7, 0), False),  # V100 on CUDA 13
+        ("sm_75 sm_80 sm_86 sm_90 sm_100 sm_120", (8, 9), True),
+        ("sm_37 sm_50 sm_60 sm_70 sm_75 sm_80 sm_86", (9, 0), False),  # H100 on torch 2.0
+        ("sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90", (12, 0), False),
+        ("sm_90a", (9, 0), True),
+        ("sm_70 compute_70", (12, 0), True),  # PTX
+        ("sm_100", (10, 3), True),
+    ],
+)
+def test_a_cubin_runs_on_its_own_major_capability_from_its_minor_on(archs, capability, runs):
+    assert gpu.runs_on(tuple(archs.split()), capability) is runs
+
+
+def machine_with(**facts):
+    machine = Machine("cuda")
+    vars(machine).update(facts)
+    return machine
+
+
+OLD_GPU = CudaProbe(("sm_75", "sm_80"), (6, 1), "NVIDIA GeForce GTX 1080", "")
+
+
+def test_a_gpu_older_than_volta_is_a_fault_for_triton_and_for_a_wheel_without_it():
+    assert gpu.gpu_capability(machine_with(cuda=OLD_GPU)).status == "fault"
+    assert "sm_61" in gpu.gpu_architecture(machine_with(cuda=OLD_GPU)).found
+    assert gpu.gpu_architecture(machine_with(cuda=OLD_GPU)).status == "fault"
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "status"),
+    [("535.104.05", "13.0", "fault"), ("535.104.05", "12.8", "ok"), ("580.65.06", "13.2", "ok")],
+)
+def test_a_driver_older_than_the_wheels_cuda_is_a_fault(driver, cuda, status):
+    working = CudaProbe(("sm_90",), (9, 0), "NVIDIA H100", "")
+    machine = machine_with(driver=driver, cuda=working, torch=Torch("2.11.0", (2, 11, 0), cuda))
+    assert gpu.nvidia_driver(machine).status == status
+
+
+def test_a_cpu_build_of_torch_is_a_fault_for_cuda():
+    assert gpu.cuda_build(machine_with(torch=Torch("2.11.0+cpu", (2, 11, 0), None))).status == "fault"

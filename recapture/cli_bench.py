@@ -27,9 +27,9 @@ PIPE_WIDTH = 180
 @click.option("--channels-last", is_flag=True, help="The same as --layout channels-last.")
 @click.option("--dynamic", is_flag=True, help="Symbolic sizes from the first call on (torch.compile).")
 @click.option("--device", default="cpu", show_default=True, metavar="cpu|cuda")
-@click.option("--processes", type=click.IntRange(1), default=3, show_default=True, help="Timed processes a row.")
+@click.option("--processes", type=click.IntRange(1), default=5, show_default=True, help="Timed processes a row.")
 @click.option(
-    "--seconds", type=click.FloatRange(0.1), default=4.0, show_default=True, help="Seconds of timing a process."
+    "--seconds", type=click.FloatRange(0.1), default=2.5, show_default=True, help="Seconds of timing a process."
 )
 @click.option(
     "--timeout", type=click.FloatRange(1), default=1800.0, show_default=True, help="Seconds a process may take."

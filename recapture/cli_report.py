@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from recapture.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
+
+    from recapture.bench.rows import Speedups
 
 __all__ = ["diff", "history", "report"]
 
@@ -24,13 +31,34 @@ def _console() -> Console:
     return Console(highlight=False)
 
 
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
 def _write(path: Path, text: str) -> None:
     from recapture.records import write_atomically
 
-    try:
+    with _writing(path):
         write_atomically(path, text.encode())
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _derived(path: Path) -> Speedups:
+    """Read measured speedups; where the statistics have changed since, the samples decide, and the file follows."""
+    from recapture.bench.figures import derive
+    from recapture.bench.rows import read_speedups, write_speedups
+
+    on_file = read_speedups(path)
+    if importlib.util.find_spec("scipy") is None:  # in an installation that only reads results
+        return on_file
+    derived = msgspec.structs.replace(on_file, rows=tuple(map(derive, on_file.rows)))
+    if derived != on_file:
+        with _writing(path):
+            write_speedups(path, derived)
+    return derived
 
 
 @click.command()
@@ -46,9 +74,11 @@ def _write(path: Path, text: str) -> None:
     "--interrupted", is_flag=True, help="First finish runs that were interrupted and will not be resumed, as they are."
 )
 def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, quiet: bool, interrupted: bool) -> None:
-    """Render reports from the records in DIRECTORY, and in every results directory below it (default: results)."""
+    """Render reports from the records in DIRECTORY, and in every results directory below it (default: results).
+
+    The ratios of speedups are computed again from their samples.
+    """
     from recapture.bench.report import render_speedups
-    from recapture.bench.rows import read_speedups
     from recapture.bench.terminal import print_speedups
     from recapture.ledger import settle
     from recapture.records import PARTIAL
@@ -89,7 +119,7 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
                 console.print()
             print_summary(console, results.records, results.environment)
     for path in timed:
-        speedups = read_speedups(path)
+        speedups = _derived(path)
         _write(path.with_suffix(".md"), render_speedups(speedups))
         if not quiet:
             console.print()

@@ -6,17 +6,18 @@ import pytest
 from recapture.bench.statistics import compare, geometric_mean
 
 
-def noisy(seed, rounds=40, level=1.0, sigma=0.01, processes=3, drift=0.0):
-    """Pairs of samples for each process: equal but for `level`, and a drift that hits both sides of a round alike."""
+def noisy(seed, rounds=40, level=1.0, sigma=0.01, processes=5, drift=0.0, apart=0.0):
+    """Pairs of samples for each process: equal but for `level`, what each process adds to it, and a drift of both."""
     source = random.Random(seed)
     made = []
     for _ in range(processes):
         start = source.lognormvariate(0, 0.05)
+        own = level * source.lognormvariate(0, apart)
         times = [start * (1 + drift * number / rounds) for number in range(rounds)]
         made.append(
             (
                 [one * source.lognormvariate(0, sigma) for one in times],
-                [one * level * source.lognormvariate(0, sigma) for one in times],
+                [one * own * source.lognormvariate(0, sigma) for one in times],
             )
         )
     return made
@@ -28,9 +29,23 @@ def test_equal_samples_are_hardly_ever_called_different():
     assert called.count("no difference shown") >= 196
 
 
-def test_the_interval_holds_the_true_ratio_about_as_often_as_it_says():
-    held = sum(found.low <= 1.25 <= found.high for found in (compare(noisy(seed, level=0.8)) for seed in range(200)))
-    assert held >= 170
+@pytest.mark.parametrize("processes", [2, 3, 5])
+@pytest.mark.parametrize("apart", [0.0, 0.01, 0.05])
+def test_the_interval_holds_the_true_ratio_about_as_often_as_it_says(processes, apart):
+    found = [compare(noisy(seed, level=0.8, processes=processes, apart=apart), seed=seed) for seed in range(100)]
+    assert sum(one.low <= 1.25 <= one.high for one in found) >= 90  # 95 % less twice the standard error
+
+
+@pytest.mark.parametrize("processes", [2, 3, 5])
+def test_processes_that_differ_are_hardly_ever_called_different(processes):
+    called = [compare(noisy(seed, processes=processes, apart=0.05), seed=seed).finding for seed in range(100)]
+    assert sum(one in ("faster", "slower") for one in called) <= 3
+
+
+def test_of_one_process_the_rounds_alone_speak():
+    found = compare(noisy(1, processes=1, level=1.1))
+    assert found.finding == "slower"
+    assert found.low < 1 / 1.1 < found.high
 
 
 def test_three_per_cent_are_found_in_one_per_cent_of_noise():
@@ -55,8 +70,8 @@ def test_wide_samples_are_too_noisy_to_say():
 
 
 def test_processes_that_disagree_widen_the_interval():
-    alike = compare(noisy(4, level=0.9))
-    first, second, third = noisy(4, level=0.9)
+    alike = compare(noisy(4, level=0.9, processes=3))
+    first, second, third = noisy(4, level=0.9, processes=3)
     third = (third[0], [one * 1.2 for one in third[1]])
     apart = compare([first, second, third])
     assert math.log(apart.high / apart.low) > 5 * math.log(alike.high / alike.low)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from recapture.bench.figures import derive
 from recapture.bench.report import render_speedups
 from recapture.bench.rows import read_speedups
 from recapture.report.markdown import render_conformance
@@ -58,4 +59,5 @@ def test_every_configuration_of_a_benchmark_has_one_row_and_only_what_is_right_a
     keys = Counter((row.workload, row.configuration) for row in speedups.rows)
     assert max(keys.values()) == 1
     assert speedups.planned == len(speedups.rows)
+    assert tuple(map(derive, speedups.rows)) == speedups.rows
     assert all((row.measured is not None) == row.right for row in speedups.rows)

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from recapture.bench import statistics
-from recapture.bench.rows import Measured, Process, Start
+from recapture.bench.rows import Measured, Process, Row, Start
+from recapture.workloads import SpeedClaim
 
 if TYPE_CHECKING:
     from recapture.bench.job import Outcome
 
-__all__ = ["measure"]
+__all__ = ["derive", "measure"]
 
 
 def measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: list[Start | None]) -> Measured:
     """Return the figures of timed processes; `starts` are the cold one's and the warm one's."""
-    found = statistics.compare([(one.eager.seconds, one.candidate.seconds) for one in processes])
-    # An interval says how samples spread, not how other work skewed them: of a shared device nothing is concluded.
-    shared = any(one.conditions.shared for one in processes)
-    twins = [(one.twin.seconds, one.candidate.seconds) for one in processes if one.twin is not None]
-    over = statistics.compare(twins) if twins else None
     eager = median(median(one.eager.seconds) for one in processes)
     candidate = median(median(one.candidate.seconds) for one in processes)
     even = [_break_even(start, processes[0].eager_start, eager, candidate) for start in starts]
     return Measured(
-        speedup=(_short(found.ratio), _short(found.low), _short(found.high)),
-        finding="too noisy" if shared else found.finding,
-        p_value=_short(found.p_value),
-        over_twin=None if over is None else (_short(over.ratio), _short(over.low), _short(over.high)),
+        **_ratios(processes),
         seconds=candidate,
         eager_seconds=eager,
         kernel=_middle([one.kernel for one in outcomes]),
@@ -38,6 +33,33 @@ def measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: lis
         break_even_cold=even[0],
         break_even_warm=even[1],
     )
+
+
+def derive(row: Row) -> Row:
+    """Return a row with what its samples say by the statistics of this version: ratios, finding and claims."""
+    if row.measured is None:
+        return row
+    measured = msgspec.structs.replace(row.measured, **_ratios(row.processes))
+    claims = tuple(
+        msgspec.structs.replace(one, holds=SpeedClaim(one.id, one.expected, one.published).holds(*measured.speedup[1:]))
+        for one in row.claims
+    )
+    return msgspec.structs.replace(row, measured=measured, claims=claims)
+
+
+def _ratios(processes: tuple[Process, ...]) -> dict[str, Any]:
+    """What follows from the samples alone: those fields of `Measured`."""
+    found = statistics.compare([(one.eager.seconds, one.candidate.seconds) for one in processes])
+    # An interval says how samples spread, not how other work skewed them: of a shared device nothing is concluded.
+    shared = any(one.conditions.shared for one in processes)
+    twins = [(one.twin.seconds, one.candidate.seconds) for one in processes if one.twin is not None]
+    over = statistics.compare(twins) if twins else None
+    return {
+        "speedup": (_short(found.ratio), _short(found.low), _short(found.high)),
+        "finding": "too noisy" if shared else found.finding,
+        "p_value": _short(found.p_value),
+        "over_twin": None if over is None else (_short(over.ratio), _short(over.low), _short(over.high)),
+    }
 
 
 def _break_even(start: Start | None, eager_start: Start, eager: float, candidate: float) -> float | None:

@@ -111,6 +111,8 @@ def remarks(row: Row) -> list[str]:
         share = row.measured.kernel / row.measured.seconds
         if share < LAUNCH_BOUND:
             found.append(f"launch-bound: kernels run {share:.0%} of the time")
+    if len(row.processes) == 1:
+        found.append("one process: how much processes differ is not in the interval")
     worst = max((one.overhead for one in row.processes), default=0.0)
     if worst > OVERHEAD:
         found.append(f"measuring cost {worst:.0%} beside the iterations")
@@ -362,7 +364,8 @@ def _method(speedups: Speedups) -> str:
         "compared with a float64 reference, and may be as far from it as the arithmetic explains or a few times "
         "eager's own distance. Eager and a compiled run are interleaved in one process, round by round in random "
         "order; a speedup is the median of the rounds' ratios eager ÷ compiled, averaged over processes; its "
-        "interval is from a bootstrap of processes and blocks of rounds. Faster or slower means: the 99 % interval "
+        "interval is from a bootstrap of processes and blocks of rounds, or Student's over the processes where that is "
+        "wider. Faster or slower means: the 99 % interval "
         "lies beyond 1 ± 1 % and Mann-Whitney's test rejects equality at 1 %; of a shared device nothing is "
         "concluded. The row of eager is eager against another copy of itself. “Same arithmetic” is the speedup "
         "over eager with the row's own dtype and layout, where those are not the workload's. Cold: fresh compile "

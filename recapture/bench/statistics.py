@@ -26,7 +26,7 @@ ALPHA = 0.01
 """The Mann-Whitney test has to reject equality at this level too."""
 
 NOISY = 0.05
-"""An interval whose half is wider than this share, and that contains 1, shows nothing."""
+"""Where no difference is sure, and half of the interval is wider than this share, nothing is shown."""
 
 DRAWS = 2000
 

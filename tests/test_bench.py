@@ -6,12 +6,15 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
+import torch
 
 from recapture import schema
-from recapture.bench import runner
+from recapture.bench import job, runner
+from recapture.bench.configuration import Configuration
 from recapture.bench.report import remarks, render_speedups
 from recapture.bench.rows import read_speedups
 from recapture.cli import main
+from recapture.models import ModelSpec
 
 TINY = str(Path(__file__).parent / "resources" / "speedups" / "tiny.py")
 QUICK = ("--processes", "2", "--seconds", "0.2", "--threads", "1")
@@ -124,6 +127,28 @@ def test_a_file_that_is_not_understood_is_refused_by_name(tmp_path, measured):
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 7', 1))
     with pytest.raises(UsageError, match=r"s\.json.*schema"):
         read_speedups(path)
+
+
+@pytest.mark.parametrize(("where", "phase"), [("repeatable", "reference"), ("gate", "call")])
+def test_memory_that_runs_out_between_the_phases_is_told_as_such(where, phase, monkeypatch):
+    def run_out(bench):
+        raise MemoryError
+
+    monkeypatch.setattr(job._Bench, where, run_out)
+    monkeypatch.setattr(job, "keep_caches", lambda *arguments: None)
+    asked = job.Job(
+        model=ModelSpec(name="tiny_eval", path=TINY),
+        configuration=Configuration("fx", "fp32"),
+        device="cpu",
+        timing=False,
+        seconds=0.1,
+        seed=0,
+        cache="",
+        compile_threads=1,
+        cpu_threads=torch.get_num_threads(),
+    )
+    found = job.measure(asked, lambda phase: None)
+    assert (str(found.verdict), found.phase, found.error.type) == ("oom", phase, "MemoryError")
 
 
 def test_the_report_ranks_the_right_and_lists_the_rest(measured):
@@ -271,8 +296,6 @@ def test_a_results_directory_that_cannot_be_written_is_refused_before_anything_i
 
 
 def test_without_a_gpu_status_3(tmp_path, capfd):
-    import torch
-
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     assert bench(TINY, "tiny_eval::fx", "--device", "cuda", "--results", str(tmp_path)) == 3

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import msgspec
@@ -15,6 +16,7 @@ from recapture.bench.report import remarks, render_speedups
 from recapture.bench.rows import read_speedups
 from recapture.cli import main
 from recapture.models import ModelSpec
+from recapture.protocol import Ended
 
 TINY = str(Path(__file__).parent / "resources" / "speedups" / "tiny.py")
 QUICK = ("--processes", "2", "--seconds", "0.2", "--threads", "1")
@@ -127,6 +129,14 @@ def test_a_file_that_is_not_understood_is_refused_by_name(tmp_path, measured):
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 7', 1))
     with pytest.raises(UsageError, match=r"s\.json.*schema"):
         read_speedups(path)
+
+
+def test_an_unreadable_result_is_a_row_with_its_reason():
+    result = '{"verdict":"pass","deviations":[{"group":"result","eager":null,"candidate":0,"allowed":0}]}'
+    ended = Ended(0, "exit", 0, "call", result, seconds=1, peak_rss=0, stdout="", stderr="", rss_server=0)
+    found = runner._Execution._outcome(SimpleNamespace(checks=[]), ended)
+    assert (str(found.verdict), found.phase) == ("crash", "call")
+    assert found.reason.startswith("left an unreadable result: Expected `float`, got `null`")
 
 
 @pytest.mark.parametrize(("where", "phase"), [("repeatable", "reference"), ("gate", "call")])

@@ -131,6 +131,18 @@ def test_a_file_that_is_not_understood_is_refused_by_name(tmp_path, measured):
         read_speedups(path)
 
 
+def test_a_file_with_a_byte_that_is_no_utf8_is_one_line_and_status_2(tmp_path, capfd):
+    path = tmp_path / "image" / "cpu" / "speedups-cpu.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b'{"schema": 1, "rows": [{"workload": "\xff"}]}')
+    with pytest.raises(SystemExit) as left:
+        main(["report", str(tmp_path)])
+    assert left.value.code == 2
+    [told] = capfd.readouterr().err.strip().splitlines()
+    assert "speedups-cpu.json: " in told
+    assert "0xff" in told
+
+
 def test_an_unreadable_result_is_a_row_with_its_reason():
     result = '{"verdict":"pass","deviations":[{"group":"result","eager":null,"candidate":0,"allowed":0}]}'
     ended = Ended(0, "exit", 0, "call", result, seconds=1, peak_rss=0, stdout="", stderr="", rss_server=0)

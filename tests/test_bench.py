@@ -2,16 +2,21 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import msgspec
 import pytest
+import torch
 
 from recapture import schema
-from recapture.bench import runner
+from recapture.bench import job, runner
+from recapture.bench.configuration import Configuration
 from recapture.bench.report import remarks, render_speedups
 from recapture.bench.rows import read_speedups
 from recapture.cli import main
+from recapture.models import ModelSpec
+from recapture.protocol import Ended
 
 TINY = str(Path(__file__).parent / "resources" / "speedups" / "tiny.py")
 QUICK = ("--processes", "2", "--seconds", "0.2", "--threads", "1")
@@ -124,6 +129,48 @@ def test_a_file_that_is_not_understood_is_refused_by_name(tmp_path, measured):
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 7', 1))
     with pytest.raises(UsageError, match=r"s\.json.*schema"):
         read_speedups(path)
+
+
+def test_a_file_with_a_byte_that_is_no_utf8_is_one_line_and_status_2(tmp_path, capfd):
+    path = tmp_path / "image" / "cpu" / "speedups-cpu.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b'{"schema": 1, "rows": [{"workload": "\xff"}]}')
+    with pytest.raises(SystemExit) as left:
+        main(["report", str(tmp_path)])
+    assert left.value.code == 2
+    [told] = capfd.readouterr().err.strip().splitlines()
+    assert "speedups-cpu.json: " in told
+    assert "0xff" in told
+
+
+def test_an_unreadable_result_is_a_row_with_its_reason():
+    result = '{"verdict":"pass","deviations":[{"group":"result","eager":null,"candidate":0,"allowed":0}]}'
+    ended = Ended(0, "exit", 0, "call", result, seconds=1, peak_rss=0, stdout="", stderr="", rss_server=0)
+    found = runner._Execution._outcome(SimpleNamespace(checks=[]), ended)
+    assert (str(found.verdict), found.phase) == ("crash", "call")
+    assert found.reason.startswith("left an unreadable result: Expected `float`, got `null`")
+
+
+@pytest.mark.parametrize(("where", "phase"), [("repeatable", "reference"), ("gate", "call")])
+def test_memory_that_runs_out_between_the_phases_is_told_as_such(where, phase, monkeypatch):
+    def run_out(bench):
+        raise MemoryError
+
+    monkeypatch.setattr(job._Bench, where, run_out)
+    monkeypatch.setattr(job, "keep_caches", lambda *arguments: None)
+    asked = job.Job(
+        model=ModelSpec(name="tiny_eval", path=TINY),
+        configuration=Configuration("fx", "fp32"),
+        device="cpu",
+        timing=False,
+        seconds=0.1,
+        seed=0,
+        cache="",
+        compile_threads=1,
+        cpu_threads=torch.get_num_threads(),
+    )
+    found = job.measure(asked, lambda phase: None)
+    assert (str(found.verdict), found.phase, found.error.type) == ("oom", phase, "MemoryError")
 
 
 def test_the_report_ranks_the_right_and_lists_the_rest(measured):
@@ -271,8 +318,6 @@ def test_a_results_directory_that_cannot_be_written_is_refused_before_anything_i
 
 
 def test_without_a_gpu_status_3(tmp_path, capfd):
-    import torch
-
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     assert bench(TINY, "tiny_eval::fx", "--device", "cuda", "--results", str(tmp_path)) == 3

@@ -1,5 +1,7 @@
 """The gate decides what may be timed: rounding passes, anything else does not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -122,3 +124,75 @@ def test_what_capturing_did_to_the_state_is_put_back():
 
     _, wrong = deviations(after_one(workload), after_one(workload, run_and_return), None, "fp32")
     assert wrong is None
+
+
+class TakesAnotherPath(nn.Module):
+    """Computes something else in float64."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 4)
+
+    def forward(self, x):
+        y = self.linear(x)
+        return y * 9 if x.dtype == torch.float64 else y
+
+
+@pytest.mark.parametrize("dtype", ["fp32-strict", "fp32", "tf32", "bf16", "amp"])
+def test_where_float64_takes_another_path_eager_is_the_truth(dtype):
+    workload = replace(perceptron(dtype=dtype), build=TakesAnotherPath)
+    eager, exact = after_one(workload), after_one(workload, exact=True)
+    assert deviations(eager, after_one(workload), exact, dtype)[1] is None
+    zeros = after_one(workload, lambda model: lambda x: torch.zeros_like(model(x)))
+    _, wrong = deviations(eager, zeros, exact, dtype)
+    assert wrong is not None
+    assert wrong.startswith("result [0]: 1 away from eager where 0.")
+
+
+def test_where_the_loss_takes_another_path_the_gradients_are_compared_with_eager_too():
+    workload = replace(perceptron(train=True), build=TakesAnotherPath)
+    eager, exact = after_one(workload), after_one(workload, exact=True)
+
+    def without_gradient(subject):
+        subject.model.linear.weight.register_hook(torch.zeros_like)
+
+    assert deviations(eager, after_one(workload), exact, "fp32")[1] is None
+    _, wrong = deviations(eager, after_one(workload, spoil=without_gradient), exact, "fp32")
+    assert wrong.startswith("gradients linear.weight: 1 away from eager")
+
+
+class Taken:
+    """A snapshot of what is given."""
+
+    def __init__(self, **groups):
+        self.groups = {group: [("[0]", value)] for group, value in groups.items()}
+
+
+def test_gradients_that_are_noise_in_eager_too_are_no_other_path():
+    loss, gradients, noise = torch.rand(1), torch.randn(100), torch.randn(2, 100)
+    eager, candidate = (Taken(result=loss, gradients=gradients + one) for one in noise)
+    exact = Taken(result=loss.double(), gradients=gradients.double())
+    assert deviations([eager], [candidate], [exact], "fp32")[1] is None
+
+
+@pytest.mark.parametrize("numbers", [torch.float32, torch.bfloat16, torch.complex64])
+def test_nan_and_the_infinities_are_told_apart(numbers):
+    def seen(value):
+        return [Taken(result=torch.tensor([1.0, value], dtype=numbers))]
+
+    values = [float("nan"), float("inf"), float("-inf")]
+    for one in values:
+        for two in values:
+            _, wrong = deviations(seen(one), seen(two), None, "fp32")
+            assert wrong == (None if one is two else "result [0]: another infinity or NaN than eager's")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300])
+def test_a_reference_that_is_not_finite_where_eager_is_says_nothing(value):
+    values = torch.rand(10) + 1
+    exact = [Taken(result=torch.cat([values[1:].double(), torch.tensor([value]).double()]))]
+    found, wrong = deviations([Taken(result=values)], [Taken(result=values)], exact, "fp32")
+    assert wrong is None
+    assert [(one.eager, one.candidate) for one in found] == [(0.0, 0.0)]
+    _, wrong = deviations([Taken(result=values)], [Taken(result=values * 1.01)], exact, "fp32")
+    assert wrong == "result [0]: 0.01 away from eager where 0.002 is allowed"

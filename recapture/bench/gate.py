@@ -1,11 +1,13 @@
 """Right before fast: a candidate's results, gradients and updated parameters against eager's, with float64 as judge.
 
 Both are compared with the same computation in float64. A candidate may be a few times as far from it as eager is, and
-always as far as its arithmetic's own precision: fusing and reordering change rounding, not results.
+always as far as its arithmetic's own precision: fusing and reordering change rounding, not results. Where float64 is
+of no use (the model does not run in it, or takes another path), eager alone says what is right.
 """
 
 from __future__ import annotations
 
+from math import hypot
 from typing import TYPE_CHECKING, Any
 
 from recapture.bench.rows import Deviation
@@ -15,13 +17,17 @@ if TYPE_CHECKING:
 
     from recapture.bench.subject import Subject
 
-__all__ = ["FACTOR", "FLOORS", "Snapshot", "deviations"]
+__all__ = ["FACTOR", "FLOORS", "PLAUSIBLE", "Snapshot", "deviations"]
 
 FACTOR = 4.0
 """How many times as far from float64 as eager's a value may be."""
 
 FLOORS = {"fp32-strict": 1e-4, "fp32": 2e-3, "tf32": 5e-3, "bf16": 3e-2, "amp": 3e-2}
 """Relative distance from float64 that the arithmetic alone explains; for fp32 cuDNN may use TF32, on a GPU."""
+
+PLAUSIBLE = {"fp32-strict": 1e-2, "fp32": 5e-2, "tf32": 5e-2, "bf16": 0.2, "amp": 0.2}
+"""How far from float64 eager's result may be before they are two computations: a model that branches on the dtype, say.
+Gradients have no such bound: those of a deep network with norms are noise as large as themselves after a few steps."""
 
 SMALL = 1e-3
 """A tensor this much smaller than its group is measured against the group: where gradients cancel, noise is left."""
@@ -58,11 +64,12 @@ def deviations(
 ) -> tuple[list[Deviation], str | None]:
     """Compare snapshots taken at the same iterations; return how far each group is, and what is wrong (None: nothing).
 
-    Without `exact` (a model that cannot run in float64), eager stands in for it.
+    Without `exact` (a model that cannot run in float64), eager stands in for it, and where `exact` is implausible.
     """
     found: dict[str, Deviation] = {}
     wrong = None
-    for mine, other, reference in zip(eager, candidate, exact or eager, strict=True):
+    for mine, other, double in zip(eager, candidate, exact or eager, strict=True):
+        reference = double if _plausible(mine, double, PLAUSIBLE[dtype]) else mine
         for group, values in mine.groups.items():
             others = other.groups.get(group, [])
             different = _structure(group, values, others)
@@ -92,39 +99,23 @@ def _structure(group: str, eager: list[tuple[str, Any]], other: list[tuple[str, 
     return None
 
 
+def _plausible(eager: Snapshot, exact: Snapshot, bound: float) -> bool:
+    """Whether float64 computes what eager does, but for rounding."""
+    mine, reference = eager.groups["result"], exact.groups["result"]
+    if len(mine) != len(reference):
+        return False
+    return all(far <= bound * scale for _, scale, far, _ in _distances("result", mine, mine, reference)[0])
+
+
 def _worst(
     group: str, eager: list[tuple[str, Any]], other: list[tuple[str, Any]], exact: list[tuple[str, Any]], floor: float
 ) -> tuple[Deviation | None, str | None]:
     """The tensor of a group that deviates most (relative to what is allowed), and what is wrong with it."""
-    import torch
-
-    rows = []
-    for (name, one), (_, two), (_, reference) in zip(eager, other, exact, strict=True):
-        if not isinstance(one, torch.Tensor) or one.numel() == 0:
-            continue
-        if not (one.is_floating_point() or one.is_complex()):
-            if not torch.equal(one, two):
-                return None, f"{group} {name}: integers differ"
-            continue
-        usable = isinstance(reference, torch.Tensor) and reference.shape == one.shape
-        wide = torch.complex128 if one.is_complex() else torch.float64
-        # NaN and infinity must be the same ones; what is finite is measured.
-        finite = torch.isfinite(one)
-        if not torch.equal(finite, torch.isfinite(two)):
-            return None, f"{group} {name}: not finite in other places than eager's"
-        truth = torch.where(finite, (reference if usable else one).to(wide), 0)
-        far = [float((torch.where(finite, x.to(wide), 0) - truth).norm()) for x in (one, two)]
-        rows.append((name, one.numel(), float(truth.norm()), *far))
-    if not rows:
-        return None, None
-    total = sum(norm**2 for _, _, norm, _, _ in rows) ** 0.5
-    if group in GROUPS_AS_A_WHOLE:
-        mine, theirs = (sum(row[column] ** 2 for row in rows) ** 0.5 for column in (3, 4))
-        rows = [("", 1, total, mine, theirs)]
-    level = total / sum(row[1] for row in rows) ** 0.5 if group not in GROUPS_AS_A_WHOLE else 0.0
+    rows, different = _distances(group, eager, other, exact)
+    if different is not None:
+        return None, different
     worst: tuple[float, Deviation, str] | None = None
-    for name, count, norm, mine, theirs in rows:
-        scale = max(norm, SMALL * level * count**0.5) or 1.0
+    for name, scale, mine, theirs in rows:
         allowed = max(FACTOR * mine / scale, floor)
         one = Deviation(
             group=group,
@@ -140,8 +131,53 @@ def _worst(
     excess, deviation, name = worst
     if not excess <= 1:
         where = f"{group} {name}".strip()
-        return deviation, (
-            f"{where}: {deviation.candidate:.2g} away from float64 where eager is {deviation.eager:.2g} "
-            f"and {deviation.allowed:.2g} is allowed"
-        )
+        judge = f"float64 where eager is {deviation.eager:.2g} and" if deviation.eager else "eager where"
+        return deviation, f"{where}: {deviation.candidate:.2g} away from {judge} {deviation.allowed:.2g} is allowed"
     return deviation, None
+
+
+def _distances(
+    group: str, eager: list[tuple[str, Any]], other: list[tuple[str, Any]], exact: list[tuple[str, Any]]
+) -> tuple[list[tuple[str, float, float, float]], str | None]:
+    """Of each tensor its name, what to measure by, and how far eager and the other are from the truth.
+
+    Or what differs that no rounding explains.
+    """
+    import torch
+
+    rows = []
+    for (name, one), (_, two), (_, reference) in zip(eager, other, exact, strict=True):
+        if not isinstance(one, torch.Tensor) or one.numel() == 0:
+            continue
+        if not (one.is_floating_point() or one.is_complex()):
+            if not torch.equal(one, two):
+                return [], f"{group} {name}: integers differ"
+            continue
+        # NaN and infinity must be the same ones; what is finite is measured.
+        finite = torch.isfinite(one)
+        if not torch.equal(finite, torch.isfinite(two)):
+            return [], f"{group} {name}: not finite in other places than eager's"
+        if not (finite | (one == two) | (one.isnan() & two.isnan())).all():
+            return [], f"{group} {name}: another infinity or NaN than eager's"
+        truth = _finite(one, finite)
+        if isinstance(reference, torch.Tensor) and reference.shape == one.shape:
+            exactly = _finite(reference, finite)
+            # Where eager is finite and float64 is not, it says nothing about rounding.
+            truth = exactly if exactly.norm().isfinite() else truth
+        norm, mine, theirs = (float(x.norm()) for x in (truth, *(_finite(x, finite) - truth for x in (one, two))))
+        rows.append((name, one.numel(), norm, mine, theirs))
+    total = hypot(*(norm for _, _, norm, _, _ in rows))
+    if rows and group in GROUPS_AS_A_WHOLE:
+        mine, theirs = (hypot(*far) for far in zip(*((row[3], row[4]) for row in rows), strict=True))
+        return [("", total or 1.0, mine, theirs)], None
+    level = total / (sum(count for _, count, _, _, _ in rows) or 1) ** 0.5
+    return [
+        (name, max(norm, SMALL * level * count**0.5) or 1.0, mine, theirs) for name, count, norm, mine, theirs in rows
+    ], None
+
+
+def _finite(values: Any, finite: Any) -> Any:
+    """In double precision, with 0 where eager is not finite."""
+    import torch
+
+    return torch.where(finite, values.to(torch.complex128 if values.is_complex() else torch.float64), 0)

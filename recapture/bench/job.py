@@ -126,9 +126,10 @@ def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
     bench = _Bench(job, workload, compiler)
     try:
         bench.prepare_eager()
+        repeatable = bench.repeatable()
     except BaseException as error:
         return _failed("reference", error)
-    if not bench.repeatable():
+    if not repeatable:
         reason = "the model draws random numbers: two runs of eager disagree, so there is nothing to compare with"
         return Outcome(verdict=Verdict.UNSTABLE, reason=reason)
     log: CaptureLog
@@ -139,17 +140,17 @@ def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
                 bench.prepare_candidate(enter)
             except BaseException as error:
                 return _failed("capture" if bench.capturing else "call", error)
-        found, wrong = bench.gate()
-        outcome = Outcome(
-            verdict=Verdict.PASS_WITH_BREAKS if log.break_reasons else Verdict.PASS,
-            what=bench.what,
-            start=bench.start,
-            eager_start=bench.eager_start,
-            deviations=tuple(found),
-        )
-        if wrong is not None:
-            return msgspec.structs.replace(outcome, verdict=Verdict.WRONG, reason=wrong)
         try:
+            found, wrong = bench.gate()
+            outcome = Outcome(
+                verdict=Verdict.PASS_WITH_BREAKS if log.break_reasons else Verdict.PASS,
+                what=bench.what,
+                start=bench.start,
+                eager_start=bench.eager_start,
+                deviations=tuple(found),
+            )
+            if wrong is not None:
+                return msgspec.structs.replace(outcome, verdict=Verdict.WRONG, reason=wrong)
             return bench.time(outcome, log, slow, enter) if job.timing else bench.told(outcome, log, slow, None)
         except BaseException as error:
             return _failed("call", error)

@@ -221,7 +221,7 @@ def read_speedups(path: Path) -> Speedups:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     try:
         return msgspec.json.decode(data, type=Speedups)
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # msgspec's, and what Python says of bytes that are no UTF-8
         raise UsageError(f"{path}: {error}") from None
 
 

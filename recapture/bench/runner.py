@@ -394,7 +394,10 @@ class _Execution:
         if ended.cause == "memory":
             return Outcome(verdict=Verdict.OOM, phase=phase, reason=f"used more than {self.options.memory / GIB:g} GiB")
         if ended.result is not None and ended.status == 0:
-            found = msgspec.json.decode(ended.result, type=Outcome)
+            try:
+                found = msgspec.json.decode(ended.result, type=Outcome)
+            except ValueError as error:
+                found = Outcome(verdict=Verdict.CRASH, phase=phase, reason=f"left an unreadable result: {error}")
         else:
             found = Outcome(verdict=Verdict.CRASH, phase=phase, reason=cause_of_death(ended))
         if found.verdict in (Verdict.ERROR, Verdict.CRASH):

@@ -292,7 +292,7 @@ def read_environment(path: Path) -> Environment:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     try:
         environment = msgspec.json.decode(data, type=Environment)
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # msgspec's, and what Python says of bytes that are no UTF-8
         raise UsageError(f"{path}: {_why(data, error)}") from None
     if environment.schema != SCHEMA_VERSION:  # a later version may keep the fields and change what they mean
         raise UsageError(f"{path}: {_other_schema(environment.schema)}")
@@ -319,10 +319,10 @@ def suite_commit(suites: Path | None = None) -> str | None:
     return f"{revision}-dirty" if changed else revision
 
 
-def _why(data: bytes, error: msgspec.DecodeError) -> str:
+def _why(data: bytes, error: ValueError) -> str:
     try:
         version = msgspec.json.decode(data).get("schema")
-    except (msgspec.DecodeError, AttributeError):
+    except (ValueError, AttributeError):
         return f"not a JSON object: {error}"
     if version != SCHEMA_VERSION:
         return _other_schema(version)

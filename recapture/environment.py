@@ -36,6 +36,7 @@ __all__ = [
     "TorchInfo",
     "capability_of",
     "describe",
+    "differences",
     "image_for",
     "installed_packages",
     "pinned_images",
@@ -261,6 +262,16 @@ def describe(device: str, *, suites: Path | None = None) -> Environment:
 def _kernel() -> str:
     """The kernel's release number, without what a distributor or a host appends."""
     return re.split(r"[^0-9.]", platform.release(), maxsplit=1)[0].rstrip(".")
+
+
+def differences(before: Environment, now: Environment) -> str:
+    """Say in what two installations differ, whose results may then not stand in one table; empty where in nothing."""
+    found = [name for name in ("python", "torch") if getattr(before, name) != getattr(now, name)]
+    for name in sorted(before.packages.keys() | now.packages.keys()):
+        was, has = (one.packages.get(name, "absent") for one in (before, now))
+        if was != has:
+            found.append(f"{name} {was}, now {has}")
+    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
 
 
 def write_environment(path: Path, environment: Environment) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from recapture import __version__
-from recapture.errors import RecaptureError, did_you_mean
+from recapture.errors import RecaptureError, UsageError, did_you_mean
 
 __all__ = ["main"]
 
@@ -60,6 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(arguments: list[str] | None) -> int:
     try:
+        _check(sys.argv[1:] if arguments is None else arguments)
         status: Any = cli.main(args=arguments, prog_name="recapture", standalone_mode=False)
     except RecaptureError as error:
         click.echo(f"recapture: {' '.join(str(error).split())}", err=True)
@@ -74,3 +75,11 @@ def _run(arguments: list[str] | None) -> int:
         sys.stderr.close()
         return 0
     return status if isinstance(status, int) else 0
+
+
+def _check(arguments: list[str]) -> None:
+    for one in arguments:
+        try:
+            one.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"the argument {one!r} is no UTF-8") from None

@@ -122,11 +122,17 @@ def find_suites(arguments: tuple[str, ...]) -> Selection:
             other = found.setdefault(suite.name, suite)
             if other.path != suite.path:
                 raise UsageError(f"two suites are named {suite.name!r}: {other.path} and {suite.path}")
+            try:
+                str(suite.path).encode()
+            except UnicodeEncodeError:
+                raise UsageError(f"the path {str(suite.path)!r} is no UTF-8") from None
             wanted.append((suite.name, case, how))
     return Selection(tuple(found.values()), tuple(wanted), frozenset(found))
 
 
 def _resolve(place: str, shipped: dict[str, SuiteFile]) -> list[SuiteFile]:
+    if not place:  # a variable of the shell that is not set: not the current directory
+        raise UsageError("an empty name is no suite, file or folder")
     path = Path(place)
     if place in shipped and not path.suffix:
         return [shipped[place]]
@@ -213,7 +219,7 @@ def _describe(case: Case, path: Path) -> CaseInfo:
         code = closure(path, case.name)
     except KeyError:
         raise CaseError(f"case {case.name!r} is not defined under this name at the top level of its file") from None
-    _check_inputs(case)
+    _check_inputs(case, path)
     return CaseInfo(
         name=case.name,
         hash=code.hash,
@@ -223,7 +229,7 @@ def _describe(case: Case, path: Path) -> CaseInfo:
     )
 
 
-def _check_inputs(case: Case) -> None:
+def _check_inputs(case: Case, path: Path) -> None:
     """Call every factory once: a wrong arity is the case's mistake, not something to run."""
     if absent_modules(case.requires) or (case.since is not None and release() < release(case.since)):
         return  # its cells are not applicable here: neither its inputs can be made
@@ -234,7 +240,7 @@ def _check_inputs(case: Case) -> None:
         try:
             args = make()
         except Exception as error:
-            where = _line_in(error, Path(inspect.getsourcefile(make) or ""))
+            where = _line_in(error, path)
             kind = type(error).__name__
             raise CaseError(f"case {case.name!r}: {label} raised {kind}{where}: {_one_line(error)}") from None
         if not isinstance(args, tuple):

@@ -36,6 +36,7 @@ __all__ = [
     "TorchInfo",
     "capability_of",
     "describe",
+    "differences",
     "image_for",
     "installed_packages",
     "pinned_images",
@@ -263,6 +264,16 @@ def _kernel() -> str:
     return re.split(r"[^0-9.]", platform.release(), maxsplit=1)[0].rstrip(".")
 
 
+def differences(before: Environment, now: Environment) -> str:
+    """Say in what two installations differ, whose results may then not stand in one table; empty where in nothing."""
+    found = [name for name in ("python", "torch") if getattr(before, name) != getattr(now, name)]
+    for name in sorted(before.packages.keys() | now.packages.keys()):
+        was, has = (one.packages.get(name, "absent") for one in (before, now))
+        if was != has:
+            found.append(f"{name} {was}, now {has}")
+    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+
+
 def write_environment(path: Path, environment: Environment) -> None:
     """Write an environment as indented JSON, atomically, leaving out absolute paths from what the run filled in."""
     public = msgspec.structs.replace(
@@ -292,7 +303,7 @@ def read_environment(path: Path) -> Environment:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     try:
         environment = msgspec.json.decode(data, type=Environment)
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # msgspec's, and what Python says of bytes that are no UTF-8
         raise UsageError(f"{path}: {_why(data, error)}") from None
     if environment.schema != SCHEMA_VERSION:  # a later version may keep the fields and change what they mean
         raise UsageError(f"{path}: {_other_schema(environment.schema)}")
@@ -319,10 +330,10 @@ def suite_commit(suites: Path | None = None) -> str | None:
     return f"{revision}-dirty" if changed else revision
 
 
-def _why(data: bytes, error: msgspec.DecodeError) -> str:
+def _why(data: bytes, error: ValueError) -> str:
     try:
         version = msgspec.json.decode(data).get("schema")
-    except (msgspec.DecodeError, AttributeError):
+    except (ValueError, AttributeError):
         return f"not a JSON object: {error}"
     if version != SCHEMA_VERSION:
         return _other_schema(version)

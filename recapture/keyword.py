@@ -27,22 +27,20 @@ def matcher(expression: str) -> Callable[[str], bool]:
         else:
             python.append(f"_{len(words)}")
             words.append(text.lower())
-    try:
-        tree = ast.parse(" ".join(python), mode="eval").body
-    except SyntaxError:
-        raise UsageError(f"-k {expression!r} is not an expression of words, and, or, not and parentheses") from None
 
     def holds(node: ast.expr, address: str) -> bool:
         if isinstance(node, ast.BoolOp):
-            results = (holds(value, address) for value in node.values)
+            results = [holds(value, address) for value in node.values]  # all of them: the first call looks for mistakes
             return all(results) if isinstance(node.op, ast.And) else any(results)
         if isinstance(node, ast.UnaryOp):
             return not holds(node.operand, address)
         if isinstance(node, ast.Name):
             return words[int(node.id[1:])] in address
-        raise UsageError(f"-k {expression!r} is not an expression of words, and, or, not and parentheses")
+        raise SyntaxError
 
-    holds(
-        tree, ""
-    )  # a shape that is no expression (two words side by side made a call) is refused before anything runs
+    try:
+        tree = ast.parse(" ".join(python), mode="eval").body
+        holds(tree, "")  # a shape that is no expression (two words side by side made a call)
+    except (SyntaxError, RecursionError, MemoryError):  # the latter two of parentheses or nots without end
+        raise UsageError(f"-k {expression!r} is not an expression of words, and, or, not and parentheses") from None
     return lambda address: holds(tree, address.lower())

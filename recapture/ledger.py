@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 import msgspec
 
 from recapture.compilers import builtin_compilers
-from recapture.environment import read_environment, write_environment
+from recapture.environment import differences, read_environment, write_environment
 from recapture.errors import UsageError
 from recapture.records import (
     CONFORMANCE,
@@ -26,6 +26,7 @@ from recapture.records import (
     write_jsonl,
 )
 from recapture.report.markdown import render_conformance
+from recapture.results import BEFORE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +41,8 @@ REPORT = "conformance.md"
 PARTIAL_TIMINGS = "timings.partial.jsonl"
 PARTIAL_ENVIRONMENT = "environment.partial.json"
 PARTIAL_OUTPUT = "output.partial.jsonl"
-PARTIALS = (PARTIAL, PARTIAL_TIMINGS, PARTIAL_ENVIRONMENT, PARTIAL_OUTPUT)
+FINISHED = (CONFORMANCE, TIMINGS, OUTPUT, REPORT, ENVIRONMENT)
+PARTIALS = (PARTIAL, PARTIAL_TIMINGS, PARTIAL_OUTPUT, PARTIAL_ENVIRONMENT)
 
 Row = TypeVar("Row", Record, Timing)
 
@@ -56,32 +58,61 @@ class Ledger:
         self.done: dict[Key, Record] = {}
         self.timings: dict[Key, Timing] = {}
         self.seconds = 0.0
+        self.warnings: list[str] = []
+        """What became of older results, a line each."""
 
     def __enter__(self) -> Ledger:
         with contextlib.ExitStack() as stack:  # what was opened is closed again when a later step refuses
             stack.callback(_locked(self.directory).close)
-            self._read_before()
+            self._read_before(resumed=self._set_aside())
             self._partial = self._append_to(PARTIAL, stack)
             self._partial_timings = self._append_to(PARTIAL_TIMINGS, stack)
             self._partial_output = self._append_to(PARTIAL_OUTPUT, stack)
             kept = self._kept(self.before)
             self.environment = msgspec.structs.replace(self.environment, planned=len(kept.keys() | self.cells.keys()))
-            if not self.options.whole:
-                self.environment = self._joined(self.environment)
             write_environment(self.directory / PARTIAL_ENVIRONMENT, self.environment)
             self._files = stack.pop_all()
         return self
 
-    def _read_before(self) -> None:
-        self.before = _rows(self.directory, CONFORMANCE, PARTIAL, Record)
-        self.timings_before = _rows(self.directory, TIMINGS, PARTIAL_TIMINGS, Timing)
+    def _set_aside(self) -> bool:
+        """Keep what another installation left, and this run would take up, in a folder of its own.
+
+        Return whether an unfinished whole run of this installation is on file.
+        """
+        unfinished = _environment(self.directory, PARTIAL_ENVIRONMENT)
+        partial = differences(unfinished, self.environment) if unfinished else ""
+        resumed = unfinished is not None and not unfinished.selection and not partial
+        broken = any(suite.error is not None for suite in self.environment.suites)  # its rows are kept
+        replaced = self.options.whole and not broken and (resumed or not self.options.resume)
+        before = None if replaced else _environment(self.directory, ENVIRONMENT)
+        finished = differences(before, self.environment) if before else ""
+        if partial or finished:
+            folder = _moved(self.directory, (*(FINISHED if finished else ()), *(PARTIALS if partial else ())))
+            self.warnings.append(
+                f"warning: older results in {self.directory} are of another installation ({finished or partial}); "
+                f"they are in its {folder.name} now"
+            )
+        return resumed
+
+    def _read_before(self, *, resumed: bool) -> None:
+        started = _rows(self.directory, Record, PARTIAL)
+        self.before = _rows(self.directory, Record, CONFORMANCE) | started
+        self.timings_before = _rows(self.directory, Timing, TIMINGS, PARTIAL_TIMINGS)
+        # An unfinished whole run was to replace what is finished: what it had not reached still has to run.
+        known = started if resumed or not self.options.resume else self.before
+        hashes = {key: cell.info.hash for key, cell in self.cells.items()}
+        same = {key: row for key, row in known.items() if row.case_hash == hashes.get(key)}
         if self.options.resume:
-            for key, cell in self.cells.items():
-                row = self.before.get(key)
-                if row is not None and row.case_hash == cell.info.hash:
-                    self.done[key] = row
-                    if key in self.timings_before:
-                        self.timings[key] = self.timings_before[key]
+            self.done = same
+            self.timings = {key: row for key, row in self.timings_before.items() if key in same}
+        if self.options.whole:  # from here on its partial files hold all of it, and nothing else
+            held = self._kept(self.before) | same
+            timings = [row for key, row in self.timings_before.items() if key in held]
+            try:
+                write_jsonl(self.directory / PARTIAL, held.values())
+                write_jsonl(self.directory / PARTIAL_TIMINGS, timings)
+            except OSError as error:
+                raise UsageError(f"cannot write results to {self.directory}: {error.strerror}") from None
 
     def __exit__(self, *_: object) -> None:
         self._files.close()
@@ -143,31 +174,22 @@ class Ledger:
         broken = {suite.name for suite in self.environment.suites if suite.error is not None}
         return {key: row for key, row in rows.items() if not self.options.whole or key[0].split("::")[0] in broken}
 
-    def _joined(self, environment: Environment) -> Environment:
-        """Add to what the directory's other rows were selected by; none means that everything was run."""
-        path = self.directory / ENVIRONMENT
-        if not path.exists():
-            return environment
-        before = read_environment(path)
-        suites = {one.name: one for one in [*before.suites, *environment.suites]}
-        selection = [*before.selection, *environment.selection] if before.selection else []
-        return msgspec.structs.replace(
-            environment, suites=[suites[name] for name in sorted(suites)], selection=list(dict.fromkeys(selection))
-        )
-
 
 def settle(directory: Path) -> bool:
     """Make finished files of what an interrupted run recorded there; False where no run was interrupted.
 
-    The environment keeps how many cells had been planned, so that every report says what is missing.
+    The environment keeps how many cells had been planned, so that every report says what is missing. What a whole run
+    was to replace is kept in a folder of its own.
     """
     if not (directory / PARTIAL).exists():
         return False
     with contextlib.closing(_locked(directory)):
-        records = _rows(directory, CONFORMANCE, PARTIAL, Record)
-        timings = _rows(directory, TIMINGS, PARTIAL_TIMINGS, Timing)
-        path = directory / PARTIAL_ENVIRONMENT
-        environment = read_environment(path) if path.exists() else None
+        environment = _environment(directory, PARTIAL_ENVIRONMENT)
+        whole = environment is not None and not environment.selection
+        records = _rows(directory, Record, *(() if whole else (CONFORMANCE,)), PARTIAL)
+        timings = _rows(directory, Timing, *(() if whole else (TIMINGS,)), PARTIAL_TIMINGS)
+        if whole and (directory / CONFORMANCE).exists():
+            _moved(directory, FINISHED)
         _finish(directory, list(records.values()), list(timings.values()), environment)
     return True
 
@@ -184,12 +206,44 @@ def _finish(directory: Path, records: list[Record], timings: list[Timing], envir
     kept = [said[row.cell] for row in records if said.get(row.cell, {}).keys() - {"cell"}]
     write_atomically(directory / OUTPUT, b"".join(msgspec.json.encode(one) + b"\n" for one in kept))
     if environment is not None:
-        environment = msgspec.structs.replace(environment, recorded=len(records))
+        environment = msgspec.structs.replace(_joined(directory, environment), recorded=len(records))
         write_environment(directory / ENVIRONMENT, environment)
     write_atomically(directory / REPORT, render_conformance(records, environment).encode())
     for name in PARTIALS:
         (directory / name).unlink(missing_ok=True)
     return records, environment
+
+
+def _joined(directory: Path, environment: Environment) -> Environment:
+    """Add to a selective run what the directory's other rows were selected by; none means that everything was run."""
+    before = _environment(directory, ENVIRONMENT)
+    if before is None or not environment.selection:
+        return environment
+    suites = {one.name: one for one in [*before.suites, *environment.suites]}
+    selection = [*before.selection, *environment.selection] if before.selection else []
+    return msgspec.structs.replace(
+        environment, suites=[suites[name] for name in sorted(suites)], selection=list(dict.fromkeys(selection))
+    )
+
+
+def _environment(directory: Path, name: str) -> Environment | None:
+    path = directory / name
+    return read_environment(path) if path.exists() else None
+
+
+def _moved(directory: Path, names: tuple[str, ...]) -> Path:
+    """Move files to a new folder of their directory; return it."""
+    number = 1
+    while (folder := directory / f"{BEFORE}{number}").exists():
+        number += 1
+    try:
+        folder.mkdir()
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                (directory / name).rename(folder / name)
+    except OSError as error:
+        raise UsageError(f"cannot write results to {folder}: {error.strerror}") from None
+    return folder
 
 
 def _locked(directory: Path) -> TextIO:
@@ -219,11 +273,11 @@ def _said(directory: Path) -> dict[str, dict[str, str]]:
     return said
 
 
-def _rows(directory: Path, whole: str, partial: str, kind: type[Row]) -> dict[Key, Row]:
-    """The rows of a finished file and of an interrupted run after it; the later row of a cell counts."""
+def _rows(directory: Path, kind: type[Row], *names: str) -> dict[Key, Row]:
+    """The rows of some files, those of an interrupted run after the finished ones; the later row of a cell counts."""
     rows: list[Row] = []
-    for name in (whole, partial):
+    for name in names:
         path = directory / name
         if path.exists():
-            rows += read_jsonl(path, kind, tolerate_torn_tail=name == partial)
+            rows += read_jsonl(path, kind, tolerate_torn_tail=name in PARTIALS)
     return {(row.case, row.compiler, row.device): row for row in rows}

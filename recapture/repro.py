@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -166,8 +167,8 @@ def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str)
         device=device,
         future=f"{future}\n" if future in text else "",
         case=text.replace(future, "").strip(),
-        example_source=arguments["example"],
-        held_out_source=arguments.get("held_out", "[]"),
+        example_source=_by_itself(arguments["example"]),
+        held_out_source=_by_itself(arguments.get("held_out", "[]")),
         describe=compiler.describe(),
         compiler=source.strip(),
         seed_numpy=_SEED_NUMPY if "numpy" in text else "",
@@ -179,3 +180,12 @@ def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str)
         with_room=with_room,
         **names,
     )
+
+
+def _by_itself(source: str) -> str:
+    """An expression that goes on over lines as its brackets let it, with brackets of its own where it needs them."""
+    try:
+        ast.parse(source, mode="eval")
+    except SyntaxError:
+        return f"({source})"
+    return source

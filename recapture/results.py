@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from recapture.environment import Environment
     from recapture.records import Record
 
-__all__ = ["Results", "find_results", "find_speedups", "holds_results", "read_results"]
+__all__ = ["BEFORE", "Results", "find_results", "find_speedups", "holds_results", "read_results"]
+
+BEFORE = "before-"
+"""How the folders begin in which a results directory keeps what is no longer its own: whoever wants one names it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def find_results(root: Path, *, needed: bool = True) -> list[Path]:
         known = [entry.name for entry in root.parent.iterdir()] if root.parent.is_dir() else []
         what = "is not a directory" if root.exists() else "does not exist"
         raise UsageError(f"{root} {what}{did_you_mean(root.name, known)}")
-    found = sorted({path.parent for path in root.rglob(CONFORMANCE)})
+    found = sorted({path.parent for path in root.rglob(CONFORMANCE)} - set(root.rglob(f"{BEFORE}*")))
     if needed and not found:
         interrupted = any(True for _ in root.rglob(PARTIAL))
         hint = " (a run there was interrupted: finish it with --resume)" if interrupted else ""

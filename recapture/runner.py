@@ -89,7 +89,7 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
             doctor=[check for check in checks if check.status in ("fault", "warning")],
         )
         with Ledger(directory, options, cells, environment) as ledger:
-            for text in _warnings(environment, checks, failed):
+            for text in (*ledger.warnings, *_warnings(environment, checks, failed)):
                 warn(text)
             execution = _Execution(bench, ledger, options, checks, progress)
             missing = ledger.missing()

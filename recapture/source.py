@@ -189,13 +189,28 @@ class _File:
         if isinstance(node, ast.Expr):
             return self._acted_on(node)
         found = {one for one in _names(ast.walk(node)) if one.startswith("ops::")}
+        if isinstance(node, (ast.For, ast.While, ast.With)) and any(map(_is_call, node.body)):
+            found.add(_EVERYTHING)  # whatever it calls, by names that it binds itself
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.stmt):
                 found |= self._bound(child)
             elif isinstance(child, (ast.ExceptHandler, ast.match_case)):
                 found |= {name for inner in child.body for name in self._bound(inner)}
             else:
-                found |= _stored(child)
+                found |= self._stored(child)
+        return found
+
+    def _stored(self, node: ast.AST) -> set[str]:
+        """The names assigned to; an attribute or item of what is imported is a setting of the whole process."""
+        found: set[str] = set()
+        for inner in ast.walk(node):
+            written = isinstance(getattr(inner, "ctx", None), (ast.Store, ast.Del))
+            if written and isinstance(inner, (ast.Name, ast.Attribute, ast.Subscript)):
+                target: ast.expr = inner
+                while isinstance(target, (ast.Attribute, ast.Subscript)):
+                    target = target.value
+                name = target.id if isinstance(target, ast.Name) else _EVERYTHING
+                found |= {name, _EVERYTHING} if target is not inner and name in self.imported else {name}
         return found
 
     def _acted_on(self, node: ast.Expr) -> set[str]:
@@ -247,6 +262,10 @@ def _is_import(node: ast.stmt) -> bool:
     return isinstance(node, (ast.Import, ast.ImportFrom))
 
 
+def _is_call(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+
+
 def _imported_names(node: ast.AST) -> set[str]:
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return {(alias.asname or alias.name).split(".")[0] for alias in node.names}
@@ -295,19 +314,6 @@ def _names(nodes: Iterable[ast.AST]) -> set[str]:
                 for one in node.args[:1]
                 if isinstance(one, ast.Constant) and isinstance(one.value, str)
             }
-    return found
-
-
-def _stored(node: ast.AST) -> set[str]:
-    """The names that are assigned to, themselves or by an attribute or item of theirs."""
-    found: set[str] = set()
-    for inner in ast.walk(node):
-        if isinstance(getattr(inner, "ctx", None), (ast.Store, ast.Del)):
-            target: Any = inner
-            while isinstance(target, (ast.Attribute, ast.Subscript, ast.Starred)):
-                target = target.value
-            if isinstance(target, ast.Name):
-                found.add(target.id)
     return found
 
 

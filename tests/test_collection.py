@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from recapture.cases import CASES_ATTRIBUTE
+from recapture.cli import _run
 from recapture.collection import (
     SuiteFile,
     absent_modules,
@@ -51,6 +52,26 @@ def test_nothing_named_is_every_shipped_suite():
     assert "basic_use" in [one.name for one in selection.suites]
     assert selection.admits("basic_use", "any", "compile")
     assert not selection.named
+
+
+@pytest.mark.parametrize("argument", ["", "::f"])
+def test_an_empty_name_is_not_the_current_directory(suite, monkeypatch, tmp_path, argument):
+    suite(GOOD)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="an empty name is no suite, file or folder"):
+        find_suites((argument,))
+
+
+def test_a_file_whose_name_is_no_utf8_is_refused(suite, tmp_path):
+    suite(GOOD, "a\udce9.py")
+    with pytest.raises(UsageError, match=r"a\\udce9.py' is no UTF-8"):
+        find_suites((str(tmp_path),))
+
+
+@pytest.mark.parametrize("arguments", [["list", "a\udce9.py"], ["list", "-k", "\udce9"]])
+def test_an_argument_that_is_no_utf8_is_refused_in_one_line(capsys, arguments):
+    assert _run(arguments) == 2
+    assert capsys.readouterr().err == f"recapture: the argument {arguments[-1]!r} is no UTF-8\n"
 
 
 def test_a_file_a_folder_and_a_name_are_suites(suite, tmp_path):
@@ -203,6 +224,14 @@ def test_whatever_is_wrong_with_a_suite_is_one_line(suite, text, says):
     error = collected(suite(text)).error
     assert error.startswith(says)
     assert "\n" not in error
+
+
+@pytest.mark.parametrize("example", ["functools.partial(made, 0)", "functools.partial(divmod, 1, 0)"])
+def test_an_error_of_inputs_that_have_no_source_is_told(suite, example):
+    text = f"import functools\n\n\ndef made(x):\n    1 / x\n\n\n@case(example={example})\ndef f(x): ..."
+    told = collected(suite(HEAD + text)).error
+    assert told.startswith("case 'f': example raised ZeroDivisionError")
+    assert ("(line 8)" in told) == ("made" in example)
 
 
 def test_a_syntax_error_of_a_neighbour_is_not_blamed_on_the_suite(suite):

@@ -19,6 +19,7 @@ from recapture.environment import (
     SuiteEntry,
     TorchInfo,
     capability_of,
+    differences,
     image_for,
     installed_packages,
     pinned_images,
@@ -179,6 +180,21 @@ def test_absolute_paths_do_not_reach_the_file(tmp_path):
     assert read.doctor[0].mend == "see <path>, C/C++"
     assert read.suites[0].error == "No module named 'x' (<path>)"
     assert read.selection == ["<path>", "-k", "a/b"]
+
+
+def test_bytes_that_are_no_utf8_are_refused_by_name(tmp_path):
+    path = tmp_path / ENVIRONMENT
+    write_environment(path, environment())
+    path.write_bytes(path.read_bytes().replace(b'"image": "', b'"image": "\xe9', 1))
+    with pytest.raises(UsageError, match=rf"{ENVIRONMENT}: not a JSON object: .*utf-8"):
+        read_environment(path)
+
+
+def test_installations_differ_by_python_torch_and_packages():
+    now = environment(packages={"a": "1", "b": "1", "d": "1"})
+    assert differences(now, now) == ""
+    before = msgspec.structs.replace(now, python="3.0", packages={"a": "1", "b": "2", "c": "1", "e": "1"})
+    assert differences(before, now) == "python, b 2, now 1, c 1, now absent and 2 more"
 
 
 @pytest.mark.parametrize(

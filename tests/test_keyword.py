@@ -32,7 +32,23 @@ def test_an_expression_matches_by_words_of_the_address(expression, expected):
 
 
 @pytest.mark.parametrize(
-    "expression", ["", "and", "branch and", "branch loop", "(branch", "branch)", "branch (loop)", "()", "not"]
+    "expression",
+    [
+        "",
+        "and",
+        "branch and",
+        "branch loop",
+        "(branch",
+        "branch)",
+        "branch (loop)",
+        "()",
+        "not",
+        "zzz and b(c)",
+        "a and ()",
+        "a or b c",
+        "not " * 3000 + "a",
+        "(" * 5000,
+    ],
 )
 def test_what_is_no_expression_is_refused_whole(expression):
     with pytest.raises(UsageError) as refused:

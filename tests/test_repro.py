@@ -244,3 +244,16 @@ def test_a_suite_that_cannot_be_imported_is_named(tmp_path):
     path.write_text("1 / 0")
     with pytest.raises(UsageError, match="suite 'broken' cannot be imported: ZeroDivisionError"):
         script(f"{path}::f::fx", "cpu")
+
+
+@pytest.mark.parametrize(
+    "lines", ["[lambda: (-torch.ones(2),)]\n    + MORE", "[\n        lambda: (torch.ones(2),),\n    ]\n+ MORE"]
+)
+def test_inputs_that_go_on_over_lines_can_be_printed(tmp_path, lines):
+    path = tmp_path / "lines.py"
+    path.write_text(
+        "import torch\nfrom recapture import case\n\nMORE = [lambda: (torch.zeros(2),)]\n\n\n"
+        f"@case(\n    example=lambda: (torch.ones(2),),\n    held_out={lines},\n)\ndef f(x):\n    return x\n"
+    )
+    (tmp_path / "cell.py").write_text(script(f"{path}::f::eager", "cpu"))
+    assert len(runpy.run_path(str(tmp_path / "cell.py"))["held_out"]) == 2

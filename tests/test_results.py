@@ -42,3 +42,11 @@ def test_an_interrupted_run_holds_results_that_cannot_be_read_yet(tmp_path):
     assert holds_results(tmp_path)
     with pytest.raises(UsageError, match="finish it with --resume"):
         find_results(tmp_path)
+
+
+def test_what_a_directory_keeps_of_another_installation_is_found_by_its_own_name_alone(tmp_path):
+    for folder in (tmp_path, tmp_path / "before-1"):
+        folder.mkdir(exist_ok=True)
+        (folder / "conformance.jsonl").touch()
+    assert find_results(tmp_path) == [tmp_path]
+    assert find_results(tmp_path / "before-1") == [tmp_path / "before-1"]

@@ -388,3 +388,26 @@ def test_a_changed_file_is_read_again(tmp_path):
     path.write_text(SUITE.replace("x * SCALE", "x - SCALE"))
     os.utime(path, ns=(1, 2))
     assert closure(path, "f").hash != before
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "from torch._dynamo import config\n\nconfig.capture_scalar_outputs = True\n",
+        "import os\n\nos.environ['A'] = '1'\n",
+        "import os\n\ndel os.environ['A']\n",
+        "import os\n\nif os.name:\n    os.environ['A'], B = '1', 2\n",
+        "import sys\n\nsys.modules['a'].b.c += 1\n",
+        "__import__('a').b = 1\n",
+        "from a import config\n\nfor name in ('a', 'b'):\n    setattr(config, name, True)\n",
+        "from a import config\n\nwith open('a') as file:\n    config.load(file)\n",
+    ],
+)
+def test_a_setting_comes_along_though_the_case_names_nothing_of_it(hash_of, text_of, setting):
+    assert setting.split("\n\n")[-1] in text_of(f"{setting}\n\ndef f(x):\n    return x\n")
+    assert hash_of(f"{setting}\n\n{SUITE}") != hash_of(SUITE)
+
+
+def test_what_a_file_assigns_to_names_of_its_own_stays_with_them(hash_of):
+    text = "TABLE = {}\nTABLE['a'], (B, *C) = 1, (2, 3)\nfor D in C:\n    TABLE[D] = D\n"
+    assert hash_of(f"{text}\n\n{SUITE}") == hash_of(SUITE)

@@ -31,6 +31,7 @@ from recapture.bench.selection import Options, check_names, collect, plan, selec
 from recapture.bench.subject import INPUT_SETS
 from recapture.client import ServerDiedError
 from recapture.compilers import builtin_compilers
+from recapture.environment import differences
 from recapture.errors import EnvironmentUnfitError, UsageError
 from recapture.protocol import Begun, Ended
 from recapture.records import write_atomically
@@ -133,24 +134,14 @@ def _set_aside(path: Path, environment: Environment) -> tuple[Path, str] | None:
     """Keep a file of another installation under another name; return that name, and what differs."""
     if not path.is_file():
         return None
-    differences = _differences(read_speedups(path).environment, environment)
-    if not differences:
+    difference = differences(read_speedups(path).environment, environment)
+    if not difference:
         return None
     number = 1
     while (moved := path.with_name(f"{path.stem}.before-{number}.json")).exists():
         number += 1
     path.rename(moved)
-    return moved, ", ".join(differences[:3]) + (f" and {len(differences) - 3} more" if len(differences) > 3 else "")
-
-
-def _differences(before: Environment, now: Environment) -> list[str]:
-    """In what two installations differ, whose figures may then not stand in one table."""
-    found = [name for name in ("python", "torch") if getattr(before, name) != getattr(now, name)]
-    for name in sorted(before.packages.keys() | now.packages.keys()):
-        was, has = (one.packages.get(name, "absent") for one in (before, now))
-        if was != has:
-            found.append(f"{name} {was}, now {has}")
-    return found
+    return moved, difference
 
 
 def _joined(before: dict[str, str | int | float], now: dict[str, str | int | float]) -> dict[str, str | int | float]:

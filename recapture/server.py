@@ -16,7 +16,6 @@ import selectors
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -182,7 +181,13 @@ class Server:
         (scratch / "payload.json").write_bytes(bytes(task.payload))
         command = [sys.executable, "-m", "recapture.worker", str(scratch), task.task, str(task.timeout)]
         with (scratch / STDERR).open("ab") as stderr:  # a Python that cannot start says so there
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr).pid
+            files = [
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, stderr.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, stderr.fileno(), 2),
+            ]
+            # No Popen: the next one that is made would wait for this child, and its end would never come to `_reap`.
+            return os.posix_spawn(sys.executable, command, os.environ, file_actions=files)
 
     def _reap(self) -> None:
         """Collect every dead child, whether a task or an orphan that a task left behind."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import sys
 
 import msgspec
 import pytest
 from conftest import SUITES, records_below, results_below
 
+from recapture.protocol import Task
 from recapture.records import Timing, read_jsonl
-from recapture.server import OUTPUT_CAP_BYTES, TAIL_BYTES, _cut, _tail
+from recapture.server import OUTPUT_CAP_BYTES, TAIL_BYTES, Server, _cut, _tail
 
 DEADLY = SUITES / "planted" / "deadly.py"
 TIMEOUT = 6.0
@@ -132,3 +136,17 @@ def test_an_output_file_past_its_cap_keeps_its_end_and_goes_on(tmp_path, monkeyp
         writer.write(b"the end of it\n")
     assert _tail(path).endswith("the last words so far\nthe end of it\n")
     assert len(_tail(path)) == TAIL_BYTES
+
+
+def test_a_fresh_process_that_ends_while_the_next_one_starts_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    monkeypatch.setattr(Server, "_sweep", lambda *_: None)  # it is for a process that has no children but tasks
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        server = Server(theirs, home=tmp_path, tasks=tmp_path, jobs=2, fork=False)
+        for number in (1, 2):
+            server.queue.append(Task(number, "canary", msgspec.Raw(b'"cpu"'), 60.0, 1 << 40))
+            server._start()
+            os.waitid(os.P_PID, list(server.children)[-1], os.WEXITED | os.WNOWAIT)
+        server._reap()
+        assert server.children == {}

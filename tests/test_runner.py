@@ -404,6 +404,42 @@ def test_a_server_that_hangs_is_replaced_like_one_that_died(warm, tmp_path, monk
     assert str(record.verdict) == "pass"  # alone, the second time
 
 
+ORPHANS = """
+import os, subprocess, time
+from recapture import case
+
+def until(path):
+    end = time.monotonic() + 30
+    while not os.path.exists(path):
+        assert time.monotonic() < end, path
+        time.sleep(0.01)
+
+@case(example=lambda: (1,))
+def waits_for_a_helper(x):
+    if not os.path.exists("answer"):
+        over = 'test -e {here}/ended && ! test -e "$(cat {here}/ended)"'
+        subprocess.run(["sh", "-c", "(until " + over + "; do sleep 0.01; done; touch answer) &"], check=True)
+        open("{here}/begun", "w").close()  # the shell that started the helper is gone
+        until("answer")
+    return x
+
+@case(example=lambda: (1,))
+def ends_meanwhile(x):
+    until("{here}/begun")
+    with open("here", "w") as file:
+        file.write(os.getcwd())  # which goes when this task's orphans are gone
+    os.replace("here", "{here}/ended")
+    return x
+"""
+
+
+def test_the_end_of_one_task_leaves_the_helpers_of_another_alone(warm, tmp_path):
+    suite = tmp_path / "orphans.py"
+    suite.write_text(ORPHANS.replace("{here}", str(tmp_path)))
+    assert run_in_process(suite, "--compiler", "eager", "--jobs", 2, "--results", tmp_path / "results") == 0
+    assert {str(record.verdict) for record in records_below(tmp_path / "results").values()} == {"pass"}
+
+
 class Dying:
     """A workbench, and its client, whose server dies when it is sent the cell of that number, or before any begins."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from recapture.cli_run import MOST_GIB, WEEK, Range
 from recapture.errors import UsageError
 
 __all__ = ["bench_command"]
@@ -28,13 +29,9 @@ PIPE_WIDTH = 180
 @click.option("--dynamic", is_flag=True, help="Symbolic sizes from the first call on (torch.compile).")
 @click.option("--device", default="cpu", show_default=True, metavar="cpu|cuda")
 @click.option("--processes", type=click.IntRange(1), default=5, show_default=True, help="Timed processes a row.")
-@click.option(
-    "--seconds", type=click.FloatRange(0.1), default=2.5, show_default=True, help="Seconds of timing a process."
-)
-@click.option(
-    "--timeout", type=click.FloatRange(1), default=1800.0, show_default=True, help="Seconds a process may take."
-)
-@click.option("--memory", type=click.FloatRange(0.1), default=DEFAULT_MEMORY_GIB, show_default=True, help="GiB of RAM.")
+@click.option("--seconds", type=Range(0.1, WEEK), default=2.5, show_default=True, help="Seconds of timing a process.")
+@click.option("--timeout", type=Range(1, WEEK), default=1800.0, show_default=True, help="Seconds a process may take.")
+@click.option("--memory", type=Range(0.1, MOST_GIB), default=DEFAULT_MEMORY_GIB, show_default=True, help="GiB of RAM.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads of torch. [default: the cores]")
 @click.option(
     "--compile-jobs",

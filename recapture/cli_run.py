@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from recapture.errors import EnvironmentUnfitError, UsageError, did_you_mean
 
-__all__ = ["list_command", "repro_command", "run_command"]
+__all__ = ["MOST_GIB", "WEEK", "Range", "list_command", "repro_command", "run_command"]
 
 DEFAULT_TIMEOUT = 300.0
 DEFAULT_MEMORY_GIB = 8.0
+
+WEEK = 7 * 24 * 3600.0
+"""The longest time that an option takes, in seconds."""
+
+MOST_GIB = float(1 << 20)
+"""The most memory that an option takes."""
+
+
+class Range(click.FloatRange):
+    """Numbers between two others; click's own range lets NaN pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number that a word of the command line says."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 def _device(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -32,10 +51,8 @@ def _cores() -> int:
 @click.option("--compiler", "compilers", multiple=True, metavar="NAME", help="Only this compiler; may be given often.")
 @click.option("--device", default="cpu", callback=_device, metavar="cpu|cuda", help="Where to run. [default: cpu]")
 @click.option("--jobs", type=click.IntRange(1), help="Cells at a time. [default: the cores]")
-@click.option(
-    "--timeout", type=click.FloatRange(0.1), default=DEFAULT_TIMEOUT, show_default=True, help="Seconds a cell."
-)
-@click.option("--memory", type=click.FloatRange(0.1), default=DEFAULT_MEMORY_GIB, show_default=True, help="GiB a cell.")
+@click.option("--timeout", type=Range(0.1, WEEK), default=DEFAULT_TIMEOUT, show_default=True, help="Seconds a cell.")
+@click.option("--memory", type=Range(0.1, MOST_GIB), default=DEFAULT_MEMORY_GIB, show_default=True, help="GiB a cell.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 @click.option("--resume", is_flag=True, help="Run only what is missing or whose case was edited.")
 @click.option("--worker", type=click.Choice(["auto", "fork", "fresh"]), default="auto", help="How cells get a process.")

@@ -12,16 +12,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from recapture.errors import EnvironmentUnfitError
 from recapture.protocol import GOODBYE, Begun, Ended, FromServer, Preload, Ready, Task
 from recapture.torch_compat import isolate_caches
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["Client", "ServerDiedError"]
 
@@ -37,8 +34,11 @@ MARK = "RECAPTURE_TASKS"
 T = TypeVar("T")
 
 
-class ServerDiedError(Exception):
-    """The server process is gone: a task killed it, or the machine ran out of memory."""
+class ServerDiedError(EnvironmentUnfitError):
+    """The server process is gone or hangs: by what a task did to it, or because the machine ran out of memory."""
+
+    def __init__(self) -> None:
+        super().__init__("the worker server died or hangs")
 
 
 class Client:
@@ -157,22 +157,23 @@ class Client:
         self._send(Task(self._next, task, msgspec.Raw(msgspec.json.encode(payload)), timeout, memory))
         return self._next
 
-    def messages(self, timeout: float | None = None) -> Iterator[Begun | Ended]:
-        """Yield what the server says; an iteration ends when `timeout` seconds pass in silence."""
-        while True:
-            message = self._read(timeout)
-            if message is None:
-                return
-            if not isinstance(message, Ready):
-                yield message
+    def message(self, timeout: float) -> Begun | Ended:
+        """Return what the server says next of tasks whose longest deadline is `timeout`.
+
+        One that says nothing for `SILENCE_SECONDS` more hangs, which is no better than death.
+        """
+        while isinstance(message := self._read(timeout + SILENCE_SECONDS), Ready):
+            pass
+        if message is None:
+            raise ServerDiedError
+        return message
 
     def run(self, task: str, payload: Any, kind: type[T], *, timeout: float, memory: int = 1 << 40) -> T | Ended:
         """Run one task to its end; returns its decoded result, or the message of its end when it left none."""
         wanted = self.submit(task, payload, timeout=timeout, memory=memory)
-        for message in self.messages(timeout + SILENCE_SECONDS):
-            if isinstance(message, Ended) and message.id == wanted:
-                return message if message.result is None else msgspec.json.decode(message.result, type=kind)
-        raise ServerDiedError  # or it hangs, which is no better
+        while not isinstance(message := self.message(timeout), Ended) or message.id != wanted:
+            pass
+        return message if message.result is None else msgspec.json.decode(message.result, type=kind)
 
     def _send(self, message: Task | Preload) -> None:
         try:
@@ -180,7 +181,7 @@ class Client:
         except OSError:
             raise ServerDiedError from None
 
-    def _read(self, timeout: float | None) -> FromServer | None:
+    def _read(self, timeout: float) -> FromServer | None:
         while b"\n" not in self._buffer:
             self.link.settimeout(timeout)
             try:

@@ -32,6 +32,9 @@ __all__ = ["Progress", "Summary", "run"]
 
 GIB = 1 << 30
 
+MOST_FRUITLESS = 3
+"""So often the server may die before another cell begins; a new one would fare no better."""
+
 
 class Progress(Protocol):
     """What the runner tells of its progress."""
@@ -135,6 +138,8 @@ class _Execution:
     running: dict[int, PlannedCell] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
     deaths: dict[Key, int] = field(default_factory=dict)
+    fruitless: int = 0
+    """How often the server died since a cell last began."""
 
     def run(self, cells: list[PlannedCell]) -> None:
         queue = deque(cells)
@@ -143,6 +148,10 @@ class _Execution:
             try:
                 self._step(queue, suspects)
             except ServerDiedError:
+                self.fruitless += 1
+                if self.fruitless > MOST_FRUITLESS:
+                    words = self.bench.client.last_words()
+                    raise EnvironmentUnfitError(f"the worker server dies before a cell begins: {words}") from None
                 # Whoever ran when the server died may have killed it: those cells run again, alone, at the end.
                 for number, cell in self.running.items():
                     if number not in self.begun:
@@ -162,23 +171,22 @@ class _Execution:
     def _step(self, queue: deque[PlannedCell], suspects: deque[PlannedCell]) -> None:
         if queue:
             while queue and len(self.running) < 2 * self.options.jobs:  # the server never waits for the next cell
-                self._submit(queue.popleft())
+                self._submit(queue)
         elif suspects and not self.running:
-            self._submit(suspects.popleft())
-        for message in self.bench.client.messages():
-            if isinstance(message, Begun):
-                self.begun.add(message.id)
-                self.progress.cell_started(self.running[message.id].address)
-                continue
-            cell = self.running.pop(message.id)
-            self.begun.discard(message.id)
-            self._record(cell, self._findings(message), message)
-            return
+            self._submit(suspects)
+        while isinstance(message := self.bench.client.message(self.options.timeout), Begun):
+            self.fruitless = 0
+            self.begun.add(message.id)
+            self.progress.cell_started(self.running[message.id].address)
+        cell = self.running.pop(message.id)
+        self.begun.discard(message.id)
+        self._record(cell, self._findings(message), message)
 
-    def _submit(self, cell: PlannedCell) -> None:
-        client = self.bench.client
-        number = client.submit("cell", cell.spec, timeout=self.options.timeout, memory=self.options.memory)
-        self.running[number] = cell
+    def _submit(self, queue: deque[PlannedCell]) -> None:
+        """Submit the first cell of a queue, where it stays if the server is dead by now."""
+        spec = queue[0].spec
+        number = self.bench.client.submit("cell", spec, timeout=self.options.timeout, memory=self.options.memory)
+        self.running[number] = queue.popleft()
 
     def _findings(self, ended: Ended) -> Findings:
         phase: Any = ended.phase

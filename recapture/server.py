@@ -16,7 +16,6 @@ import selectors
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -79,7 +78,7 @@ class Server:
         self.queue: deque[Task] = deque()
         self.children: dict[int, Child] = {}
         self.home = home
-        self.root = tasks
+        self.root = tasks.resolve()  # as the kernel names the working directories below it
         self.host = os.getppid()
         self.decoder = msgspec.json.Decoder(ToServer)
         self.buffer = b""
@@ -182,7 +181,13 @@ class Server:
         (scratch / "payload.json").write_bytes(bytes(task.payload))
         command = [sys.executable, "-m", "recapture.worker", str(scratch), task.task, str(task.timeout)]
         with (scratch / STDERR).open("ab") as stderr:  # a Python that cannot start says so there
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr).pid
+            files = [
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, stderr.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, stderr.fileno(), 2),
+            ]
+            # No Popen: the next one that is made would wait for this child, and its end would never come to `_reap`.
+            return os.posix_spawn(sys.executable, command, os.environ, file_actions=files)
 
     def _reap(self) -> None:
         """Collect every dead child, whether a task or an orphan that a task left behind."""
@@ -201,7 +206,7 @@ class Server:
     def _finish(self, child: Child, status: int) -> None:
         seconds = time.monotonic() - child.started
         self._kill(child)
-        self._sweep()
+        self._sweep(child if self.children else None)
         result = None
         with contextlib.suppress(OSError):
             result = (child.scratch / RESULT).read_text(encoding="utf-8")
@@ -277,10 +282,17 @@ class Server:
         if child.cause is not None:
             _signal(child.pid)
 
-    def _sweep(self) -> None:
-        """Kill the orphans that became this server's children, and theirs, until none is left."""
+    def _sweep(self, ended: Child | None = None) -> None:
+        """Kill the orphans that became this server's children, and theirs, until none is left.
+
+        While other tasks run, those that the one which `ended` left: any other may be a helper that one waits for.
+        """
+        doomed: set[int] = set()
         for _ in range(100):
             orphans = [pid for pid in _children(os.getpid()) if pid not in self.children]
+            if ended is not None:
+                doomed.update(pid for pid in orphans if self._comes_of(ended, pid))
+                orphans = [pid for pid in orphans if pid in doomed]
             if not orphans:
                 return
             for orphan in orphans:
@@ -290,6 +302,21 @@ class Server:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(orphan, os.WNOHANG)
             time.sleep(0.002)
+
+    def _comes_of(self, ended: Child, pid: int) -> bool:
+        """Whether an orphan is of a task that ended, as far as its session, directory and environment tell.
+
+        In this order: what a fork bomb leaves is known by the first, and to read the last it may have to be waited for.
+        """
+        with contextlib.suppress(OSError):
+            session = os.getsid(pid)
+            if session == ended.pid or session in self.children:
+                return session == ended.pid
+            directory = Path(f"/proc/{pid}/cwd").readlink()
+            if directory.is_relative_to(self.root):
+                return directory.is_relative_to(ended.scratch)
+            return os.fsencode(f"TMPDIR={ended.scratch}/") in Path(f"/proc/{pid}/environ").read_bytes()
+        return False
 
 
 def _signal(pid: int) -> None:

@@ -364,7 +364,7 @@ def _warm_aoti() -> None:
 def _quietly(step: Callable[[], object]) -> None:
     try:
         step()
-    except Exception as error:  # a cell that needs it will fail by itself and say why
+    except BaseException as error:  # a library may even exit; a cell that needs it will fail by itself and say why
         logging.getLogger(__name__).debug("preload: %r", error)
 
 

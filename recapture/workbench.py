@@ -81,7 +81,17 @@ class Workbench:
         """Start a server like the one that died, or that hangs."""
         self.client.stop(patience=1.0)
         self.client = self._client(fork=self.client.fork)
-        self.client.preload(self.level, self.modules)
+        self._preload()
+
+    def _preload(self) -> None:
+        """Preload what is wanted, without the modules where importing one of them kills the server."""
+        try:
+            self.client.preload(self.level, self.modules)
+        except ServerDiedError:
+            if not self.modules:
+                raise
+            self.modules = []
+            self.restart()
 
     def collect(self, suites: tuple[SuiteFile, ...]) -> list[SuiteInfo]:
         """Collect suites, each in a process of its own: a suite file may do anything when it is imported."""
@@ -133,19 +143,20 @@ class Workbench:
         """
         level = self.level
         wanted = _level(self.device, modules, compilers, compiles=True)
-        try:
-            if self.successor is None:
-                self.prepare(wanted, modules)
-            else:
+        if self.successor is not None:
+            with contextlib.suppress(ServerDiedError):
                 self.successor.wait()
                 self.successor.rss = max(self.successor.rss, self.client.rss)
                 self.client, self.successor = self.successor, self.client
                 self.level, self.modules = wanted, modules
-        except ServerDiedError:
-            if self.successor is None:
+            self._dismiss_successor()
+            modules = self.modules  # without those that kill a server
+        if (self.level, self.modules) != (wanted, modules):
+            try:
+                self.prepare(wanted, modules)
+            except ServerDiedError:
                 self.level = level
                 self.restart()
-        self._dismiss_successor()
 
     def _dismiss_successor(self) -> None:
         if self.successor is not None:
@@ -155,7 +166,7 @@ class Workbench:
     def prepare(self, level: str, modules: list[str]) -> None:
         """Preload a level of `torch_compat.preload` and modules, or less where children could not use the device."""
         self.level, self.modules = level, modules
-        self.client.preload(level, modules)
+        self._preload()
         if self.device == "cpu":
             return
         while not isinstance(told := self.client.run("canary", self.device, float, timeout=SURVEY_SECONDS), float):
@@ -164,8 +175,9 @@ class Workbench:
             self.client.stop()
             if fork and level != "bare":
                 self.client = self._client(fork=True)
-                self.modules = [] if self.level == "bare" else modules
-                self.client.preload(self.level, self.modules)
+                if self.level == "bare":
+                    self.modules = []
+                self._preload()
             elif fork and self.worker == "auto":
                 self.why = "a forked child could not use CUDA"
                 self.client = self._client(fork=False)

@@ -50,6 +50,22 @@ def test_bad_usage_is_refused_before_anything_starts(refused, arguments, line):
     assert refused(*arguments) == line
 
 
+@pytest.mark.parametrize(
+    ("number", "complaint"),
+    [
+        ("inf", "inf is not in the range "),
+        ("nan", "'nan' is not a number"),
+        ("1e10", "10000000000.0 is not in the range "),
+    ],
+)
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [("run", "--timeout"), ("run", "--memory"), ("bench", "--timeout"), ("bench", "--memory"), ("bench", "--seconds")],
+)
+def test_a_limit_that_is_none_is_refused(refused, command, option, number, complaint):
+    assert refused(command, option, number).startswith(f"Invalid value for '{option}': {complaint}")
+
+
 def test_an_unknown_option_is_refused_by_name(refused):
     assert "--no-such-option" in refused("run", "--no-such-option")
 

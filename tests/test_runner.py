@@ -8,6 +8,7 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -16,10 +17,13 @@ from conftest import SUITES, records_below, results_below
 from recapture import runner
 from recapture.cell import CellSpec
 from recapture.cli import _run
+from recapture.client import ServerDiedError
 from recapture.collection import CaseInfo, Selection, find_suites
 from recapture.environment import SuiteEntry, read_environment
+from recapture.errors import EnvironmentUnfitError
 from recapture.ledger import Ledger, settle
 from recapture.plan import Options, PlannedCell
+from recapture.protocol import Begun, Ended
 from recapture.records import Record, Timing, read_jsonl
 from recapture.results import find_results, read_results
 from recapture.verdicts import Verdict
@@ -377,6 +381,140 @@ def test_cells_that_may_generate_code_come_after_all_others(warm, tmp_path):
     assert len(summary.records) == 4
     assert {cell.split("::")[1] for cell in started[:2]} == {"b"}
     assert {cell.split("::")[1] for cell in started[2:]} == {"a"}
+
+
+STOPS_ITS_SERVER = """
+import os, signal
+from recapture import case
+
+@case(example=lambda: (1,))
+def stops_its_server(x):
+    if not os.path.exists({once!r}):
+        open({once!r}, "w").close()
+        os.kill(os.getppid(), signal.SIGSTOP)
+    return x
+"""
+
+
+def test_a_server_that_hangs_is_replaced_like_one_that_died(warm, tmp_path, monkeypatch):
+    monkeypatch.setattr("recapture.client.SILENCE_SECONDS", 0.1)
+    suite = tmp_path / "stopping.py"
+    suite.write_text(STOPS_ITS_SERVER.format(once=str(tmp_path / "stopped")))
+    hung = warm.client.process
+    assert run_in_process(suite, "--compiler", "eager", "--timeout", 2, "--results", tmp_path / "results") == 0
+    assert hung.returncode == -signal.SIGKILL
+    (record,) = records_below(tmp_path / "results").values()
+    assert str(record.verdict) == "pass"  # alone, the second time
+
+
+ORPHANS = """
+import os, subprocess, time
+from recapture import case
+
+def until(path):
+    end = time.monotonic() + 30
+    while not os.path.exists(path):
+        assert time.monotonic() < end, path
+        time.sleep(0.01)
+
+@case(example=lambda: (1,))
+def waits_for_a_helper(x):
+    if not os.path.exists("answer"):
+        over = 'test -e {here}/ended && ! test -e "$(cat {here}/ended)"'
+        subprocess.run(["sh", "-c", "(until " + over + "; do sleep 0.01; done; touch answer) &"], check=True)
+        open("{here}/begun", "w").close()  # the shell that started the helper is gone
+        until("answer")
+    return x
+
+@case(example=lambda: (1,))
+def ends_meanwhile(x):
+    until("{here}/begun")
+    with open("here", "w") as file:
+        file.write(os.getcwd())  # which goes when this task's orphans are gone
+    os.replace("here", "{here}/ended")
+    return x
+"""
+
+
+def test_the_end_of_one_task_leaves_the_helpers_of_another_alone(warm, tmp_path):
+    suite = tmp_path / "orphans.py"
+    suite.write_text(ORPHANS.replace("{here}", str(tmp_path)))
+    assert run_in_process(suite, "--compiler", "eager", "--jobs", 2, "--results", tmp_path / "results") == 0
+    assert {str(record.verdict) for record in records_below(tmp_path / "results").values()} == {"pass"}
+
+
+class Dying:
+    """A workbench, and its client, whose server dies when it is sent the cell of that number, or before any begins."""
+
+    def __init__(self, number: int, *, always: bool):
+        self.client = self
+        self.fork = True
+        self.number = number
+        self.always = always
+        self.sent = 0
+        self.messages = []
+        self.restarts = 0
+
+    def submit(self, task, payload, *, timeout, memory):
+        self.sent += 1
+        if self.sent == self.number:
+            raise ServerDiedError
+        self.messages += [Begun(self.sent), ended(self.sent)]
+        return self.sent
+
+    def message(self, timeout):
+        if self.always or not self.messages:
+            raise ServerDiedError
+        return self.messages.pop(0)
+
+    def restart(self):
+        self.restarts += 1
+        self.messages.clear()
+
+    def last_words(self):
+        return "cannot be decoded"
+
+
+def ended(number):
+    return Ended(
+        id=number,
+        cause="exit",
+        status=1,
+        phase=None,
+        result=None,
+        seconds=0.1,
+        peak_rss=1,
+        stdout="",
+        stderr="",
+        rss_server=1,
+    )
+
+
+def execution(bench, recorded):
+    ledger = SimpleNamespace(record=lambda row, *_: recorded.append(row.case))
+    progress = SimpleNamespace(cell_started=lambda *_: None, cell_finished=lambda *_: None)
+    options = SimpleNamespace(jobs=1, timeout=1.0, memory=1)
+    return runner._Execution(bench, ledger, options, [], progress)
+
+
+def cells(*names):
+    info = SimpleNamespace(hash="", claims={})
+    return [SimpleNamespace(key=(f"s::{name}", "eager", "cpu"), spec=None, info=info, address=name) for name in names]
+
+
+def test_a_server_that_dies_before_any_cell_begins_ends_the_run():
+    bench, recorded = Dying(0, always=True), []
+    with pytest.raises(EnvironmentUnfitError, match="dies before a cell begins: cannot be decoded"):
+        execution(bench, recorded).run(cells("one", "two"))
+    assert bench.restarts == runner.MOST_FRUITLESS
+    assert recorded == []
+
+
+def test_a_cell_that_finds_the_server_dead_is_run_by_the_next():
+    bench, recorded = Dying(3, always=False), []
+    execution(bench, recorded).run(cells("one", "two", "three"))
+    assert bench.restarts == 1
+    assert sorted(recorded) == ["s::one", "s::three", "s::two"]
 
 
 def test_two_runs_in_one_directory_are_refused(warm, tmp_path, capfd):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
+import sys
 
 import msgspec
 import pytest
 from conftest import SUITES, records_below, results_below
 
+from recapture.protocol import Task
 from recapture.records import Timing, read_jsonl
-from recapture.server import OUTPUT_CAP_BYTES, TAIL_BYTES, _cut, _tail
+from recapture.server import OUTPUT_CAP_BYTES, TAIL_BYTES, Child, Server, _cut, _tail
 
 DEADLY = SUITES / "planted" / "deadly.py"
 TIMEOUT = 6.0
@@ -132,3 +137,43 @@ def test_an_output_file_past_its_cap_keeps_its_end_and_goes_on(tmp_path, monkeyp
         writer.write(b"the end of it\n")
     assert _tail(path).endswith("the last words so far\nthe end of it\n")
     assert len(_tail(path)) == TAIL_BYTES
+
+
+def test_a_fresh_process_that_ends_while_the_next_one_starts_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    monkeypatch.setattr(Server, "_sweep", lambda *_: None)  # it is for a process that has no children but tasks
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        server = Server(theirs, home=tmp_path, tasks=tmp_path, jobs=2, fork=False)
+        for number in (1, 2):
+            server.queue.append(Task(number, "canary", msgspec.Raw(b'"cpu"'), 60.0, 1 << 40))
+            server._start()
+            os.waitid(os.P_PID, list(server.children)[-1], os.WEXITED | os.WNOWAIT)
+        server._reap()
+        assert server.children == {}
+
+
+@pytest.mark.parametrize(
+    ("how", "known"),
+    [
+        (lambda scratch: {"cwd": scratch / "cwd", "start_new_session": True}, True),
+        (lambda scratch: {"env": {"TMPDIR": str(scratch / "tmp")}, "start_new_session": True}, True),
+        (lambda scratch: {"env": {"TMPDIR": f"{scratch}2/tmp"}, "cwd": f"{scratch}2"}, False),
+    ],
+    ids=["directory", "environment", "another's"],
+)
+def test_an_orphan_is_known_by_its_session_directory_or_environment(tmp_path, how, known):
+    scratch = tmp_path / "task"
+    (scratch / "cwd").mkdir(parents=True)
+    (tmp_path / "task2").mkdir()
+    server = Server(None, home=tmp_path, tasks=tmp_path, jobs=2, fork=True)
+    task = Task(1, "canary", msgspec.Raw(b"null"), 60.0, 1 << 40)
+    no_pid = 1 << 22
+    with subprocess.Popen(["sleep", "60"], **how(scratch)) as process:
+        child = Child(task, no_pid, scratch, 0.0)
+        assert server._comes_of(child, process.pid) == known
+        session = os.getsid(process.pid)
+        assert server._comes_of(Child(task, session, tmp_path / "other", 0.0), process.pid)
+        server.children[session] = Child(task, session, scratch, 0.0)
+        assert not server._comes_of(child, process.pid)
+        process.kill()

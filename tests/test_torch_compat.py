@@ -253,10 +253,12 @@ def test_every_cache_goes_to_one_place():
     assert environment["TORCHINDUCTOR_COMPILE_THREADS"] == "7"  # the user's choice
 
 
-def test_a_preload_that_fails_is_passed_over():
+def test_a_preload_that_fails_is_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "exits_on_import.py").write_text("raise SystemExit('this library cannot run here')\n")
+    monkeypatch.syspath_prepend(tmp_path)
     threads = torch.get_num_threads()
     try:
-        preload("bare", ["no_such_module_here", "json"])
+        preload("bare", ["no_such_module_here", "exits_on_import", "json"])
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(threads)

@@ -77,6 +77,18 @@ def test_a_server_that_dies_does_not_take_the_successor_with_it(bench):
     assert works(bench)
 
 
+def test_a_module_that_kills_the_server_on_import_is_not_preloaded(tmp_path, monkeypatch):
+    (tmp_path / "killer.py").write_text("import os\n\nos._exit(7)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    with Workbench(device="cpu", jobs=1) as bench:
+        bench.raise_successor(["killer"], COMPILERS)
+        bench.make_fit(["killer"], COMPILERS)
+        assert works(bench)
+        bench.hand_over(["killer"], COMPILERS)
+        assert bench.modules == []
+        assert works(bench)
+
+
 def test_leaving_does_not_wait_for_a_successor_that_is_not_ready():
     with Workbench(device="cpu", jobs=1) as bench:
         bench.raise_successor([], {"compile"})  # which takes ten seconds and more

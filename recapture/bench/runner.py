@@ -347,18 +347,17 @@ class _Execution:
     def _wait(self) -> list[_Task]:
         """Wait until a process ends; return its task if another process of it is due, else nothing."""
         try:
-            for message in self.bench.client.messages():
-                if isinstance(message, Begun):
-                    continue
-                task, timing = self.running.pop(message.id)
-                self._tell()
-                return [task] if self._ended(task, message, timing=timing) else []
+            while isinstance(message := self.bench.client.message(self.options.timeout), Begun):
+                pass
         except ServerDiedError:
             for task, _ in self.running.values():
                 self._finish(task, Outcome(verdict=Verdict.CRASH, reason="killed the worker server"))
             self.running.clear()
             self.bench.restart()
-        return []
+            return []
+        task, timing = self.running.pop(message.id)
+        self._tell()
+        return [task] if self._ended(task, message, timing=timing) else []
 
     def _ended(self, task: _Task, message: Ended, *, timing: bool) -> bool:
         """Note how a process ended; return whether the row needs another."""

@@ -305,6 +305,38 @@ def test_a_wrong_result_stays_wrong_where_eager_is_exact():
     assert not rescued(exact.half(), torch.tensor([math.inf, 1.1]).half(), exact)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "large", "small", "wrong"),
+    [
+        (torch.float32, 1e6, 0.85, 0.9),
+        (torch.float32, 1e6, 0.0, 0.05),
+        (torch.float16, 2e4, 0.85, 5.0),
+        (torch.bfloat16, 1e3, 0.85, 3.0),
+    ],
+)
+def test_a_wrong_small_number_does_not_hide_beside_large_ones(dtype, large, small, wrong):
+    x = torch.linspace(-large, -0.9 * large, 4).to(dtype)
+    exact = torch.cat([x.double() * 1.1, torch.tensor([small]).double()])
+    eager, other = (torch.cat([x * 1.1, torch.tensor([last]).to(dtype)]) for last in (small, wrong))
+    assert not rescued(eager, other, exact)
+
+
+@pytest.mark.parametrize("ends", [lambda x: x, torch.relu, lambda x: x.clamp(min=1e-6)])
+@pytest.mark.parametrize(("dtype", "scale"), [(torch.float32, 1000), (torch.float16, 1), (torch.bfloat16, 1)])
+def test_sums_that_cancel_are_right_in_another_order(dtype, scale, ends):
+    torch.manual_seed(0)
+    a, b = (scale * torch.randn(256, 64)).to(dtype), torch.randn(64, 256).to(dtype)
+    exact = a.double() @ b.double()
+    pieces = torch.stack([a[:, part] @ b[part] for part in (slice(16 * i, 16 * i + 16) for i in range(4))])
+    eager, other = torch.zeros_like(pieces[0]), torch.zeros_like(pieces[0])
+    for piece in range(4):
+        eager, other = eager + pieces[piece], other + pieces[3 - piece]
+    assert kinds(ends(eager), ends(other)) == [("result", "value")]
+    assert rescued(ends(eager), ends(other), ends(exact))
+    if dtype != torch.float32:  # eager sums in float32 and rounds once
+        assert rescued(ends(exact.to(dtype)), ends(other), ends(exact))
+
+
 def test_a_computation_that_takes_another_path_in_float64_is_no_reference():
     # "x * 2 where the dtype is half, else x * 3", captured with float32: the float64 run agrees with the wrong result.
     x = torch.rand(100)

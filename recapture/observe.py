@@ -240,6 +240,8 @@ class _Describer:
 
     def _items(self, value: Any) -> tuple[list[tuple[str, Any]] | None, bool]:
         """What a value holds, by a path that is the same in every process, and whether its order counts."""
+        import torch
+
         if isinstance(value, Mapping):
             ordered = type(value).__name__ == "OrderedDict"  # only there does equality look at the order
             return [one for index, key in enumerate(value) for one in _entry(index, key, value[key])], ordered
@@ -250,11 +252,14 @@ class _Describer:
             return [(f".{key}", item) for key, item in zip(fields, value, strict=True)], True
         if isinstance(value, (list, tuple, deque)):
             return [(f"[{index}]", item) for index, item in enumerate(value)], True
-        if callable(value):
+        is_module = isinstance(value, torch.nn.Module)
+        if callable(value) and not is_module:
             return None, True
         self.objects += 1
         if self.objects > MAX_OBJECTS:
             return None, True
+        if is_module:
+            return self._items(_state(value))
         names: dict[str, None] = {}
         if dataclasses.is_dataclass(value):
             names.update((one.name, None) for one in dataclasses.fields(value))

@@ -264,6 +264,25 @@ def warns(fn, example):
     return lambda *args: fn(*args) + 1
 
 
+@case(example=lambda: (torch.full((4,), 1e6),), held_out=[lambda: (torch.linspace(-1e6, -9e5, 4),)])
+def branch_small(x):
+    p = torch.full((1,), 0.9) if x.sum() > 0 else torch.full((1,), 0.85)
+    return torch.cat([x * 1.1, p])
+
+
+@case(example=lambda: (torch.nn.BatchNorm1d(1), torch.ones(3)))
+def mutates_module(module, x):
+    module.running_mean += 1
+    return x
+
+
+@compiler("untouched")
+def untouched(fn, example):
+    """Works on a copy of the module that it is given."""
+    import copy
+    return lambda module, x: fn(copy.deepcopy(module), x)
+
+
 @case(example=lambda: (torch.ones(1),), held_out=[lambda: (torch.ones(4),), lambda: (torch.ones(2),)])
 def three(x):
     return x + 1
@@ -349,6 +368,8 @@ def brief(found):
         ("prints", "jit.trace", ("wrong", None, "example", None)),
         ("same", "jit.trace", ("wrong", None, "example", None)),
         ("plain", "wrong", ("wrong", None, "example", None)),
+        ("branch_small", "jit.trace", ("specialized", None, "held_out[0]", None)),
+        ("mutates_module", "untouched", ("wrong", None, "example", None)),
         # loudly wrong
         ("branch", "fx", ("error", "capture", "example", "torch.fx.proxy.TraceError")),
         ("branch", "compile:fullgraph", ("error", "capture", "example", "torch._dynamo.exc.Unsupported")),

@@ -70,6 +70,11 @@ def cycle(value):
     return out
 
 
+def altered(module):
+    module.running_mean.add_(1)
+    return module
+
+
 EQUAL = {
     "None": (None, None),
     "tensors": (torch.ones(3), torch.ones(3)),
@@ -405,6 +410,7 @@ def test_exceptions_on_both_sides_are_for_the_caller_to_weigh():
         (lambda: [torch.ones(2)], lambda x: x[0].zero_()),
         (lambda: torch.ones(2), lambda x: x.resize_(3)),
         (lambda: Plain(a=1), lambda x: setattr(x, "a", 2)),
+        (lambda: torch.nn.BatchNorm1d(1), altered),
         (lambda: np.ones(2), lambda x: x.fill(3)),
         (lambda: torch.ones(2, requires_grad=True), lambda x: x.sum().backward()),
     ],

@@ -259,6 +259,18 @@ def test_a_module_whose_state_raises_does_not_end_the_cell():
     assert one.state == Seen("unreadable", scalar="ValueError")
 
 
+def test_a_module_is_described_by_its_state():
+    def call(module):
+        module.running_mean.add_(1)
+        return module
+
+    one = seen(call, torch.nn.BatchNorm1d(1))
+    for what in (one.result, one.args.children[0][1]):
+        assert what.type == "torch.nn.modules.batchnorm.BatchNorm1d"
+        assert dict(what.children)["['running_mean']"].tensor.data.tolist() == [1]
+    assert see(torch.nn.ReLU()).children == ()
+
+
 def test_output_is_kept_only_where_it_is_asked_for(capsys):
     assert seen(lambda: print("kept"), capture_output=True).output == "kept\n"
     assert seen(lambda: print("passes")).output is None

@@ -107,6 +107,11 @@ EQUAL = {
     "functions": (lambda: 1, lambda: 2),  # nothing but their type can be told
     "meta tensors": (torch.ones(2, device="meta"), torch.ones(2, device="meta")),
     "float8": (torch.ones(2).to(torch.float8_e4m3fn), torch.ones(2).to(torch.float8_e4m3fn)),
+    "modules": (torch.nn.BatchNorm1d(1), torch.nn.BatchNorm1d(1)),
+    "a 0-d tensor of bits": (
+        torch.tensor(1, dtype=torch.int16).view(torch.bits16),
+        torch.tensor(1, dtype=torch.int16).view(torch.bits16),
+    ),
     "types that no arithmetic has": (
         torch.tensor([1], dtype=torch.uint8).view(torch.bits8),
         torch.tensor([1], dtype=torch.uint8).view(torch.bits8),
@@ -180,6 +185,19 @@ DIFFERENT = {
     "a date": (np.datetime64("2020-01-01"), np.datetime64("2020-01-02"), "result", "value"),
     "bytes that change": (bytearray(b"a"), bytearray(b"b"), "result", "value"),
     "a returned exception": (ValueError("a"), ValueError("b"), "result.args[0]", "value"),
+    "bits of two bytes": (
+        torch.tensor([1, 2], dtype=torch.int16).view(torch.bits16),
+        torch.tensor([1, 3], dtype=torch.int16).view(torch.bits16),
+        "result",
+        "value",
+    ),
+    "a 0-d tensor of bits": (
+        torch.tensor(1, dtype=torch.int16).view(torch.bits16),
+        torch.tensor(2, dtype=torch.int16).view(torch.bits16),
+        "result",
+        "value",
+    ),
+    "a module's state": (torch.nn.BatchNorm1d(1), altered(torch.nn.BatchNorm1d(1)), "result['running_mean']", "value"),
     "bits": (
         torch.tensor([1], dtype=torch.uint8).view(torch.bits8),
         torch.tensor([2], dtype=torch.uint8).view(torch.bits8),
@@ -250,6 +268,18 @@ def test_figures_have_the_digits_that_tell_them_apart():
     assert difference.detail == "value differs: eager 1, this 1.00002"
     (difference,) = verdict("a" * 90 + "b", "a" * 90 + "c").differences
     assert difference.detail.endswith("c'")
+
+
+def test_how_many_elements_differ_is_told_of_types_without_arithmetic():
+    eager, other = (torch.tensor([1, 2, last], dtype=torch.int16).view(torch.bits16) for last in (3, 4))
+    assert [one.detail for one in verdict(eager, other).differences] == ["1 of 3 elements differ"]
+
+
+def test_names_that_no_utf_8_has_are_told_as_escapes():
+    found = verdict(Plain(**{"a\udce9": 1}), Plain(**{"a\udce9": 2}))
+    assert [one.where for one in found.differences] == ["result.a\\udce9"]
+    found = verdict(Plain(**{"a\udce9": torch.ones(2, 2)}), Plain(**{"a\udce9": torch.ones(2, 2).t()}))
+    assert found.notes == ["result.a\\udce9: stride (2, 1) in eager, (1, 2) here"]
 
 
 def test_figures_can_be_left_out():

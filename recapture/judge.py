@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from recapture.fingerprint import encodable
 from recapture.records import Difference
 
 if TYPE_CHECKING:
@@ -106,9 +107,10 @@ class _Comparer:
         self.notes: list[str] = []
 
     def differ(self, where: str, kind: str, detail: str) -> None:
-        self.differences.append(Difference(self.label, where, self.kind or kind, detail))
+        self.differences.append(Difference(self.label, encodable(where), self.kind or kind, encodable(detail)))
 
     def note(self, text: str) -> None:
+        text = encodable(text)
         if text not in self.notes:
             self.notes.append(text)
 

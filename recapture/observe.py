@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from recapture.fingerprint import encodable
 from recapture.torch_compat import is_out_of_memory, seed_everything
 
 __all__ = [
@@ -411,14 +412,14 @@ def qualified(kind: type) -> str:
     try:
         module, name = re.sub(r"^recapture_suite_", "", kind.__module__), str(kind.__qualname__)
     except Exception:  # a metaclass or a __module__ of the case's own
-        return str(type.__dict__["__qualname__"].__get__(kind))
-    return name if module == "builtins" else f"{module}.{name}"
+        return encodable(type.__dict__["__qualname__"].__get__(kind))
+    return encodable(name if module == "builtins" else f"{module}.{name}")
 
 
 def safe_text(error: BaseException) -> str:
     """Return ``str(error)``, or what can be said of an exception whose ``__str__`` raises."""
     try:
-        return str(error)
+        return encodable(str(error))
     except BaseException as second:  # the case's own code runs here
         return f"<the exception's own __str__ raised {type(second).__name__}>"
 

@@ -201,6 +201,14 @@ def wrong_then_raises(fn, example):
     return call
 
 
+@compiler("not-utf-8")
+def not_utf_8(fn, example):
+    """Fails with a file's name that is no UTF-8."""
+    def call(*args):
+        raise ValueError("cannot open caf\\udce9.txt")
+    return call
+
+
 @compiler("loses-memory")
 def loses_memory(fn, example):
     """Runs out of memory when called."""
@@ -329,7 +337,8 @@ def cell(path, monkeypatch):
 
 
 OWN = {"identity", "raises-on-example", "wrong-then-raises", "loses-memory", "not-here", "exits", "unchecked", "wrong",
-       "strict-size", "warns", "forgets", "reads-past-the-end"}  # fmt: skip
+       "strict-size", "warns", "forgets", "reads-past-the-end", "not-utf-8",
+       "untouched"}  # fmt: skip
 
 
 def brief(found):
@@ -376,6 +385,7 @@ def brief(found):
         ("branch", "export", ("error", "capture", "example", "torch._dynamo.exc.Unsupported")),
         ("plain", "exits", ("error", "capture", "example", "SystemExit")),
         ("plain", "raises-on-example", ("error", "call", "example", "KeyError")),
+        ("plain", "not-utf-8", ("error", "call", "example", "ValueError")),
         ("three", "wrong-then-raises", ("specialized", None, "held_out[1]", None)),
         ("no_inputs", "eager", ("error", "reference", None, "ZeroDivisionError")),
         ("NoModule", "fx", ("error", "reference", None, "RuntimeError")),

@@ -46,6 +46,7 @@ def test_an_exception_that_cannot_be_printed_says_so():
     assert one.raised.message == "<the exception's own __str__ raised RuntimeError>"
     assert "Unprintable" in one.raised.traceback
     assert safe_text(ValueError("x")) == "x"
+    assert safe_text(ValueError("caf\udce9.txt")) == "caf\\udce9.txt"
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups came with Python 3.11")

@@ -14,7 +14,7 @@ import msgspec
 from recapture.cases import CASES_ATTRIBUTE, Case
 from recapture.collection import execute, unmet
 from recapture.compilers import builtin_compilers, compilers_of
-from recapture.fingerprint import fingerprint, scrub
+from recapture.fingerprint import encodable, fingerprint, scrub
 from recapture.judge import Comparison, compare
 from recapture.observe import Observation, Raised, map_tensors, observe_call, qualified, safe_text
 from recapture.records import Difference, ErrorInfo, Phase
@@ -105,7 +105,8 @@ def _not_applicable(case: Case, spec: CellSpec) -> str | None:
         return lacking
     if compiler.generates_code and case.codegen_on is not None and spec.device not in case.codegen_on:
         return f"the case generates code on {', '.join(case.codegen_on)} alone"
-    return compiler.unavailable() if compiler.unavailable is not None else None
+    reason = compiler.unavailable() if compiler.unavailable is not None else None
+    return None if reason is None else encodable(reason)
 
 
 class _Subject:

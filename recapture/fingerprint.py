@@ -6,7 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
-__all__ = ["fingerprint", "scrub"]
+__all__ = ["encodable", "fingerprint", "scrub"]
 
 MAX_LINES = 12
 MAX_LENGTH = 900
@@ -46,8 +46,14 @@ _NOISE = re.compile(
 )
 
 
+def encodable(text: str) -> str:
+    """Return a text with lone surrogates as escapes, so that JSON takes it: a file's name may have them."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def scrub(message: str) -> str:
     """Return a message without addresses, paths, temporary names, times and advice, cut to a readable length."""
+    message = encodable(message)
     for pattern, replacement in _SCRUBBING:
         message = pattern.sub(replacement, message)
     lines = [line.rstrip() for line in message.strip().splitlines() if line.strip() and not _NOISE.match(line)]

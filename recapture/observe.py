@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from recapture.fingerprint import encodable
 from recapture.torch_compat import is_out_of_memory, seed_everything
 
 __all__ = [
@@ -240,6 +241,8 @@ class _Describer:
 
     def _items(self, value: Any) -> tuple[list[tuple[str, Any]] | None, bool]:
         """What a value holds, by a path that is the same in every process, and whether its order counts."""
+        import torch
+
         if isinstance(value, Mapping):
             ordered = type(value).__name__ == "OrderedDict"  # only there does equality look at the order
             return [one for index, key in enumerate(value) for one in _entry(index, key, value[key])], ordered
@@ -250,11 +253,14 @@ class _Describer:
             return [(f".{key}", item) for key, item in zip(fields, value, strict=True)], True
         if isinstance(value, (list, tuple, deque)):
             return [(f"[{index}]", item) for index, item in enumerate(value)], True
-        if callable(value):
+        is_module = isinstance(value, torch.nn.Module)
+        if callable(value) and not is_module:
             return None, True
         self.objects += 1
         if self.objects > MAX_OBJECTS:
             return None, True
+        if is_module:
+            return self._items(_state(value))
         names: dict[str, None] = {}
         if dataclasses.is_dataclass(value):
             names.update((one.name, None) for one in dataclasses.fields(value))
@@ -406,14 +412,14 @@ def qualified(kind: type) -> str:
     try:
         module, name = re.sub(r"^recapture_suite_", "", kind.__module__), str(kind.__qualname__)
     except Exception:  # a metaclass or a __module__ of the case's own
-        return str(type.__dict__["__qualname__"].__get__(kind))
-    return name if module == "builtins" else f"{module}.{name}"
+        return encodable(type.__dict__["__qualname__"].__get__(kind))
+    return encodable(name if module == "builtins" else f"{module}.{name}")
 
 
 def safe_text(error: BaseException) -> str:
     """Return ``str(error)``, or what can be said of an exception whose ``__str__`` raises."""
     try:
-        return str(error)
+        return encodable(str(error))
     except BaseException as second:  # the case's own code runs here
         return f"<the exception's own __str__ raised {type(second).__name__}>"
 

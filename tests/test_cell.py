@@ -201,6 +201,14 @@ def wrong_then_raises(fn, example):
     return call
 
 
+@compiler("not-utf-8")
+def not_utf_8(fn, example):
+    """Fails with a file's name that is no UTF-8."""
+    def call(*args):
+        raise ValueError("cannot open caf\\udce9.txt")
+    return call
+
+
 @compiler("loses-memory")
 def loses_memory(fn, example):
     """Runs out of memory when called."""
@@ -264,6 +272,25 @@ def warns(fn, example):
     return lambda *args: fn(*args) + 1
 
 
+@case(example=lambda: (torch.full((4,), 1e6),), held_out=[lambda: (torch.linspace(-1e6, -9e5, 4),)])
+def branch_small(x):
+    p = torch.full((1,), 0.9) if x.sum() > 0 else torch.full((1,), 0.85)
+    return torch.cat([x * 1.1, p])
+
+
+@case(example=lambda: (torch.nn.BatchNorm1d(1), torch.ones(3)))
+def mutates_module(module, x):
+    module.running_mean += 1
+    return x
+
+
+@compiler("untouched")
+def untouched(fn, example):
+    """Works on a copy of the module that it is given."""
+    import copy
+    return lambda module, x: fn(copy.deepcopy(module), x)
+
+
 @case(example=lambda: (torch.ones(1),), held_out=[lambda: (torch.ones(4),), lambda: (torch.ones(2),)])
 def three(x):
     return x + 1
@@ -310,7 +337,8 @@ def cell(path, monkeypatch):
 
 
 OWN = {"identity", "raises-on-example", "wrong-then-raises", "loses-memory", "not-here", "exits", "unchecked", "wrong",
-       "strict-size", "warns", "forgets", "reads-past-the-end"}  # fmt: skip
+       "strict-size", "warns", "forgets", "reads-past-the-end", "not-utf-8",
+       "untouched"}  # fmt: skip
 
 
 def brief(found):
@@ -349,12 +377,15 @@ def brief(found):
         ("prints", "jit.trace", ("wrong", None, "example", None)),
         ("same", "jit.trace", ("wrong", None, "example", None)),
         ("plain", "wrong", ("wrong", None, "example", None)),
+        ("branch_small", "jit.trace", ("specialized", None, "held_out[0]", None)),
+        ("mutates_module", "untouched", ("wrong", None, "example", None)),
         # loudly wrong
         ("branch", "fx", ("error", "capture", "example", "torch.fx.proxy.TraceError")),
         ("branch", "compile:fullgraph", ("error", "capture", "example", "torch._dynamo.exc.Unsupported")),
         ("branch", "export", ("error", "capture", "example", "torch._dynamo.exc.Unsupported")),
         ("plain", "exits", ("error", "capture", "example", "SystemExit")),
         ("plain", "raises-on-example", ("error", "call", "example", "KeyError")),
+        ("plain", "not-utf-8", ("error", "call", "example", "ValueError")),
         ("three", "wrong-then-raises", ("specialized", None, "held_out[1]", None)),
         ("no_inputs", "eager", ("error", "reference", None, "ZeroDivisionError")),
         ("NoModule", "fx", ("error", "reference", None, "RuntimeError")),

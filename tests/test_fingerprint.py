@@ -95,6 +95,7 @@ def test_messages_of_other_releases_say_the_same_in_two_processes(tmp_path, pyth
     [
         ("at 0x7f12abcd9876>", "at 0x…>"),
         ("\x1b[31mred\x1b[0m", "red"),
+        ("cannot open caf\udce9.txt", "cannot open caf\\udce9.txt"),
         ('File "/opt/x/lib/python3.11/site-packages/torch/_dynamo/exc.py", line 3', 'File "torch/_dynamo/exc.py", line 3'),
         ('File "/home/My Name/a b/suite.py", line 3', 'File "suite.py", line 3'),
         ("in /home/me/cases/suite.py:12", "in suite.py:12"),

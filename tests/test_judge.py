@@ -70,6 +70,11 @@ def cycle(value):
     return out
 
 
+def altered(module):
+    module.running_mean.add_(1)
+    return module
+
+
 EQUAL = {
     "None": (None, None),
     "tensors": (torch.ones(3), torch.ones(3)),
@@ -102,6 +107,11 @@ EQUAL = {
     "functions": (lambda: 1, lambda: 2),  # nothing but their type can be told
     "meta tensors": (torch.ones(2, device="meta"), torch.ones(2, device="meta")),
     "float8": (torch.ones(2).to(torch.float8_e4m3fn), torch.ones(2).to(torch.float8_e4m3fn)),
+    "modules": (torch.nn.BatchNorm1d(1), torch.nn.BatchNorm1d(1)),
+    "a 0-d tensor of bits": (
+        torch.tensor(1, dtype=torch.int16).view(torch.bits16),
+        torch.tensor(1, dtype=torch.int16).view(torch.bits16),
+    ),
     "types that no arithmetic has": (
         torch.tensor([1], dtype=torch.uint8).view(torch.bits8),
         torch.tensor([1], dtype=torch.uint8).view(torch.bits8),
@@ -175,6 +185,19 @@ DIFFERENT = {
     "a date": (np.datetime64("2020-01-01"), np.datetime64("2020-01-02"), "result", "value"),
     "bytes that change": (bytearray(b"a"), bytearray(b"b"), "result", "value"),
     "a returned exception": (ValueError("a"), ValueError("b"), "result.args[0]", "value"),
+    "bits of two bytes": (
+        torch.tensor([1, 2], dtype=torch.int16).view(torch.bits16),
+        torch.tensor([1, 3], dtype=torch.int16).view(torch.bits16),
+        "result",
+        "value",
+    ),
+    "a 0-d tensor of bits": (
+        torch.tensor(1, dtype=torch.int16).view(torch.bits16),
+        torch.tensor(2, dtype=torch.int16).view(torch.bits16),
+        "result",
+        "value",
+    ),
+    "a module's state": (torch.nn.BatchNorm1d(1), altered(torch.nn.BatchNorm1d(1)), "result['running_mean']", "value"),
     "bits": (
         torch.tensor([1], dtype=torch.uint8).view(torch.bits8),
         torch.tensor([2], dtype=torch.uint8).view(torch.bits8),
@@ -247,6 +270,18 @@ def test_figures_have_the_digits_that_tell_them_apart():
     assert difference.detail.endswith("c'")
 
 
+def test_how_many_elements_differ_is_told_of_types_without_arithmetic():
+    eager, other = (torch.tensor([1, 2, last], dtype=torch.int16).view(torch.bits16) for last in (3, 4))
+    assert [one.detail for one in verdict(eager, other).differences] == ["1 of 3 elements differ"]
+
+
+def test_names_that_no_utf_8_has_are_told_as_escapes():
+    found = verdict(Plain(**{"a\udce9": 1}), Plain(**{"a\udce9": 2}))
+    assert [one.where for one in found.differences] == ["result.a\\udce9"]
+    found = verdict(Plain(**{"a\udce9": torch.ones(2, 2)}), Plain(**{"a\udce9": torch.ones(2, 2).t()}))
+    assert found.notes == ["result.a\\udce9: stride (2, 1) in eager, (1, 2) here"]
+
+
 def test_figures_can_be_left_out():
     for eager, other in [(torch.ones(2), torch.zeros(2)), (1.5, 2.5), ("a", "b")]:
         (difference,) = verdict(eager, other, show_values=False).differences
@@ -303,6 +338,38 @@ def test_a_wrong_result_stays_wrong_where_eager_is_exact():
     exact = torch.tensor([1e6, 1.0]).double()
     assert not rescued(exact.float(), torch.tensor([1e6, 1.1]), exact)
     assert not rescued(exact.half(), torch.tensor([math.inf, 1.1]).half(), exact)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "large", "small", "wrong"),
+    [
+        (torch.float32, 1e6, 0.85, 0.9),
+        (torch.float32, 1e6, 0.0, 0.05),
+        (torch.float16, 2e4, 0.85, 5.0),
+        (torch.bfloat16, 1e3, 0.85, 3.0),
+    ],
+)
+def test_a_wrong_small_number_does_not_hide_beside_large_ones(dtype, large, small, wrong):
+    x = torch.linspace(-large, -0.9 * large, 4).to(dtype)
+    exact = torch.cat([x.double() * 1.1, torch.tensor([small]).double()])
+    eager, other = (torch.cat([x * 1.1, torch.tensor([last]).to(dtype)]) for last in (small, wrong))
+    assert not rescued(eager, other, exact)
+
+
+@pytest.mark.parametrize("ends", [lambda x: x, torch.relu, lambda x: x.clamp(min=1e-6)])
+@pytest.mark.parametrize(("dtype", "scale"), [(torch.float32, 1000), (torch.float16, 1), (torch.bfloat16, 1)])
+def test_sums_that_cancel_are_right_in_another_order(dtype, scale, ends):
+    torch.manual_seed(0)
+    a, b = (scale * torch.randn(256, 64)).to(dtype), torch.randn(64, 256).to(dtype)
+    exact = a.double() @ b.double()
+    pieces = torch.stack([a[:, part] @ b[part] for part in (slice(16 * i, 16 * i + 16) for i in range(4))])
+    eager, other = torch.zeros_like(pieces[0]), torch.zeros_like(pieces[0])
+    for piece in range(4):
+        eager, other = eager + pieces[piece], other + pieces[3 - piece]
+    assert kinds(ends(eager), ends(other)) == [("result", "value")]
+    assert rescued(ends(eager), ends(other), ends(exact))
+    if dtype != torch.float32:  # eager sums in float32 and rounds once
+        assert rescued(ends(exact.to(dtype)), ends(other), ends(exact))
 
 
 def test_a_computation_that_takes_another_path_in_float64_is_no_reference():
@@ -373,6 +440,7 @@ def test_exceptions_on_both_sides_are_for_the_caller_to_weigh():
         (lambda: [torch.ones(2)], lambda x: x[0].zero_()),
         (lambda: torch.ones(2), lambda x: x.resize_(3)),
         (lambda: Plain(a=1), lambda x: setattr(x, "a", 2)),
+        (lambda: torch.nn.BatchNorm1d(1), altered),
         (lambda: np.ones(2), lambda x: x.fill(3)),
         (lambda: torch.ones(2, requires_grad=True), lambda x: x.sum().backward()),
     ],

@@ -46,6 +46,7 @@ def test_an_exception_that_cannot_be_printed_says_so():
     assert one.raised.message == "<the exception's own __str__ raised RuntimeError>"
     assert "Unprintable" in one.raised.traceback
     assert safe_text(ValueError("x")) == "x"
+    assert safe_text(ValueError("caf\udce9.txt")) == "caf\\udce9.txt"
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups came with Python 3.11")
@@ -257,6 +258,18 @@ def test_a_module_whose_state_raises_does_not_end_the_cell():
     one = seen(lambda: 1, module=Broken())
     assert one.raised is None
     assert one.state == Seen("unreadable", scalar="ValueError")
+
+
+def test_a_module_is_described_by_its_state():
+    def call(module):
+        module.running_mean.add_(1)
+        return module
+
+    one = seen(call, torch.nn.BatchNorm1d(1))
+    for what in (one.result, one.args.children[0][1]):
+        assert what.type == "torch.nn.modules.batchnorm.BatchNorm1d"
+        assert dict(what.children)["['running_mean']"].tensor.data.tolist() == [1]
+    assert see(torch.nn.ReLU()).children == ()
 
 
 def test_output_is_kept_only_where_it_is_asked_for(capsys):

@@ -86,7 +86,7 @@ def run_command(
     console = Console()
     with RunProgress(Console(stderr=True)) as progress:
         summary = run(options, progress, lambda text: click.echo(f"recapture: {text}", err=True))
-    print_summary(console, summary.records, summary.environment)
+    print_summary(console, summary.records, summary.environment, summary.directory)
     console.print(f"results: {summary.directory}", soft_wrap=True, highlight=False)
     for suite in summary.failed_suites:
         click.echo(f"recapture: suite {suite.name!r} was not run: {suite.error}", err=True)

@@ -54,9 +54,11 @@ def find_results(root: Path, *, needed: bool = True) -> list[Path]:
     holds none.
     """
     if not root.is_dir():
-        known = [entry.name for entry in root.parent.iterdir()] if root.parent.is_dir() else []
-        what = "is not a directory" if root.exists() else "does not exist"
-        raise UsageError(f"{root} {what}{did_you_mean(root.name, known)}")
+        if root.exists():
+            raise UsageError(f"{root} is not a directory")
+        beside = root.parent.iterdir() if root.parent.is_dir() else ()
+        near = did_you_mean(root.name, [entry.name for entry in beside if entry.is_dir()])
+        raise UsageError(f"{root} does not exist{near}")
     found = sorted({path.parent for path in root.rglob(CONFORMANCE)})
     if needed and not found:
         interrupted = any(True for _ in root.rglob(PARTIAL))

@@ -233,7 +233,8 @@ def interrupted(command, suite: Path, results: str, number: signal.Signals) -> i
     _, err = process.communicate(timeout=60)
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert err.strip().splitlines()[-1] == "recapture: interrupted"
+        said = "recapture: interrupted; what is done is kept, and --resume goes on"
+        assert err.strip().splitlines()[-1] == said
     else:
         assert process.returncode == -number
     assert command.leftovers(30.0) == []

@@ -109,6 +109,8 @@ class RunProgress:
     ) -> None:
         if self._progress is not None:
             self._progress.stop()
+        if not self._total:
+            return
         stopped = " (stopped)" if self._done < self._total else ""
         seconds = self._clock() - self._began
         cells = f"{self._done}/{plural(self._total, 'cell')}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from recapture.environment import read_environment
 from recapture.errors import UsageError, did_you_mean
 from recapture.records import CONFORMANCE, ENVIRONMENT, PARTIAL, read_conformance
+from recapture.report.summary import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,8 +71,13 @@ def find_results(root: Path, *, needed: bool = True) -> list[Path]:
 def read_results(directory: Path) -> Results:
     """Read one results directory.
 
-    Raises UsageError, naming the file, for a directory without records and for files this version does not understand.
+    Raises UsageError, naming the file, for a directory without records, for files this version does not understand, and
+    where there are not as many records as its environment says.
     """
     records = read_conformance(directory)
     environment = read_environment(directory) if (directory / ENVIRONMENT).is_file() else None
+    recorded = environment.recorded if environment else None
+    if recorded not in (None, len(records)):
+        path = directory / CONFORMANCE
+        raise UsageError(f"{path} has {plural(len(records), 'record')}, but {ENVIRONMENT} beside it says {recorded}")
     return Results(directory, tuple(records), environment)

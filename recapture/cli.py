@@ -26,6 +26,12 @@ COMMANDS = {
 }
 
 
+RESUMED = ("run", "bench")
+"""The commands that keep what is done when they are interrupted."""
+
+_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before 8.2 click prints the help itself
+
+
 class _Lazy(click.Group):
     """A group that imports a command when it is asked for, so that `--help` and errors are instant."""
 
@@ -65,11 +71,16 @@ def _run(arguments: list[str] | None) -> int:
     except RecaptureError as error:
         click.echo(f"recapture: {' '.join(str(error).split())}", err=True)
         return error.exit_status
+    except _NO_ARGUMENTS as error:
+        error.show()
+        return 2
     except click.ClickException as error:
         click.echo(f"recapture: {' '.join(error.format_message().split())}", err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
-        click.echo("recapture: interrupted", err=True)
+        words = sys.argv[1:] if arguments is None else arguments
+        kept = "; what is done is kept, and --resume goes on" if words and words[0] in RESUMED else ""
+        click.echo(f"recapture: interrupted{kept}", err=True)
         return 130
     except BrokenPipeError:  # the reader of a pipe went away, as `| head` does
         sys.stderr.close()

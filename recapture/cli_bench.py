@@ -73,19 +73,19 @@ def bench_command(
 ) -> int:
     """Measure the speed of workloads under compilers against eager: right first, then fast.
 
-    WHAT is a workload's name or a file of workloads; without it every workload meant for the device is measured. Each
-    configuration that computes what eager does gets a speedup with an interval, and the cost of getting there.
+    WORKLOAD is a workload's name, FILE a file of workloads; without any of them every workload meant for the device is
+    measured. Each configuration that computes what eager does gets a speedup with an interval, and the cost of getting
+    there.
     """
     from rich.console import Console
 
     from recapture.bench.runner import list_workloads, run
     from recapture.bench.selection import Options
     from recapture.bench.terminal import BenchProgress, print_speedups
-    from recapture.errors import did_you_mean
     from recapture.models import shapes_of
 
     if device not in ("cpu", "cuda"):
-        raise UsageError(f"unknown device {device!r}{did_you_mean(device, ['cpu', 'cuda'])}; it is cpu or cuda")
+        raise UsageError(f"unknown device {device!r}: it is cpu or cuda")
     if (shapes or train) and not models:
         raise UsageError(f"{'--input' if shapes else '--train'} is for a model named with --model")
     try:

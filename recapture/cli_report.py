@@ -117,7 +117,7 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
         if not quiet:
             if number:
                 console.print()
-            print_summary(console, results.records, results.environment)
+            print_summary(console, results.records, results.environment, path)
     for path in timed:
         speedups = _derived(path)
         _write(path.with_suffix(".md"), render_speedups(speedups))

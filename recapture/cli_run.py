@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from recapture.errors import EnvironmentUnfitError, UsageError, did_you_mean
+from recapture.errors import EnvironmentUnfitError, UsageError
 
 __all__ = ["MOST_GIB", "WEEK", "Range", "list_command", "repro_command", "run_command"]
 
@@ -37,7 +37,7 @@ class Range(click.FloatRange):
 
 def _device(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     if value not in ("cpu", "cuda"):
-        raise UsageError(f"unknown device {value!r}{did_you_mean(value, ['cpu', 'cuda'])}; it is cpu or cuda")
+        raise UsageError(f"unknown device {value!r}: it is cpu or cuda")
     return value
 
 
@@ -70,14 +70,16 @@ def run_command(
 ) -> int:
     """Run cases through compilers and record a verdict for every cell.
 
-    WHAT is a suite's name, a file or folder of cases, or a cell's address (suite::case or suite::case::compiler);
-    without it every suite runs.
+    SUITE is a suite's name, FILE a file or folder of cases, CELL an address (suite::case or suite::case::compiler);
+    without any of them every suite runs.
     """
+    import msgspec
     from rich.console import Console
 
-    from recapture.collection import find_suites
+    from recapture.collection import find_suites, shipped_suites
+    from recapture.compilers import builtin_compilers
     from recapture.keyword import matcher
-    from recapture.plan import Options
+    from recapture.plan import Options, check_compilers
     from recapture.report.terminal import RunProgress, print_summary
     from recapture.runner import GIB, run
 
@@ -99,12 +101,22 @@ def run_command(
         worker=worker,  # type: ignore[arg-type]
         words=tuple(words),
     )
+    if set(options.selection.suites) <= set(shipped_suites()):  # they bring no compilers of their own
+        check_compilers(options, builtin_compilers())
     _check_torch()
     console = Console()
     with RunProgress(Console(stderr=True)) as progress:
         summary = run(options, progress, lambda text: click.echo(f"recapture: {text}", err=True))
-    print_summary(console, summary.records, summary.environment)
+    if options.whole:
+        print_summary(console, summary.records, summary.environment, summary.directory)
+    else:
+        number = len(summary.selected)
+        environment = msgspec.structs.replace(summary.environment, planned=number, recorded=number)
+        print_summary(console, summary.selected, environment, summary.directory)
     console.print(f"results: {summary.directory}", soft_wrap=True, highlight=False)
+    if not options.whole and len(summary.records) > len(summary.selected):
+        there = f"{len(summary.records)} records in all: recapture report {summary.directory} shows them"
+        console.print(there, soft_wrap=True, highlight=False, markup=False)
     for suite in summary.failed_suites:
         click.echo(f"recapture: suite {suite.name!r} was not run: {suite.error}", err=True)
     return 2 if summary.failed_suites else 0

@@ -30,6 +30,6 @@ class EnvironmentUnfitError(RecaptureError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest of the known names, or an empty string."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    """Return ``"; did you mean 'x'?"`` for the nearest of the other names that are known, or an empty string."""
+    near = difflib.get_close_matches(name, [one for one in known if one != name], n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -92,10 +93,12 @@ def to_markdown(histories: list[CellHistory]) -> str:
     """Return histories as GitHub Markdown: a table for each case and capability, then what changed."""
     sections = []
     for (case, capability), members in _by_case(histories).items():
-        headers, rows = _matrix(members, wrong="**")
+        headers, rows, absent = _matrix(members, wrong="**")
         cells = [[code(row[0], in_table=True), *row[1:]] for row in rows]
         text = f"## {code(case)} on {code(capability)}\n\n" + table([plain(one) for one in headers], cells, align="lc")
         changes = [f"- {code(name)}: {plain(line)}" for name, line in _transitions(members)]
+        if absent:
+            text += f"\n\nNot recorded with {plain(', '.join(absent))}."
         sections.append(text + ("\n\n" + "\n".join(changes) if changes else ""))
     legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items())
     return "\n\n".join([*sections, f"{legend}; → changed; empty: no such cell."]) + "\n"
@@ -103,9 +106,6 @@ def to_markdown(histories: list[CellHistory]) -> str:
 
 def print_histories(console: Console, histories: list[CellHistory]) -> None:
     """Print histories: a case as compilers by releases, a single cell as one line a release."""
-    from rich import box
-    from rich.table import Table
-
     for (case, capability), members in _by_case(histories).items():
         single = len(members) == 1
         title = f"{case}::{members[0].compiler}" if single else case
@@ -114,13 +114,12 @@ def print_histories(console: Console, histories: list[CellHistory]) -> None:
             for line in _lines(members[0]):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             continue
-        headers, rows = _matrix(members)
-        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for i, header in enumerate(headers):
-            grid.add_column(header, justify="center" if i else "left", no_wrap=True)
-        for row in rows:
-            grid.add_row(*row)
-        console.print(grid)
+        headers, rows, absent = _matrix(members)
+        for line in _grid(headers, rows):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if absent:
+            line = f"not recorded with {', '.join(absent)}"
+            console.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
         for name, line in _transitions(members):
             console.print(f"→ {name}: {line}", markup=False, highlight=False, soft_wrap=True)
         marks = {cell.strip("→") for row in rows for cell in row[1:]}
@@ -185,25 +184,44 @@ def _by_case(histories: Iterable[CellHistory]) -> dict[tuple[str, str], list[Cel
 
 def _labels(entries: tuple[Entry, ...]) -> list[str]:
     """Return a short name for each entry: the release, the whole version or the image where that is not enough."""
-    bare = [" (bare)" if entry.image.startswith("bare-") else "" for entry in entries]
-    versions = [f"{entry.torch}{mark}" for entry, mark in zip(entries, bare)]  # noqa: B905 - of one length
-    releases = [f"{entry.torch.split('+')[0]}{mark}" for entry, mark in zip(entries, bare)]  # noqa: B905
-    for labels in (releases, versions):
-        if len(set(labels)) == len(labels):
-            return labels
-    return [entry.image for entry in entries]
+    names = [_names(entry) for entry in entries]
+    return [next((one for one in mine if sum(one in other for other in names) == 1), mine[-1]) for mine in names]
 
 
-def _matrix(members: list[CellHistory], wrong: str = "") -> tuple[list[str], list[list[str]]]:
+def _names(entry: Entry) -> tuple[str, str, str]:
+    twin = re.search(r"-(?:cu\d+|cpu)-(\w+)$", entry.image)
+    kind = " (bare)" if entry.image.startswith("bare-") else f" {twin[1]}" if twin else ""
+    return (f"{entry.torch.split('+')[0]}{kind}", f"{entry.torch}{kind}", entry.image)
+
+
+def _matrix(members: list[CellHistory], wrong: str = "") -> tuple[list[str], list[list[str]], list[str]]:
+    """Return headers and rows of compilers by releases, and the releases left out because they have no such case."""
+    labels = _labels(members[0].entries)
+    present = [any(cells) for cells in zip(*([entry.record for entry in one.entries] for one in members))]  # noqa: B905
     rows = []
     for one in members:
         row = [one.compiler]
-        for entry in one.entries:
+        for entry in itertools.compress(one.entries, present):
             mark = summary.mark(entry.record) if entry.record else ""
             mark = f"{wrong}{mark}{wrong}" if mark and mark in "Ww" else mark
             row.append(f"→{mark}" if entry.changed else mark)
         rows.append(row)
-    return ["compiler", *_labels(members[0].entries)], rows
+    headers = ["compiler", *itertools.compress(labels, present)]
+    return headers, rows, [label for label, here in zip(labels, present) if not here]  # noqa: B905
+
+
+def _grid(headers: list[str], rows: list[list[str]]) -> Iterator[str]:
+    """Return the lines of a table whose columns are as wide as their longest word: nothing is cut, whatever the width.
+
+    A header of two words has two lines.
+    """
+    heads = [header.split(" ", 1) for header in headers]
+    table = [[head[i] if i < len(head) else "" for head in heads] for i in range(max(map(len, heads)))]
+    table += rows
+    first, *widths = (max(map(len, column)) for column in zip(*table))  # noqa: B905 - of one length
+    for name, *cells in table:
+        row = [f"{cell:^{width}}" for cell, width in zip(cells, widths)]  # noqa: B905
+        yield "  ".join([f"{name:{first}}", *row]).rstrip()
 
 
 def _transitions(members: Iterable[CellHistory]) -> Iterator[tuple[str, str]]:

@@ -11,11 +11,11 @@ from recapture.compilers import builtin_compilers
 from recapture.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from recapture.collection import CaseInfo, Selection, SuiteInfo
 
-__all__ = ["Key", "Options", "PlannedCell", "plan_cells"]
+__all__ = ["Key", "Options", "PlannedCell", "check_compilers", "plan_cells"]
 
 Key = tuple[str, str, str]
 """A cell's case (``suite::name``), compiler and device."""
@@ -62,6 +62,13 @@ class PlannedCell:
         return f"{self.spec.suite}::{self.spec.case}::{self.spec.compiler}"
 
 
+def check_compilers(options: Options, known: Collection[str]) -> None:
+    """Raise UsageError, with the nearest name, for a compiler that was asked for and is none of the known ones."""
+    for name in [*options.compilers, *(how for _, _, how in options.selection.wanted if how)]:
+        if name not in known:
+            raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, known)}")
+
+
 def plan_cells(options: Options, suites: list[SuiteInfo], failed: list[SuiteInfo]) -> list[PlannedCell]:
     """Return every selected cell of the collected suites.
 
@@ -75,9 +82,7 @@ def plan_cells(options: Options, suites: list[SuiteInfo], failed: list[SuiteInfo
             f"{Path(theirs[clash[0]].path).name}: compiler {clash[0]!r} exists already; choose another name"
         )
     known = [*builtin, *theirs]
-    for name in [*options.compilers, *(how for _, _, how in options.selection.wanted if how)]:
-        if name not in known:
-            raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, known)}")
+    check_compilers(options, known)
     addresses = {f"{suite.name}::{case.name}" for suite in suites for case in suite.cases}
     broken = {suite.name for suite in failed}
     for place, wanted, _ in options.selection.wanted:

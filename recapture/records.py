@@ -166,7 +166,8 @@ def append_record(handle: int, row: Record | Timing) -> None:
 def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -> list[R]:
     """Read rows of one kind.
 
-    `tolerate_torn_tail` drops a last line without its newline: what a run killed in mid-write leaves.
+    `tolerate_torn_tail` drops a last line without its newline: what a run killed in mid-write leaves. Such a file may
+    hold a cell more than once; a finished one may not.
     Raises UsageError, naming file, line and field, for anything this version does not understand.
     """
     decoder = msgspec.json.Decoder(kind)
@@ -177,13 +178,20 @@ def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     lines = data.split(b"\n")
     torn = lines.pop()  # what follows the last newline: empty in a whole file
-    if torn and not tolerate_torn_tail:
-        raise UsageError(f"{path}: the last line is cut off; the run that wrote it was interrupted")
+    places: dict[tuple[str, str, str], int] = {}
     for number, line in enumerate(lines, 1):
         try:
             rows.append(decoder.decode(line))
         except ValueError as error:  # msgspec's, and what Python says of bytes that are no UTF-8
             raise UsageError(f"{path}:{number}: {_explain(line, error)}") from None
+        first = places.setdefault(sort_key(rows[-1]), number)
+        if first != number and not tolerate_torn_tail:
+            case, compiler, device = sort_key(rows[-1])
+            raise UsageError(f"{path}: {case}::{compiler} on {device} is there twice, on lines {first} and {number}")
+    if torn and not tolerate_torn_tail:
+        if not torn.startswith(b"{"):
+            raise UsageError(f"{path}:{len(lines) + 1}: not a JSON record")
+        raise UsageError(f"{path}: the last line is cut off; the run that wrote it was interrupted")
     return rows
 
 

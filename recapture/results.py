@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from recapture.environment import read_environment
 from recapture.errors import UsageError, did_you_mean
 from recapture.records import CONFORMANCE, ENVIRONMENT, PARTIAL, read_conformance
+from recapture.report.summary import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,9 +58,11 @@ def find_results(root: Path, *, needed: bool = True) -> list[Path]:
     holds none.
     """
     if not root.is_dir():
-        known = [entry.name for entry in root.parent.iterdir()] if root.parent.is_dir() else []
-        what = "is not a directory" if root.exists() else "does not exist"
-        raise UsageError(f"{root} {what}{did_you_mean(root.name, known)}")
+        if root.exists():
+            raise UsageError(f"{root} is not a directory")
+        beside = root.parent.iterdir() if root.parent.is_dir() else ()
+        near = did_you_mean(root.name, [entry.name for entry in beside if entry.is_dir()])
+        raise UsageError(f"{root} does not exist{near}")
     found = sorted({path.parent for path in root.rglob(CONFORMANCE)} - set(root.rglob(f"{BEFORE}*")))
     if needed and not found:
         interrupted = any(True for _ in root.rglob(PARTIAL))
@@ -71,8 +74,13 @@ def find_results(root: Path, *, needed: bool = True) -> list[Path]:
 def read_results(directory: Path) -> Results:
     """Read one results directory.
 
-    Raises UsageError, naming the file, for a directory without records and for files this version does not understand.
+    Raises UsageError, naming the file, for a directory without records, for files this version does not understand, and
+    where there are not as many records as its environment says.
     """
     records = read_conformance(directory)
     environment = read_environment(directory) if (directory / ENVIRONMENT).is_file() else None
+    recorded = environment.recorded if environment else None
+    if recorded not in (None, len(records)):
+        path = directory / CONFORMANCE
+        raise UsageError(f"{path} has {plural(len(records), 'record')}, but {ENVIRONMENT} beside it says {recorded}")
     return Results(directory, tuple(records), environment)

@@ -51,10 +51,14 @@ class Progress(Protocol):
 
 @dataclass
 class Summary:
-    """How a run ended: where its results are, and which suites could not be collected."""
+    """How a run ended: where its results are, and which suites could not be collected.
+
+    `records` are all that the directory holds, `selected` those of the cells that were asked for.
+    """
 
     directory: Path
     records: list[Record]
+    selected: list[Record]
     environment: Environment
     failed_suites: list[SuiteInfo]
     seconds_in_children: float
@@ -103,7 +107,8 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
                 bench.hand_over(modules, compiling)
                 execution.run(later)
             records, environment = ledger.close()
-            return Summary(directory, records, environment, failed, ledger.seconds, bench.client.rss)
+            selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
+            return Summary(directory, records, selected, environment, failed, ledger.seconds, bench.client.rss)
 
 
 def _compiles(cell: PlannedCell) -> bool:

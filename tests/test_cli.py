@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 
+import click
 import pytest
 from conftest import SUITES, results_below
 
 from recapture.cli import _run
+from recapture.errors import did_you_mean
 
 BROKEN = SUITES / "broken"
 VERDICTS = SUITES / "planted" / "verdicts.py"
@@ -25,6 +27,7 @@ def refused(capfd):
         err = capfd.readouterr().err
         assert got == status, err
         assert "Traceback" not in err
+        assert " cells in " not in err
         line = err.strip().splitlines()[-1]
         assert line.startswith("recapture: ")
         return line.removeprefix("recapture: ")
@@ -38,8 +41,12 @@ def refused(capfd):
         (["runn"], "no such command 'runn'; did you mean 'run'?"),
         (["run", "basic_uze"], "unknown suite 'basic_uze'; did you mean 'basic_use'?"),
         (["run", "nowhere/my_cases.py"], "no such suite file: nowhere/my_cases.py"),
-        (["run", "--device", "cude"], "unknown device 'cude'; did you mean 'cuda'?; it is cpu or cuda"),
-        (["run", "--device", "tpu"], "unknown device 'tpu'; did you mean 'cpu'?; it is cpu or cuda"),
+        (["run", "--device", "cude"], "unknown device 'cude': it is cpu or cuda"),
+        (["run", "--device", "gpu"], "unknown device 'gpu': it is cpu or cuda"),
+        (["bench", "--device", "gpu"], "unknown device 'gpu': it is cpu or cuda"),
+        (["run", "--compiler", "jit.trce"], "unknown compiler 'jit.trce'; did you mean 'jit.trace'?"),
+        (["run", "basic_use::x::jit.trce"], "unknown compiler 'jit.trce'; did you mean 'jit.trace'?"),
+        (["report", str(VERDICTS)], f"{VERDICTS} is not a directory"),
         (["run", "-k", "and or"], "-k 'and or' is not an expression of words, and, or, not and parentheses"),
         (["run", "-k", "one two"], "-k 'one two' is not an expression of words, and, or, not and parentheses"),
         (["run", "--jobs", "0"], "Invalid value for '--jobs': 0 is not in the range x>=1."),
@@ -64,6 +71,42 @@ def test_bad_usage_is_refused_before_anything_starts(refused, arguments, line):
 )
 def test_a_limit_that_is_none_is_refused(refused, command, option, number, complaint):
     assert refused(command, option, number).startswith(f"Invalid value for '{option}': {complaint}")
+
+
+def test_what_was_typed_is_never_suggested():
+    assert did_you_mean("mine", ["mine"]) == ""
+    assert did_you_mean("mine", ["mine", "mines"]) == "; did you mean 'mines'?"
+
+
+@pytest.mark.parametrize("arguments", [[], ["images"]])
+def test_without_a_subcommand_the_help_is_shown_as_it_is(arguments, capfd):
+    _run(arguments)
+    said = capfd.readouterr()
+    assert said.err.startswith("Usage: recapture") or said.out.startswith("Usage: recapture")  # by click's release
+    assert "\n  run  " in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("run", "recapture: interrupted; what is done is kept, and --resume goes on\n"),
+        ("bench", "recapture: interrupted; what is done is kept, and --resume goes on\n"),
+        ("list", "recapture: interrupted\n"),
+    ],
+)
+def test_an_interrupted_command_says_what_it_leaves(command, line, monkeypatch, capfd):
+    def interrupt(**_):
+        raise click.Abort
+
+    monkeypatch.setattr("recapture.cli.cli.main", interrupt)
+    assert _run([command]) == 130
+    assert capfd.readouterr().err == line
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_the_help_of_a_command_speaks_of_the_arguments_by_their_names(command, capfd):
+    assert _run([command, "--help"]) == 0
+    assert "WHAT" not in capfd.readouterr().out
 
 
 def test_an_unknown_option_is_refused_by_name(refused):
@@ -259,6 +302,17 @@ def test_list_names_the_compilers(capfd):
     names = [line.split()[0] for line in capfd.readouterr().out.splitlines()]
     assert names[0] == "eager"
     assert {"compile", "jit.trace", "jit.script", "fx", "make_fx", "export", "aoti", "onnx"} <= set(names)
+
+
+def test_a_selective_run_shows_what_was_run_and_where_the_rest_is(recorded, capfd):
+    root, _ = recorded
+    capfd.readouterr()
+    assert _run(["run", f"{VERDICTS}::neighbour::eager", "--results", str(root)]) == 0
+    directory = results_below(root)
+    out = capfd.readouterr().out
+    assert "\n1 planned = 1 recorded: 1 pass\n" in out
+    assert "branches" not in out
+    assert out.endswith(f"results: {directory}\n3 records in all: recapture report {directory} shows them\n")
 
 
 def test_the_environment_of_a_run_says_what_was_asked(recorded):

@@ -8,7 +8,7 @@ import pytest
 from recapture.cli import main
 from recapture.errors import UsageError
 from recapture.history import history, to_markdown, version_key
-from recapture.records import Record
+from recapture.records import Record, write_jsonl
 from recapture.verdicts import Verdict
 
 RESOURCES = Path(__file__).parent / "resources" / "results"
@@ -108,6 +108,30 @@ def test_text_of_a_case_is_compilers_by_releases_with_the_transitions_below(caps
     (row,) = (line for line in on_cpu.splitlines() if line.startswith("compile "))
     assert row.split() == ["compile", "p", "→P"]
     assert "→ compile: 2.6.0 pass_with_breaks → 2.11.0 (bare) pass\n" in out
+
+
+def test_the_labels_of_a_table_are_whole_in_80_columns_and_each_as_short_as_it_can_be(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    images = [f"torch{one}" for one in ("2.0.1-cu117", "2.3.1-cu121", "2.6.0-cu124", "2.6.0-cu124-drifted")]
+    images += ["torch2.9.1-cu128", "bare-torch2.9.1-cu128", "torch2.11.0-cu128", "torch2.11.0-cu130"]
+    for image in [*images, "torch2.15.0-cu132"]:
+        case = "s::other" if image == "torch2.15.0-cu132" else "s::c"
+        rows = [
+            Record(case=case, compiler=name, device="cpu", verdict=Verdict.PASS, case_hash="0")
+            for name in ("eager", "compile:reduce-overhead")
+        ]
+        (tmp_path / image / "cpu").mkdir(parents=True)
+        write_jsonl(tmp_path / image / "cpu" / "conformance.jsonl", rows)
+    assert recapture("history", "s::c", "--results", tmp_path) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[1:6] == [
+        "compiler                 2.0.1  2.3.1  2.6.0   2.6.0   2.9.1  2.9.1   2.11.0+cu128  2.11.0+cu130",
+        "                                              drifted         (bare)",
+        "eager                      P      P      P       P       P      P          P             P",
+        "compile:reduce-overhead    P      P      P       P       P      P          P             P",
+        "not recorded with 2.15.0",
+    ]
+    assert "Not recorded with 2.15.0." in to_markdown(history("s::c", tmp_path))
 
 
 def test_markdown_has_a_table_for_each_capability():

@@ -87,7 +87,7 @@ def test_appended_rows_are_whole_lines(tmp_path):
     append_record(handle, FULL)
     append_record(handle, record())
     os.close(handle)
-    assert read_jsonl(tmp_path / PARTIAL, Record) == [FULL, record()]
+    assert read_jsonl(tmp_path / PARTIAL, Record, tolerate_torn_tail=True) == [FULL, record()]
 
 
 def test_a_torn_last_line_is_dropped_only_where_that_is_expected(tmp_path):
@@ -134,6 +134,22 @@ def test_a_missing_field_is_refused(tmp_path):
     path.write_text('{"case":"a","compiler":"b","device":"cpu","verdict":"pass","schema":1}\n')
     with pytest.raises(UsageError, match="missing required field `case_hash`"):
         read_jsonl(path, Record)
+
+
+def test_a_last_line_that_was_never_a_record_is_not_called_cut_off(tmp_path):
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(msgspec.json.encode(record()) + b"\n\x07\xfe\x01")
+    with pytest.raises(UsageError, match=r"c\.jsonl:2: not a JSON record"):
+        read_jsonl(path, Record)
+
+
+def test_a_cell_that_is_recorded_twice_is_named_with_both_lines(tmp_path):
+    path = tmp_path / "c.jsonl"
+    rows = [record(), record(device="cuda"), record("s::b"), record(verdict=Verdict.WRONG)]
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    with pytest.raises(UsageError, match=r"c\.jsonl: s::a::compile on cpu is there twice, on lines 1 and 4"):
+        read_jsonl(path, Record)
+    assert read_jsonl(path, Record, tolerate_torn_tail=True) == rows
 
 
 def test_results_that_are_missing_or_unfinished_say_so(tmp_path):

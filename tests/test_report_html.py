@@ -1,12 +1,14 @@
 import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from recapture.cli import main
-from recapture.records import ErrorInfo, Record
+from recapture.records import Difference, ErrorInfo, Record
 from recapture.report.html import render_html
 from recapture.results import read_results
 from recapture.verdicts import Verdict
@@ -89,6 +91,43 @@ def test_text_from_records_cannot_become_markup():
     assert tags.count("script") == 2
     assert "img" not in tags
     assert details(page)[0]["error"]["message"] == evil
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser, to run the page's script")
+def test_the_words_of_the_filter_must_all_be_of_one_cell(tmp_path):
+    def row(case, compiler, verdict, **fields):
+        return Record(case=case, compiler=compiler, device="cpu", verdict=verdict, case_hash="0", **fields)
+
+    by_nan = (Difference("held_out[0]", "result", "value", "eager 1, this NaN"),)
+    records = [
+        row("s::a", "jit.script", Verdict.PASS),
+        row("s::a", "fx", Verdict.WRONG, differences=by_nan),
+        row("s::b", "jit.script", Verdict.WRONG),
+        row("t::c", "fx", Verdict.ERROR, phase="call", error=ErrorInfo("TraceError", "no Proxy", "0123456789")),
+    ]
+    wanted = {
+        "": ["s::a", "s::b", "t::c"],
+        "jit.script wrong": ["s::b"],
+        "WRONG": ["s::a", "s::b"],
+        "s:: fx nan": ["s::a"],
+        "traceerror proxy": ["t::c"],
+        "pass": ["s::a"],
+        "case": [],
+        "cpu": [],
+    }
+    page = tmp_path / "page.html"
+    page.write_text(
+        render_html(records, None).replace(
+            "</body>",
+            f"<script>document.body.textContent = JSON.stringify({json.dumps([*wanted])}.map((said) => {{"
+            "field.value = said; filter(); return rows.filter((row) => !row.hidden).map((row) => row.dataset.case);"
+            "}))</script></body>",
+        )
+    )
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
+    done = subprocess.run([*browser, page.as_uri()], capture_output=True, text=True, check=True, timeout=100)
+    shown = json.loads(re.search(r"<body>(.*)</body>", done.stdout, re.DOTALL)[1])
+    assert dict(zip(wanted, shown)) == wanted  # noqa: B905 - of one length
 
 
 def test_claims_faults_and_uncollected_suites_are_on_the_page(page):

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from recapture.records import Difference, Record
+from recapture.records import Difference, ErrorInfo, Record
 from recapture.report.terminal import RunProgress, print_summary
 from recapture.results import read_results
 from recapture.verdicts import SILENTLY_WRONG, Verdict
@@ -20,7 +20,7 @@ def results():
 
 def printed(results, *, width, environment=True):
     console = Console(file=io.StringIO(), width=width)
-    print_summary(console, results.records, results.environment if environment else None)
+    print_summary(console, results.records, results.environment if environment else None, results.directory)
     return console.file.getvalue()
 
 
@@ -73,22 +73,56 @@ def test_the_summary_tells_counts_claims_faults_and_missing_suites(results):
 def test_an_incomplete_run_is_called_that(results):
     cut_off = msgspec.structs.replace(results.environment, planned=30)
     console = Console(file=io.StringIO(), width=100)
-    print_summary(console, results.records, cut_off)
+    print_summary(console, results.records, cut_off, results.directory)
     assert "30 planned, but only 23 recorded" in console.file.getvalue()
 
 
 def test_a_summary_needs_neither_environment_nor_records(results):
     assert "an unknown environment on cpu\n23 recorded: " in printed(results, width=100, environment=False)
     console = Console(file=io.StringIO(), width=100)
-    print_summary(console, [], None)
+    print_summary(console, [], None, Path())
     assert "0 recorded: none" in console.file.getvalue()
 
 
 def test_square_brackets_in_records_are_not_taken_for_markup():
     odd = record(verdict=Verdict.WRONG, differences=(Difference("held_out[0]", "[bold]x[/bold]", "value", "[/red]"),))
     console = Console(file=io.StringIO(), width=100)
-    print_summary(console, [odd], None)
+    print_summary(console, [odd], None, Path())
     assert "on held_out[0], [bold]x[/bold]: value: [/red]" in console.file.getvalue()
+
+
+def failing(case, error, verdict=Verdict.ERROR):
+    return record(case, verdict, phase="capture", error=ErrorInfo(error, f"cannot {error}\nand so on", error))
+
+
+def test_failures_are_told_by_what_they_say_the_commonest_first():
+    console = Console(file=io.StringIO(), width=100)
+    killed = record("s::killed", Verdict.CRASH, phase="call", reason="died of SIGSEGV")
+    print_summary(
+        console, [failing("s::a", "m.KeyError"), *(failing(f"s::{i}", "E") for i in "bc"), killed], None, Path()
+    )
+    assert console.file.getvalue().endswith(
+        "failing: 4, in 3 different ways\n"
+        "   2 error(capture):E, s::b::compile: cannot E\n"
+        "   1 crash, s::killed::compile: died of SIGSEGV\n"
+        "   1 error(capture):KeyError, s::a::compile: cannot m.KeyError\n"
+    )
+
+
+def test_of_many_failures_ten_are_told_and_where_the_others_are():
+    console = Console(file=io.StringIO(), width=60, force_terminal=True)
+    rows = [failing(f"s::c{i:02}", f"Error{i:02}" + "x" * 60) for i in range(13)]
+    print_summary(console, rows, None, Path("results/image/cpu"))
+    *_, first, last = (line for line in console.file.getvalue().splitlines() if line.startswith(("   1 ", "and ")))
+    assert first.startswith("   1 error(capture):Error09x")
+    assert len(first) <= 60
+    assert last == "and 3 more: see results/image/cpu/conformance.md"
+
+
+def test_one_failure_is_not_said_to_be_different():
+    console = Console(file=io.StringIO(), width=100)
+    print_summary(console, [failing("s::a", "E")], None, Path())
+    assert "\nfailing: 1\n   1 error(capture):E, " in console.file.getvalue()
 
 
 # Progress
@@ -122,6 +156,14 @@ def test_a_silent_wrong_is_told_at_once_and_failures_are_counted():
         progress.cell_finished(record("s::slow", Verdict.TIMEOUT), 60.0)
         assert "gave up after 1 min 00 s: s::slow::compile\n" in console.file.getvalue()
     assert console.file.getvalue().endswith("2/3 cells in 0 s (stopped): 1 silently wrong, 1 failing\n")
+
+
+def test_one_cell_is_not_said_to_be_several():
+    console = Console(file=io.StringIO(), width=100)
+    with RunProgress(console, clock=Clock()) as progress:
+        progress.start(1)
+        progress.cell_finished(record(), 0.1)
+    assert console.file.getvalue() == "1 cell\n1/1 cell in 0 s: 0 silently wrong, 0 failing\n"
 
 
 def test_on_a_terminal_a_bar_shows_what_is_running():

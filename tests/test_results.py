@@ -29,6 +29,16 @@ def test_results_without_an_environment_can_be_read(tmp_path):
     assert read_results(tmp_path).environment is None
 
 
+@pytest.mark.parametrize(("kept", "said"), [(0, "0 records"), (1, "1 record")])
+def test_records_that_are_fewer_than_were_recorded_are_refused(tmp_path, kept, said):
+    for path in (IMAGES / "torch2.6.0-cu124" / "cpu").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    path = tmp_path / "conformance.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:kept]))
+    with pytest.raises(UsageError, match=rf"conformance\.jsonl has {said}, but environment\.json beside it says 24"):
+        read_results(tmp_path)
+
+
 def test_an_environment_that_is_not_understood_is_named(tmp_path):
     (tmp_path / "conformance.jsonl").write_text("")
     (tmp_path / "environment.json").write_text('{"schema": 99}')

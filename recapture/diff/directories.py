@@ -16,8 +16,9 @@ __all__ = ["locate"]
 def locate(old: Path, new: Path) -> tuple[Path, Path]:
     """Return the two results directories to compare.
 
-    Either may be an image's directory, ``results/<image>``: then the capability is the other's, or the only one that
-    both images have. Raises UsageError where nothing is there, and where it is not clear which one is meant.
+    Either may be an image's directory, ``results/<image>``, or hold that of one image alone: then the capability is the
+    other's, or the only one that both images have. Raises UsageError where nothing is there, and where it is not clear
+    which one is meant.
     """
     before, after = _capabilities(old), _capabilities(new)
     if len(before) == 1 == len(after) and "" in (*before, *after):
@@ -30,7 +31,7 @@ def locate(old: Path, new: Path) -> tuple[Path, Path]:
     if len(common) == 1:
         return before[common[0]], after[common[0]]
     if common:
-        raise UsageError(f"{old} and {new} both hold {', '.join(common)}: say which, as in {old / common[0]}")
+        raise UsageError(f"{old} and {new} both hold {', '.join(common)}: say which, as in {before[common[0]]}")
     have = [", ".join(sorted(side)) for side in (before, after)]
     raise UsageError(f"{old} ({have[0]}) and {new} ({have[1]}) have no capability in common: name a directory of each")
 
@@ -40,8 +41,8 @@ def _capabilities(directory: Path) -> dict[str, Path]:
     if holds_results(directory):
         return {"": directory}
     found = find_results(directory)
-    deep = [path for path in found if path.parent != directory]
-    if deep:
-        images = sorted({path.parent.name for path in deep})
-        raise UsageError(f"{directory} holds several images' results, name one: {', '.join(images)}")
+    images = {path.parent for path in found}
+    if len(images) > 1:
+        names = ", ".join(sorted(image.name for image in images))
+        raise UsageError(f"{directory} holds several images' results, name one: {names}")
     return {path.name: path for path in found}

@@ -69,19 +69,13 @@ def why_bare(environment: Environment) -> str:
 
 
 def accounting(records: Sequence[Record], environment: Environment | None) -> tuple[str, bool]:
-    """Return how many cells were planned and recorded, in words, and whether none is missing.
-
-    A run of some cells only keeps the others that its directory holds: then there are more records than it planned.
-    """
-    here = len(records)
+    """Return how many cells were planned and recorded, in words, and whether none is missing."""
     planned = environment.planned if environment else None
     recorded = environment.recorded if environment else None
     if planned is None or recorded is None:
-        return f"{here} recorded", True
-    if planned != recorded or here < recorded:
-        return f"{planned} planned, but only {min(recorded, here)} recorded", False
-    if here > recorded:
-        return f"{here} on record; the last run planned {planned} and recorded {recorded} of them", True
+        return f"{len(records)} recorded", True
+    if planned != recorded:
+        return f"{planned} planned, but only {recorded} recorded", False
     return f"{planned} planned = {recorded} recorded", True
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from recapture.errors import UsageError
 from recapture.records import write_atomically
 from recapture.report import facts, summary
-from recapture.report.summary import ClaimStatus, one_line, shorten
+from recapture.report.summary import ClaimStatus, one_line, plural, shorten
 from recapture.results import read_results
 from recapture.verdicts import SILENTLY_WRONG
 
@@ -206,7 +206,7 @@ def _claims(records: Sequence[Record]) -> str:
         ],
     )
     return (
-        f"## Published claims\n\n{len(by_id)} {_plural(len(by_id), 'claim')}: {tally}. The numbers count cells; "
+        f"## Published claims\n\n{plural(len(by_id), 'claim')}: {tally}. The numbers count cells; "
         f"a cell that could not run here does not count against its claim.\n\n{claims}\n\n"
         f"### Claim by claim\n\n{details}"
     )
@@ -231,9 +231,9 @@ def _silent_wrongs(records: Sequence[Record]) -> str:
             names = ", ".join(code(record.compiler) for record in members)
             said = _differences(members[0].differences) or plain(members[0].reason or "no difference is recorded")
             lines.append(f"  - {names} ({members[0].verdict}): {said}")
-    wrong_cases = f"{len(by_case)} {_plural(len(by_case), 'case')}"
+    wrong_cases = plural(len(by_case), "case")
     return (
-        f"## Silently wrong\n\n{number} {_plural(number, 'cell')} of {wrong_cases} returned something else than eager "
+        f"## Silently wrong\n\n{plural(number, 'cell')} of {wrong_cases} returned something else than eager "
         "and said nothing.\n\n" + "\n".join(lines)
     )
 
@@ -279,9 +279,8 @@ def _failures(records: Sequence[Record]) -> str:
     if not groups:
         return ""
     number = sum(len(group.records) for group in groups)
-    return (
-        f"## Failing\n\n{number} {_plural(number, 'cell')}, {len(groups)} different "
-        f"{_plural(len(groups), 'failure')}.\n\n" + "\n".join(map(_folded, groups))
+    return f"## Failing\n\n{plural(number, 'cell')}, {plural(len(groups), 'different failure')}.\n\n" + "\n".join(
+        map(_folded, groups)
     )
 
 
@@ -314,14 +313,10 @@ def _folded(group: Group) -> str:
         f"<li><code>{_escaped(case)}</code>: {', '.join(f'<code>{_escaped(name)}</code>' for name in names)}</li>"
         for case, names in summary.together(group.records).items()
     )
-    number = f"{len(group.records)} {_plural(len(group.records), 'cell')}"
+    number = plural(len(group.records), "cell")
     return f"<details><summary>{number}: {title}{text}</summary>\n<ul>\n{cells}\n</ul>\n</details>"
 
 
 def _escaped(text: str) -> str:
     """Text for an HTML block: no blank line may end the block, and GitHub's autolinks and mentions stay off in code."""
     return html.escape(one_line(text), quote=False)
-
-
-def _plural(number: int, noun: str) -> str:
-    return noun if number == 1 else f"{noun}s"

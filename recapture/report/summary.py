@@ -38,6 +38,7 @@ __all__ = [
     "note_groups",
     "one_line",
     "overall_status",
+    "plural",
     "shorten",
     "silent_wrongs",
     "suite_of",
@@ -304,6 +305,11 @@ def one_line(text: str) -> str:
     """Return text with every run of white space, line breaks included, as one space, and nothing unprintable in it."""
     text = " ".join(text.split())
     return text if text.isprintable() else "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 cell``, ``2 cells``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def shorten(text: str, limit: int) -> str:

@@ -6,11 +6,13 @@ import time
 from typing import TYPE_CHECKING
 
 from recapture.report import facts, summary
-from recapture.report.summary import ClaimStatus
+from recapture.report.markdown import REPORT
+from recapture.report.summary import ClaimStatus, plural
 from recapture.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     from rich.console import Console
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from recapture.environment import Environment
     from recapture.records import Record
+    from recapture.report.summary import Group
 
 __all__ = ["RunProgress", "print_summary"]
 
@@ -33,11 +36,19 @@ BAR_WIDTH = 16
 CLAIMS_NAMED = 12
 """How many claims of one status the summary names."""
 
+FAILURES_NAMED = 10
+"""How many different failures the summary tells; the report beside the records has all of them."""
 
-def print_summary(console: Console, records: Sequence[Record], environment: Environment | None) -> None:
-    """Print counts, the matrix, every silent wrong in a line, and the claims.
+MESSAGE_LIMIT = 160
+"""Characters of a failure's line where there is no terminal whose width it could have."""
 
-    Where the console is too narrow for the matrix, counts by compiler take its place.
+
+def print_summary(
+    console: Console, records: Sequence[Record], environment: Environment | None, directory: Path
+) -> None:
+    """Print counts, the matrix, every silent wrong in a line, the commonest failures, and the claims.
+
+    Where the console is too narrow for the matrix, counts by compiler take its place. `directory` has the report.
     """
     where = facts.place(records, environment)
     _say(console, f"{where.image} on {where.capability}", "bold")
@@ -55,10 +66,7 @@ def print_summary(console: Console, records: Sequence[Record], environment: Envi
         _say(console, f"\nsilently wrong: {len(wrong)}", "bold red")
     for record in wrong:
         _say(console, _one_wrong(record, console.width if console.is_terminal else None))
-    failures = summary.failure_groups(records)
-    if failures:
-        number = sum(len(group.records) for group in failures)
-        _say(console, f"\nfailing: {number}, in {len(failures)} different ways", "bold")
+    _print_failures(console, summary.failure_groups(records), directory / REPORT)
     _print_claims(console, records)
 
 
@@ -101,9 +109,12 @@ class RunProgress:
     ) -> None:
         if self._progress is not None:
             self._progress.stop()
+        if not self._total:
+            return
         stopped = " (stopped)" if self._done < self._total else ""
         seconds = self._clock() - self._began
-        _say(self._console, f"{self._done}/{self._total} cells in {_duration(seconds)}{stopped}: {self._troubles()}")
+        cells = f"{self._done}/{plural(self._total, 'cell')}"
+        _say(self._console, f"{cells} in {_duration(seconds)}{stopped}: {self._troubles()}")
 
     def start(self, total: int, estimate_seconds: float | None = None) -> None:
         """Say how many cells will run and, where it is known, how many seconds that should take."""
@@ -113,7 +124,7 @@ class RunProgress:
             self._task = self._progress.add_task("", total=total, state=self._state())
             return
         about = f", about {_duration(estimate_seconds)}" if estimate_seconds is not None else ""
-        _say(self._console, f"{total} cells{about}")
+        _say(self._console, f"{plural(total, 'cell')}{about}")
 
     def cell_started(self, cell: str) -> None:
         """Note that a cell, ``suite::name::compiler``, is running."""
@@ -217,6 +228,22 @@ def _print_counts(console: Console, records: Sequence[Record]) -> None:
         line.append(f"{counts.silently_wrong:>8}", "bold red" if counts.silently_wrong else "")
         line.append(f"{counts.failing:>8}{counts.not_run:>8}")
         console.print(line, soft_wrap=True)
+
+
+def _print_failures(console: Console, groups: Sequence[Group], report: Path) -> None:
+    """Print a line for each of the commonest failures, with one cell that ended so."""
+    if not groups:
+        return
+    number = sum(len(group.records) for group in groups)
+    ways = f", in {len(groups)} different ways" if len(groups) > 1 else ""
+    _say(console, f"\nfailing: {number}{ways}", "bold")
+    for group in groups[:FAILURES_NAMED]:
+        first = group.records[0]
+        width = (console.width if console.is_terminal else MESSAGE_LIMIT) - 5
+        line = f"{summary.measured(first)}, {first.cell}: {group.text}"
+        _say(console, f"{len(group.records):>4} {summary.shorten(line, width)}")
+    if len(groups) > FAILURES_NAMED:
+        _say(console, f"and {len(groups) - FAILURES_NAMED} more: see {report}")
 
 
 def _print_claims(console: Console, records: Sequence[Record]) -> None:

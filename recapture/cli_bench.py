@@ -122,7 +122,8 @@ def bench_command(
         console = Console(highlight=False, width=PIPE_WIDTH)
     if list_only:
         for info in list_workloads(options):
-            console.print(f"{info.spec.name}: {info.summary or info.error}", markup=False, soft_wrap=True)
+            told = [info.spec.name, *filter(None, [info.summary or info.error])]
+            console.print(": ".join(told), markup=False, soft_wrap=True)
         return 0
     told = Console(stderr=True, highlight=False)
     with BenchProgress(told) as progress:

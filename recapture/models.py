@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 from pathlib import Path
@@ -26,7 +27,8 @@ _SPEC = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<factory>[A-Za-z_]\w*)")
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Names a workload: `name` in the file `path`, or `model` (``torchvision:NAME``, ``package.module:factory``).
 
-    `shapes` are those of a named model's inputs; `train` makes an iteration of it a training step.
+    `shapes` are those of a named model's inputs; `train` makes an iteration of it a training step. Its workload's name
+    says all of it, as in ``torchvision:resnet18 8x3x224x224 train``; one that declares a workload has no more to say.
     """
 
     name: str
@@ -74,10 +76,15 @@ def load_workload(spec: ModelSpec) -> Workload:
 def _named_model(spec: ModelSpec) -> Workload:
     import torch
 
-    build = _factory(str(spec.model))
+    model = str(spec.model)
+    build = _factory(model)
     if isinstance(build, Workload):
-        return build
+        if spec.shapes or spec.train:
+            option = "--input" if spec.shapes else "--train"
+            raise WorkloadError(f"{model!r} is a workload and declares what an iteration is: {option} is not for it")
+        return dataclasses.replace(build, name=model)
     shapes = spec.shapes or (shapes_of(DEFAULT_SHAPE),)
+    written = ["x".join(map(str, shape)) for shape in shapes]
 
     def mean_square(output: Any) -> Any:
         from torch.utils import _pytree as pytree
@@ -86,12 +93,11 @@ def _named_model(spec: ModelSpec) -> Workload:
         return sum((leaf.float() ** 2).mean() for leaf in leaves if leaf.is_floating_point())
 
     return Workload(
-        name=spec.name,
+        name=" ".join([model, *written, *(["train"] if spec.train else [])]),
         build=build,
         inputs=lambda: tuple(torch.randn(shape) for shape in shapes),
         loss=mean_square if spec.train else None,
         optimizer=(lambda parameters: torch.optim.SGD(parameters, lr=1e-4)) if spec.train else None,
-        summary=f"{spec.model}, inputs {', '.join('x'.join(map(str, shape)) for shape in shapes)}",
     )
 
 
@@ -132,7 +138,8 @@ def collect_workloads(spec: ModelSpec) -> list[WorkloadInfo]:
 
     try:
         if spec.path is None:
-            return [_describe(spec, load_workload(spec), ())]
+            workload = load_workload(spec)
+            return [_describe(msgspec.structs.replace(spec, name=workload.name), workload, ())]
         module = execute(f"workloads_{Path(spec.path).stem}", Path(spec.path))
         found: list[Workload] = getattr(module, WORKLOADS_ATTRIBUTE, [])
         if not found:

@@ -283,6 +283,7 @@ def test_a_model_named_on_the_command_line_with_another_dtype_and_layout(tmp_pat
     arguments = ("--model", "torchvision:squeezenet1_1", "--input", "1x3x64x64", "--compiler", "eager")
     assert bench(*arguments, "--dtype", "bf16", "--channels-last", *QUICK, "--results", str(tmp_path)) == 0
     [found] = only(tmp_path).rows
+    assert found.workload == "torchvision:squeezenet1_1 1x3x64x64"
     assert str(found.configuration) == "eager bf16 channels-last"
     assert found.measured.over_twin is not None  # against eager with the same arithmetic, beside plain eager
 

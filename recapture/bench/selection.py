@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -80,13 +79,8 @@ def collect(bench: Workbench, options: Options) -> list[WorkloadInfo]:
     files = _files(options)
     specs = [ModelSpec(name=path.stem, path=str(path)) for path in files]
     specs += [
-        ModelSpec(
-            name=re.sub(r"\W+", "_", name.partition(":")[2] or name) + ("_train" if options.train else "_eval"),
-            model=name,
-            shapes=options.shapes,
-            train=options.train,
-        )
-        for name in options.models
+        ModelSpec(name=name, model=name, shapes=options.shapes, train=options.train)
+        for name in dict.fromkeys(options.models)
     ]
     found = [info for spec in specs for info in _described(bench, spec)]
     known = {info.spec.name for info in found}

@@ -76,8 +76,9 @@ def bench_command(
 ) -> int:
     """Measure the speed of workloads under compilers against eager: right first, then fast.
 
-    WHAT is a workload's name or a file of workloads; without it every workload meant for the device is measured. Each
-    configuration that computes what eager does gets a speedup with an interval, and the cost of getting there.
+    WHAT is a workload's name, a file of workloads or FILE::WORKLOAD, and WORKLOAD::COMPILER is that compiler alone;
+    without it every workload meant for the device is measured. Each configuration that computes what eager does gets a
+    speedup with an interval, and the cost of getting there.
     """
     from rich.console import Console
 
@@ -122,8 +123,8 @@ def bench_command(
         console = Console(highlight=False, width=PIPE_WIDTH)
     if list_only:
         for info in list_workloads(options):
-            told = [info.spec.name, *filter(None, [info.summary or info.error])]
-            console.print(": ".join(told), markup=False, soft_wrap=True)
+            text = info.summary or info.error
+            console.print(info.spec.name + (f": {text}" if text else ""), markup=False, soft_wrap=True)
         return 0
     told = Console(stderr=True, highlight=False)
     with BenchProgress(told) as progress:

@@ -11,7 +11,10 @@ from recapture import schema
 from recapture.bench import runner
 from recapture.bench.report import remarks, render_speedups
 from recapture.bench.rows import read_speedups
+from recapture.bench.selection import Options, plan, select
 from recapture.cli import main
+from recapture.errors import UsageError
+from recapture.models import ModelSpec, WorkloadInfo
 
 TINY = str(Path(__file__).parent / "resources" / "speedups" / "tiny.py")
 QUICK = ("--processes", "2", "--seconds", "0.2", "--threads", "1")
@@ -117,7 +120,6 @@ def test_the_file_keeps_its_schema(measured, tmp_path):
 
 def test_a_file_that_is_not_understood_is_refused_by_name(tmp_path, measured):
     from recapture.bench.rows import write_speedups
-    from recapture.errors import UsageError
 
     path = tmp_path / "s.json"
     write_speedups(path, measured)
@@ -240,12 +242,43 @@ def test_the_workload_of_the_readme_works_as_pasted(tmp_path):
     assert (found.workload, str(found.verdict)) == ("perceptron", "pass")
 
 
+def planned(*names):
+    """What a command line asks for, of two workloads of one file."""
+    options = Options(
+        **dict.fromkeys(("models", "shapes", "dtypes", "layouts"), ()),
+        **dict.fromkeys(("train", "dynamic", "profile", "resume"), False),
+        **dict.fromkeys(("processes", "seconds", "timeout", "memory", "threads", "compile_jobs", "gpus"), 1),
+        names=names,
+        compilers=("eager",),
+        device="cpu",
+        worker="auto",
+        results=Path(),
+    )
+    specs = [ModelSpec(name=name, path=TINY) for name in ("tiny_eval", "tiny_train")]
+    infos = [WorkloadInfo(spec=spec, devices=("cpu",), compilers=("slower",)) for spec in specs]
+    return {(info.spec.name, how.compiler) for info, how in plan(select(infos, options), options)}
+
+
+def test_a_file_is_addressed_with_its_workload_and_a_compiler():
+    assert planned(f"{TINY}::tiny_eval::fx") == {("tiny_eval", "fx")}
+    assert planned(f"{TINY}::tiny_eval::slower", f"{TINY}::tiny_train") == {
+        ("tiny_eval", "slower"),
+        ("tiny_train", "eager"),
+    }
+    assert planned(f"{TINY}::tiny_train::fx", TINY) == planned(TINY) == planned()
+    assert planned(TINY, "tiny_eval::fx") == {("tiny_eval", "fx")}
+    with pytest.raises(UsageError, match=r"unknown workload 'nope' in tiny\.py; known: tiny_eval, tiny_train"):
+        planned(f"{TINY}::nope::fx")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("resnet18_evil",), "unknown workload 'resnet18_evil'; did you mean 'resnet18_eval'?"),
         (("resnet18_eval", "--compiler", "compil"), "unknown compiler 'compil'; did you mean 'compile'?"),
         (("resnet18_eval::fxx",), "unknown compiler 'fxx'; did you mean 'fx'?"),
+        ((f"{TINY}::tiny_evil::fx",), "unknown workload 'tiny_evil' in tiny.py; did you mean 'tiny_eval'?"),
+        ((f"{TINY}::tiny_eval::fxx",), "unknown compiler 'fxx'; did you mean 'fx'?"),
         (("resnet18_eval", "--dtype", "fp16"), "unknown dtype 'fp16'"),
         (("resnet18_eval", "--layout", "nhwc"), "unknown layout 'nhwc'"),
         (("--device", "gpu"), "unknown device 'gpu'"),

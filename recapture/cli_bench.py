@@ -48,7 +48,7 @@ PIPE_WIDTH = 180
 )
 @click.option("--profile", is_flag=True, help="Also write operator tables and traces, under profiles/.")
 @click.option("--worker", type=click.Choice(["auto", "fork", "fresh"]), default="auto", help="How rows get a process.")
-@click.option("--resume", is_flag=True, help="Measure only what has no row yet.")
+@click.option("--resume", is_flag=True, help="Measure only what has no row yet, or was edited.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 def bench_command(
     what: tuple[str, ...],

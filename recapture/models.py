@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import importlib
+import inspect
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.collection import execute
+from recapture.source import closure
 from recapture.workloads import WORKLOADS_ATTRIBUTE, Workload, WorkloadError
 
 if TYPE_CHECKING:
@@ -39,7 +43,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload as the host sees it: everything that needs no torch. `error` says what is wrong with its file."""
+    """A workload as the host sees it: everything that needs no torch. `error` says what is wrong with its file.
+
+    `hash` is as a case's, over what its file says of it; None for torchvision's models.
+    """
 
     spec: ModelSpec
     summary: str = ""
@@ -48,6 +55,7 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
     compilers: tuple[str, ...] = ()
     claims: dict[str, list[tuple[str, str, str]]] = {}
     trains: bool = False
+    hash: str | None = None
     error: str | None = None
 
 
@@ -166,4 +174,19 @@ def _describe(spec: ModelSpec, workload: Workload, compilers: tuple[str, ...]) -
             how: [(one.id, one.expected, one.published) for one in claims] for how, claims in workload.claims.items()
         },
         trains=workload.trains,
+        hash=_hash(spec, workload.build),
     )
+
+
+def _hash(spec: ModelSpec, build: Callable[[], Any]) -> str | None:
+    """A hash of the factory and what it refers to; of the whole file where the factory is not defined at top level."""
+    source = spec.path
+    if source is None and not str(spec.model).startswith("torchvision:"):
+        with contextlib.suppress(TypeError):  # it is neither a function nor a class
+            source = inspect.getsourcefile(build)
+    if source is None:
+        return None
+    try:
+        return closure(Path(source), getattr(build, "__qualname__", "")).hash
+    except KeyError:
+        return hashlib.sha256(Path(source).read_bytes()).hexdigest()[:12]

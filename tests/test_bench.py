@@ -10,11 +10,11 @@ import pytest
 from recapture import schema
 from recapture.bench import runner
 from recapture.bench.report import remarks, render_speedups
-from recapture.bench.rows import read_speedups
+from recapture.bench.rows import read_speedups, write_speedups
 from recapture.bench.selection import Options, plan, select
 from recapture.cli import main
 from recapture.errors import UsageError
-from recapture.models import ModelSpec, WorkloadInfo
+from recapture.models import ModelSpec, WorkloadInfo, collect_workloads
 
 TINY = str(Path(__file__).parent / "resources" / "speedups" / "tiny.py")
 QUICK = ("--processes", "2", "--seconds", "0.2", "--threads", "1")
@@ -111,16 +111,12 @@ def test_claims_are_reproduced_or_not(measured):
 
 def test_the_file_keeps_its_schema(measured, tmp_path):
     assert schema.SPEEDUPS_PATH.read_text(encoding="utf-8") == schema.speedups_text()
-    from recapture.bench.rows import write_speedups
-
     write_speedups(tmp_path / "s.json", measured)
     assert read_speedups(tmp_path / "s.json") == measured
     jsonschema.validate(json.loads((tmp_path / "s.json").read_text()), json.loads(schema.speedups_text()))
 
 
 def test_a_file_that_is_not_understood_is_refused_by_name(tmp_path, measured):
-    from recapture.bench.rows import write_speedups
-
     path = tmp_path / "s.json"
     write_speedups(path, measured)
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 7', 1))
@@ -139,8 +135,6 @@ def test_the_report_ranks_the_right_and_lists_the_rest(measured):
 
 
 def test_reports_are_rendered_again_from_the_rows(measured, tmp_path, capfd):
-    from recapture.bench.rows import write_speedups
-
     path = tmp_path / "image" / "cpu" / "speedups-cpu.json"
     path.parent.mkdir(parents=True)
     write_speedups(path, measured)
@@ -188,6 +182,24 @@ def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_
     assert row(only(tmp_path), "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
 
 
+def test_resume_measures_the_rows_of_an_edited_workload_again(tmp_path, measured):
+    path = tmp_path / "s.json"
+    [info] = [one for one in collect_workloads(ModelSpec(name="tiny", path=TINY)) if one.spec.name == "tiny_eval"]
+    on_file = row(measured, "tiny_eval", "fx")
+    assert on_file.hash == info.hash
+
+    def resumed(hash_on_file):
+        rows = (msgspec.structs.replace(on_file, hash=hash_on_file),)
+        write_speedups(path, msgspec.structs.replace(measured, rows=rows))
+        task = runner._Task(info, on_file.configuration, "")
+        runner._Execution(None, [task], asked(resume=True), [], measured.environment, None, path, None)
+        return task.row == rows[0]
+
+    assert resumed(info.hash)
+    assert resumed(None)  # of an older version
+    assert not resumed("0123456789ab")
+
+
 def test_a_row_that_is_measured_again_stays_until_it_has_been(tmp_path, capfd, monkeypatch):
     quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1", "--results", str(tmp_path))
     assert bench(TINY, "tiny_eval::fx", "tiny_eval::raises", *quick) == 0
@@ -216,8 +228,6 @@ def test_a_row_that_is_measured_again_stays_until_it_has_been(tmp_path, capfd, m
 
 
 def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost(tmp_path, measured, capfd):
-    from recapture.bench.rows import write_speedups
-
     quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1")
     assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
     [path] = tmp_path.rglob("speedups-cpu.json")
@@ -242,18 +252,23 @@ def test_the_workload_of_the_readme_works_as_pasted(tmp_path):
     assert (found.workload, str(found.verdict)) == ("perceptron", "pass")
 
 
-def planned(*names):
-    """What a command line asks for, of two workloads of one file."""
-    options = Options(
+def asked(*names, resume=False):
+    return Options(
         **dict.fromkeys(("models", "shapes", "dtypes", "layouts"), ()),
-        **dict.fromkeys(("train", "dynamic", "profile", "resume"), False),
+        **dict.fromkeys(("train", "dynamic", "profile"), False),
         **dict.fromkeys(("processes", "seconds", "timeout", "memory", "threads", "compile_jobs", "gpus"), 1),
         names=names,
+        resume=resume,
         compilers=("eager",),
         device="cpu",
         worker="auto",
         results=Path(),
     )
+
+
+def planned(*names):
+    """What a command line asks for, of two workloads of one file."""
+    options = asked(*names)
     specs = [ModelSpec(name=name, path=TINY) for name in ("tiny_eval", "tiny_train")]
     infos = [WorkloadInfo(spec=spec, devices=("cpu",), compilers=("slower",)) for spec in specs]
     return {(info.spec.name, how.compiler) for info, how in plan(select(infos, options), options)}

@@ -203,7 +203,9 @@ class _Execution:
             kept = self._kept()
             done = {row.key: row for row in kept.rows if not row.again} if kept else {}
             for task in tasks:
-                task.row = done.get(task.key)
+                row = done.get(task.key)
+                if row is not None and row.hash in (None, task.info.hash):  # else the workload was edited since
+                    task.row = row
 
     def _kept(self) -> Speedups | None:
         """What is on file."""
@@ -462,6 +464,7 @@ class _Execution:
             claims=tuple(claims),
             flags=told.flags,
             processes=processes,
+            hash=task.info.hash,
         )
 
     def _process(self, outcome: Outcome) -> Process:

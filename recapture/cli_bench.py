@@ -90,6 +90,8 @@ def bench_command(
 
     if device not in ("cpu", "cuda"):
         raise UsageError(f"unknown device {device!r}{did_you_mean(device, ['cpu', 'cuda'])}; it is cpu or cuda")
+    if gpus > 1 and device != "cuda":
+        raise UsageError("--gpus is for --device cuda")
     if (shapes or train) and not models:
         raise UsageError(f"{'--input' if shapes else '--train'} is for a model named with --model")
     try:
@@ -112,7 +114,7 @@ def bench_command(
         memory=int(memory * (1 << 30)),
         threads=threads or len(os.sched_getaffinity(0)),
         compile_jobs=compile_jobs,
-        gpus=gpus if device == "cuda" else 1,
+        gpus=gpus,
         profile=profile,
         worker="fork" if worker == "fork" else "fresh" if worker == "fresh" else "auto",
         resume=resume,

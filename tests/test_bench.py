@@ -1,17 +1,20 @@
 """`recapture bench` from end to end, on workloads that take no time and compilers that fail in every way."""
 
+import io
 import json
 from pathlib import Path
 
 import jsonschema
 import msgspec
 import pytest
+from rich.console import Console
 
 from recapture import schema
 from recapture.bench import runner
 from recapture.bench.report import remarks, render_speedups
 from recapture.bench.rows import read_speedups, write_speedups
 from recapture.bench.selection import Options, plan, select
+from recapture.bench.terminal import print_speedups
 from recapture.cli import main
 from recapture.errors import UsageError
 from recapture.models import ModelSpec, WorkloadInfo, collect_workloads
@@ -134,6 +137,19 @@ def test_the_report_ranks_the_right_and_lists_the_rest(measured):
     assert "nan" not in text.lower().replace("finance", "")
 
 
+@pytest.mark.parametrize(("finding", "told"), [("slower", "never"), ("faster", "1,234")])
+def test_after_how_many_iterations_a_row_pays_back_is_told_on_the_terminal_too(measured, finding, told):
+    one = row(measured, "tiny_eval", "fx")
+    figures = msgspec.structs.replace(one.measured, finding=finding, break_even_cold=1234)
+    alone = msgspec.structs.replace(measured, rows=(msgspec.structs.replace(one, measured=figures),), planned=1)
+    console = Console(file=io.StringIO(), width=200)
+    print_speedups(console, alone)
+    for text in (console.file.getvalue(), render_speedups(alone)):
+        assert told in text
+        assert "iterations" in text.split(told)[0]
+    assert "1 configuration planned" in render_speedups(alone)
+
+
 def test_reports_are_rendered_again_from_the_rows(measured, tmp_path, capfd):
     path = tmp_path / "image" / "cpu" / "speedups-cpu.json"
     path.parent.mkdir(parents=True)
@@ -176,7 +192,7 @@ def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_
     capfd.readouterr()
     other = ("--processes", "2", *quick[2:])
     assert bench(TINY, "tiny_eval::eager", "tiny_eval::fx", "tiny_eval::raises", *other, *results, "--resume") == 0
-    assert "1 configurations" in capfd.readouterr().err
+    assert "1 configuration\n" in capfd.readouterr().err
     assert only(tmp_path).method["processes"] == "1 and 2"
     assert only(tmp_path).method["CPU threads"] == 1
     assert row(only(tmp_path), "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
@@ -220,7 +236,7 @@ def test_a_row_that_is_measured_again_stays_until_it_has_been(tmp_path, capfd, m
     assert "from before: measuring it again has not ended" in told
     capfd.readouterr()
     assert bench(TINY, "tiny_eval::fx", "tiny_eval::raises", *quick, "--resume") == 0
-    assert "1 configurations" in capfd.readouterr().err
+    assert "1 configuration\n" in capfd.readouterr().err
     after = only(tmp_path)
     assert not any(one.again for one in after.rows)
     assert row(after, "tiny_eval", "fx") != row(before, "tiny_eval", "fx")
@@ -302,6 +318,8 @@ def test_a_file_is_addressed_with_its_workload_and_a_compiler():
         (("--model", "no.such.module:f"), "the module of model 'no.such.module:f' cannot be imported"),
         (("--model", "resnet18"), "a model is named torchvision:NAME or package.module:factory, not 'resnet18'"),
         (("--model", "torchvision:resnet18", "--input", "8by3"), "a shape is written as 8x3x224x224, not '8by3'"),
+        (("resnet18_eval", "--gpus", "2"), "--gpus is for --device cuda"),
+        (("--list", "resnet18_evil"), "unknown workload 'resnet18_evil'; did you mean 'resnet18_eval'?"),
         (("resnet18_eval", "--train"), "--train is for a model named with --model"),
     ],
 )

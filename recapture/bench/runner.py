@@ -27,7 +27,7 @@ from recapture.bench.machine import GpuSampler
 from recapture.bench.profile import write_profile
 from recapture.bench.report import render_speedups
 from recapture.bench.rows import Claimed, Process, Row, Speedups, read_speedups, write_speedups
-from recapture.bench.selection import Options, check_names, collect, plan, select
+from recapture.bench.selection import Options, check_names, choose, collect, plan, select
 from recapture.bench.subject import INPUT_SETS
 from recapture.client import ServerDiedError
 from recapture.compilers import builtin_compilers
@@ -160,11 +160,13 @@ def _joined(before: dict[str, str | int | float], now: dict[str, str | int | flo
 
 
 def list_workloads(options: Options) -> list[WorkloadInfo]:
-    """Return the workloads that a command line means, broken files among them."""
+    """Return the workloads that a command line means; where it names none, all, broken files among them."""
     check_names(options)
     with Workbench(device=options.device, jobs=1, worker=options.worker) as bench:
         bench.client.preload("bare", ["torchvision"])
-        return collect(bench, options)
+        found = collect(bench, options)
+    mine = choose(found, options)
+    return mine if options.names or options.models else found
 
 
 def _slug(environment: Environment) -> str:

@@ -16,7 +16,7 @@ from recapture.workbench import cause_of_death
 if TYPE_CHECKING:
     from recapture.workbench import Workbench
 
-__all__ = ["Options", "check_names", "collect", "plan", "select", "shipped_workloads"]
+__all__ = ["Options", "check_names", "choose", "collect", "plan", "select", "shipped_workloads"]
 
 COLLECT_SECONDS = 120.0
 
@@ -131,7 +131,7 @@ def _described(bench: Workbench, spec: ModelSpec) -> list[WorkloadInfo]:
     return [WorkloadInfo(spec=spec, error=cause_of_death(told))] if isinstance(told, Ended) else told
 
 
-def select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
+def choose(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
     """The workloads that were asked for; raises UsageError for what is unknown or, asked for by name, broken."""
     asked = set(_files(options))
     for info in infos:
@@ -150,12 +150,17 @@ def select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
             hint = did_you_mean(one.workload, known) or "; known: " + ", ".join(known)
             raise UsageError(f"unknown workload {one.workload!r}{where}{hint}")
     meant = _meant(usable, options)
-    chosen = [
+    return [
         info
         for info in usable
         if info.spec.path is None or any(one.means(info.spec) for one in meant) or not (options.names or options.models)
     ]
-    names = {one.workload for one in meant}
+
+
+def select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
+    """The workloads to measure: of those that were asked for, the ones meant for the device or asked for by name."""
+    chosen = choose(infos, options)
+    names = {one.workload for one in _addresses(options)}
     here = [info for info in chosen if options.device in info.devices or info.spec.name in names]
     if not here:
         raise UsageError(f"no workload is meant for {options.device}")

@@ -45,7 +45,7 @@ PIPE_WIDTH = 180
 )
 @click.option("--profile", is_flag=True, help="Also write operator tables and traces, under profiles/.")
 @click.option("--worker", type=click.Choice(["auto", "fork", "fresh"]), default="auto", help="How rows get a process.")
-@click.option("--resume", is_flag=True, help="Measure only what has no row yet.")
+@click.option("--resume", is_flag=True, help="Measure only what has no row yet, or was edited.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 def bench_command(
     what: tuple[str, ...],
@@ -73,9 +73,9 @@ def bench_command(
 ) -> int:
     """Measure the speed of workloads under compilers against eager: right first, then fast.
 
-    WORKLOAD is a workload's name, FILE a file of workloads; without any of them every workload meant for the device is
-    measured. Each configuration that computes what eager does gets a speedup with an interval, and the cost of getting
-    there.
+    WORKLOAD is a workload's name, FILE a file of workloads; FILE::WORKLOAD is one of them, and ::COMPILER after either
+    that compiler alone. Without any, every workload meant for the device is measured. Each configuration that computes
+    what eager does gets a speedup with an interval, and the cost of getting there.
     """
     from rich.console import Console
 
@@ -86,6 +86,8 @@ def bench_command(
 
     if device not in ("cpu", "cuda"):
         raise UsageError(f"unknown device {device!r}: it is cpu or cuda")
+    if gpus > 1 and device != "cuda":
+        raise UsageError("--gpus is for --device cuda")
     if (shapes or train) and not models:
         raise UsageError(f"{'--input' if shapes else '--train'} is for a model named with --model")
     try:
@@ -108,7 +110,7 @@ def bench_command(
         memory=int(memory * (1 << 30)),
         threads=threads or len(os.sched_getaffinity(0)),
         compile_jobs=compile_jobs,
-        gpus=gpus if device == "cuda" else 1,
+        gpus=gpus,
         profile=profile,
         worker="fork" if worker == "fork" else "fresh" if worker == "fresh" else "auto",
         resume=resume,
@@ -119,7 +121,8 @@ def bench_command(
         console = Console(highlight=False, width=PIPE_WIDTH)
     if list_only:
         for info in list_workloads(options):
-            console.print(f"{info.spec.name}: {info.summary or info.error}", markup=False, soft_wrap=True)
+            text = info.summary or info.error
+            console.print(info.spec.name + (f": {text}" if text else ""), markup=False, soft_wrap=True)
         return 0
     told = Console(stderr=True, highlight=False)
     with BenchProgress(told) as progress:

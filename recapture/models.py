@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import hashlib
 import importlib
+import inspect
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.collection import execute
+from recapture.source import closure
 from recapture.workloads import WORKLOADS_ATTRIBUTE, Workload, WorkloadError
 
 if TYPE_CHECKING:
@@ -26,7 +31,8 @@ _SPEC = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<factory>[A-Za-z_]\w*)")
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Names a workload: `name` in the file `path`, or `model` (``torchvision:NAME``, ``package.module:factory``).
 
-    `shapes` are those of a named model's inputs; `train` makes an iteration of it a training step.
+    `shapes` are those of a named model's inputs; `train` makes an iteration of it a training step. Its workload's name
+    says all of it, as in ``torchvision:resnet18 8x3x224x224 train``; one that declares a workload has no more to say.
     """
 
     name: str
@@ -37,7 +43,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload as the host sees it: everything that needs no torch. `error` says what is wrong with its file."""
+    """A workload as the host sees it: everything that needs no torch. `error` says what is wrong with its file.
+
+    `hash` is as a case's, over what its file says of it; None for torchvision's models.
+    """
 
     spec: ModelSpec
     summary: str = ""
@@ -46,6 +55,7 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
     compilers: tuple[str, ...] = ()
     claims: dict[str, list[tuple[str, str, str]]] = {}
     trains: bool = False
+    hash: str | None = None
     error: str | None = None
 
 
@@ -74,10 +84,15 @@ def load_workload(spec: ModelSpec) -> Workload:
 def _named_model(spec: ModelSpec) -> Workload:
     import torch
 
-    build = _factory(str(spec.model))
+    model = str(spec.model)
+    build = _factory(model)
     if isinstance(build, Workload):
-        return build
+        if spec.shapes or spec.train:
+            option = "--input" if spec.shapes else "--train"
+            raise WorkloadError(f"{model!r} is a workload and declares what an iteration is: {option} is not for it")
+        return dataclasses.replace(build, name=model)
     shapes = spec.shapes or (shapes_of(DEFAULT_SHAPE),)
+    written = ["x".join(map(str, shape)) for shape in shapes]
 
     def mean_square(output: Any) -> Any:
         from torch.utils import _pytree as pytree
@@ -86,12 +101,11 @@ def _named_model(spec: ModelSpec) -> Workload:
         return sum((leaf.float() ** 2).mean() for leaf in leaves if leaf.is_floating_point())
 
     return Workload(
-        name=spec.name,
+        name=" ".join([model, *written, *(["train"] if spec.train else [])]),
         build=build,
         inputs=lambda: tuple(torch.randn(shape) for shape in shapes),
         loss=mean_square if spec.train else None,
         optimizer=(lambda parameters: torch.optim.SGD(parameters, lr=1e-4)) if spec.train else None,
-        summary=f"{spec.model}, inputs {', '.join('x'.join(map(str, shape)) for shape in shapes)}",
     )
 
 
@@ -132,7 +146,8 @@ def collect_workloads(spec: ModelSpec) -> list[WorkloadInfo]:
 
     try:
         if spec.path is None:
-            return [_describe(spec, load_workload(spec), ())]
+            workload = load_workload(spec)
+            return [_describe(msgspec.structs.replace(spec, name=workload.name), workload, ())]
         module = execute(f"workloads_{Path(spec.path).stem}", Path(spec.path))
         found: list[Workload] = getattr(module, WORKLOADS_ATTRIBUTE, [])
         if not found:
@@ -159,4 +174,19 @@ def _describe(spec: ModelSpec, workload: Workload, compilers: tuple[str, ...]) -
             how: [(one.id, one.expected, one.published) for one in claims] for how, claims in workload.claims.items()
         },
         trains=workload.trains,
+        hash=_hash(spec, workload.build),
     )
+
+
+def _hash(spec: ModelSpec, build: Callable[[], Any]) -> str | None:
+    """A hash of the factory and what it refers to; of the whole file where the factory is not defined at top level."""
+    source = spec.path
+    if source is None and not str(spec.model).startswith("torchvision:"):
+        with contextlib.suppress(TypeError):  # it is neither a function nor a class
+            source = inspect.getsourcefile(build)
+    if source is None:
+        return None
+    try:
+        return closure(Path(source), getattr(build, "__qualname__", "")).hash
+    except KeyError:
+        return hashlib.sha256(Path(source).read_bytes()).hexdigest()[:12]

@@ -1,5 +1,6 @@
 """`recapture bench` from end to end, on workloads that take no time and compilers that fail in every way."""
 
+import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,14 +9,18 @@ import jsonschema
 import msgspec
 import pytest
 import torch
+from rich.console import Console
 
 from recapture import schema
 from recapture.bench import job, runner
 from recapture.bench.configuration import Configuration
 from recapture.bench.report import remarks, render_speedups
-from recapture.bench.rows import read_speedups
+from recapture.bench.rows import read_speedups, write_speedups
+from recapture.bench.selection import Options, plan, select
+from recapture.bench.terminal import print_speedups
 from recapture.cli import main
-from recapture.models import ModelSpec
+from recapture.errors import UsageError
+from recapture.models import ModelSpec, WorkloadInfo, collect_workloads
 from recapture.protocol import Ended
 
 TINY = str(Path(__file__).parent / "resources" / "speedups" / "tiny.py")
@@ -113,17 +118,12 @@ def test_claims_are_reproduced_or_not(measured):
 
 def test_the_file_keeps_its_schema(measured, tmp_path):
     assert schema.SPEEDUPS_PATH.read_text(encoding="utf-8") == schema.speedups_text()
-    from recapture.bench.rows import write_speedups
-
     write_speedups(tmp_path / "s.json", measured)
     assert read_speedups(tmp_path / "s.json") == measured
     jsonschema.validate(json.loads((tmp_path / "s.json").read_text()), json.loads(schema.speedups_text()))
 
 
 def test_a_file_that_is_not_understood_is_refused_by_name(tmp_path, measured):
-    from recapture.bench.rows import write_speedups
-    from recapture.errors import UsageError
-
     path = tmp_path / "s.json"
     write_speedups(path, measured)
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 7', 1))
@@ -183,9 +183,20 @@ def test_the_report_ranks_the_right_and_lists_the_rest(measured):
     assert "nan" not in text.lower().replace("finance", "")
 
 
-def test_reports_are_rendered_again_from_the_rows(measured, tmp_path, capfd):
-    from recapture.bench.rows import write_speedups
+@pytest.mark.parametrize(("finding", "told"), [("slower", "never"), ("faster", "1,234")])
+def test_after_how_many_iterations_a_row_pays_back_is_told_on_the_terminal_too(measured, finding, told):
+    one = row(measured, "tiny_eval", "fx")
+    figures = msgspec.structs.replace(one.measured, finding=finding, break_even_cold=1234)
+    alone = msgspec.structs.replace(measured, rows=(msgspec.structs.replace(one, measured=figures),), planned=1)
+    console = Console(file=io.StringIO(), width=200)
+    print_speedups(console, alone)
+    for text in (console.file.getvalue(), render_speedups(alone)):
+        assert told in text
+        assert "iterations" in text.split(told)[0]
+    assert "1 configuration planned" in render_speedups(alone)
 
+
+def test_reports_are_rendered_again_from_the_rows(measured, tmp_path, capfd):
     path = tmp_path / "image" / "cpu" / "speedups-cpu.json"
     path.parent.mkdir(parents=True)
     write_speedups(path, measured)
@@ -227,10 +238,28 @@ def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_
     capfd.readouterr()
     other = ("--processes", "2", *quick[2:])
     assert bench(TINY, "tiny_eval::eager", "tiny_eval::fx", "tiny_eval::raises", *other, *results, "--resume") == 0
-    assert "1 configurations" in capfd.readouterr().err
+    assert "1 configuration\n" in capfd.readouterr().err
     assert only(tmp_path).method["processes"] == "1 and 2"
     assert only(tmp_path).method["CPU threads"] == 1
     assert row(only(tmp_path), "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
+
+
+def test_resume_measures_the_rows_of_an_edited_workload_again(tmp_path, measured):
+    path = tmp_path / "s.json"
+    [info] = [one for one in collect_workloads(ModelSpec(name="tiny", path=TINY)) if one.spec.name == "tiny_eval"]
+    on_file = row(measured, "tiny_eval", "fx")
+    assert on_file.hash == info.hash
+
+    def resumed(hash_on_file):
+        rows = (msgspec.structs.replace(on_file, hash=hash_on_file),)
+        write_speedups(path, msgspec.structs.replace(measured, rows=rows))
+        task = runner._Task(info, on_file.configuration, "")
+        runner._Execution(None, [task], asked(resume=True), [], measured.environment, None, path, None)
+        return task.row == rows[0]
+
+    assert resumed(info.hash)
+    assert resumed(None)  # of an older version
+    assert not resumed("0123456789ab")
 
 
 def test_a_row_that_is_measured_again_stays_until_it_has_been(tmp_path, capfd, monkeypatch):
@@ -253,7 +282,7 @@ def test_a_row_that_is_measured_again_stays_until_it_has_been(tmp_path, capfd, m
     assert "from before: measuring it again has not ended" in told
     capfd.readouterr()
     assert bench(TINY, "tiny_eval::fx", "tiny_eval::raises", *quick, "--resume") == 0
-    assert "1 configurations" in capfd.readouterr().err
+    assert "1 configuration\n" in capfd.readouterr().err
     after = only(tmp_path)
     assert not any(one.again for one in after.rows)
     assert row(after, "tiny_eval", "fx") != row(before, "tiny_eval", "fx")
@@ -261,8 +290,6 @@ def test_a_row_that_is_measured_again_stays_until_it_has_been(tmp_path, capfd, m
 
 
 def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost(tmp_path, measured, capfd):
-    from recapture.bench.rows import write_speedups
-
     quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1")
     assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
     [path] = tmp_path.rglob("speedups-cpu.json")
@@ -287,12 +314,48 @@ def test_the_workload_of_the_readme_works_as_pasted(tmp_path):
     assert (found.workload, str(found.verdict)) == ("perceptron", "pass")
 
 
+def asked(*names, resume=False):
+    return Options(
+        **dict.fromkeys(("models", "shapes", "dtypes", "layouts"), ()),
+        **dict.fromkeys(("train", "dynamic", "profile"), False),
+        **dict.fromkeys(("processes", "seconds", "timeout", "memory", "threads", "compile_jobs", "gpus"), 1),
+        names=names,
+        resume=resume,
+        compilers=("eager",),
+        device="cpu",
+        worker="auto",
+        results=Path(),
+    )
+
+
+def planned(*names):
+    """What a command line asks for, of two workloads of one file."""
+    options = asked(*names)
+    specs = [ModelSpec(name=name, path=TINY) for name in ("tiny_eval", "tiny_train")]
+    infos = [WorkloadInfo(spec=spec, devices=("cpu",), compilers=("slower",)) for spec in specs]
+    return {(info.spec.name, how.compiler) for info, how in plan(select(infos, options), options)}
+
+
+def test_a_file_is_addressed_with_its_workload_and_a_compiler():
+    assert planned(f"{TINY}::tiny_eval::fx") == {("tiny_eval", "fx")}
+    assert planned(f"{TINY}::tiny_eval::slower", f"{TINY}::tiny_train") == {
+        ("tiny_eval", "slower"),
+        ("tiny_train", "eager"),
+    }
+    assert planned(f"{TINY}::tiny_train::fx", TINY) == planned(TINY) == planned()
+    assert planned(TINY, "tiny_eval::fx") == {("tiny_eval", "fx")}
+    with pytest.raises(UsageError, match=r"unknown workload 'nope' in tiny\.py; known: tiny_eval, tiny_train"):
+        planned(f"{TINY}::nope::fx")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("resnet18_evil",), "unknown workload 'resnet18_evil'; did you mean 'resnet18_eval'?"),
         (("resnet18_eval", "--compiler", "compil"), "unknown compiler 'compil'; did you mean 'compile'?"),
         (("resnet18_eval::fxx",), "unknown compiler 'fxx'; did you mean 'fx'?"),
+        ((f"{TINY}::tiny_evil::fx",), "unknown workload 'tiny_evil' in tiny.py; did you mean 'tiny_eval'?"),
+        ((f"{TINY}::tiny_eval::fxx",), "unknown compiler 'fxx'; did you mean 'fx'?"),
         (("resnet18_eval", "--dtype", "fp16"), "unknown dtype 'fp16'"),
         (("resnet18_eval", "--layout", "nhwc"), "unknown layout 'nhwc'"),
         (("--device", "gpu"), "unknown device 'gpu'"),
@@ -301,6 +364,8 @@ def test_the_workload_of_the_readme_works_as_pasted(tmp_path):
         (("--model", "no.such.module:f"), "the module of model 'no.such.module:f' cannot be imported"),
         (("--model", "resnet18"), "a model is named torchvision:NAME or package.module:factory, not 'resnet18'"),
         (("--model", "torchvision:resnet18", "--input", "8by3"), "a shape is written as 8x3x224x224, not '8by3'"),
+        (("resnet18_eval", "--gpus", "2"), "--gpus is for --device cuda"),
+        (("--list", "resnet18_evil"), "unknown workload 'resnet18_evil'; did you mean 'resnet18_eval'?"),
         (("resnet18_eval", "--train"), "--train is for a model named with --model"),
     ],
 )
@@ -328,6 +393,7 @@ def test_a_model_named_on_the_command_line_with_another_dtype_and_layout(tmp_pat
     arguments = ("--model", "torchvision:squeezenet1_1", "--input", "1x3x64x64", "--compiler", "eager")
     assert bench(*arguments, "--dtype", "bf16", "--channels-last", *QUICK, "--results", str(tmp_path)) == 0
     [found] = only(tmp_path).rows
+    assert found.workload == "torchvision:squeezenet1_1 1x3x64x64"
     assert str(found.configuration) == "eager bf16 channels-last"
     assert found.measured.over_twin is not None  # against eager with the same arithmetic, beside plain eager
 

@@ -1,5 +1,8 @@
+import sys
+
 import pytest
 
+from recapture.models import ModelSpec, collect_workloads
 from recapture.workloads import SpeedClaim, WorkloadError, workload
 
 
@@ -53,3 +56,83 @@ def test_two_workloads_of_one_name_are_refused():
     workload(inputs=inputs)(twice)
     with pytest.raises(WorkloadError, match="two workloads are named 'twice'"):
         workload(inputs=inputs)(twice)
+
+
+MODELS = """
+from torch import nn
+from recapture import workload
+
+
+def net():
+    return nn.Linear(4, 4)
+
+
+@workload(inputs=lambda: ())
+def declared():
+    return nn.Linear(4, 4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("factory", "more", "told"),
+    [
+        ("net", {}, "its_models:net 8x3x224x224"),
+        ("net", {"shapes": ((2, 4), (3,)), "train": True}, "its_models:net 2x4 3 train"),
+        ("declared", {}, "its_models:declared"),
+        ("declared", {"shapes": ((2, 4),)}, "--input is not for it"),
+        ("declared", {"train": True}, "--train is not for it"),
+    ],
+)
+def test_the_workload_of_a_named_model_is_named_by_what_is_measured(factory, more, told, tmp_path, monkeypatch):
+    (tmp_path / "its_models.py").write_text(MODELS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "its_models", raising=False)
+    name = f"its_models:{factory}"
+    [info] = collect_workloads(ModelSpec(name=name, model=name, **more))
+    assert (info.error or info.spec.name).endswith(told)
+    assert (info.hash is None) == (info.error is not None)
+
+
+DECLARED = """
+from torch import nn
+from recapture import workload
+
+SIZE = 4
+
+
+@workload(inputs=lambda: (SIZE,))
+def one():
+    return nn.Linear(4, 4)
+
+
+@workload(inputs=lambda: ())
+def other():
+    return nn.Linear(8, 8)
+
+
+def declare(width):
+    @workload(inputs=lambda: (), name="third")
+    def build():
+        return nn.Linear(width, width)
+
+
+declare(4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "edited"),
+    [
+        ("SIZE = 4", "SIZE = 5", {"one", "third"}),
+        ("Linear(8, 8)", "Linear(8, 16)", {"other", "third"}),
+        ("lambda: (SIZE,)", "lambda: (2 * SIZE,)", {"one", "third"}),
+        ("def one", "# A remark.\ndef one", {"third"}),  # of which there is no more to hash than the file
+    ],
+)
+def test_the_hash_of_a_workload_tells_whether_it_was_edited(before, after, edited, tmp_path):
+    hashes = []
+    for number, text in enumerate((DECLARED, DECLARED.replace(before, after))):
+        path = tmp_path / f"declared_{number}.py"
+        path.write_text(text)
+        hashes.append({one.spec.name: one.hash for one in collect_workloads(ModelSpec(name="", path=str(path)))})
+    assert {name for name, hashed in hashes[0].items() if hashed != hashes[1][name]} == edited

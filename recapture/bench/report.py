@@ -15,9 +15,18 @@ from recapture.verdicts import FAILING, SILENTLY_WRONG
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recapture.bench.rows import Claimed, Measured, Row, Speedups
+    from recapture.bench.rows import Claimed, Finding, Measured, Row, Speedups
 
-__all__ = ["best_first", "claim_status", "remarks", "render_speedups", "speedup_text", "time_text"]
+__all__ = [
+    "best_first",
+    "break_even_text",
+    "claim_status",
+    "configurations_text",
+    "remarks",
+    "render_speedups",
+    "speedup_text",
+    "time_text",
+]
 
 LAUNCH_BOUND = 0.6
 """Where kernels take less than this share of an iteration, the GPU waits for the CPU to launch them."""
@@ -28,6 +37,8 @@ DRIFT = 1.25
 """Where the last third of every process's samples takes so much longer than the first, there is no steady state."""
 
 TEXT_LIMIT = 160
+
+PAYS_BACK = "pays back after (iterations, cold / warm)"
 
 
 def render_speedups(speedups: Speedups) -> str:
@@ -77,6 +88,18 @@ def time_text(seconds: float | None) -> str:
     if seconds >= 1:
         return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"
     return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
+
+
+def break_even_text(finding: Finding, *iterations: float | None) -> str:
+    """Return after how many iterations a row pays back; what is neither faster nor slower says nothing of it."""
+    if finding != "faster":
+        return "never" if finding == "slower" else ""
+    return " / ".join(f"{value:,.0f}" for value in iterations if value is not None)
+
+
+def configurations_text(number: int) -> str:
+    """Return a number of configurations in words."""
+    return f"{number} configuration{'' if number == 1 else 's'}"
 
 
 def _bytes(value: int | None) -> str:
@@ -135,7 +158,7 @@ def _head(speedups: Speedups) -> str:
     late = f", **{unfinished} not finished**" if unfinished > 0 else ""
     return (
         f"# Speedups: {code(environment.image)} on {code(environment.capability)}\n\n"
-        f"{speedups.planned} configurations planned: {right} right and timed, {wrong} wrong, {failing} failing"
+        f"{configurations_text(speedups.planned)} planned: {right} right and timed, {wrong} wrong, {failing} failing"
         f"{more}{late}.\n\n" + "\n".join(lines)
     )
 
@@ -156,14 +179,12 @@ def _winners(rows: Sequence[Row]) -> str:
                 code(name, in_table=True),
                 code(str(best.configuration), in_table=True),
                 speedup_text(best.measured),
-                _break_even(best.measured),
+                _pays_back(best.measured),
             ]
         )
     if not lines:
         return ""
-    return "## Best configurations\n\n" + table(
-        ["workload", "best", "speedup", "pays back after (cold / warm)"], lines, align="lllr"
-    )
+    return "## Best configurations\n\n" + table(["workload", "best", "speedup", PAYS_BACK], lines, align="lllr")
 
 
 def claim_status(row: Row, claim: Claimed) -> str:
@@ -224,23 +245,23 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
                 time_text(row.cold.capture + row.cold.calls[0]) if row.cold else "",
                 time_text(row.warm.capture + row.warm.calls[0]) if row.warm else "",
                 time_text(row.cold.calls[1]) if row.cold else "",
-                _break_even(one),
+                _pays_back(one),
             ]
         )
     headers = [
         "configuration",
         "speedup [95 %]",
         "finding",
-        "same arithmetic",
+        "speedup, same arithmetic",
         "median",
-        "eager",
-        "in kernels",
+        "eager's median",
+        "GPU time in kernels",
         "peak memory",
-        "of eager's",
+        "peak memory ÷ eager's",
         "first call, cold",
-        "warm",
-        "second",
-        "pays back after (cold / warm)",
+        "first call, warm",
+        "second call, cold",
+        PAYS_BACK,
     ]
     text = f"## {code(name)}\n\n{table(headers, shown, align='lll' + 'r' * 10)}"
     return text + ("\n\n" + "\n".join(notes) if notes else "")
@@ -271,11 +292,8 @@ def _memory(one: Measured) -> list[str]:
     return [_bytes(one.memory), share]
 
 
-def _break_even(one: Measured) -> str:
-    if one.finding != "faster":
-        return "never" if one.finding == "slower" else ""
-    told = [f"{value:,.0f}" for value in (one.break_even_cold, one.break_even_warm) if value is not None]
-    return " / ".join(told)
+def _pays_back(one: Measured) -> str:
+    return break_even_text(one.finding, one.break_even_cold, one.break_even_warm)
 
 
 def _means(rows: Sequence[Row]) -> str:
@@ -331,7 +349,7 @@ def _conditions(rows: Sequence[Row]) -> str:
         f"{row.workload} {row.configuration}": one.conditions.marks for row, one in processes if one.conditions.marks
     }
     lines = [
-        f"{len(processes)} processes timed; {len(marked)} configurations were timed on a throttled or shared machine."
+        f"Processes timed: {len(processes)}; configurations timed on a throttled or shared machine: {len(marked)}."
     ]
     for title, name, unit in (
         ("SM clock", "sm_clock", "MHz"),

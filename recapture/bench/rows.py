@@ -189,6 +189,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     claims: tuple[Claimed, ...] = ()
     flags: dict[str, str | bool] = {}
     processes: tuple[Process, ...] = ()
+    hash: str | None = None
+    """The workload's, which tells whether it was edited since; None: unknown."""
     again: bool = False
     """Whether it is from before: it was to be measured again, and that has not ended."""
 

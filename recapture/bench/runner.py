@@ -27,7 +27,7 @@ from recapture.bench.machine import GpuSampler
 from recapture.bench.profile import write_profile
 from recapture.bench.report import render_speedups
 from recapture.bench.rows import Claimed, Process, Row, Speedups, read_speedups, write_speedups
-from recapture.bench.selection import Options, check_names, collect, plan, select
+from recapture.bench.selection import Options, check_names, choose, collect, plan, select
 from recapture.bench.subject import INPUT_SETS
 from recapture.client import ServerDiedError
 from recapture.compilers import builtin_compilers
@@ -151,11 +151,13 @@ def _joined(before: dict[str, str | int | float], now: dict[str, str | int | flo
 
 
 def list_workloads(options: Options) -> list[WorkloadInfo]:
-    """Return the workloads that a command line means, broken files among them."""
+    """Return the workloads that a command line means; where it names none, all, broken files among them."""
     check_names(options)
     with Workbench(device=options.device, jobs=1, worker=options.worker) as bench:
         bench.client.preload("bare", ["torchvision"])
-        return collect(bench, options)
+        found = collect(bench, options)
+    mine = choose(found, options)
+    return mine if options.names or options.models else found
 
 
 def _slug(environment: Environment) -> str:
@@ -194,7 +196,9 @@ class _Execution:
             kept = self._kept()
             done = {row.key: row for row in kept.rows if not row.again} if kept else {}
             for task in tasks:
-                task.row = done.get(task.key)
+                row = done.get(task.key)
+                if row is not None and row.hash in (None, task.info.hash):  # else the workload was edited since
+                    task.row = row
 
     def _kept(self) -> Speedups | None:
         """What is on file."""
@@ -455,6 +459,7 @@ class _Execution:
             claims=tuple(claims),
             flags=told.flags,
             processes=processes,
+            hash=task.info.hash,
         )
 
     def _process(self, outcome: Outcome) -> Process:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,7 +16,7 @@ from recapture.workbench import cause_of_death
 if TYPE_CHECKING:
     from recapture.workbench import Workbench
 
-__all__ = ["Options", "check_names", "collect", "plan", "select", "shipped_workloads"]
+__all__ = ["Options", "check_names", "choose", "collect", "plan", "select", "shipped_workloads"]
 
 COLLECT_SECONDS = 120.0
 
@@ -57,10 +56,30 @@ def shipped_workloads() -> list[Path]:
     return []
 
 
-def _file(name: str) -> str | None:
-    """The file that an argument names, if it does."""
-    place = name.partition("::")[0]
-    return place if place.endswith(".py") else None
+@dataclass(frozen=True)
+class _Address:
+    """What one argument names: a file, a workload, or a workload of a file; and None for all compilers or one."""
+
+    path: Path | None
+    workload: str | None
+    compiler: str | None
+
+    def means(self, spec: ModelSpec) -> bool:
+        """Whether a workload is meant."""
+        return self.workload in (None, spec.name) and (self.path is None or str(self.path) == spec.path)
+
+
+def _addresses(options: Options) -> list[_Address]:
+    """Read ``FILE::workload::compiler`` and ``workload::compiler``, of which all but the first may be left out."""
+    found = []
+    for name in options.names:
+        place, _, rest = name.partition("::")
+        if place.endswith(".py"):
+            workload, _, how = rest.partition("::")
+            found.append(_Address(Path(place).resolve(), workload or None, how or None))
+        else:
+            found.append(_Address(None, place, rest or None))
+    return found
 
 
 def check_names(options: Options) -> None:
@@ -70,8 +89,7 @@ def check_names(options: Options) -> None:
         if not path.is_file():
             raise UsageError(f"no such workload file: {path.name}")
     if not files:  # one may declare compilers of its own
-        named = [name.partition("::")[2] for name in options.names]
-        compilers = (*options.compilers, *(name for name in named if name))
+        compilers = (*options.compilers, *(one.compiler for one in _addresses(options) if one.compiler))
         configurations("fp32", compilers=compilers, dtypes=options.dtypes, layouts=options.layouts, dynamic=False)
 
 
@@ -80,17 +98,12 @@ def collect(bench: Workbench, options: Options) -> list[WorkloadInfo]:
     files = _files(options)
     specs = [ModelSpec(name=path.stem, path=str(path)) for path in files]
     specs += [
-        ModelSpec(
-            name=re.sub(r"\W+", "_", name.partition(":")[2] or name) + ("_train" if options.train else "_eval"),
-            model=name,
-            shapes=options.shapes,
-            train=options.train,
-        )
-        for name in options.models
+        ModelSpec(name=name, model=name, shapes=options.shapes, train=options.train)
+        for name in dict.fromkeys(options.models)
     ]
     found = [info for spec in specs for info in _described(bench, spec)]
     known = {info.spec.name for info in found}
-    if not specs or any(name not in known for name in _names(options)):
+    if not specs or any(one.path is None and one.workload not in known for one in _addresses(options)):
         shipped = [ModelSpec(name=path.stem, path=str(path)) for path in shipped_workloads() if path not in files]
         found += [info for spec in shipped for info in _described(bench, spec)]
     return found
@@ -98,12 +111,15 @@ def collect(bench: Workbench, options: Options) -> list[WorkloadInfo]:
 
 def _files(options: Options) -> list[Path]:
     """The files that were named."""
-    return [Path(name).resolve() for name in map(_file, options.names) if name is not None]
+    return list(dict.fromkeys(one.path for one in _addresses(options) if one.path is not None))
 
 
-def _names(options: Options) -> list[str]:
-    """The workloads that were asked for by name, without the compilers they were asked for with."""
-    return [name.partition("::")[0] for name in options.names if _file(name) is None]
+def _meant(infos: list[WorkloadInfo], options: Options) -> list[_Address]:
+    """The addresses, without each file that is there for the sake of workloads of it which another names."""
+    addresses = _addresses(options)
+    names = {one.workload for one in addresses if one.path is None}
+    sources = {info.spec.path for info in infos if info.spec.name in names}
+    return [one for one in addresses if one.workload is not None or str(one.path) not in sources]
 
 
 def _described(bench: Workbench, spec: ModelSpec) -> list[WorkloadInfo]:
@@ -115,7 +131,7 @@ def _described(bench: Workbench, spec: ModelSpec) -> list[WorkloadInfo]:
     return [WorkloadInfo(spec=spec, error=cause_of_death(told))] if isinstance(told, Ended) else told
 
 
-def select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
+def choose(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
     """The workloads that were asked for; raises UsageError for what is unknown or, asked for by name, broken."""
     asked = set(_files(options))
     for info in infos:
@@ -127,20 +143,24 @@ def select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
     for info in usable:
         if seen.setdefault(info.spec.name, info) is not info:
             raise UsageError(f"two workloads are named {info.spec.name!r}")
-    names = _names(options)
-    for name in names:
-        if name not in seen:
-            raise UsageError(f"unknown workload {name!r}{did_you_mean(name, seen) or '; known: ' + ', '.join(seen)}")
-    # A file of which some workloads are named is there for their sake; of another, all are meant.
-    whole = asked - {Path(info.spec.path) for info in usable if info.spec.name in names and info.spec.path}
-    chosen = [
+    for one in _addresses(options):
+        known = [info.spec.name for info in usable if one.path is None or info.spec.path == str(one.path)]
+        if one.workload is not None and one.workload not in known:
+            where = f" in {one.path.name}" if one.path else ""
+            hint = did_you_mean(one.workload, known) or "; known: " + ", ".join(known)
+            raise UsageError(f"unknown workload {one.workload!r}{where}{hint}")
+    meant = _meant(usable, options)
+    return [
         info
         for info in usable
-        if info.spec.name in names
-        or info.spec.path is None
-        or Path(info.spec.path) in whole
-        or not (options.names or options.models)
+        if info.spec.path is None or any(one.means(info.spec) for one in meant) or not (options.names or options.models)
     ]
+
+
+def select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
+    """The workloads to measure: of those that were asked for, the ones meant for the device or asked for by name."""
+    chosen = choose(infos, options)
+    names = {one.workload for one in _addresses(options)}
     here = [info for info in chosen if options.device in info.devices or info.spec.name in names]
     if not here:
         raise UsageError(f"no workload is meant for {options.device}")
@@ -148,11 +168,12 @@ def select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
 
 
 def plan(infos: list[WorkloadInfo], options: Options) -> list[tuple[WorkloadInfo, Configuration]]:
-    """The rows that were asked for: of a workload addressed as ``workload::compiler``, only those compilers."""
+    """The rows that were asked for: of a workload addressed with a compiler, only those compilers."""
+    meant = _meant(infos, options)
     rows: dict[tuple[str, Configuration], tuple[WorkloadInfo, Configuration]] = {}
     for info in infos:
-        addressed = [name.partition("::")[2] for name in options.names if name.partition("::")[0] == info.spec.name]
-        wanted = tuple(addressed) if addressed and all(addressed) else options.compilers
+        addressed = [one.compiler for one in meant if one.means(info.spec)]
+        wanted = options.compilers if None in addressed else tuple(filter(None, addressed)) or options.compilers
         wanted = wanted or (*DEFAULT_COMPILERS[options.device], *info.compilers)
         for one in configurations(
             info.dtype,

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from recapture.bench.report import best_first, claim_status, remarks, speedup_text, time_text
+from recapture.bench.report import (
+    best_first,
+    break_even_text,
+    claim_status,
+    configurations_text,
+    remarks,
+    speedup_text,
+    time_text,
+)
 from recapture.report.summary import shorten
 
 if TYPE_CHECKING:
@@ -24,7 +32,7 @@ __all__ = ["BenchProgress", "print_speedups"]
 WIDE = 120
 """From this many columns on the costs are shown too."""
 
-COSTS = ("eager", "first call", "pays back after")
+COSTS = ("eager", "first call", "pays back after\n(iterations)")
 
 COLOURS = {"faster": "green", "slower": "red"}
 
@@ -65,7 +73,7 @@ class BenchProgress:
         if self._bar is not None:
             self._bar.update(self._task, total=rows, description="")
         else:
-            self._console.print(f"{rows} configurations", highlight=False)
+            self._console.print(configurations_text(rows), highlight=False)
 
     def doing(self, what: dict[int, str]) -> None:
         """Show what runs now."""
@@ -108,7 +116,7 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
                 continue
             one = row.measured
             colour = COLOURS.get(one.finding)
-            pays = f"{one.break_even_cold:,.0f}" if one.break_even_cold is not None and one.finding == "faster" else ""
+            pays = break_even_text(one.finding, one.break_even_cold)
             first = time_text(row.cold.capture + row.cold.calls[0]) if row.cold else ""
             table.add_row(
                 str(row.configuration),

@@ -12,10 +12,12 @@ from recapture.cases import CASES_ATTRIBUTE, Case
 from recapture.collection import execute, find_suites
 from recapture.compilers import builtin_compilers, compilers_of
 from recapture.errors import UsageError, did_you_mean
+from recapture.results import find_results, read_results
 from recapture.source import closure, decorator_arguments, defined_names
 
 if TYPE_CHECKING:
     from recapture.compilers.base import Compiler
+    from recapture.records import Record
 
 __all__ = ["script"]
 
@@ -39,7 +41,7 @@ _TEMPLATE = '''\
 {compiler}
 {room}
 # --- the comparison -------------------------------------------------------------------------------------------------
-
+{watch_source}
 
 def {place}(value):
     if isinstance(value, torch.Tensor) and value.device.type != {device!r}:
@@ -56,37 +58,111 @@ def {seed}():
     random.seed(0)
 {seed_numpy}
 
-def {observe}(call, make):
-    """Call with fresh arguments made under the fixed seed; an exception is a result too."""
+def {parts}(value, depth=0):
+    """What a value is made of: text for types and structure; numbers and exceptions as they are, copied."""
+    kind = type(value)
+    if kind is float or isinstance(value, BaseException):
+        return [value]
+    plain = kind is torch.Tensor or kind.__module__ == "builtins"
+    found = [] if plain else [f"{{kind.__module__}}.{{kind.__qualname__}} "]
+    if isinstance(value, torch.Tensor):
+        gradient = value.grad if value.is_leaf else None
+        after = [] if gradient is None else [" with gradient ", *{parts}(gradient)]
+        return [*found, value.detach().clone(), *after]
+    if kind.__module__ == "numpy" and hasattr(value, "dtype"):
+        return [*found, value.copy()]
+    if isinstance(value, (list, tuple)):
+        ends, inner = "[]" if isinstance(value, list) else "()", [("", one) for one in value]
+    elif isinstance(value, dict):
+        ends, inner = "{{}}", [(f"{{key!r}}: ", one) for key, one in value.items()]
+    elif hasattr(value, "__dict__") and not callable(value):
+        ends, inner = "()", [(f"{{key}}=", one) for key, one in vars(value).items()]
+    else:
+        return [*found, repr(value).split(" at 0x")[0]]
+    if depth == 8:  # it may hold itself
+        return [*found, "…"]
+    items = [part for label, one in inner for part in [label, *{parts}(one, depth + 1), ", "]]
+    return [*found, ends[0], *items[:-1], ends[1]]
+
+
+def {show}(part):
+    if isinstance(part, BaseException):
+        return f"raised {{type(part).__name__}}: {{part}}"
+    return part if isinstance(part, str) else repr(part)
+
+
+def {agree}(one, other):
+    """Whether two parts are equal: numbers but for rounding, exceptions by their type."""
+    if type(one).__name__ != type(other).__name__ or isinstance(one, BaseException):
+        return type(one).__name__ == type(other).__name__
+    try:
+        torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other), equal_nan=True)
+    except AssertionError:
+        return False
+    except Exception:  # text, and tensors without values
+        return repr(one) == repr(other)
+    return True
+
+
+def {observe}(call, make{parameters}):
+    """Call with fresh arguments made under the fixed seed; return everything seen, by where; an exception too."""
+    import contextlib
+    import io
+
     {seed}()
     arguments = {place}(make())
+    printed = io.StringIO()
     try:
-        return call(*arguments), arguments
+        with contextlib.redirect_stdout(printed):
+            result = call(*arguments)
     except BaseException as error:
-        return f"raised {{type(error).__name__}}: {{error}}", arguments
+        result = error
+    seen = {{"result": result, "printed": printed.getvalue()}}
+    seen |= {{f"arguments[{{index}}]": value for index, value in enumerate(arguments)}}
+{with_state}{with_watch}    return {{where: {parts}(value) for where, value in seen.items()}}
+
+
+def {fresh}():
+    """Execute this file as a new module, one that can be imported: it sees nothing of what other executions did."""
+    import sys
+    import types
+
+    module = sys.modules["the_case"] = types.ModuleType("the_case")
+    module.__file__ = __file__
+    with open(__file__, "rb") as source:
+        exec(compile(source.read(), __file__, "exec"), vars(module))
+    return vars(module)
 
 
 if __name__ == "__main__":
-    import runpy
-
     print("torch", torch.__version__)
     torch.set_printoptions(precision=8)
-    # Each side gets a fresh execution of this file, so that neither sees the other's globals.
-    names = runpy.run_path(__file__, run_name="eager")
+    names = {fresh}()
     {seed}()
     eager = {reference}
-    expected = [{observe}(eager, make) for make in [names[{example!r}], *names[{held_out!r}]]]
-    names = runpy.run_path(__file__, run_name="captured")
+    expected = [{observe}(eager, make{of_eager}) for make in [names[{example!r}], *names[{held_out!r}]]]
+    names = {fresh}()
     {seed}()
     target = {target}
     {seed}()
     captured = names[{function!r}](target, {place}(names[{example!r}]()){options})
+    different = 0
     for index, make in enumerate([names[{example!r}], *names[{held_out!r}]]):
-        label = f"held_out[{{index - 1}}]" if index else "example"
-        result, arguments = {observe}(captured, make)
-        print(f"== {{label}}\\neager:    {{expected[index][0]}}\\ncaptured: {{result}}")
-        if str(arguments) != str(expected[index][1]):
-            print(f"arguments after eager:    {{expected[index][1]}}\\narguments after captured: {{arguments}}")
+        print(f"== held_out[{{index - 1}}]" if index else "== example")
+        sides = [expected[index], {observe}(captured, make{of_captured})]
+        differ = []
+        for where in dict.fromkeys([*sides[0], *sides[1]]):
+            one, other = (side.get(where, ["absent"]) for side in sides)
+            if len(one) != len(other) or not all(map({agree}, one, other)):
+                differ.append(where)
+            elif where != "result":
+                continue
+            for side, found in [("eager:    ", one), ("captured: ", other)]:
+                text = "".join(map({show}, found))
+                print(side if where == "result" else f"{{where}}, {{side}}", text, sep="")
+        print(f"DIFFERENT: {{', '.join(differ)}}" if differ else "same")
+        different += bool(differ)
+    print(f"== eager and captured differ on {{different}} of {{len(expected)}} inputs")
 '''
 
 _SEED_NUMPY = """\
@@ -109,14 +185,24 @@ _WITH_ROOM = """\
         return with_room(value, {rooms})
 """
 
-OWN_NAMES = ("example", "held_out", "place", "seed", "observe", "rooms")
+_WITH_STATE = """\
+    state = [*module.named_buffers(), *module.state_dict(keep_vars=True).items()]
+    seen |= {f"state[{name!r}]": value for name, value in state}
+"""
+
+_WITH_WATCH = """\
+    seen["watched"] = watch()
+"""
+
+OWN_NAMES = ("example", "held_out", "watch", "place", "seed", "parts", "show", "agree", "observe", "fresh", "rooms")
 """The script's own names; one that the case has as well gets an underscore."""
 
 
-def script(address: str, device: str) -> str:
+def script(address: str, device: str, results: Path = Path("results")) -> str:
     """Return the source of a stand-alone script for the cell ``suite::case::compiler``.
 
-    Raises UsageError naming the part of the address that does not exist.
+    It says what the directories below `results` have recorded of the cell with this torch. Raises UsageError naming the
+    part of the address that does not exist.
     """
     parts = address.split("::")
     if len(parts) != 3:
@@ -134,10 +220,42 @@ def script(address: str, device: str) -> str:
     compilers = builtin_compilers() | compilers_of(module)
     if parts[2] not in compilers:
         raise UsageError(f"unknown compiler {parts[2]!r}{did_you_mean(parts[2], compilers)}")
-    return _fill(found, suite.path, compilers[parts[2]], f"{suite.name}::{parts[1]}::{parts[2]}", device)
+    cell = f"{suite.name}::{parts[1]}::{parts[2]}"
+    recorded = _recorded(cell, closure(suite.path, found.name).hash, device, results)
+    return _fill(found, suite.path, compilers[parts[2]], cell, device, recorded)
 
 
-def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str) -> str:
+def _recorded(cell: str, case_hash: str, device: str, results: Path) -> list[str]:
+    """A line for each record of this very case with this release of torch: its verdict, and its first difference."""
+    import torch
+
+    lines: list[str] = []
+    for directory in find_results(results) if results.is_dir() else []:
+        try:
+            found = read_results(directory)
+        except UsageError:  # to print a cell takes no results
+            continue
+        if found.environment is None or found.environment.torch.version != str(torch.__version__):
+            continue
+        lines += [
+            f"Recorded with {found.image} on {found.capability}: {_outcome(one)}\n"
+            for one in found.records
+            if (one.cell, one.case_hash, one.device) == (cell, case_hash, device)
+        ]
+    return lines
+
+
+def _outcome(record: Record) -> str:
+    if record.differences:
+        first = record.differences[0]
+        return f"{record.verdict}; {first.input}, {first.where} ({first.kind}): {first.detail}"
+    if record.error is not None:
+        where = f"{record.phase} of {record.input}" if record.input else record.phase
+        return f"{record.verdict} in {where}: {record.error.type}: {record.error.message.splitlines()[0]}"
+    return f"{record.verdict}; {record.reason}" if record.reason else str(record.verdict)
+
+
+def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str, recorded: list[str]) -> str:
     arguments = decorator_arguments(path, case.name)
     if "example" not in arguments:
         raise UsageError(f"{address!r} cannot be printed: the example is not written in the decorator of its case")
@@ -155,13 +273,15 @@ def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str)
     header = (
         f"{address} on {device}: {summary}\n\n"
         "Compares eager with what the compiler makes of it, on the example and on every held-out input.\n"
-    )
+    ) + "".join(["\n", *recorded] if recorded else [])
     taken = defined_names(text) | defined_names(source)
     names = {name: f"{name}_" if name in taken else name for name in OWN_NAMES}
     room = with_room = ""
     if not compiler.checks_inputs:
         helper = closure(Path(room_module.__file__), "with_room").text.replace(future, "").strip()
         room, with_room = _ROOM.format(source=helper, **names), _WITH_ROOM.format(**names)
+    has_state = case.is_module and compiler.shares_state
+    watched = f", names[{names['watch']!r}]" if "watch" in arguments else ""
     return _TEMPLATE.format(
         docstring='"""' + header.replace("\\", "\\\\").replace('"""', "'''") + '"""',
         device=device,
@@ -176,6 +296,12 @@ def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str)
         reference=target if rewritten is None else f"names[{rewritten.__name__!r}]",
         function=compiler.function_name,
         options=options,
+        watch_source=f"\n{names['watch']} = ({arguments['watch']})\n" if watched else "",
+        parameters=(", module" if has_state else "") + (", watch" if watched else ""),
+        of_eager=(", eager" if has_state else "") + watched,
+        of_captured=(", target" if has_state else "") + watched,
+        with_state=_WITH_STATE if has_state else "",
+        with_watch=_WITH_WATCH if watched else "",
         room=room,
         with_room=with_room,
         **names,

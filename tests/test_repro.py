@@ -3,14 +3,23 @@
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 import torch
 
 from recapture.compilers import builtin_compilers
+from recapture.environment import read_environment, write_environment
 from recapture.errors import UsageError
+from recapture.records import Difference, ErrorInfo, Record, write_jsonl
 from recapture.repro import script
+from recapture.source import closure
 from recapture.torch_compat import reset_dynamo
+from recapture.verdicts import Verdict
+
+ENVIRONMENT = Path(__file__).parent / "resources" / "results" / "images" / "torch2.6.0-cu124" / "cpu"
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -97,6 +106,16 @@ def rewritten(x):
     return x + x + 1
 
 
+@case(example=lambda: (torch.ones(2),))
+def numpy_scalar(x):
+    return np.float32(2)
+
+
+@case(example=lambda: (torch.ones(2),))
+def nested(x):
+    return {"sum": x.sum(), "all": [x, 2.0]}
+
+
 SHARED = {"example": lambda: (1,)}
 
 
@@ -121,6 +140,24 @@ def reads_on(fn, example):
     """Reads as much as the example had, whatever it is given."""
     size = example[0].numel()
     return lambda x: fn(x.as_strided((size,), (1,)))
+
+
+@compiler("as-array")
+def as_array(fn, example):
+    """Gives an array."""
+    return lambda x: np.asarray(fn(x))
+
+
+@compiler("rounds")
+def rounds(fn, example):
+    """Is not exact."""
+    return lambda x: {**fn(x), "sum": fn(x)["sum"] + 2.4e-7}
+
+
+@compiler("casts")
+def casts(fn, example):
+    """Forgets a dtype."""
+    return lambda x: {**fn(x), "all": [x.long(), 2.0]}
 '''
 
 
@@ -162,9 +199,12 @@ def test_the_script_runs_without_this_project(printed, tmp_path):
         "== example",
         "eager:    tensor([2., 2.])",
         "captured: tensor([2., 2.])",
+        "same",
         "== held_out[0]",
         "eager:    tensor([-2., -2.])",
         "captured: tensor([-2., -2.])",
+        "same",
+        "== eager and captured differ on 0 of 2 inputs",
     ]
 
 
@@ -190,10 +230,63 @@ def test_the_script_shows_both_sides(printed, run, cell, shown):
 
 @pytest.mark.parametrize("cell", ["Layer::export", "Layer::jit.script", "with_numpy::fx"])
 def test_both_sides_have_the_same_weights_and_inputs(printed, run, cell):
-    lines = run(printed(cell)).splitlines()
-    for eager, captured in zip(lines[2::3], lines[3::3], strict=True):
-        assert eager.startswith("eager:    tensor(")
-        assert captured.split("tensor(")[1].split(", grad_fn")[0] == eager.split("tensor(")[1].split(", grad_fn")[0]
+    output = run(printed(cell))
+    assert "DIFFERENT" not in output
+    assert "== eager and captured differ on 0 of " in output
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("control_flow::branch_on_dtype::export", "DIFFERENT: result\n== eager and captured differ on 1 of 3 inputs"),
+        ("control_flow::branch_changes_dtype::jit.trace", "captured: tensor(0.)\nDIFFERENT: result"),
+        ("basic_use::BatchNormTraining::jit.trace", "state['norm.num_batches_tracked'], captured: tensor(6)\nDIFFERENT"),
+        ("graphs::prints_its_shape::jit.trace", "printed, eager:    'shape 2\\n'\nprinted, captured: ''\nDIFFERENT: printed"),
+        ("graphs::counts_calls_globally::fx", "watched, eager:    2\nwatched, captured: 1\nDIFFERENT: watched"),
+        ("graphs::returns_named_tuple::jit.script", "captured: torch._jit_internal.Extremes (tensor("),
+        ("graphs::appends_to_argument::make_fx", "arguments[1], captured: []\nDIFFERENT: arguments[1]"),
+    ],
+)  # fmt: skip
+def test_what_is_recorded_as_silently_wrong_is_shown(run, cell, shown):
+    assert shown in run(script(cell, "cpu"))
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("numpy_scalar::as-array", "eager:    numpy.float32 SCALAR\ncaptured: numpy.ndarray array(2., dtype=float32)\nDIFFERENT: result"),
+        ("nested::rounds", "captured: {'sum': tensor(2.00000024), 'all': [tensor([1., 1.]), 2.0]}\nsame"),
+        ("nested::casts", "captured: {'sum': tensor(2.), 'all': [tensor([1, 1]), 2.0]}\nDIFFERENT: result"),
+    ],
+)  # fmt: skip
+def test_types_count_and_rounding_does_not(printed, run, cell, shown):
+    assert shown.replace("SCALAR", repr(np.float32(2))) in run(printed(cell))
+
+
+def test_the_script_says_what_is_recorded_with_this_torch(suite, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    environment = read_environment(ENVIRONMENT)
+    here = msgspec.structs.replace(environment.torch, version=str(torch.__version__))
+
+    def record(image, seen, case_hash, **fields):
+        directory = tmp_path / image / "cpu"
+        directory.mkdir(parents=True)
+        row = Record(case="mine::branch", compiler="fx", device="cpu", case_hash=case_hash, **fields)
+        write_jsonl(directory / "conformance.jsonl", [row])
+        write_environment(directory / "environment.json", msgspec.structs.replace(environment, torch=seen))
+
+    case_hash = closure(suite, "branch").hash
+    difference = Difference("held_out[0]", "result", "dtype", "eager torch.int64, this torch.float32")
+    error = ErrorInfo("TypeError", "no\nmore", "0")
+    record("a", here, case_hash, verdict=Verdict.SPECIALIZED, differences=(difference,))
+    record("b", here, case_hash, verdict=Verdict.ERROR, phase="call", input="example", error=error)
+    record("edited", here, "0", verdict=Verdict.PASS)
+    record("other", msgspec.structs.replace(here, version="0"), case_hash, verdict=Verdict.PASS)
+    lines = script(f"{suite}::branch::fx", "cpu", tmp_path).split('"""\n')[0].splitlines()
+    assert [line for line in lines if line.startswith("Recorded")] == [
+        "Recorded with a on cpu: specialized; held_out[0], result (dtype): eager torch.int64, this torch.float32",
+        "Recorded with b on cpu: error in call of example: TypeError: no",
+    ]
 
 
 def test_a_failure_is_shown_as_a_result(printed, run):

@@ -273,7 +273,8 @@ def test_the_script_says_what_is_recorded_with_this_torch(suite, tmp_path, monke
         directory.mkdir(parents=True)
         row = Record(case="mine::branch", compiler="fx", device="cpu", case_hash=case_hash, **fields)
         write_jsonl(directory / "conformance.jsonl", [row])
-        write_environment(directory / "environment.json", msgspec.structs.replace(environment, torch=seen))
+        of_one = msgspec.structs.replace(environment, torch=seen, planned=1, recorded=1)
+        write_environment(directory / "environment.json", of_one)
 
     case_hash = closure(suite, "branch").hash
     difference = Difference("held_out[0]", "result", "dtype", "eager torch.int64, this torch.float32")

@@ -25,7 +25,7 @@ from recapture.records import (
     write_atomically,
     write_jsonl,
 )
-from recapture.report.markdown import render_conformance
+from recapture.report.markdown import REPORT, render_conformance
 from recapture.results import BEFORE
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Ledger", "settle"]
 
 OUTPUT = "output.jsonl"
-REPORT = "conformance.md"
 PARTIAL_TIMINGS = "timings.partial.jsonl"
 PARTIAL_ENVIRONMENT = "environment.partial.json"
 PARTIAL_OUTPUT = "output.partial.jsonl"

@@ -104,3 +104,59 @@ def test_a_driver_older_than_the_wheels_cuda_is_a_fault(driver, cuda, status):
 
 def test_a_cpu_build_of_torch_is_a_fault_for_cuda():
     assert gpu.cuda_build(machine_with(torch=Torch("2.11.0+cpu", (2, 11, 0), None))).status == "fault"
+
+
+TRITONS = "triton/backends/nvidia/bin/ptxas"
+WORKERS = "torch/bin/ptxas"
+
+
+def assemblers(planted, directory, releases):
+    """Plant packages whose ptxas says a release; None: one that fails."""
+    for name, told in releases.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        answer = "exit 1" if told is None else f"echo 'Cuda compilation tools, release {told}, V{told}.88'"
+        path.write_text(f"#!/bin/sh\n{answer}\n")
+        path.chmod(0o755)
+    for package in {name.partition("/")[0] for name in releases}:
+        (directory / package / "__init__.py").touch()
+    if WORKERS in releases:
+        (directory / "torch" / "version.py").write_text("__version__ = '2.11.0'\ncuda = '13.0'\n")
+    planted.path(directory)
+
+
+@pytest.mark.parametrize(
+    ("releases", "status"),
+    [
+        ({TRITONS: "12.8", WORKERS: "13.0"}, "warning"),
+        ({TRITONS: "13.0", WORKERS: "13.0"}, "ok"),
+        ({TRITONS: "12.8", "torch/nothing": "0"}, "ok"),
+        ({"triton/third_party/cuda/bin/ptxas": "12.1", WORKERS: "13.0"}, "warning"),
+        ({TRITONS: None, WORKERS: "13.0"}, "fault"),
+        ({"triton/nothing": "0", WORKERS: "13.0"}, "unknown"),
+    ],
+)
+def test_workers_that_assemble_with_another_ptxas_are_warned_of(planted, tmp_path, releases, status):
+    assemblers(planted, tmp_path / "path", releases)
+    found = planted.check("ptxas", "cuda")
+    assert found.status == status, found
+    if status == "warning":
+        assert releases[WORKERS] in found.found
+        assert found.mend == f"export TRITON_PTXAS_PATH={tmp_path / 'path' / WORKERS}"
+
+
+def test_one_ptxas_named_for_all_is_fine_if_it_works(planted, tmp_path):
+    assemblers(planted, tmp_path / "path", {TRITONS: "12.8", WORKERS: "13.0"})
+    planted.env["TRITON_PTXAS_PATH"] = str(tmp_path / "path" / WORKERS)
+    assert planted.check("ptxas", "cuda").status == "ok"
+    planted.env["TRITON_PTXAS_PATH"] = str(tmp_path / "absent")
+    assert planted.check("ptxas", "cuda").status == "warning"
+
+
+def test_blackwell_has_an_assembler_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.delenv("TRITON_PTXAS_PATH", raising=False)
+    paths = iter([tmp_path / "triton", tmp_path / "torch"])
+    monkeypatch.setattr(gpu, "_packaged", lambda *_: next(paths))
+    monkeypatch.setattr(gpu, "_release_of", lambda path: {"triton": "12.8", "torch": "13.0"}[path.name])
+    blackwell = CudaProbe(("sm_100",), (10, 0), "NVIDIA B200", "")
+    assert gpu.ptxas(machine_with(cuda=blackwell)).status == "ok"

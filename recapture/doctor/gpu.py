@@ -21,6 +21,9 @@ DRIVER_FOR_CUDA = {11: 450, 12: 525, 13: 580}
 
 CUDA = ("cuda",)
 
+# Where Triton keeps its assembler: since 3.0, and before.
+TRITONS_PTXAS = (("backends", "nvidia", "bin", "ptxas"), ("third_party", "cuda", "bin", "ptxas"))
+
 
 @check(
     "cuda-build",
@@ -92,6 +95,46 @@ def libcuda(machine: Machine) -> Finding:
 
 
 @check(
+    "ptxas",
+    affects="codegen",
+    signature=r"Cannot find ptxas|Internal Triton PTX codegen error|\bptxas fatal",
+    devices=CUDA,
+)
+def ptxas(machine: Machine) -> Finding:
+    """Compare Triton's assembler with torch's own, which its compile workers take while the process itself does not.
+
+    Triton's cache tells kernels of two assemblers apart. What the workers compiled ahead for ``max-autotune`` is then
+    not found, and every candidate is compiled a second time, one after the other
+    (``_set_triton_ptxas_path`` in ``torch/_inductor/runtime/compile_tasks.py``).
+    """
+    named = os.environ.get("TRITON_PTXAS_PATH")
+    if named is not None:
+        version = _release_of(Path(named))
+        if version is not None:
+            return ok(f"{version}, which TRITON_PTXAS_PATH names")
+        return warning(
+            f"TRITON_PTXAS_PATH is {named}, which does not answer --version: Triton takes its own",
+            "unset TRITON_PTXAS_PATH, or let it name a ptxas",
+        )
+    own = next((path for parts in TRITONS_PTXAS if (path := _packaged("triton", *parts)) is not None), None)
+    if own is None:
+        return Finding("unknown", "no ptxas where Triton keeps it")
+    version = _release_of(own)
+    if version is None:
+        return fault(f"{own} does not answer --version", "install the triton released with this torch")
+    workers = _packaged("torch", "bin", "ptxas")
+    other = None if workers is None else _release_of(workers)
+    # From Blackwell on Triton has another assembler, which torch leaves alone.
+    if other in (None, version) or (machine.cuda.capability is not None and machine.cuda.capability >= (10, 0)):
+        return ok(version)
+    return warning(
+        f"Triton's is {version}, that of torch's compile workers {other}: what max-autotune compiles ahead is not found"
+        " again, so that each candidate is compiled twice",
+        f"export TRITON_PTXAS_PATH={workers}",
+    )
+
+
+@check(
     "gpu-capability",
     affects="codegen",
     signature=r"too old to be supported by the triton GPU compiler|GPUTooOldForTriton",
@@ -137,6 +180,25 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> bool:
         if match.group(1) == "sm" and built[0] == capability[0] and built[1] <= capability[1]:
             return True
     return False
+
+
+def _packaged(package: str, *parts: str) -> Path | None:
+    """Return a file that comes with a package, or None where there is no such package or file."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent.joinpath(*parts)
+    return path if path.is_file() else None
+
+
+def _release_of(tool: Path) -> str | None:
+    """Return the release that one of CUDA's programs says it is of, as ``12.8``; None where it says nothing."""
+    try:
+        done = run([str(tool), "--version"])
+    except OSError:
+        return None
+    match = re.search(r"release (\d+\.\d+)", done.stdout)
+    return match.group(1) if match and done.returncode == 0 else None
 
 
 def _links_versioned(version: str) -> bool:

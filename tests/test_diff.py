@@ -9,6 +9,7 @@ import pytest
 from recapture.cli import main
 from recapture.diff import CATEGORIES, Diff, diff, diff_schema, found, locate, to_json, to_markdown
 from recapture.diff.compare import category
+from recapture.environment import SuiteEntry
 from recapture.errors import UsageError
 from recapture.records import ClaimResult, Difference, ErrorInfo, Record
 from recapture.results import Results, read_results
@@ -179,6 +180,51 @@ def test_the_whole_of_the_fixtures_counts_seven_regressions(changes):
 # Matching
 
 
+def run_of(*records, suites, selection=("typed",), planned=None):
+    """Results of a run that was asked for a selection; `suites` has how many cases each of its suites holds."""
+    environment = msgspec.structs.replace(
+        read_results(NEW).environment,
+        selection=list(selection),
+        suites=[SuiteEntry(name, number) for name, number in suites.items()],
+        planned=len(records) if planned is None else planned,
+        recorded=len(records),
+    )
+    return Results(Path("results/image/cpu"), records, environment)
+
+
+WHOLE = run_of(
+    record(case="a::one"),
+    record(case="a::one", compiler="fx"),
+    record(case="a::two"),
+    record(case="b::three"),
+    suites={"a": 2, "b": 1},
+    selection=(),
+)
+
+
+def test_what_a_selection_did_not_ask_for_is_neither_removed_nor_added():
+    one = run_of(record(case="a::one"), suites={"a": 2})
+    fewer, more = diff(WHOLE, one), diff(one, WHOLE)
+    assert (fewer.removed, more.added) == ((), ())
+    assert (fewer.unchanged, fewer.new.not_asked, fewer.old.not_asked) == (1, 3, 0)
+    assert (more.unchanged, more.old.not_asked, more.new.not_asked) == (1, 3, 0)
+    assert found(fewer, "any") == 0
+    assert "no regression, 1 unchanged, 3 not asked for in NEW" in to_markdown(fewer)
+
+
+def test_what_is_gone_from_a_suite_that_ran_whole_is_removed_though_other_suites_were_not_asked_for():
+    changes = diff(WHOLE, run_of(record(case="a::one"), suites={"a": 1}))
+    assert cells(changes, "removed") == [("a::two", "compile")]
+    assert changes.new.not_asked == 2  # fx of a::one, and b::three
+    assert found(changes, "regression") == 1
+
+
+def test_an_incomplete_run_of_a_selection_excuses_nothing():
+    changes = diff(WHOLE, run_of(record(case="a::one"), suites={"a": 2}, planned=3))
+    assert len(changes.removed) == 3
+    assert changes.new.not_asked == 0
+
+
 def test_a_cpu_can_be_compared_with_a_gpu():
     changes = diff(read_results(NEW), read_results(GPU))
     assert ("control_flow::branch_on_sum", "eager") not in cells(changes, "removed")
@@ -252,7 +298,7 @@ def test_reasons_for_care_are_given(changes):
 def test_json_is_what_the_schema_type_reads_back(changes):
     text = to_json(changes)
     assert msgspec.json.decode(text, type=Diff) == changes
-    assert json.loads(text)["schema"] == 1
+    assert json.loads(text)["schema"] == 2
 
 
 def test_the_schema_names_every_category():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,9 +10,10 @@ import msgspec
 from recapture.diff.model import Change, ClaimChange, Diff, FactChange, Rename, Side
 from recapture.report import facts, summary
 from recapture.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.wording import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from recapture.records import Record
     from recapture.results import Results
@@ -26,7 +27,8 @@ def diff(old: Results, new: Results) -> Diff:
     """Compare two results by cell.
 
     The device is left out of the comparison where each side has exactly one, so that a CPU can be compared with a GPU.
-    A case whose source is unchanged but whose address is not is compared with itself, and listed as renamed.
+    A case whose source is unchanged but whose address is not is compared with itself, and listed as renamed. Cells that
+    one side alone was asked to run are counted, and not compared.
     """
     renamed = _renamed(old.records, new.records)
     with_device = (
@@ -34,9 +36,13 @@ def diff(old: Results, new: Results) -> Diff:
     )
     before = {_key(record, renamed, with_device=with_device): record for record in old.records}
     after = {_key(record, {}, with_device=with_device): record for record in new.records}
+    missing_before, missing_after = _not_asked(old, before.keys()), _not_asked(new, after.keys())
+    not_asked = [key for key in after.keys() - before.keys() if missing_before(key)]
+    not_asked_now = [key for key in before.keys() - after.keys() if missing_after(key)]
     changes: dict[str, list[Change]] = defaultdict(list)
     unchanged = 0
-    for key in sorted(before.keys() | after.keys(), key=lambda key: (key[0], summary.compiler_key(key[1]), key[2])):
+    compared = (before.keys() | after.keys()) - {*not_asked, *not_asked_now}
+    for key in sorted(compared, key=lambda key: (key[0], summary.compiler_key(key[1]), key[2])):
         was, now = before.get(key), after.get(key)
         name = category(was, now)
         if name is None:
@@ -45,8 +51,8 @@ def diff(old: Results, new: Results) -> Diff:
         timed_out = any(record is not None and record.verdict is Verdict.TIMEOUT for record in (was, now))
         changes[name].append(Change(case=key[0], compiler=key[1], old=was, new=now, maybe_noise=timed_out))
     result = Diff(
-        old=_side(old),
-        new=_side(new),
+        old=_side(old, len(not_asked)),
+        new=_side(new, len(not_asked_now)),
         environment=_environment(old, new),
         warnings=tuple(_warnings(old, new)),
         claims=_claims(before, after),
@@ -121,8 +127,23 @@ def _renamed(old: Iterable[Record], new: Iterable[Record]) -> dict[str, str]:
     return {cases[0]: come[source][0] for source, cases in gone.items() if len(cases) == 1 == len(come.get(source, ()))}
 
 
-def _side(results: Results) -> Side:
-    return Side(image=results.image, capability=results.capability, cells=len(results.records))
+def _not_asked(results: Results, keys: Iterable[Key]) -> Callable[[Key], bool]:
+    """Return which of the cells that a side lacks it was not asked to run, as its selection tells.
+
+    A cell that was asked for and is not there is gone: its suite was run with all its cases, and this is none of them.
+    Of a run that is incomplete nothing is known.
+    """
+    environment = results.environment
+    if environment is None or not environment.selection or not facts.accounting(results.records, environment)[1]:
+        return lambda _key: False
+    cases = {key[0] for key in keys}
+    ran = Counter(summary.suite_of(case) for case in cases)
+    whole = {suite.name for suite in environment.suites if suite.cases == ran[suite.name]}
+    return lambda key: key[0] in cases or summary.suite_of(key[0]) not in whole
+
+
+def _side(results: Results, not_asked: int) -> Side:
+    return Side(image=results.image, capability=results.capability, cells=len(results.records), not_asked=not_asked)
 
 
 def _environment(old: Results, new: Results) -> tuple[FactChange, ...]:
@@ -152,14 +173,12 @@ def _warnings(old: Results, new: Results) -> Iterable[str]:
         if not complete:
             yield f"{side} is incomplete: {accounting}"
         for name, error in facts.uncollected(environment):
-            yield f"suite {name} could not be collected in {side}: {summary.shorten(error, 120)}"
+            yield f"suite {name} could not be collected in {side}: {shorten(error, 120)}"
         for check in facts.failing_checks(environment):
-            yield f"{side}'s machine is at fault: {summary.shorten(check, 120)}"
+            yield f"{side}'s machine is at fault: {shorten(check, 120)}"
     devices = [sorted({record.device for record in results.records}) for results in (old, new)]
     if devices[0] != devices[1]:
         yield f"OLD ran on {', '.join(devices[0]) or 'nothing'}, NEW on {', '.join(devices[1]) or 'nothing'}"
-    if old.environment and new.environment and old.environment.selection != new.environment.selection:
-        yield "OLD and NEW were asked to run different cells: some may be added or removed for that reason alone"
 
 
 def _claims(before: dict[Key, Record], after: dict[Key, Record]) -> tuple[ClaimChange, ...]:

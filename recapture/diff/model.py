@@ -2,6 +2,7 @@
 
 History of the JSON form, newest first (``DIFF_SCHEMA_VERSION``):
 
+2. `Side.not_asked`: cells that one side alone was asked to run are neither added nor removed.
 1. first version.
 """
 
@@ -32,7 +33,7 @@ __all__ = [
     "is_regression",
 ]
 
-DIFF_SCHEMA_VERSION = 1
+DIFF_SCHEMA_VERSION = 2
 
 CATEGORIES = {
     "newly_wrong": "silently wrong now, and not before",
@@ -98,11 +99,12 @@ class Rename(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of the two results directories."""
+    """One of the two results directories; `not_asked` counts cells of the other that this one was not asked to run."""
 
     image: str
     capability: str
     cells: int
+    not_asked: int = 0
 
 
 class Diff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -157,7 +157,12 @@ def _verdict(changes: Diff) -> str:
     number = found(changes, "regression")
     regressions = f"{number} {'regression' if number == 1 else 'regressions'}" if number else "no regression"
     counts = "".join(f", {len(members)} {_words(name)}" for name, members in changes.categories() if members)
-    return f"{regressions}{counts}, {changes.unchanged} unchanged"
+    left = "".join(
+        f", {side.not_asked} not asked for in {name}"
+        for name, side in (("OLD", changes.old), ("NEW", changes.new))
+        if side.not_asked
+    )
+    return f"{regressions}{counts}, {changes.unchanged} unchanged{left}"
 
 
 def _words(category: str) -> str:

@@ -19,13 +19,8 @@ from recapture.judge import Comparison, compare
 from recapture.observe import Observation, Raised, map_tensors, observe_call, qualified, safe_text
 from recapture.records import Difference, ErrorInfo, Phase
 from recapture.room import with_room
-from recapture.torch_compat import (
-    CaptureLog,
-    is_capture_error,
-    is_out_of_memory,
-    seed_everything,
-    watch_dynamo,
-)
+from recapture.torch_compat import is_capture_error, is_out_of_memory, seed_everything
+from recapture.torch_watch import CaptureLog, watch_dynamo
 from recapture.verdicts import Verdict
 
 if TYPE_CHECKING:

@@ -42,6 +42,8 @@ __all__ = [
     "pinned_images",
     "read_environment",
     "suite_commit",
+    "variables",
+    "without_private_paths",
     "write_environment",
 ]
 
@@ -274,9 +276,9 @@ def differences(before: Environment, now: Environment) -> str:
     return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
 
 
-def write_environment(path: Path, environment: Environment) -> None:
-    """Write an environment as indented JSON, atomically, leaving out absolute paths from what the run filled in."""
-    public = msgspec.structs.replace(
+def without_private_paths(environment: Environment) -> Environment:
+    """Return an environment without absolute paths in what a run filled in: they name users and differ."""
+    return msgspec.structs.replace(
         environment,
         suites=[
             msgspec.structs.replace(one, error=one.error and without_paths(one.error)) for one in environment.suites
@@ -287,6 +289,11 @@ def write_environment(path: Path, environment: Environment) -> None:
             for one in environment.doctor
         ],
     )
+
+
+def write_environment(path: Path, environment: Environment) -> None:
+    """Write an environment as indented JSON, atomically, without private paths."""
+    public = without_private_paths(environment)
     write_atomically(path, msgspec.json.format(msgspec.json.encode(public), indent=2) + b"\n")
 
 
@@ -388,13 +395,21 @@ def _flags() -> dict[str, Flag]:
         "num_interop_threads": torch.get_num_interop_threads,
     }
     flags: dict[str, Flag] = {name: _flag(read) for name, read in readers.items()}
-    prefixes = (
+    return flags | variables(
         r"(?:TORCH|PYTORCH_|AOT|CUDA_|CUBLAS_|CUDNN_|NVIDIA_TF32|NCCL_|TRITON_|OMP_|GOMP_|KMP_|MKL_|ATEN_|LD_PRELOAD$)"
     )
-    for name, value in sorted(os.environ.items()):
-        if re.match(prefixes, name) and not re.search(r"TOKEN|KEY|SECRET|PASSWORD", name):
-            flags[f"env {name}"] = _public(name, value)
-    return flags
+
+
+def variables(pattern: str) -> dict[str, str]:
+    """Return the environment's variables whose names begin with a match of `pattern`, as flags of a record.
+
+    A name has "env " before it; values come without paths and serial numbers, and secrets not at all.
+    """
+    return {
+        f"env {name}": _public(name, value)
+        for name, value in sorted(os.environ.items())
+        if re.match(pattern, name) and not re.search(r"TOKEN|KEY|SECRET|PASSWORD", name)
+    }
 
 
 def _flag(read: Callable[[], Flag]) -> Flag:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from recapture.environment import read_environment
 from recapture.errors import UsageError, did_you_mean
 from recapture.records import CONFORMANCE, ENVIRONMENT, PARTIAL, read_conformance
-from recapture.report.summary import plural
+from recapture.wording import plural
 
 if TYPE_CHECKING:
     from pathlib import Path

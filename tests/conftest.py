@@ -16,6 +16,7 @@ import pytest
 from planted_machine import Planted
 
 from recapture import runner
+from recapture.cli import _run
 from recapture.records import Record, read_jsonl
 from recapture.workbench import Workbench
 
@@ -164,3 +165,8 @@ def records_below(root: Path) -> dict[str, Record]:
 def planted(tmp_path):
     """An environment for the doctor, with nothing wrong yet."""
     return Planted(tmp_path / "inductor")
+
+
+def run_in_process(*arguments: object) -> int:
+    """Do what ``recapture run`` does with these arguments, and return its exit status."""
+    return _run(["run", *map(str, arguments)])

@@ -14,8 +14,9 @@ from rich.console import Console
 from recapture import schema
 from recapture.bench import job, runner
 from recapture.bench.configuration import Configuration
-from recapture.bench.report import remarks, render_speedups
-from recapture.bench.rows import read_speedups, write_speedups
+from recapture.bench.remarks import remarks
+from recapture.bench.report import render_speedups
+from recapture.bench.rows import Start, read_speedups, write_speedups
 from recapture.bench.selection import Options, plan, select
 from recapture.bench.terminal import print_speedups
 from recapture.cli import main
@@ -225,6 +226,57 @@ def test_iterations_that_grow_and_kernels_that_fill_the_time_are_told(measured):
     assert not any("steady" in remark for remark in timed(growing, flat))
     busy = replace(one, measured=replace(one.measured, kernel=1.2 * one.measured.seconds))
     assert "(all)" in render_speedups(replace(measured, rows=(busy,)))
+
+
+def on_the_gpu(one, compiler, kernel, **fields):
+    """A row as a GPU would have given it, with its kernels' seconds."""
+    return msgspec.structs.replace(
+        one,
+        configuration=Configuration(compiler, "fp32"),
+        measured=msgspec.structs.replace(one.measured, kernel=kernel),
+        **fields,
+    )
+
+
+def test_kernels_chosen_by_timing_that_are_slower_than_those_taken_unseen_are_told(measured):
+    one = row(measured, "tiny_eval", "fx")
+    plain, equal = on_the_gpu(one, "compile", 0.010), on_the_gpu(one, "compile:max-autotune", 0.0105)
+    slow = on_the_gpu(one, "compile:max-autotune", 0.018)
+    said = "its kernels take 1.80× as long as those of compile fp32"
+    assert said in remarks(slow, [plain, slow])
+    for row_, rows in ((equal, [plain, equal]), (slow, [slow]), (plain, [plain, slow])):
+        assert not any("as long as" in remark for remark in remarks(row_, rows))
+    assert said in render_speedups(msgspec.structs.replace(measured, rows=(plain, slow)))
+
+
+def test_what_compiling_spent_its_time_on_is_told_where_it_was_long(measured):
+    one = row(measured, "tiny_eval", "fx")
+    cold = Start(capture=0.5, calls=(19.5, 0.1), stages={"Dynamo": 4.0, "autotuning": 15.0, "Inductor": 0.9})
+    told = remarks(msgspec.structs.replace(one, cold=cold))
+    assert told[-1] == "compiling, cold: autotuning 15.0 s, Dynamo 4.0 s"
+    short = msgspec.structs.replace(cold, capture=0.1, calls=(0.3,))
+    for other in (short, msgspec.structs.replace(cold, stages=None), None):
+        assert not any("compiling" in remark for remark in remarks(msgspec.structs.replace(one, cold=other)))
+
+
+def test_variables_that_the_compilers_read_are_told_with_the_row(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "/usr/local/bin/ptxas")
+    monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM", "1")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # the run has its own
+    quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1")
+    assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
+    [one] = only(tmp_path).rows
+    assert "with TORCHINDUCTOR_MAX_AUTOTUNE_GEMM=1 TRITON_PTXAS_PATH=<path>" in remarks(one)
+
+
+def test_a_row_whose_deadline_came_says_where_the_main_thread_was():
+    stacks = (
+        "Timeout (0:12:00)!\nThread 0x1 (most recent call first):\n"
+        '  File "/lib/timer.py", line 43 in check\n  File "/lib/threading.py", line 9 in run\n\n'
+        'Thread 0x2 (most recent call first):\n  File "/lib/graph.py", line 869 in backward\n  File "x.py", line 1 in f\n'
+    )
+    assert runner._last_seen(stacks) == ", in backward (graph.py:869)"
+    assert runner._last_seen("nothing of the kind") == ""
 
 
 def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_missing(tmp_path, capfd):

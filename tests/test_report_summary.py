@@ -2,6 +2,7 @@ from recapture.records import ClaimResult, Difference, ErrorInfo, Record
 from recapture.report import summary
 from recapture.report.summary import ClaimStatus
 from recapture.verdicts import Verdict
+from recapture.wording import one_line
 
 
 def record(case="s::c", compiler="compile", verdict=Verdict.PASS, **fields):
@@ -113,4 +114,4 @@ def test_an_explanation_is_one_line_within_its_limit():
 
 
 def test_text_that_cannot_be_printed_is_replaced():
-    assert summary.one_line("a\x00b \x1b[31m\tc\u2028d") == "a\ufffdb \ufffd[31m c d"
+    assert one_line("a\x00b \x1b[31m\tc\u2028d") == "a\ufffdb \ufffd[31m c d"

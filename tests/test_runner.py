@@ -1,32 +1,27 @@
-"""Whole runs: verdicts, results that agree to the byte, and runs that are interrupted, resumed or in each other's way."""
+"""Whole runs: verdicts, results that agree to the byte, and servers that die."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import signal
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
-from conftest import SUITES, records_below, results_below
+from conftest import SUITES, records_below, results_below, run_in_process
 
 from recapture import runner
-from recapture.cell import CellSpec
 from recapture.cli import _run
 from recapture.client import ServerDiedError
-from recapture.collection import CaseInfo, Selection, find_suites
-from recapture.environment import SuiteEntry, read_environment
+from recapture.collection import find_suites
 from recapture.errors import EnvironmentUnfitError
-from recapture.ledger import Ledger, settle
-from recapture.plan import Options, PlannedCell
+from recapture.plan import Options
 from recapture.protocol import Begun, Ended
-from recapture.records import Record, Timing, read_jsonl
-from recapture.results import find_results, read_results
-from recapture.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from recapture.records import Record
 
 PLANTED = SUITES / "planted"
 GENTLE = [PLANTED / f"{name}.py" for name in ("verdicts", "leaving", "raising", "noisy", "disturbing")]
@@ -213,142 +208,6 @@ def test_neither_jobs_nor_the_kind_of_worker_changes_a_verdict(warm, command, tm
         assert worker == ("fresh" if name == "fresh" else "fork")
 
 
-LIGHT = ("--compiler", "eager", "--compiler", "jit.trace", "--compiler", "fx")
-
-
-def slow_suite(path: Path, cases: int = 12, edited: int | None = None) -> None:
-    """Write a suite of cases that take a moment each; one of them may differ in its body."""
-    text = "import time\n\nimport torch\n\nfrom recapture import case\n"
-    for number in range(cases):
-        text += f"\n\n@case(example=lambda: (torch.ones(3),))\ndef waits_{number:02}(x):\n    time.sleep(0.3)\n"
-        text += f"    return x + {number}{' + 1' if number == edited else ''}\n"
-    path.write_text(text)
-
-
-def interrupted(command, suite: Path, results: str, number: signal.Signals) -> int:
-    """Start a run, end it with a signal once it has recorded a few cells, and return how many those are."""
-    process = command.start("run", suite, *LIGHT, "--jobs", 1, "--results", results)
-    end = time.monotonic() + 300
-    lines = 0
-    while lines < 3:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.02)
-        lines = sum(path.read_bytes().count(b"\n") for path in command.directory.glob(f"{results}/*/*/*.partial.jsonl"))
-        lines //= 2  # records and timings
-    process.send_signal(number)
-    _, err = process.communicate(timeout=60)
-    if number == signal.SIGINT:
-        assert process.returncode == 130
-        said = "recapture: interrupted; what is done is kept, and --resume goes on"
-        assert err.strip().splitlines()[-1] == said
-    else:
-        assert process.returncode == -number
-    assert command.leftovers(30.0) == []
-    directory = results_below(command.directory / results)
-    assert not (directory / "conformance.jsonl").exists()
-    return len(read_jsonl(directory / "conformance.partial.jsonl", Record, tolerate_torn_tail=True))
-
-
-def run_in_process(*arguments: object) -> int:
-    return _run(["run", *map(str, arguments)])
-
-
-def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(warm, command, capfd):
-    """Killed, or stopped with Ctrl-C, and its last line torn: only what is missing runs again."""
-    suite = command.directory / "waiting.py"
-    slow_suite(suite)
-    assert run_in_process(suite, *LIGHT, "--results", command.directory / "whole") == 0
-    expected = results_below(command.directory / "whole")
-    for number in (signal.SIGKILL, signal.SIGINT):
-        done = interrupted(command, suite, number.name, number)
-        directory = results_below(command.directory / number.name)
-        with (directory / "conformance.partial.jsonl").open("ab") as partial:
-            partial.write(b'{"case":"waiting::waits_11","compiler":"fx","dev')
-        capfd.readouterr()
-        assert run_in_process(suite, *LIGHT, "--results", command.directory / number.name, "--resume") == 0
-        assert capfd.readouterr().err.startswith(f"{36 - done} cells")
-        assert sorted(path.name for path in directory.iterdir() if not path.name.startswith(".")) == [
-            "conformance.jsonl",
-            "conformance.md",
-            "environment.json",
-            "output.jsonl",
-            "timings.jsonl",
-        ]
-        for file in ("conformance.jsonl", "conformance.md"):
-            assert (directory / file).read_bytes() == (expected / file).read_bytes()
-        assert (directory / "timings.jsonl").read_bytes().count(b"\n") == 36
-
-
-def test_resume_runs_an_edited_case_again_and_nothing_else(warm, tmp_path, capfd):
-    suite = tmp_path / "waiting.py"
-    slow_suite(suite, cases=3)
-    results = tmp_path / "results"
-    assert run_in_process(suite, "--compiler", "eager", "--results", results) == 0
-    before = records_below(results)
-    capfd.readouterr()
-    assert run_in_process(suite, "--compiler", "eager", "--results", results, "--resume") == 0
-    assert "0 cells" in capfd.readouterr().err
-    slow_suite(suite, cases=3, edited=1)
-    assert run_in_process(suite, "--compiler", "eager", "--results", results, "--resume") == 0
-    assert "1/1 cell in " in capfd.readouterr().err
-    after = records_below(results)
-    assert [cell for cell in before if before[cell] != after[cell]] == ["waiting::waits_01::eager"]
-
-
-def test_a_selective_run_keeps_the_other_rows(warm, tmp_path):
-    suite = tmp_path / "waiting.py"
-    slow_suite(suite, cases=2)
-    results = tmp_path / "results"
-    assert run_in_process(suite, "--compiler", "eager", "--compiler", "fx", "--results", results) == 0
-    before = records_below(results)
-    assert run_in_process(f"{suite}::waits_01::fx", "--results", results) == 0
-    assert records_below(results) == before
-    assert len(before) == 4
-
-
-def test_a_broken_suite_does_not_stop_the_others_nor_lose_their_rows(warm, tmp_path, capfd):
-    folder = tmp_path / "cases"
-    folder.mkdir()
-    slow_suite(folder / "one.py", cases=1)
-    slow_suite(folder / "two.py", cases=1)
-    results = tmp_path / "results"
-    assert run_in_process(folder, "--compiler", "eager", "--results", results) == 0
-    shutil.copy(SUITES / "broken" / "syntax_error.py", folder / "two.py")
-    capfd.readouterr()
-    assert run_in_process(folder, "--compiler", "eager", "--results", results) == 2
-    last = capfd.readouterr().err.strip().splitlines()[-1]
-    assert last.startswith("recapture: suite 'two' was not run: syntax error in line 3")
-    assert set(records_below(results)) == {"one::waits_00::eager", "two::waits_00::eager"}
-    report = (results_below(results) / "conformance.md").read_text()
-    assert "## Suites that could not be collected" in report
-    assert "- `two`: `syntax error in line 3" in report
-
-
-def test_a_whole_run_keeps_the_rows_of_a_suite_that_broke_and_drops_those_of_cases_that_are_gone(warm, tmp_path):
-    for name in ("one", "two"):
-        slow_suite(tmp_path / f"{name}.py", cases=1)
-        assert run_in_process(tmp_path / f"{name}.py", "--compiler", "eager", "--results", tmp_path / "results") == 0
-    directory = results_below(tmp_path / "results")
-    options = Options(
-        selection=Selection((), (), frozenset()),
-        keyword=None,
-        compilers=(),
-        device="cpu",
-        jobs=1,
-        timeout=10.0,
-        memory=runner.GIB,
-        results=tmp_path / "results",
-        resume=False,
-    )
-    suites = [SuiteEntry("one", 0), SuiteEntry("two", 0, "syntax error in line 3: invalid syntax")]
-    environment = msgspec.structs.replace(read_environment(directory / "environment.json"), suites=suites)
-    with Ledger(directory, options, [], environment) as ledger:
-        records, _ = ledger.close()
-    assert [record.cell for record in records] == ["two::waits_00::eager"]
-    assert list(records_below(tmp_path / "results")) == ["two::waits_00::eager"]
-
-
 def test_cells_that_may_generate_code_come_after_all_others(warm, tmp_path):
     (tmp_path / "two.py").write_text(
         "from recapture import case\n\n\n"
@@ -518,23 +377,6 @@ def test_a_cell_that_finds_the_server_dead_is_run_by_the_next():
     assert sorted(recorded) == ["s::one", "s::three", "s::two"]
 
 
-def test_two_runs_in_one_directory_are_refused(warm, tmp_path, capfd):
-    """The second says so, whichever process has the lock."""
-    import fcntl
-
-    suite = tmp_path / "waiting.py"
-    slow_suite(suite, cases=1)
-    results = tmp_path / "results"
-    assert run_in_process(suite, "--compiler", "eager", "--results", results) == 0
-    directory = results_below(results)
-    with (directory / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        capfd.readouterr()
-        assert run_in_process(suite, "--compiler", "eager", "--results", results) == 2
-    assert capfd.readouterr().err.strip().splitlines()[-1] == f"recapture: another run is writing to {directory}"
-    assert run_in_process(suite, "--compiler", "eager", "--results", results) == 0
-
-
 def test_a_missing_compiler_of_the_machine_is_the_machines_fault(command):
     """Planted: a PATH on which there is no g++, and no CXX."""
     cell = f"{PLANTED / 'verdicts.py'}::neighbour::calls-a-compiler"
@@ -578,122 +420,3 @@ def test_the_example_of_the_readme_works_as_pasted(warm, tmp_path):
     records = records_below(tmp_path)
     assert str(records["readme_example::clip_by_sign::eager"].verdict) == "pass"
     assert str(records["readme_example::clip_by_sign::trace-without-check"].verdict) == "specialized"
-
-
-INSTALLED = read_environment(SUITES.parent / "results" / "images" / "bare-torch2.11.0-cu130" / "cpu")
-
-
-def ledger(directory: Path, cases: str, *words: str, resume: bool = False, **packages: str) -> Ledger:
-    """What a run of some cases through eager writes to; whole without words, under other packages where named."""
-    selection = Selection((), tuple((word, None, None) for word in words), frozenset())
-    options = Options(
-        selection=selection,
-        keyword=None,
-        compilers=(),
-        device="cpu",
-        jobs=1,
-        timeout=10.0,
-        memory=runner.GIB,
-        results=directory,
-        resume=resume,
-    )
-    specs = [CellSpec(suite="s", path="s.py", case=name, compiler="eager", device="cpu") for name in cases]
-    environment = msgspec.structs.replace(
-        INSTALLED, packages=INSTALLED.packages | packages, suites=[], selection=list(words)
-    )
-    return Ledger(
-        directory, options, [PlannedCell(spec, CaseInfo(spec.case, "", "", {})) for spec in specs], environment
-    )
-
-
-def fill(ledger: Ledger, most: int = 99) -> str:
-    """Record what is missing, interrupted after the `most` first; return the cases that ran."""
-    with ledger:
-        ran = [cell.spec.case for cell in ledger.missing()][:most]
-        for name in ran:
-            key = {"case": f"s::{name}", "compiler": "eager", "device": "cpu"}
-            ledger.record(Record(**key, verdict=Verdict.PASS, case_hash=""), Timing(**key, seconds=1.0), "", "")
-        if len(ledger.done) == len(ledger.cells):
-            ledger.close()
-    return "".join(ran)
-
-
-def cases_in(directory: Path) -> str:
-    return "".join(row.case.removeprefix("s::") for row in read_results(directory).records)
-
-
-@pytest.mark.parametrize(("words", "resume"), [(("s",), False), (("s",), True), ((), True)])
-def test_results_of_another_installation_are_set_aside_not_mixed_in_and_not_lost(tmp_path, words, resume):
-    here = tmp_path / "image" / "cpu"
-    fill(ledger(here, "ab", numpy="1"))
-    other = ledger(here, "b", *words, resume=resume, numpy="2")
-    assert fill(other) == "b"
-    assert other.warnings == [
-        f"warning: older results in {here} are of another installation (numpy 1, now 2); they are in its before-1 now"
-    ]
-    assert (cases_in(here), cases_in(here / "before-1")) == ("b", "ab")
-    assert read_results(here).environment.packages["numpy"] == "2"
-    assert read_results(here / "before-1").environment.packages["numpy"] == "1"
-    assert find_results(tmp_path) == [here]
-    assert find_results(here / "before-1") == [here / "before-1"]
-
-
-def test_an_interrupted_run_of_another_installation_is_set_aside_too(tmp_path):
-    fill(ledger(tmp_path, "ab", numpy="1"), most=1)
-    other = ledger(tmp_path, "ab", resume=True, numpy="2")
-    assert fill(other) == "ab"
-    assert len(other.warnings) == 1
-    assert (tmp_path / "before-1" / "conformance.partial.jsonl").read_bytes().count(b"\n") == 1
-
-
-def test_a_whole_run_replaces_the_results_of_another_installation_without_ado(tmp_path):
-    fill(ledger(tmp_path, "ab", numpy="1"))
-    again = ledger(tmp_path, "ab", numpy="2")
-    assert fill(again) == "ab"
-    assert again.warnings == []
-    assert not (tmp_path / "before-1").exists()
-
-
-@pytest.mark.parametrize("numpy", ["1", "2"])
-def test_a_whole_run_again_is_resumed_where_it_was_interrupted(tmp_path, numpy):
-    fill(ledger(tmp_path, "abc", numpy="1"))
-    assert fill(ledger(tmp_path, "abc", numpy=numpy), most=1) == "a"
-    resumed = ledger(tmp_path, "abc", resume=True, numpy=numpy)
-    assert fill(resumed, most=1) == "b"
-    assert resumed.warnings == []
-    assert fill(ledger(tmp_path, "abc", resume=True, numpy=numpy)) == "c"
-    assert cases_in(tmp_path) == "abc"
-
-
-def test_what_was_resumed_from_finished_results_does_not_run_after_another_interruption(tmp_path):
-    fill(ledger(tmp_path, "ab"))
-    assert fill(ledger(tmp_path, "abcd", resume=True), most=1) == "c"
-    assert fill(ledger(tmp_path, "abcd", resume=True)) == "d"
-
-
-def test_an_interrupted_selective_run_is_resumed_beside_the_finished_rows(tmp_path):
-    fill(ledger(tmp_path, "abc"))
-    assert fill(ledger(tmp_path, "de", "s"), most=1) == "d"
-    assert fill(ledger(tmp_path, "de", "s", resume=True)) == "e"
-    assert cases_in(tmp_path) == "abcde"
-    assert read_results(tmp_path).environment.selection == []
-
-
-@pytest.mark.parametrize("resume", [False, True])
-def test_a_settled_run_counts_the_cells_that_were_planned(tmp_path, resume):
-    fill(ledger(tmp_path, "abc"))
-    fill(ledger(tmp_path, "ade", resume=resume), most=0)
-    assert settle(tmp_path)
-    results = read_results(tmp_path)
-    assert cases_in(tmp_path) == ("a" if resume else "")
-    assert (results.environment.planned, results.environment.recorded) == (3, len(results.records))
-    assert cases_in(tmp_path / "before-1") == "abc"
-
-
-def test_a_settled_selective_run_keeps_the_finished_rows(tmp_path):
-    fill(ledger(tmp_path, "abc"))
-    fill(ledger(tmp_path, "de", "s"), most=1)
-    assert settle(tmp_path)
-    environment = read_results(tmp_path).environment
-    assert cases_in(tmp_path) == "abcd"
-    assert (environment.planned, environment.recorded, environment.selection) == (5, 4, [])

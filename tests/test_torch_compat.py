@@ -1,20 +1,14 @@
-"""What torch tells about a capture, on this release and on others."""
+"""What is set in torch and asked of it: caches, streams of random numbers, which errors mean what."""
 
 import importlib.util
-import json
-import logging
-import os
 import random
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from recapture.torch_compat import (
-    CaptureLog,
     is_capture_error,
     is_out_of_memory,
     isolate_caches,
@@ -23,107 +17,10 @@ from recapture.torch_compat import (
     reset_dynamo,
     seed_everything,
     skip_guard_timing,
-    watch_dynamo,
 )
-
-CAPTURES = Path(__file__).parent / "resources" / "captures.py"
-OTHER_PYTHONS = [one for one in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if one]
+from recapture.torch_watch import watch_dynamo
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module")
-def here():
-    spec = importlib.util.spec_from_file_location("captures_here", CAPTURES)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def check(found):
-    """Counts that hold on every release from 2.1 on."""
-    version = release(found.pop("version"))
-    counts = {name: (one["graphs"], one["breaks"]) for name, one in found.items() if name != "user error"}
-    assert counts == {
-        "straight": (1, 0),
-        "f1 positive": (1, 1),  # explain() says none on any release: it follows one path
-        "f1 both": (2, 1),  # the side that returns its argument has nothing to compute
-        "bar": (3, 1),
-        "loop": (0, 1),
-        "print": (0, 1),
-        "item": (2, 1),
-        "sizes": (2, 0),
-        "fullgraph": (0, 0),
-    }
-    known = version >= (2, 6)
-    assert [one["recompiles"] for one in found.values()] == [
-        (1 if name == "sizes" else 0) if known else None for name in found
-    ]
-    for name, word in {
-        "f1 positive": "jump",
-        "f1 both": "jump",
-        "bar": "jump",
-        "loop": "",
-        "print": "",
-        "item": "item",
-    }.items():
-        (reason,) = found[name]["reasons"]
-        assert word in reason
-        if name in ("f1 both", "bar", "item"):
-            assert "captures.py:" in reason
-    errors = {name: one["error"] for name, one in found.items() if one["error"]}
-    (kind, capture, memory) = errors.pop("fullgraph")
-    assert kind in ("Unsupported", "UserError")
-    assert (capture, memory) == (True, False)
-    assert errors == {"user error": ["TorchRuntimeError", False, False]}  # the user's own: no failure to capture
-
-
-def test_graphs_breaks_and_recompiles_of_this_release(here):
-    check(here.main())
-
-
-@pytest.mark.skipif(not OTHER_PYTHONS, reason="RECAPTURE_OTHER_PYTHONS names no interpreters with other releases")
-@pytest.mark.parametrize("python", OTHER_PYTHONS)
-def test_graphs_breaks_and_recompiles_of_other_releases(python):
-    root = str(Path(__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": root}
-    done = subprocess.run([python, CAPTURES], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    check(json.loads(done.stdout))
-
-
-def test_a_case_that_switches_logging_off_is_watched_all_the_same(here):
-    logging.disable(logging.CRITICAL)
-    try:
-        found = here.watched(here.f1, (torch.ones(3), torch.ones(3)))
-    finally:
-        logging.disable(logging.NOTSET)
-    assert found["breaks"] == 1
-
-
-def test_watching_leaves_the_log_as_it_was(here):
-    log = logging.getLogger("torch.__trace")
-    before = (log.level, log.propagate, log.disabled, list(log.handlers), log.isEnabledFor(logging.CRITICAL))
-    here.watched(here.straight, (torch.ones(3),))
-    with pytest.raises(KeyError), watch_dynamo():
-        raise KeyError
-    after = (log.level, log.propagate, log.disabled, list(log.handlers), log.isEnabledFor(logging.CRITICAL))
-    assert after == before
-    assert "isEnabledFor" not in vars(log)
-
-
-def test_a_log_of_nothing_is_all_zeros_and_an_unknown_one_unknown():
-    with watch_dynamo() as log:
-        pass
-    assert (log.graphs, log.graph_breaks, log.recompiles) == (0, 0, 0)
-    unknown = CaptureLog(breaks_known=False)
-    assert (unknown.graphs, unknown.graph_breaks, unknown.recompiles) == (None, None, None)
-
-
-def test_one_place_met_twice_is_one_break():
-    log = CaptureLog(break_reasons=["a at 1", "b at 2", "a at 1"], recompile_reasons=["x", "x"])
-    assert (log.graph_breaks, log.recompiles) == (2, 2)
 
 
 @pytest.mark.parametrize(

@@ -24,18 +24,15 @@ from recapture.models import ModelSpec, load_workload
 from recapture.observe import qualified, safe_text
 from recapture.records import ErrorInfo
 from recapture.torch_compat import (
-    CaptureLog,
     float32_flags,
     is_capture_error,
     is_out_of_memory,
     keep_caches,
     make_shapes_dynamic,
-    recorded_cudagraphs,
     reset_dynamo,
     seed_everything,
-    watch_cudagraphs,
-    watch_dynamo,
 )
+from recapture.torch_watch import CaptureLog, compile_seconds, recorded_cudagraphs, watch_cudagraphs, watch_dynamo
 from recapture.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -234,6 +231,7 @@ class _Bench:
         before = allocated(self.job.device)
         self.candidate = Subject(self.workload, configuration, self.job.device)
         reset_dynamo()
+        compile_seconds()  # forgets what there was
         self.capturing = True
         seconds = 0.0
         if configuration.compiler != EAGER:
@@ -241,7 +239,8 @@ class _Bench:
         self.capturing = False
         enter("call")
         calls, self.candidate_snapshots = self._first_calls(self.candidate)
-        self.start = Start(capture=round(seconds, 6), calls=_rounded(calls))
+        stages = compile_seconds() if self.compiler.uses_dynamo else None
+        self.start = Start(capture=round(seconds, 6), calls=_rounded(calls), stages=stages)
         if self.job.timing:
             self.peaks.append(peak_memory(self.candidate, self.job.device, before))
 

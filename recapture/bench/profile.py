@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from recapture.records import write_atomically
 from recapture.report.markdown import code, plain, table
-from recapture.report.summary import shorten
+from recapture.wording import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING
 
 from recapture.bench.configuration import EAGER, Configuration
+from recapture.bench.remarks import drift, remarks
 from recapture.bench.statistics import geometric_mean
 from recapture.report import facts
 from recapture.report.markdown import code, plain, table
-from recapture.report.summary import shorten
 from recapture.verdicts import FAILING, SILENTLY_WRONG
+from recapture.wording import shorten, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,19 +22,9 @@ __all__ = [
     "break_even_text",
     "claim_status",
     "configurations_text",
-    "remarks",
     "render_speedups",
     "speedup_text",
-    "time_text",
 ]
-
-LAUNCH_BOUND = 0.6
-"""Where kernels take less than this share of an iteration, the GPU waits for the CPU to launch them."""
-
-OVERHEAD = 0.1
-
-DRIFT = 1.25
-"""Where the last third of every process's samples takes so much longer than the first, there is no steady state."""
 
 TEXT_LIMIT = 160
 
@@ -81,15 +71,6 @@ def _ratio(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def time_text(seconds: float | None) -> str:
-    """Return a duration in the unit that suits it."""
-    if seconds is None:
-        return ""
-    if seconds >= 1:
-        return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"
-    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
-
-
 def break_even_text(finding: Finding, *iterations: float | None) -> str:
     """Return after how many iterations a row pays back; what is neither faster nor slower says nothing of it."""
     if finding != "faster":
@@ -108,47 +89,14 @@ def _bytes(value: int | None) -> str:
     return f"{value / (1 << 30):.2f} GiB" if value >= 1 << 30 else f"{value / (1 << 20):.0f} MiB"
 
 
-def remarks(row: Row) -> list[str]:
-    """Say why a row has no figures, or why they are what they are."""
-    found = ["from before: measuring it again has not ended"] if row.again else []
-    if row.measured is None:
-        if row.reason:
-            found.append(row.reason)
-        if row.error is not None:
-            found.append(f"{row.error.type}: {row.error.message}")
-        return found
-    found += row.reasons.cudagraphs
-    if row.reasons.recorded:
-        found.append(f"{row.reasons.recorded} CUDA graphs recorded again while timing")
-    if row.reasons.break_reasons:
-        count = len(row.reasons.break_reasons)
-        found.append(f"{count} graph break{'s' if count > 1 else ''}: {row.reasons.break_reasons[0]}")
-    if row.reasons.recompiles:
-        count = len(row.reasons.recompiles)
-        found.append(f"{count} recompile{'s' if count > 1 else ''}: {row.reasons.recompiles[0]}")
-    drift = _drift(row)
-    if drift is not None:
-        first, last = map(time_text, drift)
-        found.insert(0, f"no steady state: an iteration took {first} at first and {last} at last")
-    if row.measured.kernel is not None and not row.reasons.recorded:  # recording a graph is not launching kernels
-        share = row.measured.kernel / row.measured.seconds
-        if share < LAUNCH_BOUND:
-            found.append(f"launch-bound: kernels run {share:.0%} of the time")
-    if len(row.processes) == 1:
-        found.append("one process: how much processes differ is not in the interval")
-    worst = max((one.overhead for one in row.processes), default=0.0)
-    if worst > OVERHEAD:
-        found.append(f"measuring cost {worst:.0%} beside the iterations")
-    found += dict.fromkeys(mark for one in row.processes for mark in one.conditions.marks)
-    return found
-
-
 def _head(speedups: Speedups) -> str:
     environment = speedups.environment
     lines = [f"- {plain(name)}: {plain(value)}" for name, value in facts.brief(environment)]
     why = facts.why_bare(environment)
     if why:
         lines.append(f"- bare, not the image, because {plain(shorten(why, 2 * TEXT_LIMIT))}")
+    found = [*facts.failing_checks(environment, lasting=True), *facts.warnings(environment, lasting=True)]
+    lines += [f"- recapture doctor: {plain(shorten(check, 2 * TEXT_LIMIT))}" for check in found]
     right = sum(row.right for row in speedups.rows)
     wrong = sum(row.verdict in SILENTLY_WRONG for row in speedups.rows)
     failing = sum(row.verdict in FAILING for row in speedups.rows)
@@ -222,7 +170,7 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
     notes = []
     for row in best_first(rows):
         first = [code(str(row.configuration), in_table=True)]
-        told = remarks(row)
+        told = remarks(row, rows)
         if told:
             notes.append(
                 f"- {code(str(row.configuration))}: " + "; ".join(plain(shorten(one, TEXT_LIMIT)) for one in told)
@@ -272,19 +220,6 @@ def _share(share: float) -> str:
     return "all" if share >= 1 else f"{share:.0%}"
 
 
-def _drift(row: Row) -> tuple[float, float] | None:
-    """Seconds an iteration of the first and of the last third of the samples, where it grew in every process."""
-    found = []
-    for one in row.processes:
-        third = len(one.candidate.seconds) // 3
-        if third == 0:
-            return None
-        found.append((median(one.candidate.seconds[:third]), median(one.candidate.seconds[-third:])))
-    if not found or min(last / first for first, last in found) < DRIFT:
-        return None
-    return median(first for first, _ in found), median(last for _, last in found)
-
-
 def _memory(one: Measured) -> list[str]:
     if one.memory is None:
         return ["", ""]
@@ -310,7 +245,7 @@ def _means(rows: Sequence[Row]) -> str:
     for (way, compiler, dynamic), mine in by_way.items():
         if compiler == EAGER and way.endswith("as in eager"):
             continue
-        values = [row.measured.speedup[0] for row in mine.values() if row.measured and _drift(row) is None]
+        values = [row.measured.speedup[0] for row in mine.values() if row.measured and drift(row) is None]
         mean = geometric_mean(values)
         lines.append(
             (

@@ -48,6 +48,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     calls: tuple[float, ...]
     compile_jobs: int = 1
     """How many processes were compiling at the time."""
+    stages: dict[str, float] | None = None
+    """Seconds of them by what torch was at, where it tells (see `torch_watch.compile_seconds`)."""
 
     @property
     def total(self) -> float:

@@ -31,7 +31,7 @@ from recapture.bench.selection import Options, check_names, choose, collect, pla
 from recapture.bench.subject import INPUT_SETS
 from recapture.client import ServerDiedError
 from recapture.compilers import builtin_compilers
-from recapture.environment import differences
+from recapture.environment import differences, variables, without_private_paths
 from recapture.errors import EnvironmentUnfitError, UsageError
 from recapture.protocol import Begun, Ended
 from recapture.records import write_atomically
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "Summary", "list_workloads", "run"]
 
 GIB = 1 << 30
+
+# What the compilers read: caches are the run's own, whatever the environment says.
+COMPILER_VARIABLES = r"(?!.*_CACHE_DIR)(?:TORCHINDUCTOR_|TORCHDYNAMO_|TORCH_COMPILE_|AOT_|TRITON_|PYTORCH_)"
 
 
 class Progress(Protocol):
@@ -116,9 +119,12 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
         bench.prepare("cuda", ["torchvision"])
         directory = options.results / environment.image / environment.capability
         path = directory / f"speedups-{_slug(environment)}.json"
+        autotuned = any(task.configuration.autotunes for task in tasks)
         for check in checks:
-            if check.status == "fault":
+            if check.status == "fault" or (check.status == "warning" and check.name == "ptxas" and autotuned):
                 warn(f"warning: {check.name}: {check.found}; mend: {check.mend}")
+        found = [check for check in checks if check.status in ("fault", "warning")]
+        environment = without_private_paths(msgspec.structs.replace(environment, doctor=found))
         for info in failed:
             warn(f"warning: {Path(str(info.spec.path)).name} is left out: {info.error}")
         moved = _set_aside(path, environment)
@@ -457,7 +463,7 @@ class _Execution:
             measured=measured,
             reasons=reasons,
             claims=tuple(claims),
-            flags=told.flags,
+            flags={**told.flags, **variables(COMPILER_VARIABLES)},
             processes=processes,
             hash=task.info.hash,
         )
@@ -478,6 +484,7 @@ class _Execution:
 
 
 def _last_seen(stderr: str) -> str:
-    """Where the process was when its deadline came: its stack goes to stderr shortly before."""
-    frame = re.search(r'\(most recent call first\):\s+File "([^"]+)", line (\d+) in (\S+)', stderr)
+    """Where the process was when its deadline came: its stacks go to stderr shortly before, the main thread's last."""
+    stack = stderr.rpartition("(most recent call first):")[2]
+    frame = re.match(r'\s+File "([^"]+)", line (\d+) in (\S+)', stack)
     return f", in {frame[3]} ({Path(frame[1]).name}:{frame[2]})" if frame else ""

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from recapture.bench.remarks import remarks
 from recapture.bench.report import (
     best_first,
     break_even_text,
     claim_status,
     configurations_text,
-    remarks,
     speedup_text,
-    time_text,
 )
-from recapture.report.summary import shorten
+from recapture.wording import shorten, time_text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -107,8 +106,9 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
         for header in ("configuration", "speedup \\[95 %]", "finding", "median", *(COSTS if wide else ())):
             table.add_column(header, justify="left" if header in left else "right", no_wrap=True)
         table.add_column("remark", overflow="ellipsis", no_wrap=True, max_width=60)
-        for row in best_first([row for row in rows if row.workload == name]):
-            told = remarks(row)
+        mine = [row for row in rows if row.workload == name]
+        for row in best_first(mine):
+            told = remarks(row, mine)
             remark = shorten(told[0], 120).replace("[", "\\[") if told else ""
             if row.measured is None:
                 blank = [""] * (1 + wide * len(COSTS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recapture.report.summary import one_line
+from recapture.wording import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,6 +8,7 @@ import msgspec
 
 from recapture.report import facts, summary
 from recapture.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.wording import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -148,7 +149,7 @@ def _groups(groups: Iterable[Group]) -> list[dict[str, Any]]:
     return [
         {
             "title": group.title,
-            "text": summary.shorten(group.text, TEXT_LIMIT),
+            "text": shorten(group.text, TEXT_LIMIT),
             "number": len(group.records),
             "cases": summary.together(group.records),
         }

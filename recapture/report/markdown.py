@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from recapture.errors import UsageError
 from recapture.records import write_atomically
 from recapture.report import facts, summary
-from recapture.report.summary import ClaimStatus, one_line, plural, shorten
+from recapture.report.summary import ClaimStatus
 from recapture.results import read_results
 from recapture.verdicts import SILENTLY_WRONG
+from recapture.wording import one_line, plural, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

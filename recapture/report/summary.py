@@ -9,6 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from recapture.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.wording import one_line, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,10 +37,7 @@ __all__ = [
     "natural_key",
     "not_run_groups",
     "note_groups",
-    "one_line",
     "overall_status",
-    "plural",
-    "shorten",
     "silent_wrongs",
     "suite_of",
     "suites_in_order",
@@ -299,23 +297,6 @@ def explain(record: Record, limit: int = 160) -> str:
             f"{many if record.graph_breaks is not None else 'graph breaks'}: {record.break_reasons[0]}", limit
         )
     return ""
-
-
-def one_line(text: str) -> str:
-    """Return text with every run of white space, line breaks included, as one space, and nothing unprintable in it."""
-    text = " ".join(text.split())
-    return text if text.isprintable() else "".join(char if char.isprintable() else "\ufffd" for char in text)
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 cell``, ``2 cells``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def shorten(text: str, limit: int) -> str:
-    """Return text on one line and at most `limit` characters long, an ellipsis standing for what was cut."""
-    text = one_line(text)
-    return text if len(text) <= limit else text[: max(limit - 1, 0)].rstrip() + "…"
 
 
 def _first_line(text: str) -> str:

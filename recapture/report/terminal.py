@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from recapture.report import facts, summary
 from recapture.report.markdown import REPORT
-from recapture.report.summary import ClaimStatus, plural
+from recapture.report.summary import ClaimStatus
 from recapture.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.wording import one_line, plural, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,9 +57,9 @@ def print_summary(
     accounting, complete = facts.accounting(records, environment)
     _say(console, f"{accounting}: {verdicts or 'none'}", "" if complete else "bold red")
     for name, error in facts.uncollected(environment):
-        _say(console, f"suite {name} could not be collected: {summary.shorten(error, 160)}", "bold red")
+        _say(console, f"suite {name} could not be collected: {shorten(error, 160)}", "bold red")
     for check in facts.failing_checks(environment):
-        _say(console, f"the machine is at fault: {summary.shorten(check, 160)}", "bold red")
+        _say(console, f"the machine is at fault: {shorten(check, 160)}", "bold red")
     if records and not _print_matrix(console, records):
         _print_counts(console, records)
     wrong = [record for cells in summary.silent_wrongs(records).values() for record in cells]
@@ -178,7 +179,7 @@ class RunProgress:
             state += f"; {', '.join(self._running)}"
         # One line on any terminal: the bar and the numbers take the rest of it.
         taken = BAR_WIDTH + len(f" {self._total}/{self._total} ")
-        return summary.shorten(state, max(self._console.width - taken, 20) if self._progress is not None else 240)
+        return shorten(state, max(self._console.width - taken, 20) if self._progress is not None else 240)
 
     def _troubles(self) -> str:
         return f"{self._wrong} silently wrong, {self._failing} failing"
@@ -241,7 +242,7 @@ def _print_failures(console: Console, groups: Sequence[Group], report: Path) -> 
         first = group.records[0]
         width = (console.width if console.is_terminal else MESSAGE_LIMIT) - 5
         line = f"{summary.measured(first)}, {first.cell}: {group.text}"
-        _say(console, f"{len(group.records):>4} {summary.shorten(line, width)}")
+        _say(console, f"{len(group.records):>4} {shorten(line, width)}")
     if len(groups) > FAILURES_NAMED:
         _say(console, f"and {len(groups) - FAILURES_NAMED} more: see {report}")
 
@@ -262,7 +263,7 @@ def _print_claims(console: Console, records: Sequence[Record]) -> None:
 
 def _one_wrong(record: Record, width: int | None) -> str:
     line = f"{summary.mark(record)} {record.cell}: {summary.explain(record, 200)}"
-    return summary.shorten(line, width) if width else summary.one_line(line)
+    return shorten(line, width) if width else one_line(line)
 
 
 def _styled(record: Record) -> tuple[str, str]:

@@ -1,0 +1,140 @@
+"""The ledger: what becomes of finished rows when a run adds to them, replaces them, or is interrupted again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from conftest import SUITES
+
+from recapture import runner
+from recapture.cell import CellSpec
+from recapture.collection import CaseInfo, Selection
+from recapture.environment import read_environment
+from recapture.ledger import Ledger, settle
+from recapture.plan import Options, PlannedCell
+from recapture.records import Record, Timing
+from recapture.results import find_results, read_results
+from recapture.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INSTALLED = read_environment(SUITES.parent / "results" / "images" / "bare-torch2.11.0-cu130" / "cpu")
+
+
+def ledger(directory: Path, cases: str, *words: str, resume: bool = False, **packages: str) -> Ledger:
+    """What a run of some cases through eager writes to; whole without words, under other packages where named."""
+    selection = Selection((), tuple((word, None, None) for word in words), frozenset())
+    options = Options(
+        selection=selection,
+        keyword=None,
+        compilers=(),
+        device="cpu",
+        jobs=1,
+        timeout=10.0,
+        memory=runner.GIB,
+        results=directory,
+        resume=resume,
+    )
+    specs = [CellSpec(suite="s", path="s.py", case=name, compiler="eager", device="cpu") for name in cases]
+    environment = msgspec.structs.replace(
+        INSTALLED, packages=INSTALLED.packages | packages, suites=[], selection=list(words)
+    )
+    return Ledger(
+        directory, options, [PlannedCell(spec, CaseInfo(spec.case, "", "", {})) for spec in specs], environment
+    )
+
+
+def fill(ledger: Ledger, most: int = 99) -> str:
+    """Record what is missing, interrupted after the `most` first; return the cases that ran."""
+    with ledger:
+        ran = [cell.spec.case for cell in ledger.missing()][:most]
+        for name in ran:
+            key = {"case": f"s::{name}", "compiler": "eager", "device": "cpu"}
+            ledger.record(Record(**key, verdict=Verdict.PASS, case_hash=""), Timing(**key, seconds=1.0), "", "")
+        if len(ledger.done) == len(ledger.cells):
+            ledger.close()
+    return "".join(ran)
+
+
+def cases_in(directory: Path) -> str:
+    return "".join(row.case.removeprefix("s::") for row in read_results(directory).records)
+
+
+@pytest.mark.parametrize(("words", "resume"), [(("s",), False), (("s",), True), ((), True)])
+def test_results_of_another_installation_are_set_aside_not_mixed_in_and_not_lost(tmp_path, words, resume):
+    here = tmp_path / "image" / "cpu"
+    fill(ledger(here, "ab", numpy="1"))
+    other = ledger(here, "b", *words, resume=resume, numpy="2")
+    assert fill(other) == "b"
+    assert other.warnings == [
+        f"warning: older results in {here} are of another installation (numpy 1, now 2); they are in its before-1 now"
+    ]
+    assert (cases_in(here), cases_in(here / "before-1")) == ("b", "ab")
+    assert read_results(here).environment.packages["numpy"] == "2"
+    assert read_results(here / "before-1").environment.packages["numpy"] == "1"
+    assert find_results(tmp_path) == [here]
+    assert find_results(here / "before-1") == [here / "before-1"]
+
+
+def test_an_interrupted_run_of_another_installation_is_set_aside_too(tmp_path):
+    fill(ledger(tmp_path, "ab", numpy="1"), most=1)
+    other = ledger(tmp_path, "ab", resume=True, numpy="2")
+    assert fill(other) == "ab"
+    assert len(other.warnings) == 1
+    assert (tmp_path / "before-1" / "conformance.partial.jsonl").read_bytes().count(b"\n") == 1
+
+
+def test_a_whole_run_replaces_the_results_of_another_installation_without_ado(tmp_path):
+    fill(ledger(tmp_path, "ab", numpy="1"))
+    again = ledger(tmp_path, "ab", numpy="2")
+    assert fill(again) == "ab"
+    assert again.warnings == []
+    assert not (tmp_path / "before-1").exists()
+
+
+@pytest.mark.parametrize("numpy", ["1", "2"])
+def test_a_whole_run_again_is_resumed_where_it_was_interrupted(tmp_path, numpy):
+    fill(ledger(tmp_path, "abc", numpy="1"))
+    assert fill(ledger(tmp_path, "abc", numpy=numpy), most=1) == "a"
+    resumed = ledger(tmp_path, "abc", resume=True, numpy=numpy)
+    assert fill(resumed, most=1) == "b"
+    assert resumed.warnings == []
+    assert fill(ledger(tmp_path, "abc", resume=True, numpy=numpy)) == "c"
+    assert cases_in(tmp_path) == "abc"
+
+
+def test_what_was_resumed_from_finished_results_does_not_run_after_another_interruption(tmp_path):
+    fill(ledger(tmp_path, "ab"))
+    assert fill(ledger(tmp_path, "abcd", resume=True), most=1) == "c"
+    assert fill(ledger(tmp_path, "abcd", resume=True)) == "d"
+
+
+def test_an_interrupted_selective_run_is_resumed_beside_the_finished_rows(tmp_path):
+    fill(ledger(tmp_path, "abc"))
+    assert fill(ledger(tmp_path, "de", "s"), most=1) == "d"
+    assert fill(ledger(tmp_path, "de", "s", resume=True)) == "e"
+    assert cases_in(tmp_path) == "abcde"
+    assert read_results(tmp_path).environment.selection == []
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_settled_run_counts_the_cells_that_were_planned(tmp_path, resume):
+    fill(ledger(tmp_path, "abc"))
+    fill(ledger(tmp_path, "ade", resume=resume), most=0)
+    assert settle(tmp_path)
+    results = read_results(tmp_path)
+    assert cases_in(tmp_path) == ("a" if resume else "")
+    assert (results.environment.planned, results.environment.recorded) == (3, len(results.records))
+    assert cases_in(tmp_path / "before-1") == "abc"
+
+
+def test_a_settled_selective_run_keeps_the_finished_rows(tmp_path):
+    fill(ledger(tmp_path, "abc"))
+    fill(ledger(tmp_path, "de", "s"), most=1)
+    assert settle(tmp_path)
+    environment = read_results(tmp_path).environment
+    assert cases_in(tmp_path) == "abcd"
+    assert (environment.planned, environment.recorded, environment.selection) == (5, 4, [])

@@ -1,0 +1,169 @@
+"""Runs that are interrupted, resumed, of a selection, or in each other's way: nothing measured is lost."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+from conftest import SUITES, records_below, results_below, run_in_process
+
+from recapture import runner
+from recapture.collection import Selection
+from recapture.environment import SuiteEntry, read_environment
+from recapture.ledger import Ledger
+from recapture.plan import Options
+from recapture.records import Record, read_jsonl
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIGHT = ("--compiler", "eager", "--compiler", "jit.trace", "--compiler", "fx")
+
+
+def slow_suite(path: Path, cases: int = 12, edited: int | None = None) -> None:
+    """Write a suite of cases that take a moment each; one of them may differ in its body."""
+    text = "import time\n\nimport torch\n\nfrom recapture import case\n"
+    for number in range(cases):
+        text += f"\n\n@case(example=lambda: (torch.ones(3),))\ndef waits_{number:02}(x):\n    time.sleep(0.3)\n"
+        text += f"    return x + {number}{' + 1' if number == edited else ''}\n"
+    path.write_text(text)
+
+
+def interrupted(command, suite: Path, results: str, number: signal.Signals) -> int:
+    """Start a run, end it with a signal once it has recorded a few cells, and return how many those are."""
+    process = command.start("run", suite, *LIGHT, "--jobs", 1, "--results", results)
+    end = time.monotonic() + 300
+    lines = 0
+    while lines < 3:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+        lines = sum(path.read_bytes().count(b"\n") for path in command.directory.glob(f"{results}/*/*/*.partial.jsonl"))
+        lines //= 2  # records and timings
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        said = "recapture: interrupted; what is done is kept, and --resume goes on"
+        assert err.strip().splitlines()[-1] == said
+    else:
+        assert process.returncode == -number
+    assert command.leftovers(30.0) == []
+    directory = results_below(command.directory / results)
+    assert not (directory / "conformance.jsonl").exists()
+    return len(read_jsonl(directory / "conformance.partial.jsonl", Record, tolerate_torn_tail=True))
+
+
+def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(warm, command, capfd):
+    """Killed, or stopped with Ctrl-C, and its last line torn: only what is missing runs again."""
+    suite = command.directory / "waiting.py"
+    slow_suite(suite)
+    assert run_in_process(suite, *LIGHT, "--results", command.directory / "whole") == 0
+    expected = results_below(command.directory / "whole")
+    for number in (signal.SIGKILL, signal.SIGINT):
+        done = interrupted(command, suite, number.name, number)
+        directory = results_below(command.directory / number.name)
+        with (directory / "conformance.partial.jsonl").open("ab") as partial:
+            partial.write(b'{"case":"waiting::waits_11","compiler":"fx","dev')
+        capfd.readouterr()
+        assert run_in_process(suite, *LIGHT, "--results", command.directory / number.name, "--resume") == 0
+        assert capfd.readouterr().err.startswith(f"{36 - done} cells")
+        assert sorted(path.name for path in directory.iterdir() if not path.name.startswith(".")) == [
+            "conformance.jsonl",
+            "conformance.md",
+            "environment.json",
+            "output.jsonl",
+            "timings.jsonl",
+        ]
+        for file in ("conformance.jsonl", "conformance.md"):
+            assert (directory / file).read_bytes() == (expected / file).read_bytes()
+        assert (directory / "timings.jsonl").read_bytes().count(b"\n") == 36
+
+
+def test_resume_runs_an_edited_case_again_and_nothing_else(warm, tmp_path, capfd):
+    suite = tmp_path / "waiting.py"
+    slow_suite(suite, cases=3)
+    results = tmp_path / "results"
+    assert run_in_process(suite, "--compiler", "eager", "--results", results) == 0
+    before = records_below(results)
+    capfd.readouterr()
+    assert run_in_process(suite, "--compiler", "eager", "--results", results, "--resume") == 0
+    assert "0 cells" in capfd.readouterr().err
+    slow_suite(suite, cases=3, edited=1)
+    assert run_in_process(suite, "--compiler", "eager", "--results", results, "--resume") == 0
+    assert "1/1 cell in " in capfd.readouterr().err
+    after = records_below(results)
+    assert [cell for cell in before if before[cell] != after[cell]] == ["waiting::waits_01::eager"]
+
+
+def test_a_selective_run_keeps_the_other_rows(warm, tmp_path):
+    suite = tmp_path / "waiting.py"
+    slow_suite(suite, cases=2)
+    results = tmp_path / "results"
+    assert run_in_process(suite, "--compiler", "eager", "--compiler", "fx", "--results", results) == 0
+    before = records_below(results)
+    assert run_in_process(f"{suite}::waits_01::fx", "--results", results) == 0
+    assert records_below(results) == before
+    assert len(before) == 4
+
+
+def test_a_broken_suite_does_not_stop_the_others_nor_lose_their_rows(warm, tmp_path, capfd):
+    folder = tmp_path / "cases"
+    folder.mkdir()
+    slow_suite(folder / "one.py", cases=1)
+    slow_suite(folder / "two.py", cases=1)
+    results = tmp_path / "results"
+    assert run_in_process(folder, "--compiler", "eager", "--results", results) == 0
+    shutil.copy(SUITES / "broken" / "syntax_error.py", folder / "two.py")
+    capfd.readouterr()
+    assert run_in_process(folder, "--compiler", "eager", "--results", results) == 2
+    last = capfd.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("recapture: suite 'two' was not run: syntax error in line 3")
+    assert set(records_below(results)) == {"one::waits_00::eager", "two::waits_00::eager"}
+    report = (results_below(results) / "conformance.md").read_text()
+    assert "## Suites that could not be collected" in report
+    assert "- `two`: `syntax error in line 3" in report
+
+
+def test_a_whole_run_keeps_the_rows_of_a_suite_that_broke_and_drops_those_of_cases_that_are_gone(warm, tmp_path):
+    for name in ("one", "two"):
+        slow_suite(tmp_path / f"{name}.py", cases=1)
+        assert run_in_process(tmp_path / f"{name}.py", "--compiler", "eager", "--results", tmp_path / "results") == 0
+    directory = results_below(tmp_path / "results")
+    options = Options(
+        selection=Selection((), (), frozenset()),
+        keyword=None,
+        compilers=(),
+        device="cpu",
+        jobs=1,
+        timeout=10.0,
+        memory=runner.GIB,
+        results=tmp_path / "results",
+        resume=False,
+    )
+    suites = [SuiteEntry("one", 0), SuiteEntry("two", 0, "syntax error in line 3: invalid syntax")]
+    environment = msgspec.structs.replace(read_environment(directory / "environment.json"), suites=suites)
+    with Ledger(directory, options, [], environment) as ledger:
+        records, _ = ledger.close()
+    assert [record.cell for record in records] == ["two::waits_00::eager"]
+    assert list(records_below(tmp_path / "results")) == ["two::waits_00::eager"]
+
+
+def test_two_runs_in_one_directory_are_refused(warm, tmp_path, capfd):
+    """The second says so, whichever process has the lock."""
+    import fcntl
+
+    suite = tmp_path / "waiting.py"
+    slow_suite(suite, cases=1)
+    results = tmp_path / "results"
+    assert run_in_process(suite, "--compiler", "eager", "--results", results) == 0
+    directory = results_below(results)
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        capfd.readouterr()
+        assert run_in_process(suite, "--compiler", "eager", "--results", results) == 2
+    assert capfd.readouterr().err.strip().splitlines()[-1] == f"recapture: another run is writing to {directory}"
+    assert run_in_process(suite, "--compiler", "eager", "--results", results) == 0

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from planted_machine import distribution, faults
 
@@ -151,6 +155,40 @@ def test_one_ptxas_named_for_all_is_fine_if_it_works(planted, tmp_path):
     assert planted.check("ptxas", "cuda").status == "ok"
     planted.env["TRITON_PTXAS_PATH"] = str(tmp_path / "absent")
     assert planted.check("ptxas", "cuda").status == "warning"
+
+
+KEY = """
+import triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+@triton.jit
+def copy(x, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), 1.0)
+
+source = ASTSource(copy, {"x": "*fp32", "BLOCK": "constexpr"}, constexprs={"BLOCK": 64})
+print(triton.compile(source, target=GPUTarget("cuda", 90, 32)).hash)
+"""
+
+
+@pytest.mark.skipif(
+    None in (gpu._packaged("triton", *gpu.TRITONS_PTXAS[0]), gpu._packaged("torch", "bin", "ptxas")),
+    reason="this torch comes without Triton, or without an assembler of its own",
+)
+def test_triton_does_not_find_again_what_another_assembler_made(tmp_path):
+    """What the warning rests on, shown without a GPU: Triton compiles for one that is not there."""
+    script = tmp_path / "key.py"  # Triton reads the source of what it compiles
+    script.write_text(KEY)
+    own, workers = gpu._packaged("triton", *gpu.TRITONS_PTXAS[0]), gpu._packaged("torch", "bin", "ptxas")
+    keys = {}
+    for tool in (None, own, workers):
+        variables = {"TRITON_CACHE_DIR": str(tmp_path)} | ({} if tool is None else {"TRITON_PTXAS_PATH": str(tool)})
+        environment = {name: value for name, value in os.environ.items() if name != "TRITON_PTXAS_PATH"} | variables
+        keys[tool] = subprocess.run(
+            [sys.executable, script], env=environment, capture_output=True, text=True, check=True, timeout=120
+        ).stdout
+    assert keys[None] == keys[own]
+    assert (keys[own] == keys[workers]) == (gpu._release_of(own) == gpu._release_of(workers))
 
 
 def test_blackwell_has_an_assembler_of_its_own(tmp_path, monkeypatch):

@@ -85,6 +85,7 @@ class _File:
         self.body = ast.parse(text).body
         self.ours = frozenset(_our_names(self.body))
         self.imported = frozenset(name for node in self.body for name in _imported_names(node))
+        self.foreign = self.imported | frozenset(_aliases(self.body, self.imported))
         self.defined = frozenset(name for node in self.body for name in _defined_names(node))
         self.binders: dict[str, list[ast.stmt]] = {}
         for node in self.body:
@@ -210,7 +211,7 @@ class _File:
                 while isinstance(target, (ast.Attribute, ast.Subscript)):
                     target = target.value
                 name = target.id if isinstance(target, ast.Name) else _EVERYTHING
-                found |= {name, _EVERYTHING} if target is not inner and name in self.imported else {name}
+                found |= {name, _EVERYTHING} if target is not inner and name in self.foreign else {name}
         return found
 
     def _acted_on(self, node: ast.Expr) -> set[str]:
@@ -239,6 +240,16 @@ class _File:
 def _parse(path: Path, _mtime: int) -> _File:
     with tokenize.open(path) as handle:
         return _File(handle.read())
+
+
+def _aliases(body: list[ast.stmt], imported: frozenset[str]) -> set[str]:
+    """The names that are given to something imported as it is: ``config`` in ``config = torch._dynamo.config``."""
+    found: set[str] = set()
+    outside = (statement for statement in body if not isinstance(statement, _Definition))
+    for node in (inner for statement in outside for inner in ast.walk(statement)):
+        if isinstance(node, ast.Assign) and (_dotted(node.value) or "").split(".")[0] in imported | found:
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found
 
 
 def _our_names(body: list[ast.stmt]) -> Iterator[str]:

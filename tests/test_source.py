@@ -399,6 +399,8 @@ def test_a_changed_file_is_read_again(tmp_path):
         "import os\n\nif os.name:\n    os.environ['A'], B = '1', 2\n",
         "import sys\n\nsys.modules['a'].b.c += 1\n",
         "__import__('a').b = 1\n",
+        "import a\n\nconfig = a.b.config\n\nconfig.c = True\n",
+        "import a\n\nb = c = a\n\nd = c.d\n\nd['e'] = 1\n",
         "from a import config\n\nfor name in ('a', 'b'):\n    setattr(config, name, True)\n",
         "from a import config\n\nwith open('a') as file:\n    config.load(file)\n",
     ],
@@ -410,4 +412,5 @@ def test_a_setting_comes_along_though_the_case_names_nothing_of_it(hash_of, text
 
 def test_what_a_file_assigns_to_names_of_its_own_stays_with_them(hash_of):
     text = "TABLE = {}\nTABLE['a'], (B, *C) = 1, (2, 3)\nfor D in C:\n    TABLE[D] = D\n"
+    text += "import os\nCOPY = dict(os.environ)\nCOPY['a'] = 1\ndef e():\n    TABLE = os.environ\n    return TABLE\n"
     assert hash_of(f"{text}\n\n{SUITE}") == hash_of(SUITE)

@@ -139,25 +139,24 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(["regression", "wrong", "failing", "any"]),
+    type=click.Choice(["regression", "wrong", "failing", "slower", "any"]),
     multiple=True,
     help=(
         "Exit with status 1 on: a right cell that is worse off or gone; a cell that is silently wrong, or failing, and "
-        "was not; any change. May be given several times."
+        "was not; a configuration that is slower beyond doubt, or no longer right; any change. May be given several "
+        "times."
     ),
 )
 @click.pass_context
 def diff(context: click.Context, old: Path, new: Path, form: str, fail_on: tuple[str, ...]) -> None:
-    """Show what changed between two results, cell by cell.
+    """Show what changed between two results, cell by cell, and in speed.
 
     OLD and NEW are results directories (results/IMAGE/CAPABILITY), or images' directories that have one capability in
     common.
     """
     from recapture import diff as differences
-    from recapture.results import read_results
 
-    before, after = (read_results(path) for path in differences.locate(old, new))
-    changes = differences.diff(before, after)
+    changes = differences.compare(*differences.locate(old, new))
     if form == "json":
         click.echo(differences.to_json(changes), nl=False)
     elif form == "markdown":

@@ -1,8 +1,8 @@
-"""Text for people: on one line, cut to a length, numbers with their nouns, durations in the unit that suits them."""
+"""Text for people: on one line, cut to a length, numbers with their nouns, ratios and durations."""
 
 from __future__ import annotations
 
-__all__ = ["one_line", "plural", "shorten", "time_text"]
+__all__ = ["one_line", "plural", "ratio_text", "shorten", "time_text"]
 
 
 def one_line(text: str) -> str:
@@ -29,3 +29,9 @@ def time_text(seconds: float | None) -> str:
     if seconds >= 1:
         return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"
     return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
+
+
+def ratio_text(ratio: tuple[float, float, float]) -> str:
+    """Return a ratio with its interval, such as ``2.83× [2.80, 2.86]``."""
+    middle, low, high = (f"{value:.2f}" if value >= 0.1 else f"{value:.2g}" for value in ratio)
+    return f"{middle}× [{low}, {high}]"

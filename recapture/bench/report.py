@@ -10,7 +10,7 @@ from recapture.bench.statistics import geometric_mean
 from recapture.report import facts
 from recapture.report.markdown import code, plain, table
 from recapture.verdicts import FAILING, SILENTLY_WRONG
-from recapture.wording import shorten, time_text
+from recapture.wording import ratio_text, shorten, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,6 @@ __all__ = [
     "claim_status",
     "configurations_text",
     "render_speedups",
-    "speedup_text",
 ]
 
 TEXT_LIMIT = 160
@@ -59,16 +58,6 @@ def best_first(rows: Sequence[Row]) -> list[Row]:
         return (row.measured is None, -row.measured.speedup[0] if row.measured else 0.0, str(row.configuration))
 
     return sorted(rows, key=rank)
-
-
-def speedup_text(measured: Measured) -> str:
-    """Return a ratio with its interval, such as ``2.83× [2.80, 2.86]``."""
-    ratio, low, high = measured.speedup
-    return f"{_ratio(ratio)}× [{_ratio(low)}, {_ratio(high)}]"
-
-
-def _ratio(value: float) -> str:
-    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def break_even_text(finding: Finding, *iterations: float | None) -> str:
@@ -126,7 +115,7 @@ def _winners(rows: Sequence[Row]) -> str:
             [
                 code(name, in_table=True),
                 code(str(best.configuration), in_table=True),
-                speedup_text(best.measured),
+                ratio_text(best.measured.speedup),
                 _pays_back(best.measured),
             ]
         )
@@ -151,7 +140,7 @@ def _claims(rows: Sequence[Row]) -> str:
             code(str(row.configuration), in_table=True),
             plain(claim.published),
             plain(claim.expected),
-            speedup_text(row.measured) if row.measured else code(row.verdict, in_table=True),
+            ratio_text(row.measured.speedup) if row.measured else code(row.verdict, in_table=True),
         ]
         for row in rows
         for claim in row.claims
@@ -179,11 +168,11 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
             shown.append([*first, f"**{row.verdict}**", *[""] * 11])
             continue
         one = row.measured
-        over = "" if one.over_twin is None else f"{_ratio(one.over_twin[0])}×"
+        over = "" if one.over_twin is None else ratio_text(one.over_twin).partition(" ")[0]
         shown.append(
             [
                 *first,
-                speedup_text(one),
+                ratio_text(one.speedup),
                 one.finding,
                 over,
                 time_text(one.seconds),

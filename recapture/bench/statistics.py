@@ -10,6 +10,7 @@ Student's interval over their estimates is wider, it counts.
 from __future__ import annotations
 
 import math
+from statistics import fmean, variance
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
 
     from recapture.bench.rows import Finding
 
-__all__ = ["SMALLEST", "Comparison", "compare", "geometric_mean"]
+__all__ = ["BETWEEN", "SMALLEST", "Comparison", "compare", "compare_runs", "geometric_mean"]
 
 SMALLEST = 0.01
 """A difference of less than this share is not called one, however sure it is: layout in memory alone does as much."""
+
+BETWEEN = 0.05
+"""The same between two benchmarks, which are not interleaved: one machine on two days differs by as much."""
 
 ALPHA = 0.01
 """The Mann-Whitney test has to reject equality at this level too."""
@@ -70,6 +74,39 @@ def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, see
     elif (high - low) / 2 > NOISY:
         finding = "too noisy"
     return Comparison(math.exp(estimate), math.exp(low), math.exp(high), p_value, finding)
+
+
+def compare_runs(old: Sequence[float], new: Sequence[float]) -> Comparison | None:
+    """Compare two benchmarks by one estimate of each process, the logarithm of a speed; None of one process on a side.
+
+    The ratio is new ÷ old, with Welch's interval. The finding is faster or slower where the 99 % interval lies beyond
+    1 ± BETWEEN; else as in `compare`.
+    """
+    from scipy.stats import t, ttest_ind
+
+    if min(len(old), len(new)) < 2:
+        return None
+    middle = fmean(new) - fmean(old)
+    shares = [variance(side) / len(side) for side in (old, new)]
+    error = math.sqrt(sum(shares))
+    if error == 0:
+        low = high = surely_low = surely_high = middle
+        p_value = float(middle == 0)
+    else:
+        freedom = sum(shares) ** 2 / sum(
+            share**2 / (len(side) - 1) for share, side in zip(shares, (old, new), strict=True)
+        )
+        half, wide = (float(t.ppf((1 + level) / 2, freedom)) * error for level in (0.95, 0.99))
+        low, high, surely_low, surely_high = middle - half, middle + half, middle - wide, middle + wide
+        p_value = float(ttest_ind(new, old, equal_var=False).pvalue)
+    finding: Finding = "no difference shown"
+    if surely_low > math.log1p(BETWEEN):
+        finding = "faster"
+    elif surely_high < -math.log1p(BETWEEN):
+        finding = "slower"
+    elif (high - low) / 2 > NOISY:
+        finding = "too noisy"
+    return Comparison(math.exp(middle), math.exp(low), math.exp(high), p_value, finding)
 
 
 def _interval(draws: Any, medians: Sequence[float], level: float) -> tuple[float, float]:

@@ -14,9 +14,8 @@ from recapture.bench.report import (
     break_even_text,
     claim_status,
     configurations_text,
-    speedup_text,
 )
-from recapture.wording import shorten, time_text
+from recapture.wording import ratio_text, shorten, time_text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -86,7 +85,7 @@ class BenchProgress:
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done)
         seconds = time.monotonic() - self._began
-        said = f"{row.measured.finding}: {speedup_text(row.measured)}" if row.measured else str(row.verdict)
+        said = f"{row.measured.finding}: {ratio_text(row.measured.speedup)}" if row.measured else str(row.verdict)
         why = "" if row.measured else "".join(f", {shorten(one, 100)}" for one in remarks(row)[:1])
         self._console.print(
             f"[{self._done}/{self._rows} {seconds:.0f} s] {row.workload} {row.configuration}: {said}{why}",
@@ -120,7 +119,7 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
             first = time_text(row.cold.capture + row.cold.calls[0]) if row.cold else ""
             table.add_row(
                 str(row.configuration),
-                speedup_text(one).replace("[", "\\["),
+                ratio_text(one.speedup).replace("[", "\\["),
                 f"[{colour}]{one.finding}[/{colour}]" if colour else one.finding,
                 time_text(one.seconds),
                 *([time_text(one.eager_seconds), first, pays] if wide else []),
@@ -130,7 +129,7 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
         console.print()
     for row in rows:
         for claim in row.claims:
-            measured = speedup_text(row.measured) if row.measured else str(row.verdict)
+            measured = ratio_text(row.measured.speedup) if row.measured else str(row.verdict)
             console.print(
                 f"claim {claim.id}: {claim_status(row, claim)}: {row.workload} {row.configuration}: {measured}, "
                 f"published {claim.published}",

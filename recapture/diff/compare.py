@@ -7,20 +7,50 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from recapture.bench.rows import read_speedups
 from recapture.diff.model import Change, ClaimChange, Diff, FactChange, Rename, Side
+from recapture.diff.speeds import diff_speeds, speedups_of
+from recapture.errors import UsageError
 from recapture.report import facts, summary
+from recapture.results import Results, holds_results, read_results
 from recapture.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.wording import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
+    from recapture.environment import Environment
     from recapture.records import Record
-    from recapture.results import Results
 
-__all__ = ["category", "diff"]
+__all__ = ["category", "compare", "diff"]
 
 Key = tuple[str, str, str]
+
+
+def compare(old: Path, new: Path) -> Diff:
+    """Compare two results directories: their cells where both hold some, and the benchmarks that both hold.
+
+    Raises UsageError where they hold nothing of the same kind, and as reading them does.
+    """
+    sides = (old, new)
+    lacking = [name for name, path in zip(("OLD", "NEW"), sides, strict=True) if not holds_results(path)]
+    if lacking:
+        changes = diff(*(Results(path, (), _environment_of(path)) for path in sides))
+    else:
+        changes = diff(*map(read_results, sides))
+    speeds, notes = diff_speeds(old, new)
+    if lacking and not speeds:
+        raise UsageError(f"{old} and {new} hold nothing of one kind: {' and '.join(lacking)} has no cells")
+    notes = (*(f"{name} has no cells, so none are compared" for name in lacking), *notes)
+    return msgspec.structs.replace(changes, warnings=(*changes.warnings, *notes), speeds=speeds)
+
+
+def _environment_of(directory: Path) -> Environment | None:
+    """The environment of a directory's cells, else of its benchmark."""
+    if holds_results(directory):
+        return read_results(directory).environment
+    return next((read_speedups(path).environment for path in speedups_of(directory).values()), None)
 
 
 def diff(old: Results, new: Results) -> Diff:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recapture.diff.speeds import speedups_of
 from recapture.errors import UsageError
-from recapture.results import find_results, holds_results
+from recapture.results import BEFORE, find_results, find_speedups, holds_results
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,9 +39,10 @@ def locate(old: Path, new: Path) -> tuple[Path, Path]:
 
 def _capabilities(directory: Path) -> dict[str, Path]:
     """Return the results directories meant by a path, by capability; by the empty name where the path itself is one."""
-    if holds_results(directory):
+    if holds_results(directory) or speedups_of(directory):
         return {"": directory}
-    found = find_results(directory)
+    timed = {path.parent for path in find_speedups(directory) if not path.parent.name.startswith(BEFORE)}
+    found = sorted({*find_results(directory, needed=not timed), *timed})
     images = {path.parent for path in found}
     if len(images) > 1:
         names = ", ".join(sorted(image.name for image in images))

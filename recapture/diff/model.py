@@ -2,13 +2,13 @@
 
 History of the JSON form, newest first (``DIFF_SCHEMA_VERSION``):
 
-2. `Side.not_asked`: cells that one side alone was asked to run are neither added nor removed.
+2. `Side.not_asked`: cells that one side alone was asked to run are neither added nor removed. `Diff.speeds`.
 1. first version.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -22,12 +22,17 @@ __all__ = [
     "CATEGORIES",
     "DIFF_SCHEMA_VERSION",
     "FAIL_ON",
+    "SPEED_CATEGORIES",
     "Change",
     "ClaimChange",
     "Diff",
     "FactChange",
+    "Ratio",
     "Rename",
     "Side",
+    "SpeedCategory",
+    "SpeedChange",
+    "SpeedSide",
     "diff_schema",
     "found",
     "is_regression",
@@ -52,6 +57,39 @@ CATEGORIES = {
     "noise": "eager does not agree with itself on one side",
 }
 """Every way a cell can change, worst first, and what it means; a cell is in at most one."""
+
+
+SpeedCategory = Literal[
+    "no_longer_right",
+    "slower",
+    "newly_right",
+    "faster",
+    "failing_differently",
+    "removed",
+    "added",
+    "edited",
+    "too_noisy",
+    "no_difference_shown",
+    "not_timed",
+]
+
+SPEED_CATEGORIES: dict[SpeedCategory, str] = {
+    "no_longer_right": "right and timed before, and not now",
+    "slower": "slower beyond doubt",
+    "newly_right": "not right before, right and timed now",
+    "faster": "faster beyond doubt",
+    "failing_differently": "right on neither side, for another reason",
+    "removed": "no longer there",
+    "added": "not there before",
+    "edited": "the workload itself is not the same",
+    "too_noisy": "too noisy to say, or of too few processes",
+    "no_difference_shown": "no difference shown",
+    "not_timed": "right on neither side, for the same reason",
+}
+"""What can become of a configuration of a benchmark, worst first; it is in exactly one."""
+
+Ratio = tuple[float, float, float]
+"""A ratio with its 95 % interval."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,8 +145,44 @@ class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     not_asked: int = 0
 
 
+class SpeedSide(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One configuration in one of two benchmarks; without figures its verdict says why, and `reason` more.
+
+    `speedup` is eager ÷ candidate. `seconds` are of an iteration, `cold` and `warm` of the first call with cold and
+    with warm caches, capturing included. `memory` is the peak in bytes.
+    """
+
+    verdict: Verdict
+    reason: str | None = None
+    speedup: Ratio | None = None
+    seconds: float | None = None
+    memory: int | None = None
+    cold: float | None = None
+    warm: float | None = None
+
+
+class SpeedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of one configuration; `old` or `new` is None where that side has no such row.
+
+    `change` is by how much it is faster now (less than 1: slower): old seconds ÷ new, or, with `basis` ``speedup``
+    because that is surer or the hardware is not the same, new speedup over eager ÷ old. `eager` is old seconds ÷ new of
+    eager beside it.
+    """
+
+    workload: str
+    configuration: str
+    category: SpeedCategory
+    basis: Literal["seconds", "speedup"]
+    old: SpeedSide | None
+    new: SpeedSide | None
+    change: Ratio | None = None
+    eager: Ratio | None = None
+
+
 class Diff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What changed between two results directories; `CATEGORIES` says what the lists of changes mean.
+
+    `speeds` has every configuration of the benchmarks beside them, by what `SPEED_CATEGORIES` lists.
 
     `warnings` are reasons for care in reading it (cells that were planned and are missing, a suite not collected, …).
     """
@@ -134,6 +208,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     case_edited: tuple[Change, ...] = ()
     noise: tuple[Change, ...] = ()
     unchanged: int = 0
+    speeds: tuple[SpeedChange, ...] = ()
     schema: int = DIFF_SCHEMA_VERSION
 
     def categories(self) -> Iterator[tuple[str, tuple[Change, ...]]]:
@@ -174,22 +249,33 @@ def _any(_category: str, _change: Change) -> bool:
     return True
 
 
+def _none(_category: str, _change: Change) -> bool:
+    return False
+
+
 FAIL_ON: dict[str, Callable[[str, Change], bool]] = {
     "regression": is_regression,
     "wrong": _newly_wrong,
     "failing": _newly_failing,
+    "slower": _none,
     "any": _any,
 }
-"""What ``--fail-on`` can name.
+"""What ``--fail-on`` can name of cells; `SPEEDS_FAIL_ON` of configurations of a benchmark.
 
 ``regression``: see `is_regression`. ``wrong`` and ``failing``: silently wrong (failing) now and not before, in any
-category, added and edited cases included. ``any``: any cell that is not unchanged.
+category, added and edited cases included. ``slower``: no cell. ``any``: any cell that is not unchanged.
 """
+
+SPEEDS_FAIL_ON: dict[str, frozenset[SpeedCategory]] = {
+    "slower": frozenset({"no_longer_right", "slower"}),
+    "any": frozenset(SPEED_CATEGORIES) - {"too_noisy", "no_difference_shown", "not_timed"},
+}
 
 
 def found(changes: Diff, name: str) -> int:
     """Return how many changes are of the kind that ``--fail-on NAME`` asks for."""
-    return sum(FAIL_ON[name](category, change) for category, members in changes.categories() for change in members)
+    cells = sum(FAIL_ON[name](category, change) for category, members in changes.categories() for change in members)
+    return cells + sum(one.category in SPEEDS_FAIL_ON.get(name, ()) for one in changes.speeds)
 
 
 def diff_schema() -> dict[str, Any]:

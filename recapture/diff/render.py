@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from recapture.diff.model import CATEGORIES, Change, Diff, found, is_regression
+from recapture.diff.model import CATEGORIES, SPEED_CATEGORIES, Change, Diff, found, is_regression
 from recapture.report import summary
 from recapture.report.markdown import code, plain, table
+from recapture.wording import plural, ratio_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rich.console import Console
 
+    from recapture.diff.model import Ratio, SpeedChange, SpeedSide
     from recapture.records import Record
 
 __all__ = ["print_diff", "to_json", "to_markdown"]
@@ -30,6 +33,10 @@ _STYLES = {
     "no_longer_run": "yellow",
     "fixed": "green",
     "whole_again": "green",
+    "no_longer_right": "red",
+    "slower": "red",
+    "newly_right": "green",
+    "faster": "green",
 }
 
 
@@ -96,6 +103,23 @@ def to_markdown(changes: Diff) -> str:
             ]
             headers = ["case", "compilers", "old", "new", "why"]
             sections.append(f"## {_heading(name, members)}\n\n{table(headers, rows)}")
+    if changes.speeds:
+        rows = [
+            [
+                code(one.workload, in_table=True),
+                code(one.configuration, in_table=True),
+                plain(_speed(one.old, one)),
+                plain(_speed(one.new, one)),
+                plain(_by(one)),
+                plain(_words(one.category)),
+                plain(_times(one.eager)),
+                plain(_first_calls(one)),
+            ]
+            for one in _worst_first(changes.speeds)
+        ]
+        headers = ["workload", "configuration", "old", "new", "faster by [95 %]", "", "eager", "first call, cold"]
+        parts = [f"## Speed\n\n{plain(_speed_heading(changes))}", *([table(headers, rows)] if rows else [])]
+        sections.append("\n\n".join(parts))
     return "\n\n".join(sections) + "\n"
 
 
@@ -138,8 +162,65 @@ def _lines(changes: Diff) -> Iterator[tuple[str, str]]:
                 yield f"  {case}", ""
             why = ": ".join(part for part in (row.remark, row.why) if part)
             yield f"    {', '.join(row.compilers)}  {row.old} → {row.new}" + (f"  {why}" if why else ""), ""
+    yield from _speed_lines(changes)
     yield "", ""
     yield _verdict(changes), "bold"
+
+
+def _speed_lines(changes: Diff) -> Iterator[tuple[str, str]]:
+    if not changes.speeds:
+        return
+    yield "", ""
+    yield f"Speed: {_speed_heading(changes)}", "bold"
+    workload = ""
+    for one in _worst_first(changes.speeds):
+        if one.workload != workload:
+            workload = one.workload
+            yield f"  {workload}", ""
+        parts = [
+            f"{one.configuration}  {_words(one.category)}",
+            f"{_speed(one.old, one)} → {_speed(one.new, one)}",
+            _by(one),
+            f"(eager {_times(one.eager)})" if one.eager else "",
+            f"first call, cold: {calls}" if (calls := _first_calls(one)) else "",
+        ]
+        yield f"    {'  '.join(part for part in parts if part)}", _STYLES.get(one.category, "")
+
+
+def _worst_first(speeds: Iterable[SpeedChange]) -> list[SpeedChange]:
+    """What changed, or may have, by workload, and within each what is worst first."""
+    order = {name: place for place, name in enumerate(SPEED_CATEGORIES)}
+    told = (one for one in speeds if one.category not in ("no_difference_shown", "not_timed"))
+    return sorted(told, key=lambda one: (one.workload, order[one.category], one.configuration))
+
+
+def _speed_heading(changes: Diff) -> str:
+    counts = Counter(one.category for one in changes.speeds)
+    return ", ".join(f"{counts[name]} {_words(name)}" for name in SPEED_CATEGORIES if counts[name])
+
+
+def _speed(side: SpeedSide | None, change: SpeedChange) -> str:
+    """One side's seconds, speedup where that was compared, or verdict where there is neither."""
+    if side is None:
+        return "–"
+    if side.seconds is None or side.speedup is None:
+        return str(side.verdict)
+    return time_text(side.seconds) + (f" ({side.speedup[0]:.2f}×)" if change.basis == "speedup" else "")
+
+
+def _by(change: SpeedChange) -> str:
+    """By how much it is faster now, and what that was measured by where it is not seconds."""
+    return _times(change.change) + (" over eager" if change.change and change.basis == "speedup" else "")
+
+
+def _times(ratio: Ratio | None) -> str:
+    return "" if ratio is None else ratio_text(ratio)
+
+
+def _first_calls(change: SpeedChange) -> str:
+    """The first calls of both sides where caches were cold."""
+    told = [time_text(side.cold) if side is not None else "" for side in (change.old, change.new)]
+    return " → ".join(one or "–" for one in told) if any(told) else ""
 
 
 def _others(changes: Diff) -> str:
@@ -162,7 +243,9 @@ def _verdict(changes: Diff) -> str:
         for name, side in (("OLD", changes.old), ("NEW", changes.new))
         if side.not_asked
     )
-    return f"{regressions}{counts}, {changes.unchanged} unchanged{left}"
+    slower = found(changes, "slower")
+    speed = f", {plural(slower, 'configuration')} slower or no longer right" if changes.speeds else ""
+    return f"{regressions}{counts}, {changes.unchanged} unchanged{left}{speed}"
 
 
 def _words(category: str) -> str:

@@ -1,0 +1,231 @@
+"""How speed changed between two benchmarks: what is sure, what is noise, and what is not compared."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from recapture.bench.figures import derive
+from recapture.bench.rows import read_speedups, write_speedups
+from recapture.bench.statistics import compare_runs
+from recapture.cli import main
+from recapture.diff import SPEED_CATEGORIES, Diff, compare, diff_schema, found, locate, to_json, to_markdown
+from recapture.errors import UsageError
+from recapture.verdicts import Verdict
+
+H200 = Path(__file__).parents[1] / "results" / "bare-torch2.11.0-cu130" / "sm_90"
+ON_FILE = read_speedups(H200 / "speedups-nvidia-h200.json")
+CELLS = Path(__file__).parent / "resources" / "results" / "images" / "torch2.11.0-cu130" / "sm_90"
+
+
+def the(workload, compiler, speedups=ON_FILE):
+    [row] = [one for one in speedups.rows if (one.workload, one.configuration.compiler) == (workload, compiler)]
+    return row
+
+
+def slowed(row, *, eager=1.0, candidate=1.0, processes=None):
+    """The row as it would be if every sample had taken so much longer."""
+
+    def longer(series, factor):
+        return replace(series, seconds=tuple(one * factor for one in series.seconds))
+
+    timed = tuple(
+        replace(one, eager=longer(one.eager, eager), candidate=longer(one.candidate, candidate))
+        for one in row.processes[:processes]
+    )
+    measured = replace(row.measured, seconds=row.measured.seconds * candidate)
+    return derive(replace(row, processes=timed, measured=measured))
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Compares the benchmark on file with one of which some rows are others; returns the changes."""
+
+    def compared(*rows, drop=(), environment=ON_FILE.environment, name="speedups-nvidia-h200.json"):
+        others = {row.key: row for row in rows}
+        kept = [others.pop(row.key, row) for row in ON_FILE.rows if row.key not in drop]
+        for side, speedups in {
+            "old": ON_FILE,
+            "new": replace(ON_FILE, rows=(*kept, *others.values()), environment=environment),
+        }.items():
+            directory = tmp_path / side / "sm_90"
+            directory.mkdir(parents=True, exist_ok=True)
+            write_speedups(directory / (name if side == "new" else "speedups-nvidia-h200.json"), speedups)
+        return compare(tmp_path / "old" / "sm_90", tmp_path / "new" / "sm_90")
+
+    return compared
+
+
+def of(changes, row):
+    [one] = [
+        one for one in changes.speeds if (one.workload, one.configuration) == (row.workload, str(row.configuration))
+    ]
+    return one
+
+
+VIT = the("vit_b_16_eval", "compile")
+DENSENET = the("densenet121_eval", "compile")  # launch-bound: its seconds differ by a tenth between processes
+
+
+def test_the_same_benchmark_twice_has_no_difference(changed):
+    changes = changed()
+    assert len(changes.speeds) == len(ON_FILE.rows)
+    assert {one.category for one in changes.speeds} <= {"no_difference_shown", "too_noisy", "not_timed"}
+    assert found(changes, "slower") == found(changes, "any") == 0
+    assert "0 configurations slower or no longer right" in to_markdown(changes)
+
+
+def test_a_configuration_that_takes_longer_is_slower_by_its_seconds(changed):
+    changes = changed(slowed(VIT, candidate=1.2))
+    one = of(changes, VIT)
+    assert (one.category, one.basis) == ("slower", "seconds")
+    assert one.change[0] == pytest.approx(1 / 1.2)
+    assert one.change[1] < one.change[0] < one.change[2] < 1
+    assert one.eager[0] == pytest.approx(1)
+    assert found(changes, "slower") == 1
+    assert found(changes, "regression") == 0
+
+
+def test_where_seconds_do_not_tell_the_speedup_over_eager_does(changed):
+    assert of(changed(), DENSENET).basis == "speedup"
+    one = of(changed(slowed(DENSENET, candidate=1.4)), DENSENET)
+    assert (one.category, one.basis) == ("slower", "speedup")
+    assert one.change[0] == pytest.approx(1 / 1.4)
+    assert of(changed(slowed(DENSENET, candidate=0.7)), DENSENET).category == "faster"
+
+
+def test_what_is_within_the_difference_of_two_days_is_none(changed):
+    assert of(changed(slowed(VIT, candidate=1.03)), VIT).category == "no_difference_shown"
+
+
+def test_eager_that_became_faster_makes_nothing_slower(changed):
+    one = of(changed(slowed(VIT, eager=0.8)), VIT)
+    assert one.category == "no_difference_shown"
+    assert one.eager[0] == pytest.approx(1.25)
+
+
+def test_a_machine_that_became_slower_is_told_by_eager(changed):
+    one = of(changed(slowed(VIT, eager=1.3, candidate=1.3)), VIT)
+    assert (one.category, one.basis) == ("slower", "seconds")
+    assert one.eager[0] == pytest.approx(1 / 1.3)
+
+
+def test_on_another_gpu_speedups_are_compared_and_it_is_said(changed):
+    environment = replace(ON_FILE.environment, gpu=replace(ON_FILE.environment.gpu, name="NVIDIA A100"))
+    changes = changed(slowed(VIT, eager=3, candidate=3), environment=environment, name="speedups-nvidia-a100.json")
+    one = of(changes, VIT)
+    assert (one.category, one.basis, one.eager) == ("no_difference_shown", "speedup", None)
+    assert any("NVIDIA H200 is now NVIDIA A100" in note for note in changes.warnings)
+
+
+def test_one_process_shows_nothing(changed):
+    one = of(changed(slowed(VIT, candidate=2, processes=1)), VIT)
+    assert (one.category, one.change) == ("too_noisy", None)
+
+
+def test_a_shared_machine_shows_nothing(changed):
+    row = slowed(VIT, candidate=2)
+    shared = tuple(replace(one, conditions=replace(one.conditions, others=1)) for one in row.processes)
+    assert of(changed(replace(row, processes=shared)), VIT).category == "too_noisy"
+
+
+def test_verdicts_that_changed_come_before_speed(changed):
+    failing = replace(VIT, verdict=Verdict.TIMEOUT, reason="still running after 9 s", measured=None, processes=())
+    assert of(changed(failing), VIT).category == "no_longer_right"
+    assert found(changed(failing), "slower") == 1
+    crash = the("densenet121_eval", "aoti")
+    assert of(changed(replace(crash, verdict=Verdict.ERROR)), crash).category == "failing_differently"
+    assert of(
+        changed(replace(VIT, configuration=crash.configuration, workload="densenet121_eval")), crash
+    ).category == ("newly_right")
+
+
+def test_rows_of_one_side_and_of_edited_workloads_are_not_compared(changed):
+    other = replace(VIT, workload="another")
+    changes = changed(other, drop=[VIT.key])
+    assert of(changes, VIT).category == "removed"
+    assert of(changes, other).category == "added"
+    row = the("densenet121_eval", "compile:max-autotune")
+    assert row.hash is not None
+    assert of(changed(replace(slowed(row, candidate=2), hash="edited")), row).category == "edited"
+
+
+def test_every_category_is_in_the_order_of_the_report():
+    assert set(diff_schema()["$defs"]["SpeedChange"]["properties"]["category"]["enum"]) == set(SPEED_CATEGORIES)
+
+
+def test_reports_hold_what_changed(changed, capsys):
+    changes = changed(slowed(VIT, candidate=1.2))
+    assert msgspec.json.decode(to_json(changes), type=Diff) == changes
+    text = to_markdown(changes)
+    [line] = [one for one in text.splitlines() if one.startswith("| `vit_b_16_eval`")]
+    assert [one.strip() for one in line.split("|")][2:7] == [
+        "`compile fp32`",
+        "8.50 ms",
+        "10.20 ms",
+        "0.83× \\[0.83, 0.84\\]",
+        "slower",
+    ]
+    assert "## Speed\n\n1 slower, " in text
+    assert "1 configuration slower or no longer right" in text
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as left:
+        main(["diff", *map(str, arguments)])
+    return left.value.code
+
+
+def test_fail_on_slower_ends_with_1_and_benchmarks_need_no_cells(changed, tmp_path, capsys):
+    changed(slowed(VIT, candidate=1.2))
+    sides = tmp_path / "old", tmp_path / "new"
+    assert locate(*sides) == tuple(side / "sm_90" for side in sides)
+    assert run(*sides, "--fail-on", "slower") == 1
+    out = capsys.readouterr().out
+    assert "vit_b_16_eval\n    compile fp32  slower  8.50 ms → 10.20 ms  0.83×" in out
+    assert "note: OLD has no cells" in out
+    assert run(*sides, "--fail-on", "regression") == 0
+    assert run(*sides, "--fail-on", "any") == 1
+    assert run(sides[0], sides[0], "--fail-on", "any") == 0
+
+
+def test_what_was_set_aside_is_not_compared(changed, tmp_path):
+    changed()
+    aside = tmp_path / "new" / "sm_90" / "speedups-nvidia-h200.before-1.json"
+    write_speedups(aside, replace(ON_FILE, rows=()))
+    assert len(compare(tmp_path / "old" / "sm_90", tmp_path / "new" / "sm_90").speeds) == len(ON_FILE.rows)
+
+
+def test_cells_on_one_side_and_a_benchmark_on_the_other_is_bad_input(changed, tmp_path, capsys):
+    changed()
+    assert run(CELLS, tmp_path / "new" / "sm_90") == 2
+    error = capsys.readouterr().err
+    assert "hold nothing of one kind" in error
+    assert error.count("\n") == 1
+    with pytest.raises(UsageError, match="hold nothing of one kind"):
+        compare(CELLS, tmp_path / "new" / "sm_90")
+
+
+def test_several_devices_with_none_in_common_are_a_note(changed, tmp_path):
+    changed(name="speedups-nvidia-a100.json")
+    for side in ("old", "new"):
+        (tmp_path / side / "sm_90" / "conformance.jsonl").write_bytes((CELLS / "conformance.jsonl").read_bytes())
+    new = tmp_path / "new" / "sm_90"
+    (new / "speedups-nvidia-h100.json").write_bytes((new / "speedups-nvidia-a100.json").read_bytes())
+    changes = compare(tmp_path / "old" / "sm_90", new)
+    assert changes.speeds == ()
+    assert any("none of them the same" in note for note in changes.warnings)
+    assert json.loads(to_json(changes))["unchanged"] > 0
+
+
+def test_the_interval_between_two_runs_is_welchs():
+    ratio = compare_runs([0.0, 0.1, 0.2], [0.5, 0.6, 0.7])
+    assert ratio.finding == "faster"
+    assert ratio.ratio == pytest.approx(1.6487, rel=1e-3)
+    assert ratio.low < ratio.ratio < ratio.high
+    assert ratio.p_value == pytest.approx(0.0036, rel=0.05)
+    assert compare_runs([0.0], [0.1, 0.2]) is None
+    assert compare_runs([0.0, 0.0], [0.0, 0.0])[:3] == (1, 1, 1)
+    assert compare_runs([-0.2, 0.2], [-0.3, 0.3]).finding == "too noisy"

@@ -49,16 +49,19 @@ def _write(path: Path, text: str) -> None:
 def _derived(path: Path) -> Speedups:
     """Read measured speedups; where the statistics have changed since, the samples decide, and the file follows."""
     from recapture.bench.figures import derive
+    from recapture.bench.filing import writing
     from recapture.bench.rows import read_speedups, write_speedups
 
+    def derived(speedups: Speedups) -> Speedups:
+        return msgspec.structs.replace(speedups, rows=tuple(map(derive, speedups.rows)))
+
     on_file = read_speedups(path)
-    if importlib.util.find_spec("scipy") is None:  # in an installation that only reads results
+    if importlib.util.find_spec("scipy") is None or derived(on_file) == on_file:  # without it results are only read
         return on_file
-    derived = msgspec.structs.replace(on_file, rows=tuple(map(derive, on_file.rows)))
-    if derived != on_file:
-        with _writing(path):
-            write_speedups(path, derived)
-    return derived
+    with writing(path):
+        found = derived(read_speedups(path))
+        write_speedups(path, found)
+    return found
 
 
 @click.command()

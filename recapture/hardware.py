@@ -14,7 +14,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CpuInfo", "GpuInfo", "cpu_info", "gpu_info"]
+__all__ = ["CpuInfo", "GpuInfo", "cpu_info", "gpu_info", "visible_gpus"]
 
 
 class GpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +77,23 @@ def gpu_info(capability: str) -> GpuInfo:
         return known
     finally:
         pynvml.nvmlShutdown()
+
+
+def visible_gpus() -> int | None:
+    """Return how many GPUs this process and its children may use, by NVML and CUDA_VISIBLE_DEVICES; None: unknown."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return len([one for one in named.split(",") if one.strip()])
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            return int(pynvml.nvmlDeviceGetCount())
+        finally:
+            pynvml.nvmlShutdown()
+    except Exception:  # no NVML: whoever asks for several GPUs will know
+        return None
 
 
 def _handle(nvml: Any) -> Any:

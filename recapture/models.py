@@ -45,14 +45,15 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A workload as the host sees it: everything that needs no torch. `error` says what is wrong with its file.
 
-    `hash` is as a case's, over what its file says of it; None for torchvision's models.
+    `hash` is as a case's, over what its file says of it; None for torchvision's models. `compilers` has the hash of
+    each compiler that the file declares.
     """
 
     spec: ModelSpec
     summary: str = ""
     dtype: str = "fp32"
     devices: tuple[str, ...] = ()
-    compilers: tuple[str, ...] = ()
+    compilers: dict[str, str] = {}
     claims: dict[str, list[tuple[str, str, str]]] = {}
     trains: bool = False
     hash: str | None = None
@@ -147,12 +148,12 @@ def collect_workloads(spec: ModelSpec) -> list[WorkloadInfo]:
     try:
         if spec.path is None:
             workload = load_workload(spec)
-            return [_describe(msgspec.structs.replace(spec, name=workload.name), workload, ())]
+            return [_describe(msgspec.structs.replace(spec, name=workload.name), workload, {})]
         module = execute(f"workloads_{Path(spec.path).stem}", Path(spec.path))
         found: list[Workload] = getattr(module, WORKLOADS_ATTRIBUTE, [])
         if not found:
             raise WorkloadError("no workload is declared in it (decorate a factory with @workload)")
-        compilers = tuple(compilers_of(module))
+        compilers = {name: _hash_of(Path(str(spec.path)), one.function) for name, one in compilers_of(module).items()}
         return [_describe(msgspec.structs.replace(spec, name=one.name), one, compilers) for one in found]
     except SyntaxError as error:
         return [WorkloadInfo(spec=spec, error=f"syntax error in line {error.lineno}: {error.msg}")]
@@ -163,7 +164,7 @@ def collect_workloads(spec: ModelSpec) -> list[WorkloadInfo]:
         return [WorkloadInfo(spec=spec, error=f"raised {type(error).__name__} on import: {text}")]
 
 
-def _describe(spec: ModelSpec, workload: Workload, compilers: tuple[str, ...]) -> WorkloadInfo:
+def _describe(spec: ModelSpec, workload: Workload, compilers: dict[str, str]) -> WorkloadInfo:
     return WorkloadInfo(
         spec=spec,
         summary=workload.summary,
@@ -186,7 +187,11 @@ def _hash(spec: ModelSpec, build: Callable[[], Any]) -> str | None:
             source = inspect.getsourcefile(build)
     if source is None:
         return None
+    return _hash_of(Path(source), build)
+
+
+def _hash_of(path: Path, function: Callable[..., Any]) -> str:
     try:
-        return closure(Path(source), getattr(build, "__qualname__", "")).hash
+        return closure(path, getattr(function, "__qualname__", "")).hash
     except KeyError:
-        return hashlib.sha256(Path(source).read_bytes()).hexdigest()[:12]
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]

@@ -220,9 +220,9 @@ class _File:
             return set()
         strings = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
         names = _names(ast.walk(node))
-        found = ((names | strings) & (self.defined - self.imported)) | {one for one in names if one.startswith("ops::")}
+        found = ((names | strings) & (self.defined - self.foreign)) | {one for one in names if one.startswith("ops::")}
         called = _called(node.value)
-        unknown = not found or (isinstance(called, ast.Name) and called.id in self.defined - self.imported)
+        unknown = not found or (isinstance(called, ast.Name) and called.id in self.defined - self.foreign)
         return found | {_EVERYTHING} if unknown else found
 
     def _registers(self, decorator: ast.expr) -> set[str]:
@@ -247,8 +247,10 @@ def _aliases(body: list[ast.stmt], imported: frozenset[str]) -> set[str]:
     found: set[str] = set()
     outside = (statement for statement in body if not isinstance(statement, _Definition))
     for node in (inner for statement in outside for inner in ast.walk(statement)):
-        if isinstance(node, ast.Assign) and (_dotted(node.value) or "").split(".")[0] in imported | found:
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None) if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+        if value is not None and (_dotted(value) or "").split(".")[0] in imported | found:
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
     return found
 
 

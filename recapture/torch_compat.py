@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
 __all__ = [
+    "OWN_VARIABLES",
     "float32_flags",
     "is_capture_error",
     "is_out_of_memory",
@@ -105,6 +106,16 @@ def seed_everything(seed: int = 0) -> None:
 
 
 WHOLE_GRAPH_CACHES = ("TORCHINDUCTOR_FX_GRAPH_CACHE", "TORCHINDUCTOR_AUTOGRAD_CACHE")
+OWN_VARIABLES = frozenset(
+    {
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+        "TORCHINDUCTOR_COMPILE_THREADS",
+        "PYTORCH_NVML_BASED_CUDA_CHECK",
+        *WHOLE_GRAPH_CACHES,
+    }
+)
+"""What a benchmark sets itself, whatever the environment says."""
 
 
 def isolate_caches(cache_dir: str, environment: MutableMapping[str, str], *, whole_graphs: bool = False) -> None:

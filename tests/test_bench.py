@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,17 +13,22 @@ import torch
 from rich.console import Console
 
 from recapture import schema
-from recapture.bench import job, runner
+from recapture.bench import job, probes, runner
 from recapture.bench.configuration import Configuration
+from recapture.bench.filing import set_aside
+from recapture.bench.gate import Snapshot
 from recapture.bench.remarks import remarks
 from recapture.bench.report import render_speedups
 from recapture.bench.rows import Start, read_speedups, write_speedups
 from recapture.bench.selection import Options, plan, select
 from recapture.bench.terminal import print_speedups
 from recapture.cli import main
+from recapture.environment import variables
 from recapture.errors import UsageError
+from recapture.hardware import visible_gpus
 from recapture.models import ModelSpec, WorkloadInfo, collect_workloads
 from recapture.protocol import Ended
+from recapture.verdicts import Verdict
 
 TINY = str(Path(__file__).parent / "resources" / "speedups" / "tiny.py")
 QUICK = ("--processes", "2", "--seconds", "0.2", "--threads", "1")
@@ -269,6 +275,85 @@ def test_variables_that_the_compilers_read_are_told_with_the_row(tmp_path, monke
     assert "with TORCHINDUCTOR_MAX_AUTOTUNE_GEMM=1 TRITON_PTXAS_PATH=<path>" in remarks(one)
 
 
+def test_a_failure_says_its_reason_before_the_variables(measured):
+    flags = {"env TRITON_PTXAS_PATH": "<path>"}
+    told = remarks(msgspec.structs.replace(row(measured, "tiny_eval", "raises"), flags=flags))
+    assert told[0].startswith("NotImplementedError")
+    assert told[1] == "with TRITON_PTXAS_PATH=<path>"
+
+
+def test_what_the_run_sets_itself_is_not_told(monkeypatch):
+    for name in (
+        "TORCHINDUCTOR_FX_GRAPH_CACHE",
+        "TORCHINDUCTOR_COMPILE_THREADS",
+        "TRITON_CACHE_DIR",
+        "PYTORCH_VERSION",
+    ):
+        monkeypatch.setenv(name, "0")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    assert variables(runner.COMPILER_VARIABLES) == {"env PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+
+
+def test_another_arithmetic_than_eagers_is_not_called_the_same(measured):
+    one = row(measured, "tiny_eval", "fx")
+    half = msgspec.structs.replace(one, configuration=Configuration("fx", "bf16"))
+    assert one.own_dtype == "fp32"
+    means = render_speedups(msgspec.structs.replace(measured, rows=(half,))).partition("## Geometric means")[2]
+    assert "as in eager" not in means
+    assert "`fx bf16`" in means
+
+
+def test_a_failure_of_eager_itself_says_nothing_of_a_claim(measured):
+    [info] = [one for one in collect_workloads(ModelSpec(name="tiny", path=TINY)) if one.spec.name == "tiny_eval"]
+    info = msgspec.structs.replace(info, claims={"fx": [("T0", ">=2", "3x")]})
+    execution = runner._Execution(None, [], asked(), [], measured.environment, None, Path("s.json"), None)
+    for phase, holds in (("reference", None), ("call", False)):
+        task = runner._Task(info, Configuration("fx", "fp32"), "")
+        outcome = job.Outcome(verdict=Verdict.OOM, phase=phase, reason="used more than 1 GiB")
+        [claim] = execution._row(task, outcome).claims
+        assert claim.holds is holds
+    task = runner._Task(info, Configuration("fx", "fp32", dynamic=True), "")
+    assert execution._row(task, outcome).claims == ()
+
+
+def test_an_edited_compiler_of_the_workloads_own_file_is_another_row(tmp_path):
+    def hashes(text):
+        path = tmp_path / "own.py"
+        path.write_text(text)
+        os.utime(path, ns=(len(text), len(text)))
+        [info] = collect_workloads(ModelSpec(name="own", path=str(path)))
+        return {name: runner._Task(info, Configuration(name, "fp32"), "").hash for name in ("fx", "mine")}
+
+    text = (
+        "import torch\nfrom recapture import compiler, workload\n\n\n"
+        "@workload(inputs=lambda: (torch.ones(2),))\ndef own():\n    return torch.nn.Identity()\n\n\n"
+        "@compiler('mine')\ndef mine(fn, example):\n    return fn\n"
+    )
+    before, after = hashes(text), hashes(text.replace("return fn", "return torch.fx.symbolic_trace(fn)"))
+    assert before["fx"] == after["fx"]
+    assert before["mine"] != after["mine"]
+
+
+def test_ranges_that_span_kernels_are_no_kernels(monkeypatch):
+    rows = [
+        SimpleNamespace(key="gemm", device_type="DeviceType.CUDA", self_device_time_total=30.0, is_user_annotation=False),
+        SimpleNamespace(key="Optimizer.step#Adam", device_type="DeviceType.CUDA", self_device_time_total=90.0,
+                        is_user_annotation=True),
+        SimpleNamespace(key="aten::mm", device_type="DeviceType.CPU", self_device_time_total=30.0,
+                        is_user_annotation=False),
+    ]  # fmt: skip
+    monkeypatch.setattr(probes, "_profiled", lambda *_: rows)
+    assert probes.kernel_seconds(None, "cuda") == pytest.approx(30e-6 / probes.ITERATIONS)
+    assert probes.kernel_seconds(None, "cpu") is None
+
+
+def test_snapshots_are_weighed():
+    model = torch.nn.Linear(3, 5)
+    model(torch.ones(2, 3)).sum().backward()
+    subject = SimpleNamespace(result=torch.ones(7), model=model, workload=SimpleNamespace(trains=True))
+    assert Snapshot(subject).nbytes == 4 * (7 + 2 * (15 + 5))
+
+
 def test_a_row_whose_deadline_came_says_where_the_main_thread_was():
     stacks = (
         "Timeout (0:12:00)!\nThread 0x1 (most recent call first):\n"
@@ -351,10 +436,34 @@ def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost
     capfd.readouterr()
     assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
     told = " ".join(capfd.readouterr().err.split())
-    assert "speedups-cpu.json is of another installation (" in told
+    assert "speedups-cpu.json is of another machine or installation (" in told
     assert "torch 2.0.1, now" in told or " more); it is speedups-cpu.before-1.json now" in told
     assert [str(one.configuration) for one in read_speedups(path).rows] == ["raises fp32"]
     assert read_speedups(path.with_name("speedups-cpu.before-1.json")).rows == measured.rows
+
+
+@pytest.mark.parametrize("change", [{"model": "another CPU"}, {"cores": 77}])
+def test_figures_of_another_machine_are_set_aside_too(tmp_path, measured, change):
+    path = tmp_path / "speedups-cpu.json"
+    write_speedups(path, measured)
+    assert set_aside(path, measured.environment) is None
+    other = msgspec.structs.replace(
+        measured.environment, cpu=msgspec.structs.replace(measured.environment.cpu, **change)
+    )
+    moved, difference = set_aside(path, other)
+    assert moved.name == "speedups-cpu.before-1.json"
+    assert f"became {next(iter(change.values()))}" in difference
+
+
+def test_more_gpus_than_there_are_is_bad_input(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    assert visible_gpus() == 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert visible_gpus() == 0
+    monkeypatch.setattr(runner, "visible_gpus", lambda: 1)
+    with pytest.raises(UsageError, match="--gpus 2, but 1 GPU can be used here"):
+        runner.check_gpus(asked(device="cuda", gpus=2))
+    runner.check_gpus(asked(device="cuda"))
 
 
 def test_the_workload_of_the_readme_works_as_pasted(tmp_path):
@@ -367,15 +476,16 @@ def test_the_workload_of_the_readme_works_as_pasted(tmp_path):
     assert (found.workload, str(found.verdict)) == ("perceptron", "pass")
 
 
-def asked(*names, resume=False):
+def asked(*names, resume=False, device="cpu", gpus=1):
     return Options(
         **dict.fromkeys(("models", "shapes", "dtypes", "layouts"), ()),
         **dict.fromkeys(("train", "dynamic", "profile"), False),
-        **dict.fromkeys(("processes", "seconds", "timeout", "memory", "threads", "compile_jobs", "gpus"), 1),
+        **dict.fromkeys(("processes", "seconds", "timeout", "memory", "threads", "compile_jobs"), 1),
         names=names,
         resume=resume,
         compilers=("eager",),
-        device="cpu",
+        device=device,
+        gpus=gpus,
         worker="auto",
         results=Path(),
     )
@@ -385,7 +495,7 @@ def planned(*names):
     """What a command line asks for, of two workloads of one file."""
     options = asked(*names)
     specs = [ModelSpec(name=name, path=TINY) for name in ("tiny_eval", "tiny_train")]
-    infos = [WorkloadInfo(spec=spec, devices=("cpu",), compilers=("slower",)) for spec in specs]
+    infos = [WorkloadInfo(spec=spec, devices=("cpu",), compilers={"slower": ""}) for spec in specs]
     return {(info.spec.name, how.compiler) for info, how in plan(select(infos, options), options)}
 
 

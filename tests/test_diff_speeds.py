@@ -117,7 +117,7 @@ def test_on_another_gpu_speedups_are_compared_and_it_is_said(changed):
     changes = changed(slowed(VIT, eager=3, candidate=3), environment=environment, name="speedups-nvidia-a100.json")
     one = of(changes, VIT)
     assert (one.category, one.basis, one.eager) == ("no_difference_shown", "speedup", None)
-    assert any("NVIDIA H200 is now NVIDIA A100" in note for note in changes.warnings)
+    assert any("NVIDIA H200 became NVIDIA A100" in note for note in changes.warnings)
 
 
 def test_one_process_shows_nothing(changed):
@@ -145,11 +145,29 @@ def test_verdicts_that_changed_come_before_speed(changed):
 def test_rows_of_one_side_and_of_edited_workloads_are_not_compared(changed):
     other = replace(VIT, workload="another")
     changes = changed(other, drop=[VIT.key])
-    assert of(changes, VIT).category == "removed"
-    assert of(changes, other).category == "added"
+    assert of(changes, VIT).category == "only_in_old"
+    assert of(changes, other).category == "only_in_new"
     row = the("densenet121_eval", "compile:max-autotune")
     assert row.hash is not None
     assert of(changed(replace(slowed(row, candidate=2), hash="edited")), row).category == "edited"
+
+
+def test_rows_that_were_not_measured_again_are_not_compared_and_it_is_said(changed):
+    changes = changed(replace(slowed(VIT, candidate=2), again=True))
+    assert not [one for one in changes.speeds if (one.workload, one.configuration) == ("vit_b_16_eval", "compile fp32")]
+    assert "speed: NEW is incomplete: 35 configurations planned, 34 measured" in changes.warnings
+
+
+def test_a_speedup_does_not_overrule_seconds_that_tell(changed):
+    one = of(changed(slowed(VIT, eager=0.96, candidate=1.04)), VIT)
+    assert (one.category, one.basis) == ("no_difference_shown", "seconds")
+
+
+def test_on_another_processor_beside_the_same_gpu_speedups_are_compared(changed):
+    cpu = replace(ON_FILE.environment.cpu, model="another CPU")
+    changes = changed(environment=replace(ON_FILE.environment, cpu=cpu))
+    assert of(changes, VIT).basis == "speedup"
+    assert any("became another CPU, so speedups over eager are compared" in note for note in changes.warnings)
 
 
 def test_every_category_is_in_the_order_of_the_report():

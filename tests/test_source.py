@@ -401,6 +401,8 @@ def test_a_changed_file_is_read_again(tmp_path):
         "__import__('a').b = 1\n",
         "import a\n\nconfig = a.b.config\n\nconfig.c = True\n",
         "import a\n\nb = c = a\n\nd = c.d\n\nd['e'] = 1\n",
+        "import os\n\nenv: object = os.environ\n\nenv.update(A='1')\n",
+        "import a\n\nconfig = a.config\n\nsetattr(config, 'b', True)\n",
         "from a import config\n\nfor name in ('a', 'b'):\n    setattr(config, name, True)\n",
         "from a import config\n\nwith open('a') as file:\n    config.load(file)\n",
     ],

@@ -52,6 +52,14 @@ class Snapshot:
             self.groups["parameters"] = [(name, _copy(one)) for name, one in named]
             self.groups["buffers"] = [(name, _copy(one)) for name, one in subject.model.named_buffers()]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its copies hold."""
+        import torch
+
+        values = (value for group in self.groups.values() for _, value in group)
+        return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
+
 
 def _copy(value: Any) -> Any:
     import torch

@@ -200,7 +200,8 @@ class _Bench:
         subject = Subject(self.workload, configuration, self.job.device)
         seconds, snapshots = self._first_calls(subject)
         if self.job.timing:
-            self.peaks.append(peak_memory(subject, self.job.device, before))
+            held = sum(one.nbytes for one in snapshots)
+            self.peaks.append(peak_memory(subject, self.job.device, before + held))
         return subject, Start(capture=0.0, calls=_rounded(seconds)), snapshots
 
     def _first_calls(self, subject: Subject) -> tuple[list[float], list[Snapshot]]:
@@ -242,7 +243,8 @@ class _Bench:
         stages = compile_seconds() if self.compiler.uses_dynamo else None
         self.start = Start(capture=round(seconds, 6), calls=_rounded(calls), stages=stages)
         if self.job.timing:
-            self.peaks.append(peak_memory(self.candidate, self.job.device, before))
+            held = sum(one.nbytes for one in self.candidate_snapshots)
+            self.peaks.append(peak_memory(self.candidate, self.job.device, before + held))
 
     def gate(self) -> tuple[list[Deviation], str | None]:
         """Compare what the candidate computed; the snapshots are dropped."""

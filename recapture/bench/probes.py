@@ -106,7 +106,11 @@ def kernel_seconds(subject: Subject, device: str) -> float | None:
 def operators(subject: Subject, device: str, trace: Path | None) -> list[tuple[str, float, float, int]]:
     """Return (operator, CPU µs, device µs, calls) of a few iterations, by CPU time; write a Chrome trace to `trace`."""
     averages = _profiled(subject, device, lambda one: one.export_chrome_trace(str(trace)) if trace else None)
-    rows = [(str(one.key), float(one.self_cpu_time_total), _device_time(one), int(one.count)) for one in averages]
+    rows = [
+        (str(one.key), float(one.self_cpu_time_total), _device_time(one), int(one.count))
+        for one in averages
+        if not _spans_kernels(one)
+    ]
     return sorted(rows, key=lambda row: -row[1])
 
 
@@ -124,7 +128,16 @@ def _profiled(subject: Subject, device: str, then: Callable[[Any], object] | Non
 
 
 def _is_kernel(row: Any) -> bool:
+    return _is_on_device(row) and not _spans_kernels(row)
+
+
+def _is_on_device(row: Any) -> bool:
     return str(getattr(row, "device_type", "")).endswith("CUDA")
+
+
+def _spans_kernels(row: Any) -> bool:
+    """Whether a row is a named range as the device saw it, from its first kernel to its last: ``Optimizer.step#…``."""
+    return _is_on_device(row) and bool(getattr(row, "is_user_annotation", False))
 
 
 def _device_time(row: Any) -> float:

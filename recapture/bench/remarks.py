@@ -37,15 +37,12 @@ MINOR_STAGE = 0.05
 def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
     """Say why a row has no figures, or why they are what they are; `rows` are those of its workload."""
     found = ["from before: measuring it again has not ended"] if row.again else []
-    variables = [f"{name.removeprefix('env ')}={value}" for name, value in row.flags.items() if name.startswith("env ")]
-    if variables:
-        found.append(f"with {' '.join(variables)}")
     if row.measured is None:
         if row.reason:
             found.append(row.reason)
         if row.error is not None:
             found.append(f"{row.error.type}: {row.error.message}")
-        return found
+        return found + _variables(row)
     found += row.reasons.cudagraphs
     if row.reasons.recorded:
         found.append(f"{row.reasons.recorded} CUDA graphs recorded again while timing")
@@ -70,7 +67,13 @@ def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
     if worst > OVERHEAD:
         found.append(f"measuring cost {worst:.0%} beside the iterations")
     found += dict.fromkeys(mark for one in row.processes for mark in one.conditions.marks)
-    return found + _where_time_went(row)
+    return found + _where_time_went(row) + _variables(row)
+
+
+def _variables(row: Row) -> list[str]:
+    """Name the variables that the compilers read, where some were set."""
+    told = [f"{name.removeprefix('env ')}={value}" for name, value in row.flags.items() if name.startswith("env ")]
+    return [f"with {' '.join(told)}"] if told else []
 
 
 def _choice_of_kernels(row: Row, rows: Sequence[Row]) -> list[str]:

@@ -256,7 +256,10 @@ def _means(rows: Sequence[Row]) -> str:
 
 
 def _own_dtype(rows: Sequence[Row]) -> str:
-    """The dtype of a workload's own eager: the row of eager without a twin."""
+    """The dtype of a workload's own eager; of older rows, that of eager without a twin."""
+    for row in rows:
+        if row.own_dtype is not None:
+            return row.own_dtype
     for row in rows:
         if row.configuration == Configuration(EAGER, row.configuration.dtype) and (
             row.processes and row.processes[0].twin is None

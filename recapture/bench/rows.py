@@ -191,6 +191,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     claims: tuple[Claimed, ...] = ()
     flags: dict[str, str | bool] = {}
     processes: tuple[Process, ...] = ()
+    own_dtype: str | None = None
+    """The workload's own arithmetic, which its eager has; None: unknown."""
     hash: str | None = None
     """The workload's, which tells whether it was edited since; None: unknown."""
     again: bool = False

@@ -7,11 +7,11 @@ caches, check again, and time. With several GPUs the first is timed on and the o
 
 from __future__ import annotations
 
-import fcntl
+import hashlib
 import os
 import re
 import shutil
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -22,6 +22,7 @@ from recapture import doctor
 from recapture.bench.compilations import Compilations
 from recapture.bench.configuration import EAGER, Configuration
 from recapture.bench.figures import measure
+from recapture.bench.filing import joined, set_aside, writing
 from recapture.bench.job import Job, Outcome
 from recapture.bench.machine import GpuSampler
 from recapture.bench.profile import write_profile
@@ -31,11 +32,14 @@ from recapture.bench.selection import Options, check_names, choose, collect, pla
 from recapture.bench.subject import INPUT_SETS
 from recapture.client import ServerDiedError
 from recapture.compilers import builtin_compilers
-from recapture.environment import differences, variables, without_private_paths
+from recapture.environment import variables, without_private_paths
 from recapture.errors import EnvironmentUnfitError, UsageError
+from recapture.hardware import visible_gpus
 from recapture.protocol import Begun, Ended
 from recapture.records import write_atomically
+from recapture.torch_compat import OWN_VARIABLES
 from recapture.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.wording import plural
 from recapture.workbench import Workbench, cause_of_death
 from recapture.workloads import SpeedClaim
 
@@ -49,8 +53,11 @@ __all__ = ["Progress", "Summary", "list_workloads", "run"]
 
 GIB = 1 << 30
 
-# What the compilers read: caches are the run's own, whatever the environment says.
-COMPILER_VARIABLES = r"(?!.*_CACHE_DIR)(?:TORCHINDUCTOR_|TORCHDYNAMO_|TORCH_COMPILE_|AOT_|TRITON_|PYTORCH_)"
+# What the compilers and the allocator read, but for what the run sets itself.
+COMPILER_VARIABLES = (
+    rf"(?!(?:{'|'.join(sorted(OWN_VARIABLES))})$)"
+    r"(?:TORCHINDUCTOR_|TORCHDYNAMO_|TORCH_COMPILE_|AOT_|TRITON_|PYTORCH_JIT|PYTORCH_\w*ALLOC_CONF)"
+)
 
 
 class Progress(Protocol):
@@ -93,6 +100,14 @@ class _Task:
     def __str__(self) -> str:
         return f"{self.info.spec.name} {self.configuration}"
 
+    @property
+    def hash(self) -> str | None:
+        """Of the workload and, where its file declares the compiler, of that."""
+        own = self.info.compilers.get(self.configuration.compiler)
+        if own is None or self.info.hash is None:
+            return self.info.hash
+        return hashlib.sha256(f"{self.info.hash} {own}".encode()).hexdigest()[:12]
+
     def compiles_alone(self) -> bool:
         """Whether nothing else may compile meanwhile."""
         return self.configuration.autotunes
@@ -115,6 +130,7 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
         checks, environment = bench.survey()
         if options.device == "cuda" and environment.capability == "cpu":
             raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
+        check_gpus(options)
         # On the CPU too: imports alone, for a server that has compiled before would flatter the cold figures.
         bench.prepare("cuda", ["torchvision"])
         directory = options.results / environment.image / environment.capability
@@ -127,33 +143,21 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
         environment = without_private_paths(msgspec.structs.replace(environment, doctor=found))
         for info in failed:
             warn(f"warning: {Path(str(info.spec.path)).name} is left out: {info.error}")
-        moved = _set_aside(path, environment)
+        with writing(path):
+            moved = set_aside(path, environment)
         if moved is not None:
-            warn(f"warning: {path.name} is of another installation ({moved[1]}); it is {moved[0].name} now")
+            warn(f"warning: {path.name} is of another machine or installation ({moved[1]}); it is {moved[0].name} now")
         with GpuSampler(wanted=options.device == "cuda") as sampler:
             execution = _Execution(bench, tasks, options, checks, environment, sampler, path, progress)
             execution.run()
         return Summary(path, execution.speedups(), {task.info.spec.name for task in tasks})
 
 
-def _set_aside(path: Path, environment: Environment) -> tuple[Path, str] | None:
-    """Keep a file of another installation under another name; return that name, and what differs."""
-    if not path.is_file():
-        return None
-    difference = differences(read_speedups(path).environment, environment)
-    if not difference:
-        return None
-    number = 1
-    while (moved := path.with_name(f"{path.stem}.before-{number}.json")).exists():
-        number += 1
-    path.rename(moved)
-    return moved, difference
-
-
-def _joined(before: dict[str, str | int | float], now: dict[str, str | int | float]) -> dict[str, str | int | float]:
-    """How rows were measured that come from several runs: every value there was."""
-    told = {name: dict.fromkeys([*str(before[name]).split(" and "), str(now[name])]) for name in before if name in now}
-    return now | {name: " and ".join(values) for name, values in told.items() if len(values) > 1}
+def check_gpus(options: Options) -> None:
+    """Raise UsageError where more GPUs are asked for than can be used."""
+    visible = visible_gpus() if options.gpus > 1 else None
+    if visible is not None and visible < options.gpus:
+        raise UsageError(f"--gpus {options.gpus}, but {plural(visible, 'GPU')} can be used here")
 
 
 def list_workloads(options: Options) -> list[WorkloadInfo]:
@@ -194,16 +198,13 @@ class _Execution:
         self.path = path
         self.progress = progress
         self.running: dict[int, tuple[_Task, bool]] = {}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot write results to {path.parent}: {error.strerror}") from None
+        self.compiling_on: dict[int, int] = {}
         if options.resume:
             kept = self._kept()
             done = {row.key: row for row in kept.rows if not row.again} if kept else {}
             for task in tasks:
                 row = done.get(task.key)
-                if row is not None and row.hash in (None, task.info.hash):  # else the workload was edited since
+                if row is not None and row.hash in (None, task.hash):  # else it was edited since
                     task.row = row
 
     def _kept(self) -> Speedups | None:
@@ -223,7 +224,7 @@ class _Execution:
         rows = {**before, **done}
         return Speedups(
             environment=self.environment,
-            method=_joined(kept.method if kept and (before or self.options.resume) else {}, self._method()),
+            method=joined(kept.method if kept and (before or self.options.resume) else {}, self._method()),
             planned=len(rows.keys() | mine),
             rows=tuple(rows[key] for key in sorted(rows)),
         )
@@ -243,14 +244,10 @@ class _Execution:
         }
 
     def _write(self) -> None:
-        try:
-            with (self.path.parent / ".speedups.lock").open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # another benchmark, of other workloads, may write the same file
-                found = self.speedups()
-                write_speedups(self.path, found)
-                write_atomically(self.path.with_suffix(".md"), render_speedups(found).encode())
-        except OSError as error:
-            raise UsageError(f"cannot write results to {self.path.parent}: {error.strerror}") from None
+        with writing(self.path):
+            found = self.speedups()
+            write_speedups(self.path, found)
+            write_atomically(self.path.with_suffix(".md"), render_speedups(found).encode())
 
     def run(self) -> None:
         """Run everything that has no row yet."""
@@ -316,8 +313,8 @@ class _Execution:
         number = len(task.processes)
         gpu = None
         if options.gpus > 1:
-            busy = sum(not timed for _, timed in self.running.values())
-            gpu = 0 if timing else 1 + busy % (options.gpus - 1)
+            busy = Counter(self.compiling_on[one] for one, (_, timed) in self.running.items() if not timed)
+            gpu = 0 if timing else min(range(1, options.gpus), key=lambda one: busy[one])
         folder = None
         if options.profile and timing and number == 0:
             folder = self._profiles(task)
@@ -339,6 +336,8 @@ class _Execution:
         )
         identity = self.bench.client.submit("bench", job, timeout=options.timeout, memory=options.memory)
         self.running[identity] = (task, timing)
+        if gpu is not None:
+            self.compiling_on[identity] = gpu
         self._tell()
 
     def _profiles(self, task: _Task) -> Path:
@@ -430,9 +429,10 @@ class _Execution:
         measured = measure(processes, outcomes, starts) if right else None
         claims = []
         failed = outcome.verdict in FAILING or outcome.verdict in SILENTLY_WRONG
+        failed = failed and outcome.phase != "reference"  # else eager itself fails here
         for name, expected, published in task.info.claims.get(task.configuration.compiler, []):
-            if task.configuration.eager != Configuration(EAGER, task.info.dtype):
-                continue  # the claim is about the workload's own arithmetic
+            if task.configuration.dynamic or task.configuration.eager != Configuration(EAGER, task.info.dtype):
+                continue  # the claim is about the workload's own arithmetic and sizes
             holds = False if failed else None
             if measured is not None:
                 holds = SpeedClaim(name, expected, published).holds(*measured.speedup[1:])
@@ -465,7 +465,8 @@ class _Execution:
             claims=tuple(claims),
             flags={**told.flags, **variables(COMPILER_VARIABLES)},
             processes=processes,
-            hash=task.info.hash,
+            own_dtype=task.info.dtype,
+            hash=task.hash,
         )
 
     def _process(self, outcome: Outcome) -> Process:

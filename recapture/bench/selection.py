@@ -177,7 +177,7 @@ def plan(infos: list[WorkloadInfo], options: Options) -> list[tuple[WorkloadInfo
         wanted = wanted or (*DEFAULT_COMPILERS[options.device], *info.compilers)
         for one in configurations(
             info.dtype,
-            own=info.compilers,
+            own=tuple(info.compilers),
             compilers=wanted,
             dtypes=options.dtypes,
             layouts=options.layouts,

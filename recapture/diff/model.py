@@ -23,6 +23,7 @@ __all__ = [
     "DIFF_SCHEMA_VERSION",
     "FAIL_ON",
     "SPEED_CATEGORIES",
+    "SPEED_CHANGES",
     "Change",
     "ClaimChange",
     "Diff",
@@ -65,12 +66,12 @@ SpeedCategory = Literal[
     "newly_right",
     "faster",
     "failing_differently",
-    "removed",
-    "added",
     "edited",
     "too_noisy",
     "no_difference_shown",
     "not_timed",
+    "only_in_old",
+    "only_in_new",
 ]
 
 SPEED_CATEGORIES: dict[SpeedCategory, str] = {
@@ -79,12 +80,12 @@ SPEED_CATEGORIES: dict[SpeedCategory, str] = {
     "newly_right": "not right before, right and timed now",
     "faster": "faster beyond doubt",
     "failing_differently": "right on neither side, for another reason",
-    "removed": "no longer there",
-    "added": "not there before",
     "edited": "the workload itself is not the same",
     "too_noisy": "too noisy to say, or of too few processes",
     "no_difference_shown": "no difference shown",
     "not_timed": "right on neither side, for the same reason",
+    "only_in_old": "not measured in the new benchmark",
+    "only_in_new": "not measured in the old benchmark",
 }
 """What can become of a configuration of a benchmark, worst first; it is in exactly one."""
 
@@ -266,9 +267,19 @@ FAIL_ON: dict[str, Callable[[str, Change], bool]] = {
 category, added and edited cases included. ``slower``: no cell. ``any``: any cell that is not unchanged.
 """
 
-SPEEDS_FAIL_ON: dict[str, frozenset[SpeedCategory]] = {
-    "slower": frozenset({"no_longer_right", "slower"}),
-    "any": frozenset(SPEED_CATEGORIES) - {"too_noisy", "no_difference_shown", "not_timed"},
+SPEED_CHANGES: tuple[SpeedCategory, ...] = (
+    "no_longer_right",
+    "slower",
+    "newly_right",
+    "faster",
+    "failing_differently",
+    "edited",
+)
+"""The categories of what changed beyond doubt."""
+
+SPEEDS_FAIL_ON: dict[str, tuple[SpeedCategory, ...]] = {
+    "slower": ("no_longer_right", "slower"),
+    "any": SPEED_CHANGES,
 }
 
 

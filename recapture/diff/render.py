@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from recapture.diff.model import CATEGORIES, SPEED_CATEGORIES, Change, Diff, found, is_regression
+from recapture.diff.model import CATEGORIES, SPEED_CATEGORIES, SPEED_CHANGES, Change, Diff, found, is_regression
 from recapture.report import summary
 from recapture.report.markdown import code, plain, table
 from recapture.wording import plural, ratio_text, time_text
@@ -190,7 +190,7 @@ def _speed_lines(changes: Diff) -> Iterator[tuple[str, str]]:
 def _worst_first(speeds: Iterable[SpeedChange]) -> list[SpeedChange]:
     """What changed, or may have, by workload, and within each what is worst first."""
     order = {name: place for place, name in enumerate(SPEED_CATEGORIES)}
-    told = (one for one in speeds if one.category not in ("no_difference_shown", "not_timed"))
+    told = (one for one in speeds if one.category in (*SPEED_CHANGES, "too_noisy"))
     return sorted(told, key=lambda one: (one.workload, order[one.category], one.configuration))
 
 

@@ -57,6 +57,10 @@ def diff_speeds(old: Path, new: Path) -> SpeedDiff:
     if pairs and importlib.util.find_spec("scipy") is None:  # in an installation that only reads results
         return (), ("speed is not compared: that needs scipy",)
     for was, now in ((read_speedups(was), read_speedups(now)) for was, now in pairs):
+        for name, side in (("OLD", was), ("NEW", now)):
+            done = sum(not row.again for row in side.rows)
+            if done < side.planned:
+                notes.append(f"speed: {name} is incomplete: {side.planned} configurations planned, {done} measured")
         differ = _hardware(was, now)
         if differ:
             notes.append(f"speed: {differ}, so speedups over eager are compared, not seconds")
@@ -66,19 +70,22 @@ def diff_speeds(old: Path, new: Path) -> SpeedDiff:
 
 def _hardware(old: Speedups, new: Speedups) -> str:
     """What differs in the hardware that both timed on; empty where seconds can be compared."""
-    gpus = [side.environment.gpu.name if side.environment.gpu else None for side in (old, new)]
-    threads = [str(side.method.get("CPU threads")) for side in (old, new)]
-    if gpus != [None, None]:
-        return "" if gpus[0] == gpus[1] else f"{gpus[0] or 'a CPU'} is now {gpus[1] or 'a CPU'}"
-    models = [side.environment.cpu.model for side in (old, new)]
-    if models[0] != models[1]:
-        return f"{models[0]} is now {models[1]}"
-    return "" if threads[0] == threads[1] else f"{threads[0]} CPU threads are now {threads[1]}"
+    differ = (f"{was} became {now}" for was, now in zip(_timed_on(old), _timed_on(new), strict=True) if was != now)
+    return next(differ, "")
+
+
+def _timed_on(speedups: Speedups) -> tuple[str, str, str]:
+    """What decides how long an iteration takes; the processor does on a GPU too, where models wait for launches."""
+    gpu, cpu = speedups.environment.gpu, speedups.environment.cpu
+    threads = f"{speedups.method.get('CPU threads')} CPU threads"
+    return (gpu.name or "an unknown GPU") if gpu else "a CPU", cpu.model or "an unknown CPU", threads
 
 
 def _changes(old: Speedups, new: Speedups, *, seconds: bool) -> Iterable[SpeedChange]:
+    # A row that was to be measured again and has not been is of an earlier benchmark.
+    stale = {row.key for side in (old, new) for row in side.rows if row.again}
     before, after = ({row.key: row for row in side.rows} for side in (old, new))
-    for key in sorted(before.keys() | after.keys()):
+    for key in sorted((before.keys() | after.keys()) - stale):
         was, now = before.get(key), after.get(key)
         category = _category(was, now)
         found = SpeedChange(
@@ -104,9 +111,8 @@ def _timed(change: SpeedChange, old: Row, new: Row, *, seconds: bool) -> SpeedCh
     if not seconds:
         return _with(change, over_eager, "speedup")
     own, eager = _compared(old, new, _log_rate), _compared(old, new, _log_eager_rate)
-    sure = ("slower", "faster")
-    surer = over_eager[0] in sure or (own[0] == "too_noisy" and over_eager[0] == "no_difference_shown")
-    if own[0] not in sure and surer and eager[0] not in sure:
+    eager_stayed = eager[0] not in ("slower", "faster")
+    if own[0] == "too_noisy" and over_eager[0] != "too_noisy" and eager_stayed:
         change = _with(change, over_eager, "speedup")
     else:
         change = _with(change, own, "seconds")
@@ -120,9 +126,9 @@ def _with(change: SpeedChange, found: _Found, basis: Literal["seconds", "speedup
 def _category(old: Row | None, new: Row | None) -> SpeedCategory | None:
     """What became of a configuration; None where it was timed on both sides."""
     if old is None:
-        return "added"
+        return "only_in_new"
     if new is None:
-        return "removed"
+        return "only_in_old"
     if old.hash is not None and new.hash is not None and old.hash != new.hash:
         return "edited"
     if old.right != new.right:

@@ -24,6 +24,15 @@ __all__ = ["diff", "history", "report"]
 HTML = "conformance.html"
 FAIL_ON_EXIT_STATUS = 1
 
+_how_to_print = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print it.",
+)
+
 
 def _console() -> Console:
     from rich.console import Console
@@ -132,14 +141,7 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
 @click.command()
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "markdown", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print it.",
-)
+@_how_to_print
 @click.option(
     "--fail-on",
     type=click.Choice(["regression", "wrong", "failing", "slower", "any"]),
@@ -179,14 +181,7 @@ def diff(context: click.Context, old: Path, new: Path, form: str, fail_on: tuple
     show_default=True,
     help="Where the results of all images are.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "markdown", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print it.",
-)
+@_how_to_print
 def history(cell: str, results: Path, form: str) -> None:
     """Show how CELL ended with every torch release that has results, and where that changed.
 

@@ -267,9 +267,12 @@ def _kernel() -> str:
 
 
 def differences(before: Environment, now: Environment) -> str:
-    """Say in what two installations differ, whose results may then not stand in one table; empty where in nothing."""
+    """Say in what two installations differ, whose results may then not stand in one table; empty where in nothing.
+
+    Whether this project itself is installed, or run from its checkout, is no difference.
+    """
     found = [name for name in ("python", "torch") if getattr(before, name) != getattr(now, name)]
-    for name in sorted(before.packages.keys() | now.packages.keys()):
+    for name in sorted((before.packages.keys() | now.packages.keys()) - {"recapture"}):
         was, has = (one.packages.get(name, "absent") for one in (before, now))
         if was != has:
             found.append(f"{name} {was}, now {has}")

@@ -197,6 +197,10 @@ def test_installations_differ_by_python_torch_and_packages():
     assert differences(before, now) == "python, b 2, now 1, c 1, now absent and 2 more"
 
 
+def test_this_project_itself_is_no_part_of_an_installation():
+    assert differences(environment(packages={"a": "1"}), environment(packages={"a": "1", "recapture": "0.1.0"})) == ""
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

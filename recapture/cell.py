@@ -6,6 +6,7 @@ import inspect
 import sys
 import warnings
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,9 @@ def examine(spec: CellSpec, enter: Callable[[Phase], None]) -> Findings:
         again = eager.observe()
     except BaseException as error:  # its inputs or its module cannot be made: there is nothing to compare with
         return _failed("reference", None, error)
+    raised = next((one.raised for one in reference if one.raised is not None), None)
+    if raised is not None:  # of which the doctor may know that it is the machine's fault
+        print(raised.traceback, file=sys.stderr)
     unstable = _disagreement(reference, again)
     if unstable is not None:
         return unstable
@@ -184,11 +188,12 @@ class _Eager:
         target = subject.case.rewrite_of if rewrite and subject.case.rewrite_of is not None else subject.target
         return [subject.call(target, label, make) for label, make in subject.case.inputs() if label not in skip]
 
-    def exact(self, label: str) -> Observation | None:
+    def exact(self, label: str, *, rewrite: bool = False) -> Observation | None:
         """The observation of one input with floating-point arguments and parameters in float64; None if that fails."""
         if self._exact is None:
             try:
-                self._exact = {one.input: one for one in self.observe(double=True) if one.raised is None}
+                seen = self.observe(double=True, rewrite=rewrite)
+                self._exact = {one.input: one for one in seen if one.raised is None}
             except Exception:  # a case that cannot run in float64 has no such reference
                 self._exact = {}
         return self._exact.get(label)
@@ -216,8 +221,12 @@ def _judge_eager(case: Case, spec: CellSpec, reference: list[Observation]) -> Fi
     """Eager agrees with itself; a rewrite must also agree with what it was offered as equivalent to."""
     if case.rewrite_of is None:
         return Findings(verdict=Verdict.PASS)
-    original = _Eager(spec).observe(rewrite=True)
-    outcomes = [(one, two, compare(one, two)) for one, two in zip(original, reference, strict=True)]
+    eager = _Eager(spec)
+    original = eager.observe(rewrite=True)
+    outcomes = [
+        (one, two, compare(one, two, exact=partial(eager.exact, one.input, rewrite=True)))
+        for one, two in zip(original, reference, strict=True)
+    ]
     return _verdict(outcomes, CaptureLog(breaks_known=False), counted=False)
 
 
@@ -242,11 +251,19 @@ def _judge(
         except BaseException as error:  # whatever a compiler raises is its outcome
             return _failed("capture", "example", error)
         enter("call")
-        module = subject.module if compiler.shares_state else None
+        module = _stateful(captured, subject) if compiler.shares_state else None
         outcomes = []
         seen = [subject.call(captured, label, make, module=module) for label, make in subject.case.inputs()]
     outcomes = _outcomes(compiler, reference, seen, eager)
     return _verdict(outcomes, log, counted=compiler.uses_dynamo, warned=warned)
+
+
+def _stateful(captured: Any, subject: _Subject) -> Any:
+    """The module whose state the captured calls change: a scripted one sets its own attributes, not the original's."""
+    import torch
+
+    scripted = isinstance(captured, torch.jit.RecursiveScriptModule)
+    return captured if scripted and subject.module is not None else subject.module
 
 
 _Outcomes = list[tuple[Observation, Observation, Comparison]]
@@ -339,11 +356,24 @@ def _error_info(kind: str, message: str) -> ErrorInfo:
     return ErrorInfo(type=kind, message=scrub(message), fingerprint=fingerprint(kind, message))
 
 
+def _torchs_warnings() -> list[type[Warning]]:
+    """The categories of warnings that are torch's own, of those that there are by now."""
+    found: list[type[Warning]] = []
+    queue: list[type[Warning]] = [Warning]
+    while queue:
+        kinds = queue.pop().__subclasses__()
+        queue += kinds
+        found += [kind for kind in kinds if kind.__module__.startswith("torch")]
+    return found
+
+
 @contextmanager
 def _torch_warnings(found: list[str]) -> Iterator[None]:
     """Note the kinds of warning that only torch gives (TracerWarning): a wrong warned of is not quite silent."""
     with warnings.catch_warnings():
-        warnings.simplefilter("default")
+        # For torch's own alone: what the suite's file turned into errors stays one, as it was for eager.
+        for category in _torchs_warnings():
+            warnings.simplefilter("default", category)
         show = warnings.showwarning
 
         def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from recapture import __version__
-from recapture.errors import RecaptureError, UsageError, did_you_mean
+from recapture.errors import EnvironmentUnfitError, RecaptureError, UsageError, did_you_mean
 
 __all__ = ["main"]
 
@@ -85,6 +85,10 @@ def _run(arguments: list[str] | None) -> int:
     except BrokenPipeError:  # the reader of a pipe went away, as `| head` does
         sys.stderr.close()
         return 0
+    except OSError as error:  # no room, no right to read or write
+        named = f"{error.filename}: " if error.filename else ""
+        click.echo(f"recapture: {named}{error.strerror or error}", err=True)
+        return EnvironmentUnfitError.exit_status
     return status if isinstance(status, int) else 0
 
 

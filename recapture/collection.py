@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import re
 import sys
+import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -257,7 +258,8 @@ def _imports(path: Path, cases: list[Case]) -> list[str]:
     """Modules an executed suite imported, those its cases require, and Dynamo where it compiles: for before a fork."""
     names: list[str] = []
     required = [module for case in cases for module in case.requires if _is_installed(module)]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    with tokenize.open(path) as file:  # in the encoding that it says it is in
+        tree = ast.parse(file.read())
     for node in ast.walk(tree):  # also inside a try, or a with that suppresses: what was not imported is left out below
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]

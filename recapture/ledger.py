@@ -254,9 +254,12 @@ def _locked(directory: Path) -> TextIO:
         raise UsageError(f"cannot write results to {directory}: {error.strerror}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         lock.close()
         raise UsageError(f"another run is writing to {directory}") from None
+    except OSError as error:  # a file system without locks
+        lock.close()
+        raise UsageError(f"cannot lock {directory}: {error.strerror}") from None
     return lock
 
 

@@ -75,7 +75,13 @@ def plan_cells(options: Options, suites: list[SuiteInfo], failed: list[SuiteInfo
     Raises UsageError for a compiler, case or claim that names what does not exist, and when nothing is selected.
     """
     builtin = builtin_compilers()
-    theirs = {name: suite for suite in suites for name in suite.compilers}
+    theirs: dict[str, SuiteInfo] = {}
+    for suite in suites:
+        for name in suite.compilers:
+            if name in theirs:
+                files = " and ".join(Path(one.path).name for one in (theirs[name], suite))
+                raise UsageError(f"{files} both declare a compiler {name!r}; choose another name in one of them")
+            theirs[name] = suite
     clash = sorted(builtin.keys() & theirs)
     if clash:
         raise UsageError(

@@ -217,11 +217,17 @@ def script(address: str, device: str, results: Path = Path("results")) -> str:
     found = next((one for one in cases if one.name == parts[1]), None)
     if found is None:
         raise UsageError(f"unknown case {parts[1]!r}{did_you_mean(parts[1], [one.name for one in cases])}")
-    compilers = builtin_compilers() | compilers_of(module)
+    try:
+        compilers = builtin_compilers() | compilers_of(module)
+        case_hash = closure(suite.path, found.name).hash
+    except ValueError as error:  # two compilers of one name
+        raise UsageError(f"{suite.path.name}: {error}") from None
+    except KeyError:
+        raise UsageError(f"case {found.name!r} is not defined at the top level of {suite.path.name}") from None
     if parts[2] not in compilers:
         raise UsageError(f"unknown compiler {parts[2]!r}{did_you_mean(parts[2], compilers)}")
     cell = f"{suite.name}::{parts[1]}::{parts[2]}"
-    recorded = _recorded(cell, closure(suite.path, found.name).hash, device, results)
+    recorded = _recorded(cell, case_hash, device, results)
     return _fill(found, suite.path, compilers[parts[2]], cell, device, recorded)
 
 

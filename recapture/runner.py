@@ -19,7 +19,7 @@ from recapture.ledger import Ledger
 from recapture.plan import Key, Options, PlannedCell, plan_cells
 from recapture.protocol import Begun, Ended
 from recapture.records import ClaimResult, Record, Timing
-from recapture.verdicts import Verdict
+from recapture.verdicts import RIGHT, Verdict
 from recapture.workbench import Workbench, cause_of_death
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
         suites = bench.collect(options.selection.suites)
         failed = [suite for suite in suites if suite.error is not None]
         usable = [suite for suite in suites if suite.error is None]
-        cells = plan_cells(options, usable, failed)
         if not usable:
             raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
+        cells = plan_cells(options, usable, failed)
         modules = sorted({module for suite in usable for module in suite.imports})
         staged = options.device == "cpu"
         compiling = {cell.spec.compiler for cell in cells if staged and _compiles(cell)}
@@ -208,8 +208,11 @@ class _Execution:
         return self._environmental(Findings(verdict=Verdict.CRASH, phase=phase, reason=cause_of_death(ended)), ended)
 
     def _environmental(self, findings: Findings, ended: Ended) -> Findings:
-        """A failure that a failing check of the doctor explains is the machine's, not the compiler's."""
-        if findings.verdict not in (Verdict.ERROR, Verdict.CRASH):
+        """A failure that a failing check of the doctor explains is the machine's, not the compiler's.
+
+        Also where eager failed of it, and a compiled call in the same way: that agrees, and says nothing.
+        """
+        if findings.verdict not in (*RIGHT, Verdict.ERROR, Verdict.CRASH):
             return findings
         kind = findings.error.type if findings.error else ""
         text = f"{findings.error.message if findings.error else ''}\n{ended.stderr}"

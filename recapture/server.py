@@ -1,6 +1,6 @@
 """The worker server: imports torch once, forks a child for every task, and lets none of them harm another.
 
-It runs as a process of its own (``python -m recapture.server``), single-threaded, so that forking is safe, and it never
+It runs as a process of its own (see `recapture.program`), single-threaded, so that forking is safe, and it never
 initialises CUDA. Each child has its own session; when it ends, or passes its deadline or memory cap, everything it left
 running is killed, also what moved to a session of its own: the server is the reaper of its descendants.
 """
@@ -27,6 +27,7 @@ import msgspec
 
 from recapture.compilers import builtin_compilers
 from recapture.pages import collapse
+from recapture.program import program
 from recapture.protocol import GOODBYE, Begun, Ended, FromServer, Preload, Ready, Task, ToServer
 from recapture.torch_compat import preload
 from recapture.worker import PHASE, RESULT, STDERR, STDOUT, run_task, set_process_option
@@ -179,7 +180,7 @@ class Server:
 
     def _spawn(self, task: Task, scratch: Path) -> int:
         (scratch / "payload.json").write_bytes(bytes(task.payload))
-        command = [sys.executable, "-m", "recapture.worker", str(scratch), task.task, str(task.timeout)]
+        command = [sys.executable, "-c", program("recapture.worker"), str(scratch), task.task, str(task.timeout)]
         with (scratch / STDERR).open("ab") as stderr:  # a Python that cannot start says so there
             files = [
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -402,7 +403,7 @@ def _punch(descriptor: int, length: int) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serve on an inherited socket: ``python -m recapture.server --fd N --home DIR --tasks DIR --jobs N``."""
+    """Serve on an inherited socket: ``--fd N --home DIR --tasks DIR --jobs N``."""
     parser = argparse.ArgumentParser(prog="recapture.server")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--home", type=Path, required=True)

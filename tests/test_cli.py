@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 
 import click
 import pytest
-from conftest import SUITES, results_below
+from conftest import SUITES, records_below, results_below, run_in_process
 
 from recapture.cli import _run
 from recapture.errors import did_you_mean
@@ -189,6 +190,41 @@ def test_a_claim_of_an_unknown_compiler_is_refused(warm, refused, tmp_path):
 def test_a_compiler_whose_name_is_taken_is_refused(warm, refused, tmp_path):
     line = refused("run", BROKEN / "compiler_name_taken.py", "--results", tmp_path)
     assert line == "compiler_name_taken.py: compiler 'jit.trace' exists already; choose another name"
+
+
+def test_one_name_for_two_compilers_of_two_files_is_refused(warm, refused, tmp_path):
+    text = (
+        "import torch\nfrom recapture import case, compiler\n\n\n@compiler('mine')\ndef mine(fn, example):\n    return fn\n"
+        "\n\n@case(example=lambda: (torch.ones(1),))\ndef f(x):\n    return x\n"
+    )
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).write_text(text)
+    line = refused("run", tmp_path / "one.py", tmp_path / "two.py", "--results", tmp_path / "results")
+    assert line == "one.py and two.py both declare a compiler 'mine'; choose another name in one of them"
+
+
+def test_a_broken_file_is_told_before_its_compilers_are_missed(warm, refused, tmp_path):
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    line = refused("run", tmp_path / "broken.py", "--compiler", "mine", "--results", tmp_path / "results")
+    assert line.startswith("suite 'broken' cannot be collected: syntax error")
+
+
+def test_a_file_of_another_encoding_or_with_a_mark_of_its_byte_order_is_a_suite(warm, tmp_path):
+    text = "import torch\nfrom recapture import case\n\n\n@case(example=lambda: (torch.ones(1),))\ndef f(x):\n    'é'\n    return x\n"
+    (tmp_path / "marked.py").write_bytes(text.encode("utf-8-sig"))
+    (tmp_path / "latin.py").write_bytes(b"# coding: latin-1\n" + text.encode("latin-1"))
+    files = [tmp_path / f"{name}.py" for name in ("marked", "latin")]
+    assert run_in_process(*files, "--compiler", "fx", "--results", tmp_path / "results") == 0
+    assert {str(one.verdict) for one in records_below(tmp_path / "results").values()} == {"pass"}
+
+
+def test_a_disk_without_room_is_one_line(monkeypatch, capsys):
+    def full(*_args, **_more):
+        raise OSError(errno.ENOSPC, "No space left on device", "results/x")
+
+    monkeypatch.setattr("recapture.results.find_results", full)
+    assert _run(["report", "results"]) == 3
+    assert capsys.readouterr().err == "recapture: results/x: No space left on device\n"
 
 
 def test_an_import_that_hangs_is_ended(warm, refused, tmp_path, monkeypatch):

@@ -62,10 +62,11 @@ def connect(host: str | None = None, context: str | None = None) -> Iterator[Any
 def is_local(client: Any) -> bool:
     """Return whether a folder of this machine can be mounted into the engine's containers and written to as its owner.
 
-    Not through ssh or tcp, and not with a rootless engine, which maps user ids.
+    Not through ssh or tcp, and not with an engine that maps user ids: a rootless one, or one with userns-remap.
     """
-    rootless = any("rootless" in option for option in client.info().get("SecurityOptions") or [])
-    return str(client.api.base_url) == "http+docker://localhost" and not rootless
+    options = client.info().get("SecurityOptions") or []
+    maps_users = any(word in option for option in options for word in ("rootless", "name=userns"))
+    return str(client.api.base_url) == "http+docker://localhost" and not maps_users
 
 
 def engine_lost(client: Any) -> bool:

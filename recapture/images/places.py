@@ -11,6 +11,9 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from recapture.ledger import PARTIALS
+from recapture.records import CONFORMANCE
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -31,7 +34,7 @@ class Mounted:
     When the caller is root the container runs as the image's user instead, and the folder is lent to that user.
     """
 
-    def __init__(self, client: Any, results: Path, *, resume: bool) -> None:  # noqa: ARG002  (both places are made alike)
+    def __init__(self, client: Any, results: Path) -> None:  # noqa: ARG002  (both places are made alike)
         from docker.types import Mount
 
         self._results = results
@@ -75,12 +78,13 @@ class Mounted:
 class Copied:
     """Results on an engine that cannot mount this machine's folders: kept in a volume there, copied back at the end."""
 
-    def __init__(self, client: Any, results: Path, *, resume: bool) -> None:
+    def __init__(self, client: Any, results: Path) -> None:
         from docker.types import Mount
 
         self._client = client
         self._results = results
-        self._given: list[tuple[Path, str]] = [(results, RESULTS)] if resume else []
+        # Also without --resume: a run of a selection keeps the rows that are there.
+        self._given: list[tuple[Path, str]] = [(results, RESULTS)]
         self._volumes: list[Any] = []
         self.user = f"{IMAGE_USER}:{IMAGE_USER}"
         # Volumes take over the owner and mode that the image gives these folders.
@@ -118,7 +122,11 @@ class Copied:
 
 
 def fetch_results(container: Any, results: Path) -> None:
-    """Write the files below a container's results folder into `results`; links and devices are left out."""
+    """Write the files below a container's results folder into `results`; links and devices are left out.
+
+    What an interrupted run had left here, and a finished one has tidied up there, goes.
+    """
+    brought: dict[Path, set[str]] = {}
     with tempfile.SpooledTemporaryFile(max_size=_SPOOL) as spool:
         stream, _ = container.get_archive(RESULTS)
         for chunk in stream:
@@ -136,6 +144,11 @@ def fetch_results(container: Any, results: Path) -> None:
                 with content, partial.open("wb") as out:
                     shutil.copyfileobj(content, out)
                 partial.replace(path)
+                brought.setdefault(path.parent, set()).add(path.name)
+    for folder, names in brought.items():
+        if CONFORMANCE in names:
+            for name in {*PARTIALS} - names:
+                (folder / name).unlink(missing_ok=True)
 
 
 def _as_image_user(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -82,8 +82,7 @@ def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: Ru
     with reporting(client, "the container engine stopped answering"):
         digest = _digest(client, image)
         _clear_left_behind(client)
-        kind = Mounted if is_local(client) else Copied
-    place = kind(client, results, resume="--resume" in arguments)
+        place = (Mounted if is_local(client) else Copied)(client, results)
     with place, reporting(client, _engine_stopped(options, place)):
         command = _give_cases(arguments, place)
         settings = {

@@ -1,0 +1,65 @@
+"""Results that are copied from an engine and to it: nothing that is here is lost, nothing stale stays."""
+
+import io
+import tarfile
+from types import SimpleNamespace
+
+import pytest
+
+from recapture.images.engine import is_local
+from recapture.images.places import RESULTS, Copied, fetch_results
+from recapture.ledger import PARTIALS
+
+
+def holding(files):
+    """A container whose results folder has these files."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"{RESULTS.strip('/')}/{name}")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return SimpleNamespace(get_archive=lambda _: ([archive.getvalue()], {}))
+
+
+def test_a_finished_run_tidies_up_what_the_interrupted_one_left_here(tmp_path):
+    here, other = tmp_path / "image" / "cpu", tmp_path / "other" / "cpu"
+    for folder in (here, other):
+        folder.mkdir(parents=True)
+        for name in PARTIALS:
+            (folder / name).write_text("stale")
+    fetch_results(holding({"image/cpu/conformance.jsonl": "new", "image/cpu/environment.json": "{}"}), tmp_path)
+    assert sorted(path.name for path in here.iterdir()) == ["conformance.jsonl", "environment.json"]
+    assert {path.name for path in other.iterdir()} == set(PARTIALS)
+
+
+def test_an_interrupted_run_keeps_what_it_has(tmp_path):
+    fetch_results(holding({f"image/cpu/{name}": "half" for name in PARTIALS}), tmp_path)
+    assert {path.name for path in (tmp_path / "image" / "cpu").iterdir()} == set(PARTIALS)
+    finished = {"image/cpu/conformance.jsonl": "old", f"image/cpu/{PARTIALS[0]}": "more"}
+    fetch_results(holding(finished), tmp_path)
+    assert {path.name for path in (tmp_path / "image" / "cpu").iterdir()} == {"conformance.jsonl", PARTIALS[0]}
+
+
+def test_a_run_of_a_selection_finds_the_rows_that_are_there(tmp_path):
+    pytest.importorskip("docker")
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "conformance.jsonl").write_text("rows")
+    put = []
+    place = Copied(None, tmp_path)
+    place.prepare(SimpleNamespace(put_archive=lambda folder, data: put.append((folder, data))))
+    [(folder, data)] = put
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        assert "image/conformance.jsonl" in tar.getnames()
+    assert folder == RESULTS
+
+
+@pytest.mark.parametrize(
+    ("options", "local"),
+    [([], True), (["name=seccomp,profile=builtin"], True), (["name=rootless"], False), (["name=userns"], False)],
+)
+def test_an_engine_that_maps_user_ids_is_not_written_to_as_the_caller(options, local):
+    client = SimpleNamespace(
+        info=lambda: {"SecurityOptions": options}, api=SimpleNamespace(base_url="http+docker://localhost")
+    )
+    assert is_local(client) is local

@@ -1,0 +1,47 @@
+"""Processes of this project find its modules and the caller's, and never take the caller's for the library's own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import records_below, run_in_process
+
+from recapture.program import program
+
+RECAPTURE = Path(sys.executable).with_name("recapture")
+
+
+def test_the_callers_directory_comes_last(tmp_path):
+    (tmp_path / "shows.py").write_text(
+        "import sys\nprint(sys.argv, sys.path[-1], 'mine' in sys.modules)\nimport mine\n"
+    )
+    (tmp_path / "mine.py").write_text("")
+    command = [sys.executable, "-c", program("shows"), "--an", "argument"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split(" ")[1:3] == ["'--an',", "'argument']"]
+    assert str(tmp_path) in done.stdout
+
+
+@pytest.mark.skipif(not RECAPTURE.is_file(), reason="recapture is not installed as a command here")
+@pytest.mark.parametrize("name", ["types", "random", "numpy"])
+def test_a_suite_may_have_the_name_of_a_module_of_the_library(tmp_path, name):
+    """Run from its own folder, where `python -m` would look first."""
+    (tmp_path / f"{name}.py").write_text(
+        "import torch\nfrom recapture import case\n\n\n"
+        "@case(example=lambda: (torch.ones(2),))\ndef doubles(x):\n    return x * 2\n"
+    )
+    command = [RECAPTURE, "run", f"{name}.py", "--compiler", "fx", "--results", "results"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert str(records_below(tmp_path / "results")[f"{name}::doubles::fx"].verdict) == "pass"
+
+
+def test_what_lies_in_the_callers_directory_can_be_imported(warm, tmp_path):
+    (tmp_path / "beside.py").write_text("FACTOR = 3\n")
+    (tmp_path / "mine.py").write_text(
+        "import torch\nfrom beside import FACTOR\nfrom recapture import case\n\n\n"
+        "@case(example=lambda: (torch.ones(2),))\ndef triples(x):\n    return x * FACTOR\n"
+    )
+    assert run_in_process(tmp_path / "mine.py", "--compiler", "fx", "--results", tmp_path / "results") == 0
+    assert str(records_below(tmp_path / "results")["mine::triples::fx"].verdict) == "pass"

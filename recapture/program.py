@@ -6,20 +6,26 @@ from pathlib import Path
 
 __all__ = ["program"]
 
-PARENT = str(Path(__file__).parents[1])
+PACKAGE = str(Path(__file__).parent)
 
 
 def program(module: str) -> str:
-    """Python that runs a module of this project as ``python -m`` does, but for the caller's directory, which comes last.
+    """Return Python that runs a module of this very package, as ``python -m`` does but for two things.
 
-    There a suite may be called types.py, and would be taken for the library's own.
+    The caller's directory comes last on the path, for there a suite may be called types.py and would be taken for the
+    library's own. And another copy of this package that is installed is not taken for this one.
     """
     return f"""
 import sys
 if sys.path[0] == "":
     import os
     sys.path[0:1] = []
-    sys.path += [{PARENT!r}, os.getcwd()]
-import runpy
+    sys.path.append(os.getcwd())
+import importlib.util, runpy
+package = {PACKAGE!r}
+where = dict(submodule_search_locations=[package])
+spec = importlib.util.spec_from_file_location("recapture", package + "/__init__.py", **where)
+sys.modules["recapture"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["recapture"])
 runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """

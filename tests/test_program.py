@@ -1,5 +1,6 @@
 """Processes of this project find its modules and the caller's, and never take the caller's for the library's own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import records_below, run_in_process
 
+import recapture
 from recapture.program import program
 
 RECAPTURE = Path(sys.executable).with_name("recapture")
@@ -21,6 +23,17 @@ def test_the_callers_directory_comes_last(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split(" ")[1:3] == ["'--an',", "'argument']"]
     assert str(tmp_path) in done.stdout
+
+
+def test_it_is_this_package_that_runs_whatever_else_is_installed(tmp_path):
+    other = tmp_path / "recapture"
+    other.mkdir()
+    (other / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    (tmp_path / "shows.py").write_text("import recapture.cases\nprint(recapture.__file__)\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", program("shows")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert Path(done.stdout.strip()).parents[1] == Path(recapture.__file__).parents[1], done.stderr
 
 
 @pytest.mark.skipif(not RECAPTURE.is_file(), reason="recapture is not installed as a command here")

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from recapture import program
 from recapture.errors import EnvironmentUnfitError
-from recapture.program import program
 from recapture.protocol import GOODBYE, Begun, Ended, FromServer, Preload, Ready, Task
 from recapture.torch_compat import isolate_caches
 
@@ -76,7 +75,7 @@ class Client:
         """Start the server, and do not wait for it."""
         self.tasks = Path(tempfile.mkdtemp(prefix="tasks-", dir=self.home))
         mine, theirs = socket.socketpair()
-        command = [sys.executable, "-c", program("recapture.server"), "--fd", str(theirs.fileno())]
+        command = program.command("recapture.server", "--fd", str(theirs.fileno()))
         command += ["--home", str(self.home), "--tasks", str(self.tasks)]
         command += ["--jobs", str(self.jobs), *([] if self.fork else ["--fresh"])]
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server

@@ -25,9 +25,9 @@ from pathlib import Path
 
 import msgspec
 
+from recapture import program
 from recapture.compilers import builtin_compilers
 from recapture.pages import collapse
-from recapture.program import program
 from recapture.protocol import GOODBYE, Begun, Ended, FromServer, Preload, Ready, Task, ToServer
 from recapture.torch_compat import preload
 from recapture.worker import PHASE, RESULT, STDERR, STDOUT, run_task, set_process_option
@@ -180,7 +180,7 @@ class Server:
 
     def _spawn(self, task: Task, scratch: Path) -> int:
         (scratch / "payload.json").write_bytes(bytes(task.payload))
-        command = [sys.executable, "-c", program("recapture.worker"), str(scratch), task.task, str(task.timeout)]
+        command = program.command("recapture.worker", str(scratch), task.task, str(task.timeout))
         with (scratch / STDERR).open("ab") as stderr:  # a Python that cannot start says so there
             files = [
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -9,7 +9,7 @@ import pytest
 from conftest import records_below, run_in_process
 
 import recapture
-from recapture.program import program
+from recapture import program
 
 RECAPTURE = Path(sys.executable).with_name("recapture")
 
@@ -19,7 +19,7 @@ def test_the_callers_directory_comes_last(tmp_path):
         "import sys\nprint(sys.argv, sys.path[-1], 'mine' in sys.modules)\nimport mine\n"
     )
     (tmp_path / "mine.py").write_text("")
-    command = [sys.executable, "-c", program("shows"), "--an", "argument"]
+    command = program.command("shows", "--an", "argument")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split(" ")[1:3] == ["'--an',", "'argument']"]
     assert str(tmp_path) in done.stdout
@@ -31,7 +31,7 @@ def test_it_is_this_package_that_runs_whatever_else_is_installed(tmp_path):
     (other / "__init__.py").write_text("raise SystemExit('the wrong one')")
     (tmp_path / "shows.py").write_text("import recapture.cases\nprint(recapture.__file__)\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-c", program("shows")]
+    command = program.command("shows")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert Path(done.stdout.strip()).parents[1] == Path(recapture.__file__).parents[1], done.stderr
 

@@ -42,6 +42,25 @@ def install_image(session: nox.Session, image: str, *extra: str) -> None:
     session.install("-e", ".", *extra)
 
 
+def holds(session: nox.Session) -> Path:
+    """Where an environment says which image it was made for."""
+    return Path(session.virtualenv.location, "recapture-image")
+
+
+def make_room_for(session: nox.Session, image: str) -> None:
+    """Make the environment anew where it holds another image.
+
+    Wheels of two CUDA releases share files: what was installed for one would be overwritten by the other, and the one
+    would be found complete afterwards.
+    """
+    mark = holds(session)
+    used = any(mark.parent.glob("lib/python*/site-packages/torch"))
+    if used and (not mark.is_file() or mark.read_text() != image):
+        session.log(f"the environment is made anew for {image}")
+        session.virtualenv.reuse_existing = False  # type: ignore[attr-defined]
+        session.virtualenv.create()
+
+
 def run_suite(session: nox.Session, *options: str) -> None:
     """Run the main job in the environment of an image."""
     arguments = list(session.posargs)
@@ -54,7 +73,9 @@ def run_suite(session: nox.Session, *options: str) -> None:
     if session.venv_backend == "none":
         command = (sys.executable, "-m", "recapture")
     else:
+        make_room_for(session, image)
         install_image(session, image)
+        holds(session).write_text(image)
         command = ("recapture",)
     try:
         session.run(*command, "run", *options, *arguments, interrupt_timeout=CLOSING_SECONDS)

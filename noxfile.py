@@ -42,8 +42,8 @@ def install_image(session: nox.Session, image: str, *extra: str) -> None:
     session.install("-e", ".", *extra)
 
 
-def holds(session: nox.Session) -> Path:
-    """Where an environment says which image it was made for."""
+def image_mark(session: nox.Session) -> Path:
+    """Return the file in which an environment says which image it was made for."""
     return Path(session.virtualenv.location, "recapture-image")
 
 
@@ -53,7 +53,7 @@ def make_room_for(session: nox.Session, image: str) -> None:
     Wheels of two CUDA releases share files: what was installed for one would be overwritten by the other, and the one
     would be found complete afterwards.
     """
-    mark = holds(session)
+    mark = image_mark(session)
     used = any(mark.parent.glob("lib/python*/site-packages/torch"))
     if used and (not mark.is_file() or mark.read_text() != image):
         session.log(f"the environment is made anew for {image}")
@@ -75,7 +75,7 @@ def run_suite(session: nox.Session, *options: str) -> None:
     else:
         make_room_for(session, image)
         install_image(session, image)
-        holds(session).write_text(image)
+        image_mark(session).write_text(image)
         command = ("recapture",)
     try:
         session.run(*command, "run", *options, *arguments, interrupt_timeout=CLOSING_SECONDS)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from recapture.environment import Environment
     from recapture.models import WorkloadInfo
 
-__all__ = ["Progress", "Summary", "list_workloads", "run"]
+__all__ = ["Progress", "Summary", "check_gpus", "list_workloads", "run"]
 
 GIB = 1 << 30
 

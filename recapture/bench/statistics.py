@@ -24,7 +24,7 @@ SMALLEST = 0.01
 """A difference of less than this share is not called one, however sure it is: layout in memory alone does as much."""
 
 BETWEEN = 0.05
-"""The same between two benchmarks, which are not interleaved: one machine on two days differs by as much."""
+"""The same between two benchmarks, which are not interleaved. It is a choice: how far days differ was not measured."""
 
 ALPHA = 0.01
 """The Mann-Whitney test has to reject equality at this level too."""

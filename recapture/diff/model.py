@@ -250,21 +250,16 @@ def _any(_category: str, _change: Change) -> bool:
     return True
 
 
-def _none(_category: str, _change: Change) -> bool:
-    return False
-
-
 FAIL_ON: dict[str, Callable[[str, Change], bool]] = {
     "regression": is_regression,
     "wrong": _newly_wrong,
     "failing": _newly_failing,
-    "slower": _none,
     "any": _any,
 }
 """What ``--fail-on`` can name of cells; `SPEEDS_FAIL_ON` of configurations of a benchmark.
 
 ``regression``: see `is_regression`. ``wrong`` and ``failing``: silently wrong (failing) now and not before, in any
-category, added and edited cases included. ``slower``: no cell. ``any``: any cell that is not unchanged.
+category, added and edited cases included. ``any``: any cell that is not unchanged.
 """
 
 SPEED_CHANGES: tuple[SpeedCategory, ...] = (
@@ -285,8 +280,11 @@ SPEEDS_FAIL_ON: dict[str, tuple[SpeedCategory, ...]] = {
 
 def found(changes: Diff, name: str) -> int:
     """Return how many changes are of the kind that ``--fail-on NAME`` asks for."""
-    cells = sum(FAIL_ON[name](category, change) for category, members in changes.categories() for change in members)
-    return cells + sum(one.category in SPEEDS_FAIL_ON.get(name, ()) for one in changes.speeds)
+    number = sum(one.category in SPEEDS_FAIL_ON.get(name, ()) for one in changes.speeds)
+    asked = FAIL_ON.get(name)
+    if asked is not None:
+        number += sum(asked(category, change) for category, members in changes.categories() for change in members)
+    return number
 
 
 def diff_schema() -> dict[str, Any]:

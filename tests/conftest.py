@@ -12,6 +12,7 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import planted_bench
 import pytest
 from planted_machine import Planted
 
@@ -47,6 +48,12 @@ class SharedWorkbench(Workbench):
 
     def __exit__(self, *_):
         pass
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory):
+    """What one benchmark over every planted failure found."""
+    return planted_bench.measure(tmp_path_factory.mktemp("bench"))
 
 
 @pytest.fixture(scope="session")

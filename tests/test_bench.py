@@ -1,6 +1,5 @@
 """`recapture bench` from end to end, on workloads that take no time and compilers that fail in every way."""
 
-import io
 import json
 import os
 from pathlib import Path
@@ -10,7 +9,7 @@ import jsonschema
 import msgspec
 import pytest
 import torch
-from rich.console import Console
+from planted_bench import QUICK, TINY, bench, only, row
 
 from recapture import schema
 from recapture.bench import job, probes, runner
@@ -19,9 +18,8 @@ from recapture.bench.filing import set_aside
 from recapture.bench.gate import Snapshot
 from recapture.bench.remarks import remarks
 from recapture.bench.report import render_speedups
-from recapture.bench.rows import Start, read_speedups, write_speedups
+from recapture.bench.rows import read_speedups, write_speedups
 from recapture.bench.selection import Options, plan, select
-from recapture.bench.terminal import print_speedups
 from recapture.cli import main
 from recapture.environment import variables
 from recapture.errors import UsageError
@@ -29,38 +27,6 @@ from recapture.hardware import visible_gpus
 from recapture.models import ModelSpec, WorkloadInfo, collect_workloads
 from recapture.protocol import Ended
 from recapture.verdicts import Verdict
-
-TINY = str(Path(__file__).parent / "resources" / "speedups" / "tiny.py")
-QUICK = ("--processes", "2", "--seconds", "0.2", "--threads", "1")
-
-
-def bench(*arguments):
-    with pytest.raises(SystemExit) as left:
-        main(["bench", *arguments])
-    return left.value.code
-
-
-def only(folder):
-    [path] = folder.rglob("speedups-cpu.json")
-    return read_speedups(path)
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory):
-    """One run over every planted failure."""
-    results = tmp_path_factory.mktemp("bench")
-    planted = ("slightly-wrong", "wrong-later", "slower", "raises", "dies", "runs-out-of-memory")
-    addresses = [f"tiny_eval::{name}" for name in ("eager", "jit.trace", "jit.trace:frozen", "fx", *planted)]
-    addresses += ["tiny_train::jit.trace", "tiny_train::wrong-gradients", "drops_out::fx", "tiny_eval::hangs"]
-    assert bench(TINY, *addresses, *QUICK[2:], "--processes", "4", "--timeout", "20", "--results", str(results)) == 0
-    return only(results)
-
-
-def row(measured, workload, compiler):
-    [found] = [
-        one for one in measured.rows if one.workload == workload and str(one.configuration) == f"{compiler} fp32"
-    ]
-    return found
 
 
 def test_every_configuration_has_a_row_with_its_verdict(measured):
@@ -180,91 +146,6 @@ def test_memory_that_runs_out_between_the_phases_is_told_as_such(where, phase, m
     assert (str(found.verdict), found.phase, found.error.type) == ("oom", phase, "MemoryError")
 
 
-def test_the_report_ranks_the_right_and_lists_the_rest(measured):
-    text = render_speedups(measured)
-    table = text[text.index("## `tiny_eval`") :]
-    assert table.index("`slower fp32`") < table.index("`dies fp32`")
-    assert "**crash**" in table
-    assert "| X2      | not reproduced |" in text
-    assert "0 of 1 right and in a steady state" in text
-    assert "nan" not in text.lower().replace("finance", "")
-
-
-@pytest.mark.parametrize(("finding", "told"), [("slower", "never"), ("faster", "1,234")])
-def test_after_how_many_iterations_a_row_pays_back_is_told_on_the_terminal_too(measured, finding, told):
-    one = row(measured, "tiny_eval", "fx")
-    figures = msgspec.structs.replace(one.measured, finding=finding, break_even_cold=1234)
-    alone = msgspec.structs.replace(measured, rows=(msgspec.structs.replace(one, measured=figures),), planned=1)
-    console = Console(file=io.StringIO(), width=200)
-    print_speedups(console, alone)
-    for text in (console.file.getvalue(), render_speedups(alone)):
-        assert told in text
-        assert "iterations" in text.split(told)[0]
-    assert "1 configuration planned" in render_speedups(alone)
-
-
-def test_reports_are_rendered_again_from_the_rows(measured, tmp_path, capfd):
-    path = tmp_path / "image" / "cpu" / "speedups-cpu.json"
-    path.parent.mkdir(parents=True)
-    write_speedups(path, measured)
-    with pytest.raises(SystemExit) as left:
-        main(["report", str(tmp_path)])
-    assert left.value.code == 0
-    assert path.with_suffix(".md").read_text() == render_speedups(measured)
-    assert "tiny_train" in capfd.readouterr().out
-
-
-def test_iterations_that_grow_and_kernels_that_fill_the_time_are_told(measured):
-    from msgspec.structs import replace
-
-    one = row(measured, "tiny_eval", "slower")
-    one = replace(one, processes=one.processes[:2])
-
-    def timed(*samples):
-        processes = [
-            replace(process, candidate=replace(process.candidate, seconds=seconds))
-            for process, seconds in zip(one.processes, samples, strict=True)
-        ]
-        return remarks(replace(one, processes=tuple(processes)))
-
-    growing, flat = tuple(0.001 * (5 + i) for i in range(12)), (0.005,) * 12
-    assert "no steady state: an iteration took 6.50 ms at first and 14.50 ms at last" in timed(growing, growing)
-    assert not any("steady" in remark for remark in timed(growing, flat))
-    busy = replace(one, measured=replace(one.measured, kernel=1.2 * one.measured.seconds))
-    assert "(all)" in render_speedups(replace(measured, rows=(busy,)))
-
-
-def on_the_gpu(one, compiler, kernel, **fields):
-    """A row as a GPU would have given it, with its kernels' seconds."""
-    return msgspec.structs.replace(
-        one,
-        configuration=Configuration(compiler, "fp32"),
-        measured=msgspec.structs.replace(one.measured, kernel=kernel),
-        **fields,
-    )
-
-
-def test_kernels_chosen_by_timing_that_are_slower_than_those_taken_unseen_are_told(measured):
-    one = row(measured, "tiny_eval", "fx")
-    plain, equal = on_the_gpu(one, "compile", 0.010), on_the_gpu(one, "compile:max-autotune", 0.0105)
-    slow = on_the_gpu(one, "compile:max-autotune", 0.018)
-    said = "its kernels take 1.80× as long as those of compile fp32"
-    assert said in remarks(slow, [plain, slow])
-    for row_, rows in ((equal, [plain, equal]), (slow, [slow]), (plain, [plain, slow])):
-        assert not any("as long as" in remark for remark in remarks(row_, rows))
-    assert said in render_speedups(msgspec.structs.replace(measured, rows=(plain, slow)))
-
-
-def test_what_compiling_spent_its_time_on_is_told_where_it_was_long(measured):
-    one = row(measured, "tiny_eval", "fx")
-    cold = Start(capture=0.5, calls=(19.5, 0.1), stages={"Dynamo": 4.0, "autotuning": 15.0, "Inductor": 0.9})
-    told = remarks(msgspec.structs.replace(one, cold=cold))
-    assert told[-1] == "compiling, cold: autotuning 15.0 s, Dynamo 4.0 s"
-    short = msgspec.structs.replace(cold, capture=0.1, calls=(0.3,))
-    for other in (short, msgspec.structs.replace(cold, stages=None), None):
-        assert not any("compiling" in remark for remark in remarks(msgspec.structs.replace(one, cold=other)))
-
-
 def test_variables_that_the_compilers_read_are_told_with_the_row(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_PTXAS_PATH", "/usr/local/bin/ptxas")
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM", "1")
@@ -273,13 +154,6 @@ def test_variables_that_the_compilers_read_are_told_with_the_row(tmp_path, monke
     assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
     [one] = only(tmp_path).rows
     assert "with TORCHINDUCTOR_MAX_AUTOTUNE_GEMM=1 TRITON_PTXAS_PATH=<path>" in remarks(one)
-
-
-def test_a_failure_says_its_reason_before_the_variables(measured):
-    flags = {"env TRITON_PTXAS_PATH": "<path>"}
-    told = remarks(msgspec.structs.replace(row(measured, "tiny_eval", "raises"), flags=flags))
-    assert told[0].startswith("NotImplementedError")
-    assert told[1] == "with TRITON_PTXAS_PATH=<path>"
 
 
 def test_what_the_run_sets_itself_is_not_told(monkeypatch):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from recapture.bench.ranking import eager_elsewhere
 from recapture.wording import time_text
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
         if share < LAUNCH_BOUND:
             found.append(f"launch-bound: kernels run {share:.0%} of the time")
         found += _choice_of_kernels(row, rows)
+    elsewhere = eager_elsewhere(row, rows)
+    if elsewhere is not None:
+        here = time_text(row.measured.eager_seconds)
+        found.append(f"eager took {here} beside it, {time_text(elsewhere)} beside the other rows")
     if len(row.processes) == 1:
         found.append("one process: how much processes differ is not in the interval")
     worst = max((one.overhead for one in row.processes), default=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recapture.bench.configuration import EAGER, Configuration
+from recapture.bench.ranking import best, best_first
 from recapture.bench.remarks import drift, remarks
 from recapture.bench.statistics import geometric_mean
 from recapture.report import facts
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from recapture.bench.rows import Claimed, Finding, Measured, Row, Speedups
 
 __all__ = [
-    "best_first",
     "break_even_text",
     "claim_status",
     "configurations_text",
@@ -49,15 +49,6 @@ def _by_workload(rows: Sequence[Row]) -> dict[str, list[Row]]:
     for row in rows:
         found.setdefault(row.workload, []).append(row)
     return found
-
-
-def best_first(rows: Sequence[Row]) -> list[Row]:
-    """Order a workload's rows: measured ones by speed, then those that failed."""
-
-    def rank(row: Row) -> tuple[bool, float, str]:
-        return (row.measured is None, -row.measured.speedup[0] if row.measured else 0.0, str(row.configuration))
-
-    return sorted(rows, key=rank)
 
 
 def break_even_text(finding: Finding, *iterations: float | None) -> str:
@@ -103,25 +94,27 @@ def _head(speedups: Speedups) -> str:
 def _winners(rows: Sequence[Row]) -> str:
     lines = []
     for name, mine in _by_workload(rows).items():
-        ranked = [row for row in best_first(mine) if row.measured is not None]
-        if not ranked or ranked[0].measured is None:
-            lines.append([code(name, in_table=True), "none could be timed", "", ""])
-            continue
-        best = ranked[0]
-        if best.measured is None or best.measured.finding != "faster":
-            lines.append([code(name, in_table=True), "none is faster than eager", "", ""])
+        first = code(name, in_table=True)
+        found = best(mine)
+        if found is None:
+            timed = any(row.measured is not None for row in mine)
+            lines.append([first, "none is faster than eager" if timed else "none could be timed", "", "", ""])
             continue
         lines.append(
             [
-                code(name, in_table=True),
-                code(str(best.configuration), in_table=True),
-                ratio_text(best.measured.speedup),
-                _pays_back(best.measured),
+                first,
+                code(str(found.row.configuration), in_table=True),
+                ratio_text(found.measured.speedup),
+                _pays_back(found.measured),
+                ", ".join(code(str(row.configuration), in_table=True) for row in found.ties),
             ]
         )
     if not lines:
         return ""
-    return "## Best configurations\n\n" + table(["workload", "best", "speedup", PAYS_BACK], lines, align="lllr")
+    return (
+        "## Best configurations\n\nOf those that cannot be told apart by their intervals, the one that pays back "
+        "soonest.\n\n" + table(["workload", "best", "speedup", PAYS_BACK, "not told apart from"], lines, align="lllrl")
+    )
 
 
 def claim_status(row: Row, claim: Claimed) -> str:

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from recapture.bench.ranking import best_first
 from recapture.bench.remarks import remarks
-from recapture.bench.report import (
-    best_first,
-    break_even_text,
-    claim_status,
-    configurations_text,
-)
+from recapture.bench.report import break_even_text, claim_status, configurations_text
 from recapture.wording import ratio_text, shorten, time_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from rich.console import Console
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BenchProgress", "print_speedups"]
 
-WIDE = 120
+WIDE = 130
 """From this many columns on the costs are shown too."""
 
 COSTS = ("eager", "first call", "pays back after\n(iterations)")
@@ -99,33 +96,12 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
     """Print a table a workload, best first, then the claims; of some workloads or all."""
     rows = [row for row in speedups.rows if workloads is None or row.workload in workloads]
     for name in dict.fromkeys(row.workload for row in rows):
-        table = Table(title=name, title_justify="left", title_style="bold", box=None, pad_edge=False)
-        left = ("configuration", "finding")
-        wide = console.width >= WIDE
-        for header in ("configuration", "speedup \\[95 %]", "finding", "median", *(COSTS if wide else ())):
-            table.add_column(header, justify="left" if header in left else "right", no_wrap=True)
-        table.add_column("remark", overflow="ellipsis", no_wrap=True, max_width=60)
-        mine = [row for row in rows if row.workload == name]
-        for row in best_first(mine):
-            told = remarks(row, mine)
-            remark = shorten(told[0], 120).replace("[", "\\[") if told else ""
-            if row.measured is None:
-                blank = [""] * (1 + wide * len(COSTS))
-                table.add_row(str(row.configuration), "", f"[bold]{row.verdict}[/bold]", *blank, remark)
-                continue
-            one = row.measured
-            colour = COLOURS.get(one.finding)
-            pays = break_even_text(one.finding, one.break_even_cold)
-            first = time_text(row.cold.capture + row.cold.calls[0]) if row.cold else ""
-            table.add_row(
-                str(row.configuration),
-                ratio_text(one.speedup).replace("[", "\\["),
-                f"[{colour}]{one.finding}[/{colour}]" if colour else one.finding,
-                time_text(one.seconds),
-                *([time_text(one.eager_seconds), first, pays] if wide else []),
-                remark,
-            )
-        console.print(table)
+        mine = best_first([row for row in rows if row.workload == name])
+        console.print(_table(name, mine, wide=console.width >= WIDE))
+        for row in mine:
+            for remark in remarks(row, mine)[:1]:
+                line = shorten(f"{row.configuration}: {remark}", console.width - 2)
+                console.print(f"  {line}", highlight=False, markup=False, style="dim")
         console.print()
     for row in rows:
         for claim in row.claims:
@@ -136,3 +112,26 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
                 highlight=False,
                 markup=False,
             )
+
+
+def _table(name: str, rows: Sequence[Row], *, wide: bool) -> Table:
+    table = Table(title=name, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    left = ("configuration", "finding")
+    for header in ("configuration", "speedup \\[95 %]", "finding", "median", *(COSTS if wide else ())):
+        table.add_column(header, justify="left" if header in left else "right", no_wrap=True)
+    for row in rows:
+        if row.measured is None:
+            table.add_row(str(row.configuration), "", f"[bold]{row.verdict}[/bold]")
+            continue
+        one = row.measured
+        colour = COLOURS.get(one.finding)
+        pays = break_even_text(one.finding, one.break_even_cold)
+        first = time_text(row.cold.capture + row.cold.calls[0]) if row.cold else ""
+        table.add_row(
+            str(row.configuration),
+            ratio_text(one.speedup).replace("[", "\\["),
+            f"[{colour}]{one.finding}[/{colour}]" if colour else one.finding,
+            time_text(one.seconds),
+            *([time_text(one.eager_seconds), first, pays] if wide else []),
+        )
+    return table

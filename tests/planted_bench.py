@@ -1,0 +1,38 @@
+"""A benchmark on workloads that take no time and compilers that fail in every way, and how to run such ones."""
+
+from pathlib import Path
+
+import pytest
+
+from recapture.bench.rows import read_speedups
+from recapture.cli import main
+
+TINY = str(Path(__file__).parent / "resources" / "speedups" / "tiny.py")
+QUICK = ("--processes", "2", "--seconds", "0.2", "--threads", "1")
+
+
+def bench(*arguments):
+    with pytest.raises(SystemExit) as left:
+        main(["bench", *arguments])
+    return left.value.code
+
+
+def only(folder):
+    [path] = folder.rglob("speedups-cpu.json")
+    return read_speedups(path)
+
+
+def row(measured, workload, compiler):
+    [found] = [
+        one for one in measured.rows if one.workload == workload and str(one.configuration) == f"{compiler} fp32"
+    ]
+    return found
+
+
+def measure(results):
+    """Run everything planted, and return what the file holds."""
+    planted = ("slightly-wrong", "wrong-later", "slower", "raises", "dies", "runs-out-of-memory")
+    addresses = [f"tiny_eval::{name}" for name in ("eager", "jit.trace", "jit.trace:frozen", "fx", *planted)]
+    addresses += ["tiny_train::jit.trace", "tiny_train::wrong-gradients", "drops_out::fx", "tiny_eval::hangs"]
+    assert bench(TINY, *addresses, *QUICK[2:], "--processes", "4", "--timeout", "20", "--results", str(results)) == 0
+    return only(results)

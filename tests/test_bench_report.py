@@ -1,0 +1,180 @@
+"""What the report of a benchmark and the terminal say of its rows, and which one they call best."""
+
+import io
+
+import msgspec
+import pytest
+from planted_bench import row
+from rich.console import Console
+
+from recapture.bench.configuration import Configuration
+from recapture.bench.ranking import best, eager_elsewhere
+from recapture.bench.remarks import remarks
+from recapture.bench.report import render_speedups
+from recapture.bench.rows import Start, write_speedups
+from recapture.bench.terminal import print_speedups
+from recapture.cli import main
+
+
+def test_the_report_ranks_the_right_and_lists_the_rest(measured):
+    text = render_speedups(measured)
+    table = text[text.index("## `tiny_eval`") :]
+    assert table.index("`slower fp32`") < table.index("`dies fp32`")
+    assert "**crash**" in table
+    assert "| X2      | not reproduced |" in text
+    assert "0 of 1 right and in a steady state" in text
+    assert "nan" not in text.lower().replace("finance", "")
+
+
+@pytest.mark.parametrize(("finding", "told"), [("slower", "never"), ("faster", "1,234")])
+def test_after_how_many_iterations_a_row_pays_back_is_told_on_the_terminal_too(measured, finding, told):
+    one = row(measured, "tiny_eval", "fx")
+    figures = msgspec.structs.replace(one.measured, finding=finding, break_even_cold=1234)
+    alone = msgspec.structs.replace(measured, rows=(msgspec.structs.replace(one, measured=figures),), planned=1)
+    console = Console(file=io.StringIO(), width=200)
+    print_speedups(console, alone)
+    for text in (console.file.getvalue(), render_speedups(alone)):
+        assert told in text
+        assert "iterations" in text.split(told)[0]
+    assert "1 configuration planned" in render_speedups(alone)
+
+
+def test_reports_are_rendered_again_from_the_rows(measured, tmp_path, capfd):
+    path = tmp_path / "image" / "cpu" / "speedups-cpu.json"
+    path.parent.mkdir(parents=True)
+    write_speedups(path, measured)
+    with pytest.raises(SystemExit) as left:
+        main(["report", str(tmp_path)])
+    assert left.value.code == 0
+    assert path.with_suffix(".md").read_text() == render_speedups(measured)
+    assert "tiny_train" in capfd.readouterr().out
+
+
+def test_iterations_that_grow_and_kernels_that_fill_the_time_are_told(measured):
+    from msgspec.structs import replace
+
+    one = row(measured, "tiny_eval", "slower")
+    one = replace(one, processes=one.processes[:2])
+
+    def timed(*samples):
+        processes = [
+            replace(process, candidate=replace(process.candidate, seconds=seconds))
+            for process, seconds in zip(one.processes, samples, strict=True)
+        ]
+        return remarks(replace(one, processes=tuple(processes)))
+
+    growing, flat = tuple(0.001 * (5 + i) for i in range(12)), (0.005,) * 12
+    assert "no steady state: an iteration took 6.50 ms at first and 14.50 ms at last" in timed(growing, growing)
+    assert not any("steady" in remark for remark in timed(growing, flat))
+    busy = replace(one, measured=replace(one.measured, kernel=1.2 * one.measured.seconds))
+    assert "(all)" in render_speedups(replace(measured, rows=(busy,)))
+
+
+def on_the_gpu(one, compiler, kernel, **fields):
+    """A row as a GPU would have given it, with its kernels' seconds."""
+    return msgspec.structs.replace(
+        one,
+        configuration=Configuration(compiler, "fp32"),
+        measured=msgspec.structs.replace(one.measured, kernel=kernel),
+        **fields,
+    )
+
+
+def test_kernels_chosen_by_timing_that_are_slower_than_those_taken_unseen_are_told(measured):
+    one = row(measured, "tiny_eval", "fx")
+    plain, equal = on_the_gpu(one, "compile", 0.010), on_the_gpu(one, "compile:max-autotune", 0.0105)
+    slow = on_the_gpu(one, "compile:max-autotune", 0.018)
+    said = "its kernels take 1.80× as long as those of compile fp32"
+    assert said in remarks(slow, [plain, slow])
+    for row_, rows in ((equal, [plain, equal]), (slow, [slow]), (plain, [plain, slow])):
+        assert not any("as long as" in remark for remark in remarks(row_, rows))
+    assert said in render_speedups(msgspec.structs.replace(measured, rows=(plain, slow)))
+
+
+def test_what_compiling_spent_its_time_on_is_told_where_it_was_long(measured):
+    one = row(measured, "tiny_eval", "fx")
+    cold = Start(capture=0.5, calls=(19.5, 0.1), stages={"Dynamo": 4.0, "autotuning": 15.0, "Inductor": 0.9})
+    told = remarks(msgspec.structs.replace(one, cold=cold))
+    assert told[-1] == "compiling, cold: autotuning 15.0 s, Dynamo 4.0 s"
+    short = msgspec.structs.replace(cold, capture=0.1, calls=(0.3,))
+    for other in (short, msgspec.structs.replace(cold, stages=None), None):
+        assert not any("compiling" in remark for remark in remarks(msgspec.structs.replace(one, cold=other)))
+
+
+def test_a_failure_says_its_reason_before_the_variables(measured):
+    flags = {"env TRITON_PTXAS_PATH": "<path>"}
+    told = remarks(msgspec.structs.replace(row(measured, "tiny_eval", "raises"), flags=flags))
+    assert told[0].startswith("NotImplementedError")
+    assert told[1] == "with TRITON_PTXAS_PATH=<path>"
+
+
+def timed(one, compiler, speedup, **figures):
+    """The same row of another compiler with other figures."""
+    finding = "faster" if speedup[1] > 1.01 else "slower" if speedup[2] < 0.99 else "no difference shown"
+    changed = {"speedup": speedup, "finding": finding, "break_even_cold": None, **figures}
+    return msgspec.structs.replace(
+        one,
+        configuration=Configuration(compiler, "fp32"),
+        measured=msgspec.structs.replace(one.measured, **changed),
+    )
+
+
+def test_of_rows_that_cannot_be_told_apart_the_best_is_the_one_that_pays_back_soonest(measured):
+    one = row(measured, "tiny_eval", "fx")
+    leader = timed(one, "compile:max-autotune", (4.5, 4.0, 5.1), break_even_cold=17_000.0)
+    alike = timed(one, "compile:reduce-overhead", (4.2, 4.1, 4.4), break_even_cold=6_700.0)
+    apart = timed(one, "compile", (3.0, 2.0, 3.9), break_even_cold=10.0)
+    never = timed(one, "aoti", (4.1, 4.0, 4.3))
+    found = best([apart, never, leader, alike])
+    assert found.row is alike
+    assert {str(one.configuration) for one in found.ties} == {"compile:max-autotune fp32", "aoti fp32"}
+    assert best([leader, apart]).row is leader
+    assert best([leader, apart]).ties == []
+
+    text = render_speedups(msgspec.structs.replace(measured, rows=(apart, leader, alike)))
+    [line] = [line for line in text.splitlines() if line.startswith("| `tiny_eval` ")]
+    assert [cell.strip() for cell in line.strip("|").split("|")] == [
+        "`tiny_eval`",
+        "`compile:reduce-overhead fp32`",
+        "4.20× [4.10, 4.40]",
+        "6,700",
+        "`compile:max-autotune fp32`",
+    ]
+
+
+def test_what_is_not_faster_than_eager_is_not_the_best(measured):
+    one = row(measured, "tiny_eval", "fx")
+    noisy = timed(one, "compile", (1.4, 0.8, 2.1))
+    slower = timed(one, "aoti", (0.5, 0.4, 0.6))
+    failed = row(measured, "tiny_eval", "dies")
+    assert best([noisy, slower, failed]) is None
+    for rows, said in (((noisy, failed), "none is faster than eager"), ((failed,), "none could be timed")):
+        assert said in render_speedups(msgspec.structs.replace(measured, rows=rows))
+
+
+def test_a_row_beside_which_eager_took_another_time_says_so(measured):
+    one = row(measured, "tiny_eval", "fx")
+    usual = [timed(one, name, (2.0, 1.9, 2.1), eager_seconds=0.030) for name in ("fx", "jit.trace", "jit.script")]
+    for seconds in (0.075, 0.020):
+        other = timed(one, "compile", (4.5, 4.0, 5.1), eager_seconds=seconds)
+        assert eager_elsewhere(other, [*usual, other]) == 0.030
+        told = f"eager took {1000 * seconds:.2f} ms beside it, 30.00 ms beside the other rows"
+        assert told in remarks(other, [*usual, other])
+        assert not any("beside" in remark for remark in remarks(usual[0], [*usual, other]))
+    near = timed(one, "compile", (4.5, 4.0, 5.1), eager_seconds=0.036)
+    assert eager_elsewhere(near, [*usual, near]) is None
+    assert eager_elsewhere(near, [near]) is None
+
+
+@pytest.mark.parametrize("width", [90, 130])
+def test_the_terminal_keeps_every_figure_whole(measured, width):
+    console = Console(file=io.StringIO(), width=width)
+    print_speedups(console, measured)
+    text = console.file.getvalue()
+    for one in measured.rows:
+        assert str(one.configuration) in text
+        if one.measured is not None:
+            assert one.measured.finding in text
+    tables = [line for line in text.splitlines() if not line.startswith(("  ", "claim "))]
+    assert not any("…" in line for line in tables)
+    assert "  dies fp32: died of SIGABRT" in text.splitlines()

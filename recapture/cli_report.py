@@ -173,7 +173,7 @@ def diff(context: click.Context, old: Path, new: Path, form: str, fail_on: tuple
 
 
 @click.command()
-@click.argument("cell")
+@click.argument("cell", required=False)
 @click.option(
     "--results",
     type=click.Path(path_type=Path),
@@ -182,13 +182,22 @@ def diff(context: click.Context, old: Path, new: Path, form: str, fail_on: tuple
     help="Where the results of all images are.",
 )
 @_how_to_print
-def history(cell: str, results: Path, form: str) -> None:
+def history(cell: str | None, results: Path, form: str) -> None:
     """Show how CELL ended with every torch release that has results, and where that changed.
 
-    CELL is SUITE::NAME::COMPILER; a case alone (SUITE::NAME, or only NAME) stands for all its cells.
+    CELL is SUITE::NAME::COMPILER; a case alone (SUITE::NAME, or only NAME) stands for all its cells. Without CELL,
+    show how many cells go wrong or fail under each compiler with every release, and what each release changed.
     """
     from recapture import history as histories
+    from recapture import overview
 
+    if cell is None:
+        overviews = overview.overview(results)
+        if form == "text":
+            overview.print_overviews(_console(), overviews)
+        else:
+            click.echo((overview.to_json if form == "json" else overview.to_markdown)(overviews), nl=False)
+        return
     found = histories.history(cell, results)
     if form == "json":
         click.echo(histories.to_json(found), nl=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -23,10 +23,36 @@ if TYPE_CHECKING:
     from recapture.records import Record
     from recapture.results import Results
 
-__all__ = ["CellHistory", "Entry", "history", "print_histories", "to_json", "to_markdown", "version_key"]
+__all__ = [
+    "CellHistory",
+    "Entry",
+    "Named",
+    "age",
+    "grid",
+    "history",
+    "labels",
+    "print_histories",
+    "to_json",
+    "to_markdown",
+    "torch_version",
+    "twin",
+    "version_key",
+]
 
 HISTORY_SCHEMA_VERSION = 1
 WHY_LIMIT = 120
+
+
+class Named(Protocol):
+    """Anything that stands for the results of one image."""
+
+    @property
+    def torch(self) -> str:
+        """The version."""
+
+    @property
+    def image(self) -> str:
+        """The image's name."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +85,7 @@ def history(cell: str, root: Path) -> list[CellHistory]:
     `cell` is ``suite::name::compiler``, or a case with all its cells, ``suite::name`` or only ``name``, or
     ``name::compiler``. Raises UsageError, with the nearest address, where no results have such a cell.
     """
-    results = sorted((read_results(path) for path in find_results(root)), key=_age)
+    results = sorted((read_results(path) for path in find_results(root)), key=age)
     records = [record for one in results for record in one.records]
     wanted = _matching(cell, records)
     histories = []
@@ -115,7 +141,7 @@ def print_histories(console: Console, histories: list[CellHistory]) -> None:
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             continue
         headers, rows, absent = _matrix(members)
-        for line in _grid(headers, rows):
+        for line in grid(headers, rows):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         if absent:
             line = f"not recorded with {', '.join(absent)}"
@@ -127,12 +153,13 @@ def print_histories(console: Console, histories: list[CellHistory]) -> None:
         console.print(f"{legend}; → changed", style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
-def _age(results: Results) -> tuple[Any, ...]:
+def age(results: Results) -> tuple[Any, ...]:
+    """Sort key of results: by torch release, an image before what ran outside one."""
     bare = results.image.startswith("bare-")
-    return (version_key(_torch(results)), bare, results.image)
+    return (version_key(torch_version(results)), bare, results.image)
 
 
-def _torch(results: Results) -> str:
+def torch_version(results: Results) -> str:
     """Return the torch version of some results: what was recorded, or what the image's name says."""
     if results.environment is not None:
         return results.environment.torch.version
@@ -166,7 +193,7 @@ def _entries(column: list[Results], found: list[Record | None]) -> Iterator[Entr
     for results, record in zip(column, found):  # noqa: B905 - of one length by construction
         changed = record is not None and last is not None and _outcome(record) != _outcome(last)
         edited = record is not None and last is not None and record.case_hash != last.case_hash
-        yield Entry(_torch(results), results.image, record, changed, edited)
+        yield Entry(torch_version(results), results.image, record, changed, edited)
         last = record or last
 
 
@@ -182,21 +209,26 @@ def _by_case(histories: Iterable[CellHistory]) -> dict[tuple[str, str], list[Cel
     return grouped
 
 
-def _labels(entries: tuple[Entry, ...]) -> list[str]:
+def labels(entries: Iterable[Named]) -> list[str]:
     """Return a short name for each entry: the release, the whole version or the image where that is not enough."""
     names = [_names(entry) for entry in entries]
     return [next((one for one in mine if sum(one in other for other in names) == 1), mine[-1]) for mine in names]
 
 
-def _names(entry: Entry) -> tuple[str, str, str]:
-    twin = re.search(r"-(?:cu\d+|cpu)-(\w+)$", entry.image)
-    kind = " (bare)" if entry.image.startswith("bare-") else f" {twin[1]}" if twin else ""
+def twin(image: str) -> str:
+    """Return what sets an image apart from the one of its release, such as ``drifted``; empty for that one."""
+    match = re.search(r"-(?:cu\d+|cpu)-(\w+)$", image)
+    return match[1] if match else ""
+
+
+def _names(entry: Named) -> tuple[str, str, str]:
+    kind = " (bare)" if entry.image.startswith("bare-") else f" {twin(entry.image)}" if twin(entry.image) else ""
     return (f"{entry.torch.split('+')[0]}{kind}", f"{entry.torch}{kind}", entry.image)
 
 
 def _matrix(members: list[CellHistory], wrong: str = "") -> tuple[list[str], list[list[str]], list[str]]:
     """Return headers and rows of compilers by releases, and the releases left out because they have no such case."""
-    labels = _labels(members[0].entries)
+    heads = labels(members[0].entries)
     present = [any(cells) for cells in zip(*([entry.record for entry in one.entries] for one in members))]  # noqa: B905
     rows = []
     for one in members:
@@ -206,11 +238,11 @@ def _matrix(members: list[CellHistory], wrong: str = "") -> tuple[list[str], lis
             mark = f"{wrong}{mark}{wrong}" if mark and mark in "Ww" else mark
             row.append(f"→{mark}" if entry.changed else mark)
         rows.append(row)
-    headers = ["compiler", *itertools.compress(labels, present)]
-    return headers, rows, [label for label, here in zip(labels, present) if not here]  # noqa: B905
+    headers = ["compiler", *itertools.compress(heads, present)]
+    return headers, rows, [label for label, here in zip(heads, present) if not here]  # noqa: B905
 
 
-def _grid(headers: list[str], rows: list[list[str]]) -> Iterator[str]:
+def grid(headers: list[str], rows: list[list[str]]) -> Iterator[str]:
     """Return the lines of a table whose columns are as wide as their longest word: nothing is cut, whatever the width.
 
     A header of two words has two lines.
@@ -227,7 +259,7 @@ def _grid(headers: list[str], rows: list[list[str]]) -> Iterator[str]:
 def _transitions(members: Iterable[CellHistory]) -> Iterator[tuple[str, str]]:
     for one in members:
         last = None
-        for label, entry in zip(_labels(one.entries), one.entries):  # noqa: B905
+        for label, entry in zip(labels(one.entries), one.entries):  # noqa: B905
             if entry.record is None:
                 continue
             if entry.changed and last is not None:
@@ -242,10 +274,10 @@ def _transitions(members: Iterable[CellHistory]) -> Iterator[tuple[str, str]]:
 
 
 def _lines(one: CellHistory) -> Iterator[str]:
-    labels = _labels(one.entries)
+    heads = labels(one.entries)
     outcomes = [summary.measured(entry.record) if entry.record else "no such cell" for entry in one.entries]
-    widths = (max(map(len, labels)), max(len(entry.image) for entry in one.entries), max(map(len, outcomes)))
-    for label, entry, outcome in zip(labels, one.entries, outcomes):  # noqa: B905
+    widths = (max(map(len, heads)), max(len(entry.image) for entry in one.entries), max(map(len, outcomes)))
+    for label, entry, outcome in zip(heads, one.entries, outcomes):  # noqa: B905
         why = summary.explain(entry.record, WHY_LIMIT) if entry.record else ""
         edited = "(the case was edited) " if entry.edited else ""
         yield (

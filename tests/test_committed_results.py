@@ -10,6 +10,7 @@ import pytest
 from recapture.bench.figures import derive
 from recapture.bench.report import render_speedups
 from recapture.bench.rows import read_speedups
+from recapture.overview import overview, to_markdown
 from recapture.report.markdown import render_conformance
 from recapture.results import find_results, find_speedups, read_results
 
@@ -43,6 +44,10 @@ def test_no_path_of_the_machine_that_measured_is_left(results):
             continue
         text = path.read_text(encoding="utf-8")
         assert not any(folder in text for folder in ("/home/", "/root/", "/tmp/", "site-packages")), path.name
+
+
+def test_the_overview_is_what_recapture_history_prints():
+    assert (RESULTS / "README.md").read_text(encoding="utf-8") == to_markdown(overview(RESULTS))
 
 
 @pytest.fixture(params=find_speedups(RESULTS), ids=lambda path: str(path.relative_to(RESULTS)))

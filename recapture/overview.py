@@ -44,6 +44,10 @@ STATUSES = {
 Table = tuple[str, list[str], list[list[str]]]
 """A title, headers, and rows."""
 
+WRONG = "Silently wrong"
+
+OF_EAGER = "eager goes wrong where a case is compared with another function: a rewrite that computes something else."
+
 
 @dataclass(frozen=True)
 class Release:
@@ -172,6 +176,7 @@ def to_markdown(overviews: Iterable[Overview]) -> str:
             cells = [[first(row[0]), *map(plain, row[1:])] for row in rows]
             align = "l" + "r" * (len(headers) - 1)
             sections.append(f"## {plain(title)}\n\n" + table(list(map(plain, headers)), cells, align=align))
+            sections += map(plain, _notes(title, rows))
         names = dict(zip((release.image for release in one.releases), labels(one.releases), strict=True))
         for step in one.steps:
             lines = [f"- {_words(name)}: {_by_case(step.changes[name])}" for name in LISTED if name in step.changes]
@@ -193,7 +198,7 @@ def print_overviews(console: Console, overviews: Iterable[Overview]) -> None:
         for title, headers, rows in _tables(one):
             say()
             say(title, "bold")
-            for line in grid(headers, rows):
+            for line in (*grid(headers, rows), *_notes(title, rows)):
                 say(line)
 
 
@@ -210,7 +215,7 @@ def _tables(one: Overview) -> Iterator[Table]:
     heads = labels(one.releases)
     compilers = sorted({name for release in one.releases for name in release.compilers}, key=summary.compiler_key)
     kinds: tuple[tuple[str, Callable[[summary.Counts], int]], ...] = (
-        ("Silently wrong", lambda counts: counts.silently_wrong),
+        (WRONG, lambda counts: counts.silently_wrong),
         ("Failing", lambda counts: counts.failing),
         ("Not run", lambda counts: counts.not_run),
     )
@@ -237,6 +242,10 @@ def _tables(one: Overview) -> Iterator[Table]:
                 for name in ids
             ],
         )
+
+
+def _notes(title: str, rows: list[list[str]]) -> list[str]:
+    return [OF_EAGER] if title == WRONG and rows[0][0] == "eager" else []
 
 
 def _cell(counts: summary.Counts | None, number: Callable[[summary.Counts], int]) -> str:

@@ -133,6 +133,12 @@ def test_what_became_of_a_published_claim_is_shown_for_every_release():
     assert (claims["S5"], claims["T10"], claims["T16"]) == (["yes", "no"], ["yes", "yes"], ["no", "yes"])
 
 
+def test_a_rewrite_that_computes_something_else_is_not_blamed_on_eager(tmp_path, capfd):
+    put(tmp_path, "torch2.9.1-cu128", {("s::c0", "eager"): Verdict.SPECIALIZED}, compilers=("eager",))
+    assert "another function: a rewrite" in to_markdown(overview(tmp_path))
+    assert "another function: a rewrite" in shown(tmp_path, capfd=capfd)[1]
+
+
 def test_the_terminal_shows_the_same_figures(releases, capfd):
     code, out, _ = shown(releases, capfd=capfd)
     assert code == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import sys
 from typing import Any
 
@@ -28,6 +30,9 @@ COMMANDS = {
 
 RESUMED = ("run", "bench")
 """The commands that keep what is done when they are interrupted."""
+
+_NO_PATH = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP)
+"""What the system says of an argument that can be no path."""
 
 _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before 8.2 click prints the help itself
 
@@ -65,6 +70,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str] | None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is shown as a question mark
+            stream.reconfigure(errors="replace")
     try:
         _check(sys.argv[1:] if arguments is None else arguments)
         status: Any = cli.main(args=arguments, prog_name="recapture", standalone_mode=False)
@@ -88,7 +96,7 @@ def _run(arguments: list[str] | None) -> int:
     except OSError as error:  # no room, no right to read or write
         named = f"{error.filename}: " if error.filename else ""
         click.echo(f"recapture: {named}{error.strerror or error}", err=True)
-        return EnvironmentUnfitError.exit_status
+        return 2 if error.errno in _NO_PATH else EnvironmentUnfitError.exit_status
     return status if isinstance(status, int) else 0
 
 

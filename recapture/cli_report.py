@@ -168,6 +168,8 @@ def diff(context: click.Context, old: Path, new: Path, form: str, fail_on: tuple
         click.echo(differences.to_markdown(changes), nl=False)
     else:
         differences.print_diff(_console(), changes)
+    if "slower" in fail_on and not changes.speeds:
+        raise UsageError("--fail-on slower, but no speeds were compared")
     if any(differences.found(changes, name) for name in fail_on):
         context.exit(FAIL_ON_EXIT_STATUS)
 

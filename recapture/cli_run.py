@@ -113,7 +113,7 @@ def run_command(
         number = len(summary.selected)
         environment = msgspec.structs.replace(summary.environment, planned=number, recorded=number)
         print_summary(console, summary.selected, environment, summary.directory)
-    console.print(f"results: {summary.directory}", soft_wrap=True, highlight=False)
+    console.print(f"results: {summary.directory}", soft_wrap=True, highlight=False, markup=False)
     if not options.whole and len(summary.records) > len(summary.selected):
         there = f"{len(summary.records)} records in all: recapture report {summary.directory} shows them"
         console.print(there, soft_wrap=True, highlight=False, markup=False)

@@ -25,7 +25,8 @@ _SCRUBBING = [
     # Installed suites and our own modules keep the file's name alone, as they do in a checkout.
     (re.compile(r"/\S*/(?:site|dist)-packages/(?:recapture/(?:[\w.-]+/)*)?"), ""),
     (re.compile(r"(?<=[\"'])/(?:[^\"'\n/]+/)+(?=[^\"'\n/])"), ""),
-    (re.compile(r"(?<![\w./])/(?:[\w.+@~-]+/)+(?=[\w.+-])"), ""),  # any other absolute path: keep the file's name
+    # Any other absolute path, that of a compiler's option too, as in -I/usr/include: keep the file's name.
+    (re.compile(r"(?:(?<![\w./])|(?<=\s-[ILB]))/(?:[\w.+@~-]+/)+(?=[\w.+-])"), ""),
     # Torch cuts from a path what it has in common with its own, to the letter: "ome/me/suite.py:12".
     (re.compile(r"(?<![\w./-])(?!torch|functorch|aten|c10|caffe2)(?:[\w.+@~-]+/)+(?=[\w+-]+\.py:\d)"), ""),
     (re.compile(r"recapture_suite_"), ""),

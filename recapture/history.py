@@ -15,7 +15,7 @@ from recapture.report.markdown import code, plain, table
 from recapture.results import find_results, read_results
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from rich.console import Console
@@ -189,12 +189,28 @@ def _matching(cell: str, records: list[Record]) -> list[tuple[str, str]]:
 
 
 def _entries(column: list[Results], found: list[Record | None]) -> Iterator[Entry]:
-    last: Record | None = None
-    for results, record in zip(column, found):  # noqa: B905 - of one length by construction
+    images = [results.image for results in column]
+    for number, before in enumerate(_before(images, [record is not None for record in found])):
+        record, last = found[number], None if before is None else found[before]
         changed = record is not None and last is not None and _outcome(record) != _outcome(last)
         edited = record is not None and last is not None and record.case_hash != last.case_hash
-        yield Entry(torch_version(results), results.image, record, changed, edited)
-        last = record or last
+        yield Entry(torch_version(column[number]), images[number], record, changed, edited)
+
+
+def _before(images: Sequence[str], present: Sequence[bool]) -> Iterator[int | None]:
+    """Yield which entry each is compared with: the last image's, or, before there is one, the last of any kind.
+
+    A drifted twin, and what ran outside an image, are compared too, but nothing is compared with them: what they
+    changed is no change of the next release.
+    """
+    last: int | None = None
+    image: int | None = None
+    for number, (name, there) in enumerate(zip(images, present)):  # noqa: B905 - of one length by construction
+        yield last if image is None else image
+        if there:
+            last = number
+            if not twin(name) and not name.startswith("bare-"):
+                image = number
 
 
 def _outcome(record: Record) -> tuple[str, str]:
@@ -258,19 +274,17 @@ def grid(headers: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 def _transitions(members: Iterable[CellHistory]) -> Iterator[tuple[str, str]]:
     for one in members:
-        last = None
-        for label, entry in zip(labels(one.entries), one.entries):  # noqa: B905
-            if entry.record is None:
+        heads = labels(one.entries)
+        images, present = [entry.image for entry in one.entries], [entry.record is not None for entry in one.entries]
+        for number, before in enumerate(_before(images, present)):
+            entry, last = one.entries[number], None if before is None else one.entries[before].record
+            if entry.record is None or not entry.changed or before is None or last is None:
                 continue
-            if entry.changed and last is not None:
-                why = summary.explain(entry.record, WHY_LIMIT)
-                edited = " (the case was edited)" if entry.edited else ""
-                said = f": {why}" if why else ""
-                yield (
-                    one.compiler,
-                    f"{last[0]} {last[1]} → {label} {summary.measured(entry.record)}{edited}{said}",
-                )
-            last = (label, summary.measured(entry.record))
+            why = summary.explain(entry.record, WHY_LIMIT)
+            edited = " (the case was edited)" if entry.edited else ""
+            said = f": {why}" if why else ""
+            now = f"{heads[number]} {summary.measured(entry.record)}"
+            yield one.compiler, f"{heads[before]} {summary.measured(last)} → {now}{edited}{said}"
 
 
 def _lines(one: CellHistory) -> Iterator[str]:

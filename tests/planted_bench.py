@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from recapture.bench.figures import derive
 from recapture.bench.rows import read_speedups
 from recapture.cli import main
 
@@ -35,4 +37,15 @@ def measure(results):
     addresses = [f"tiny_eval::{name}" for name in ("eager", "jit.trace", "jit.trace:frozen", "fx", *planted)]
     addresses += ["tiny_train::jit.trace", "tiny_train::wrong-gradients", "drops_out::fx", "tiny_eval::hangs"]
     assert bench(TINY, *addresses, *QUICK[2:], "--processes", "4", "--timeout", "20", "--results", str(results)) == 0
-    return only(results)
+    return quiet(only(results))
+
+
+def quiet(speedups):
+    """The same as it would be on a machine of one's own: whatever else runs beside the tests decides no verdict."""
+
+    def alone(process):
+        conditions = msgspec.structs.replace(process.conditions, cpu_others=0.0, steal=0.0)
+        return msgspec.structs.replace(process, conditions=conditions)
+
+    rows = (msgspec.structs.replace(one, processes=tuple(map(alone, one.processes))) for one in speedups.rows)
+    return msgspec.structs.replace(speedups, rows=tuple(map(derive, rows)))

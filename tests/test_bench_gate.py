@@ -9,6 +9,8 @@ from torch import nn
 from recapture.bench.configuration import Configuration
 from recapture.bench.gate import Snapshot, deviations
 from recapture.bench.subject import Subject
+from recapture.bench.updates import wrong_update
+from recapture.torch_compat import seed_everything
 from recapture.workloads import Workload
 
 
@@ -101,6 +103,134 @@ def test_wrong_gradients_and_wrong_updates_are_seen_though_the_loss_is_right():
 
     _, wrong = deviations(after_one(workload), after_one(workload, spoil=learn_ten_times_as_fast), exact, "fp32")
     assert wrong.startswith("parameters:")
+
+
+def after_some(workload, *, exact=False, spoil=None):
+    """Snapshots after the first and the fourth iteration."""
+    subject = Subject(workload, Configuration("eager", workload.dtype), "cpu", exact=exact)
+    if spoil is not None:
+        spoil(subject)
+    snapshots = []
+    seed_everything()
+    subject.timed_calls(4, dict.fromkeys((0, 3), lambda: snapshots.append(Snapshot(subject))))
+    return snapshots
+
+
+def never_steps(subject):
+    subject.optimizer.step = lambda *_: None
+
+
+def ascends(subject):
+    for group in subject.optimizer.param_groups:
+        group["maximize"] = True
+
+
+def steps_ten_times_as_far(subject):
+    for group in subject.optimizer.param_groups:
+        group["lr"] *= 10
+
+
+def never_moves_its_biases(subject):
+    biases = [one for one in subject.model.parameters() if one.dim() < 2]
+    step = subject.optimizer.step
+
+    def all_but_biases():
+        before = [one.detach().clone() for one in biases]
+        step()
+        with torch.no_grad():
+            for one, value in zip(biases, before, strict=True):
+                one.copy_(value)
+
+    subject.optimizer.step = all_but_biases
+
+
+def ends(snapshots):
+    return tuple(one.groups["parameters"] for one in snapshots)
+
+
+def wrong_steps(workload, spoil, *, with_float64=True):
+    """What is said of the steps of a subject that was spoilt."""
+    eager, exact = after_some(workload), after_some(workload, exact=True)
+    spoilt = after_some(workload, spoil=spoil)
+    return wrong_update(ends(eager), ends(spoilt), ends(exact) if with_float64 else None)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "amp", "bf16"])
+@pytest.mark.parametrize("lr", [1e-1, 1e-2])
+def test_steps_must_be_as_long_as_eagers_and_point_the_same_way(dtype, lr):
+    workload = replace(perceptron(train=True, dtype=dtype), optimizer=lambda them: torch.optim.SGD(them, lr=lr))
+    for with_float64 in (True, False):
+        assert wrong_steps(workload, None, with_float64=with_float64) is None
+        assert "never updated" in wrong_steps(workload, never_steps, with_float64=with_float64)
+        assert "times as long" in wrong_steps(workload, steps_ten_times_as_far, with_float64=with_float64)
+    assert "point away from float64's" in wrong_steps(workload, ascends)
+    assert "point away from eager's" in wrong_steps(workload, ascends, with_float64=False)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "amp"])
+def test_single_parameters_that_are_never_updated_are_seen(dtype):
+    workload = replace(perceptron(train=True, dtype=dtype), optimizer=torch.optim.AdamW)
+    assert wrong_steps(workload, never_moves_its_biases) == "parameters 0.bias: never updated, eager's are"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"), [(never_steps, "never updated"), (ascends, "away from float64's"), (None, None)]
+)
+def test_steps_that_are_tiny_beside_the_parameters_are_compared_all_the_same(spoil, said):
+    def build():
+        return nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 10))
+
+    workload = Workload(
+        name="wide",
+        build=build,
+        inputs=lambda: (torch.randn(64, 256),),
+        targets=lambda: (torch.randint(10, (64,)),),
+        loss=nn.functional.cross_entropy,
+        optimizer=lambda them: torch.optim.SGD(them, lr=1e-3),
+        dtype="amp",
+    )
+    eager, exact = after_some(workload), after_some(workload, exact=True)
+    found, wrong = deviations(eager, after_some(workload, spoil=spoil), exact, "amp")
+    [parameters] = [one for one in found if one.group == "parameters"]
+    assert parameters.candidate < parameters.allowed
+    assert wrong is None if said is None else said in wrong
+
+
+def test_steps_that_are_noise_in_eager_too_may_point_anywhere():
+    generator = torch.Generator().manual_seed(0)
+
+    def side(*moved):
+        here = torch.zeros(1000)
+        return ([("w", here)], [("w", here + sum(moved))])
+
+    signal, *noise = (torch.randn(1000, generator=generator) for _ in range(4))
+    exact = side(signal)
+    assert wrong_update(side(0.1 * signal, noise[0]), side(-0.1 * signal, noise[1]), exact) is None
+    assert wrong_update(side(signal, noise[0]), side(signal, noise[1]), exact) is None
+    assert "point away" in wrong_update(side(signal, noise[0]), side(-signal, noise[1]), exact)
+
+
+def test_a_model_that_does_not_move_must_not_move_compiled():
+    still, moved = ([("w", torch.zeros(3))], [("w", torch.zeros(3))]), ([("w", torch.zeros(3))], [("w", torch.ones(3))])
+    assert wrong_update(still, still, still) is None
+    assert "inf times as long" in wrong_update(still, moved, still)
+
+
+class Odd:
+    """Equal to nothing but itself."""
+
+
+@pytest.mark.parametrize("result", [Odd(), {"logits": Odd()}, [1, Odd()]])
+def test_a_result_that_cannot_be_compared_is_said_to_be_one(result):
+    workload = perceptron()
+    with pytest.raises(TypeError, match="the result holds a Odd, which cannot be compared"):
+        after_one(workload, lambda model: lambda x: result)
+
+
+def test_nan_as_a_plain_number_equals_nan():
+    workload = perceptron()
+    both = [after_one(workload, lambda model: lambda x: (model(x), float("nan"))) for _ in range(2)]
+    assert deviations(*both, None, "fp32")[1] is None
 
 
 def test_statistics_that_a_norm_keeps_must_agree():

@@ -8,10 +8,11 @@ from planted_bench import row
 from rich.console import Console
 
 from recapture.bench.configuration import Configuration
-from recapture.bench.ranking import best, eager_elsewhere
+from recapture.bench.figures import derive
+from recapture.bench.ranking import best, best_first, eager_elsewhere
 from recapture.bench.remarks import remarks
 from recapture.bench.report import render_speedups
-from recapture.bench.rows import Start, write_speedups
+from recapture.bench.rows import Claimed, Start, write_speedups
 from recapture.bench.terminal import print_speedups
 from recapture.cli import main
 
@@ -130,6 +131,12 @@ def test_of_rows_that_cannot_be_told_apart_the_best_is_the_one_that_pays_back_so
     assert {str(one.configuration) for one in found.ties} == {"compile:max-autotune fp32", "aoti fp32"}
     assert best([leader, apart]).row is leader
     assert best([leader, apart]).ties == []
+    assert [str(one.configuration.compiler) for one in best_first([apart, never, leader, alike])] == [
+        "compile:reduce-overhead",
+        "compile:max-autotune",
+        "aoti",
+        "compile",
+    ]
 
     text = render_speedups(msgspec.structs.replace(measured, rows=(apart, leader, alike)))
     [line] = [line for line in text.splitlines() if line.startswith("| `tiny_eval` ")]
@@ -164,6 +171,66 @@ def test_a_row_beside_which_eager_took_another_time_says_so(measured):
     near = timed(one, "compile", (4.5, 4.0, 5.1), eager_seconds=0.036)
     assert eager_elsewhere(near, [*usual, near]) is None
     assert eager_elsewhere(near, [near]) is None
+
+
+def on_a_shared_machine(one, cpu_others, gpu=False):
+    """The same row, with other work beside it while it was timed: on the CPU, or on the host of a GPU."""
+    processes = [
+        msgspec.structs.replace(
+            process,
+            conditions=msgspec.structs.replace(
+                process.conditions, cpu_others=cpu_others, samples=10 if gpu else 0, others=0
+            ),
+        )
+        for process in one.processes
+    ]
+    return msgspec.structs.replace(one, processes=tuple(processes))
+
+
+def test_of_a_shared_machine_no_claim_is_reproduced(measured):
+    claims = (Claimed(id="X9", expected=">=0.001", published="1x", holds=True),)
+    one = msgspec.structs.replace(row(measured, "tiny_eval", "slower"), claims=claims)
+    quiet, shared = (derive(on_a_shared_machine(one, cores)) for cores in (0.0, 0.9))
+    assert (quiet.claims[0].holds, shared.claims[0].holds) == (True, None)
+    assert shared.measured.finding == "too noisy"
+    text = render_speedups(msgspec.structs.replace(measured, rows=(shared,)))
+    assert "| X9      | inconclusive |" in text
+    assert "none is faster than eager beyond doubt" in text
+
+
+def test_a_busy_host_of_a_gpu_is_marked_and_what_was_measured_stands(measured):
+    one = row(measured, "tiny_eval", "slower")
+    busy = derive(on_a_shared_machine(one, 3.3, gpu=True))
+    assert busy.measured.finding == derive(on_a_shared_machine(one, 0.1, gpu=True)).measured.finding
+    assert "other work used 3.3 cores" in remarks(busy)
+    first, *rest = busy.processes
+    busier = msgspec.structs.replace(first, conditions=msgspec.structs.replace(first.conditions, cpu_others=18.0))
+    assert "other work used 3.3 to 18.0 cores" in remarks(msgspec.structs.replace(busy, processes=(busier, *rest)))
+    text = render_speedups(msgspec.structs.replace(measured, rows=(busy,)))
+    assert "configurations timed on a throttled or shared machine: 1." in text
+    assert "other work on the CPU: 3.3 to 3.3 cores" in text
+    assert not any("other work" in remark for remark in remarks(on_a_shared_machine(one, 1.1, gpu=True)))
+
+
+def test_rows_from_before_are_counted_once(measured):
+    rows = [msgspec.structs.replace(one, again=True) for one in measured.rows[:2]]
+    text = render_speedups(msgspec.structs.replace(measured, rows=(*rows, *measured.rows[2:])))
+    assert "2 of these from before: measuring them again has not ended" in text
+    assert "not finished" not in text
+
+
+def test_figures_without_their_samples_are_kept_as_they_are(measured):
+    bare = msgspec.structs.replace(row(measured, "tiny_eval", "fx"), processes=())
+    assert derive(bare) == bare
+
+
+@pytest.mark.parametrize("name", ["mine[fast]", "mine[/b]"])
+def test_no_name_is_read_as_markup(measured, name):
+    one = row(measured, "tiny_eval", "fx")
+    changed = msgspec.structs.replace(one, workload=name, configuration=Configuration(name, "fp32"))
+    console = Console(file=io.StringIO(), width=200)
+    print_speedups(console, msgspec.structs.replace(measured, rows=(changed,)))
+    assert console.file.getvalue().count(name) >= 2
 
 
 @pytest.mark.parametrize("width", [90, 130])

@@ -6,10 +6,12 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import click
 import pytest
-from conftest import SUITES, records_below, results_below, run_in_process
+from conftest import REPOSITORY, SUITES, records_below, results_below, run_in_process
 
 from recapture.cli import _run
 from recapture.errors import did_you_mean
@@ -225,6 +227,25 @@ def test_a_disk_without_room_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr("recapture.results.find_results", full)
     assert _run(["report", "results"]) == 3
     assert capsys.readouterr().err == "recapture: results/x: No space left on device\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_an_encoding_lacks_is_a_question_mark(encoding):
+    results = REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu"
+    for words in (
+        ["diff", str(results), str(results)],
+        ["history", "branch_on_sum", "--results", str(REPOSITORY / "results")],
+    ):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        ended = subprocess.run(
+            [sys.executable, "-m", "recapture", *words], env=environment, capture_output=True, timeout=120, check=False
+        )
+        assert (ended.returncode, ended.stderr) == (0, b"")
+        assert b" ? " in ended.stdout
+
+
+def test_what_can_be_no_path_is_bad_input(refused):
+    assert "File name too long" in refused("history", "x", "--results", 300 * "a")
 
 
 def test_an_import_that_hangs_is_ended(warm, refused, tmp_path, monkeypatch):

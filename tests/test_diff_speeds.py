@@ -13,11 +13,20 @@ from recapture.bench.statistics import compare_runs
 from recapture.cli import main
 from recapture.diff import SPEED_CATEGORIES, Diff, compare, diff_schema, found, locate, to_json, to_markdown
 from recapture.errors import UsageError
+from recapture.records import ErrorInfo
 from recapture.verdicts import Verdict
 
-H200 = Path(__file__).parents[1] / "results" / "bare-torch2.11.0-cu130" / "sm_90"
+RESULTS = Path(__file__).parents[1] / "results"
+H200 = RESULTS / "bare-torch2.11.0-cu130" / "sm_90"
 ON_FILE = read_speedups(H200 / "speedups-nvidia-h200.json")
+ON_FILE = replace(ON_FILE, rows=tuple(replace(row, again=False) for row in ON_FILE.rows))
 CELLS = Path(__file__).parent / "resources" / "results" / "images" / "torch2.11.0-cu130" / "sm_90"
+
+
+def status(*arguments):
+    with pytest.raises(SystemExit) as left:
+        main(list(arguments))
+    return left.value.code
 
 
 def the(workload, compiler, speedups=ON_FILE):
@@ -155,7 +164,7 @@ def test_rows_of_one_side_and_of_edited_workloads_are_not_compared(changed):
 def test_rows_that_were_not_measured_again_are_not_compared_and_it_is_said(changed):
     changes = changed(replace(slowed(VIT, candidate=2), again=True))
     assert not [one for one in changes.speeds if (one.workload, one.configuration) == ("vit_b_16_eval", "compile fp32")]
-    assert "speed: NEW is incomplete: 35 configurations planned, 34 measured" in changes.warnings
+    assert "speed: NEW is incomplete: 37 configurations planned, 36 measured" in changes.warnings
 
 
 def test_a_speedup_does_not_overrule_seconds_that_tell(changed):
@@ -247,3 +256,23 @@ def test_the_interval_between_two_runs_is_welchs():
     assert compare_runs([0.0], [0.1, 0.2]) is None
     assert compare_runs([0.0, 0.0], [0.0, 0.0])[:3] == (1, 1, 1)
     assert compare_runs([-0.2, 0.2], [-0.3, 0.3]).finding == "too noisy"
+
+
+def test_a_benchmark_on_one_side_alone_is_said_to_be_and_cannot_be_asked_for(capfd):
+    sides = (str(RESULTS / "torch2.6.0-cu124" / "cpu"), str(RESULTS / "torch2.11.0-cu130" / "cpu"))
+    for old, new, lacks in ((*sides, "OLD"), (*sides[::-1], "NEW")):
+        assert status("diff", old, new) == 0
+        assert f"speed is not compared: {lacks} has no benchmark" in capfd.readouterr().out
+        assert status("diff", old, new, "--fail-on", "slower") == 2
+        assert "--fail-on slower, but no speeds were compared" in capfd.readouterr().err
+
+
+def test_another_error_is_another_failure(changed):
+    failed = next(row for row in ON_FILE.rows if not row.right)
+    other = replace(failed, error=ErrorInfo(type="RuntimeError", message="another", fingerprint="f" * 12))
+    [found] = [
+        one
+        for one in changed(other).speeds
+        if (one.workload, one.configuration) == (failed.workload, str(failed.configuration))
+    ]
+    assert found.category == "failing_differently"

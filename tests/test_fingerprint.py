@@ -70,6 +70,14 @@ def check_causes(found):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_the_folders_of_a_compilers_options_are_left_out():
+    """Of torch 2.6.0, whose C++ compile error names them."""
+    command = (
+        "g++ /tmp/ab/x.cpp -I/opt/p/include/python3.11 -L/usr/lib/x86_64 -B/opt/gcc -std=c++17 -fopenmp -W/o -o /a/x.o"
+    )
+    assert scrub(command) == "g++ x.cpp -Ipython3.11 -Lx86_64 -Bgcc -std=c++17 -fopenmp -W/o -o x.o"
+
+
 def test_messages_of_this_torch_say_the_same_in_two_places(tmp_path):
     one = collected_here(tmp_path / "a")
     check(one, collected_here(tmp_path / "somewhere" / "much-deeper" / "b"))

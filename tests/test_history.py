@@ -60,15 +60,32 @@ def test_a_cell_is_followed_release_by_release_and_transitions_are_marked(releas
         ("2.2.2+cu121", "wrong", True, False),
         ("2.9.1+cu128", "wrong", False, False),
         ("2.10.0+cpu", "pass", True, True),
-        ("2.10.0+cu130", "pass", False, True),
+        ("2.10.0+cu130", "pass", True, False),
     ]
+
+
+def test_what_a_drifted_twin_changed_is_no_change_of_the_next_release(tmp_path):
+    for image, verdict in (
+        ("torch2.6.0-cu124", Verdict.PASS),
+        ("torch2.6.0-cu124-drifted", Verdict.ERROR),
+        ("torch2.9.1-cu128", Verdict.PASS),
+    ):
+        directory = tmp_path / image / "cpu"
+        directory.mkdir(parents=True)
+        row = Record(case="s::c", compiler="compile", device="cpu", verdict=verdict, case_hash="0")
+        (directory / "conformance.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
+    found = history("s::c", tmp_path)
+    assert [entry.changed for entry in found[0].entries] == [False, True, False]
+    text = to_markdown(found)
+    assert "2.6.0 pass → 2.6.0 drifted error" in text
+    assert text.count("→") == 3  # the cell in the table, the line below it, and the legend
 
 
 def test_a_cell_missing_from_a_release_does_not_hide_a_transition(releases):
     (releases / "torch2.2.2-cu121" / "cpu" / "conformance.jsonl").write_bytes(b"")
     (one,) = history("s::c::compile", releases)
     assert [entry.record is None for entry in one.entries] == [False, True, False, False, False]
-    assert [entry.changed for entry in one.entries] == [False, False, True, True, False]
+    assert [entry.changed for entry in one.entries] == [False, False, True, True, True]
 
 
 def test_capabilities_are_told_apart():
@@ -97,7 +114,7 @@ def test_text_of_one_cell_is_a_line_a_release(capsys, releases):
         "→ 2.2.2          torch2.2.2-cu121      wrong",
         "  2.9.1          torch2.9.1-cu128      wrong",
         "→ 2.10.0 (bare)  bare-torch2.10.0-cpu  pass   (the case was edited)",
-        "  2.10.0         torch2.10.0-cu130     pass   (the case was edited)",
+        "→ 2.10.0         torch2.10.0-cu130     pass",
     ]
 
 

@@ -14,7 +14,7 @@ from recapture.workloads import SpeedClaim
 if TYPE_CHECKING:
     from recapture.bench.job import Outcome
 
-__all__ = ["derive", "measure"]
+__all__ = ["derive", "holds", "measure"]
 
 
 def measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: list[Start | None]) -> Measured:
@@ -37,26 +37,36 @@ def measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: lis
 
 def derive(row: Row) -> Row:
     """Return a row with what its samples say by the statistics of this version: ratios, finding and claims."""
-    if row.measured is None:
+    if row.measured is None or not row.processes:
         return row
     measured = msgspec.structs.replace(row.measured, **_ratios(row.processes))
     claims = tuple(
-        msgspec.structs.replace(one, holds=SpeedClaim(one.id, one.expected, one.published).holds(*measured.speedup[1:]))
+        msgspec.structs.replace(
+            one, holds=holds(SpeedClaim(one.id, one.expected, one.published), measured, row.processes)
+        )
         for one in row.claims
     )
     return msgspec.structs.replace(row, measured=measured, claims=claims)
+
+
+def holds(claim: SpeedClaim, measured: Measured, processes: tuple[Process, ...]) -> bool | None:
+    """Whether a claim holds; None where the interval straddles its bound, and of a shared device."""
+    return None if _shared(processes) else claim.holds(*measured.speedup[1:])
+
+
+def _shared(processes: tuple[Process, ...]) -> bool:
+    return any(one.conditions.shared for one in processes)
 
 
 def _ratios(processes: tuple[Process, ...]) -> dict[str, Any]:
     """What follows from the samples alone: those fields of `Measured`."""
     found = statistics.compare([(one.eager.seconds, one.candidate.seconds) for one in processes])
     # An interval says how samples spread, not how other work skewed them: of a shared device nothing is concluded.
-    shared = any(one.conditions.shared for one in processes)
     twins = [(one.twin.seconds, one.candidate.seconds) for one in processes if one.twin is not None]
     over = statistics.compare(twins) if twins else None
     return {
         "speedup": (_short(found.ratio), _short(found.low), _short(found.high)),
-        "finding": "too noisy" if shared else found.finding,
+        "finding": "too noisy" if _shared(processes) else found.finding,
         "p_value": _short(found.p_value),
         "over_twin": None if over is None else (_short(over.ratio), _short(over.low), _short(over.high)),
     }

@@ -11,6 +11,7 @@ from math import hypot
 from typing import TYPE_CHECKING, Any
 
 from recapture.bench.rows import Deviation
+from recapture.bench.updates import wrong_update
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,13 +37,24 @@ GROUPS_AS_A_WHOLE = frozenset({"parameters"})
 """One step of Adam turns the sign of a tiny gradient into a whole step: only all parameters together say something."""
 
 
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+"""What a result may hold beside tensors; of anything else it is not known when two are equal."""
+
+
 class Snapshot:
     """Tensors of a subject after one of its iterations, by group; copies, which later iterations do not change."""
 
     def __init__(self, subject: Subject) -> None:
+        import torch
         from torch.utils import _pytree as pytree
 
         leaves = pytree.tree_leaves(subject.result)
+        for leaf in leaves:
+            if not isinstance(leaf, (torch.Tensor, torch.dtype, torch.device, torch.Size, *PLAIN)):
+                raise TypeError(
+                    f"the result holds a {type(leaf).__name__}, which cannot be compared: return tensors and plain "
+                    "values, in tuples, lists and dicts"
+                )
         self.groups: dict[str, list[tuple[str, Any]]] = {
             "result": [(f"[{number}]", _copy(leaf)) for number, leaf in enumerate(leaves)]
         }
@@ -87,7 +99,20 @@ def deviations(
             if worst is not None and (group not in found or worst.candidate > found[group].candidate):
                 found[group] = worst
             wrong = wrong or why
-    return list(found.values()), wrong
+    return list(found.values()), wrong or _wrong_steps(eager, candidate, exact)
+
+
+def _wrong_steps(
+    eager: Sequence[Snapshot], candidate: Sequence[Snapshot], exact: Sequence[Snapshot] | None
+) -> str | None:
+    """What is wrong with the training steps between the first and the last snapshot."""
+    if len(eager) < 2 or "parameters" not in eager[0].groups:
+        return None
+
+    def ends(snapshots: Sequence[Snapshot]) -> tuple[Any, Any]:
+        return snapshots[0].groups["parameters"], snapshots[-1].groups["parameters"]
+
+    return wrong_update(ends(eager), ends(candidate), ends(exact) if exact else None)
 
 
 def _structure(group: str, eager: list[tuple[str, Any]], other: list[tuple[str, Any]]) -> str | None:
@@ -102,7 +127,7 @@ def _structure(group: str, eager: list[tuple[str, Any]], other: list[tuple[str, 
             for kind in ("dtype", "shape"):
                 if getattr(one, kind) != getattr(two, kind):
                     return f"{group} {name}: {kind}: eager {getattr(one, kind)}, this {getattr(two, kind)}"
-        elif one != two and not (one is None and two is None):
+        elif one != two and not (one != one and two != two):  # NaN equals NaN here  # noqa: PLR0124
             return f"{group} {name}: eager {one!r}, this {two!r}"[:200]
     return None
 

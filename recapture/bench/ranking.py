@@ -29,10 +29,13 @@ class Best(NamedTuple):
 
 
 def best_first(rows: Sequence[Row]) -> list[Row]:
-    """Order a workload's rows: measured ones by speed, then those that failed."""
+    """Order a workload's rows: the best, the others that were measured by their speedup, then those that failed."""
+    winner = best(rows)
 
-    def rank(row: Row) -> tuple[bool, float, str]:
-        return (row.measured is None, -row.measured.speedup[0] if row.measured else 0.0, str(row.configuration))
+    def rank(row: Row) -> tuple[bool, bool, float, str]:
+        is_best = winner is not None and row is winner.row
+        speedup = row.measured.speedup[0] if row.measured else 0.0
+        return (not is_best, row.measured is None, -speedup, str(row.configuration))
 
     return sorted(rows, key=rank)
 
@@ -43,9 +46,10 @@ def best(rows: Sequence[Row]) -> Best | None:
     Those whose 95 % intervals reach into that of the greatest speedup cannot be told apart from it; the best of them is
     the one that pays back soonest.
     """
-    faster = [(row, row.measured) for row in best_first(rows) if row.measured and row.measured.finding == "faster"]
+    faster = [(row, row.measured) for row in rows if row.measured and row.measured.finding == "faster"]
     if not faster:
         return None
+    faster.sort(key=lambda pair: -pair[1].speedup[0])
     least = faster[0][1].speedup[1]
     alike = [(row, one) for row, one in faster if one.speedup[2] >= least]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ SLOWER = 1.1
 
 NOTICEABLE = 1.0
 """Seconds of compiling below which nobody asks what they were spent on."""
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 MINOR_STAGE = 0.05
 """The share of them below which a stage is not named."""
@@ -71,8 +74,24 @@ def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
     worst = max((one.overhead for one in row.processes), default=0.0)
     if worst > OVERHEAD:
         found.append(f"measuring cost {worst:.0%} beside the iterations")
-    found += dict.fromkeys(mark for one in row.processes for mark in one.conditions.marks)
+    found += _of_the_machine(row)
     return found + _where_time_went(row) + _variables(row)
+
+
+def _of_the_machine(row: Row) -> list[str]:
+    """Say what makes the timing doubtful, once for all processes."""
+    found: dict[str, list[str]] = {}
+    for one in row.processes:
+        for mark in one.conditions.marks:
+            found.setdefault(NUMBER.sub("\0", mark), []).append(mark)
+    told = []
+    for text, marks in found.items():
+        numbers = sorted((float(one[0]), one[0]) for mark in marks for one in NUMBER.finditer(mark))
+        if text.count("\0") == 1 and numbers[0] != numbers[-1]:
+            told.append(text.replace("\0", f"{numbers[0][1]} to {numbers[-1][1]}"))
+        else:
+            told += dict.fromkeys(marks)
+    return told
 
 
 def _variables(row: Row) -> list[str]:

@@ -80,10 +80,13 @@ def _head(speedups: Speedups) -> str:
     right = sum(row.right for row in speedups.rows)
     wrong = sum(row.verdict in SILENTLY_WRONG for row in speedups.rows)
     failing = sum(row.verdict in FAILING for row in speedups.rows)
-    unfinished = speedups.planned - sum(not row.again for row in speedups.rows)
+    again = sum(row.again for row in speedups.rows)
     rest = len(speedups.rows) - right - wrong - failing
     more = f", {rest} not comparable or not applicable" if rest else ""
+    unfinished = speedups.planned - len(speedups.rows)
     late = f", **{unfinished} not finished**" if unfinished > 0 else ""
+    if again:
+        late += f"; **{again} of these from before: measuring {'it' if again == 1 else 'them'} again has not ended**"
     return (
         f"# Speedups: {code(environment.image)} on {code(environment.capability)}\n\n"
         f"{configurations_text(speedups.planned)} planned: {right} right and timed, {wrong} wrong, {failing} failing"
@@ -98,7 +101,9 @@ def _winners(rows: Sequence[Row]) -> str:
         found = best(mine)
         if found is None:
             timed = any(row.measured is not None for row in mine)
-            lines.append([first, "none is faster than eager" if timed else "none could be timed", "", "", ""])
+            lines.append(
+                [first, "none is faster than eager beyond doubt" if timed else "none could be timed", "", "", ""]
+            )
             continue
         lines.append(
             [
@@ -286,6 +291,9 @@ def _conditions(rows: Sequence[Row]) -> str:
         f"allocator {first.allocator or 'unknown'}, load {min(one.conditions.load or 0 for _, one in processes):g} to "
         f"{max(one.conditions.load or 0 for _, one in processes):g}"
     )
+    others = [one.conditions.cpu_others for _, one in processes if one.conditions.cpu_others is not None]
+    if others:
+        lines.append(f"- other work on the CPU: {min(others):.1f} to {max(others):.1f} cores")
     overheads = sorted(one.overhead for _, one in processes)
     lines.append(
         f"- measuring cost {overheads[len(overheads) // 2]:.1%} beyond the timed iterations (median), "
@@ -300,7 +308,8 @@ def _method(speedups: Speedups) -> str:
         "## How it was measured\n\n"
         "Only what computes the same as eager is timed: results, gradients, updated parameters and buffers are "
         "compared with a float64 reference, and may be as far from it as the arithmetic explains or a few times "
-        "eager's own distance. Eager and a compiled run are interleaved in one process, round by round in random "
+        "eager's own distance; training steps have to be as long as eager's, within a factor of two, and to point the "
+        "same way. Eager and a compiled run are interleaved in one process, round by round in random "
         "order; a speedup is the median of the rounds' ratios eager ÷ compiled, averaged over processes; its "
         "interval is from a bootstrap of processes and blocks of rounds, or Student's over the processes where that is "
         "wider. Faster or slower means: the 99 % interval "

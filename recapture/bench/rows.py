@@ -64,6 +64,11 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seconds: tuple[float, ...]
 
 
+OTHER_CORES = 2.0
+"""Of a host with a GPU: other work on more cores than this is told. Launching kernels needs one core of many, so that
+nothing is concluded from it; but where eager waits for launches, a busy host slows it down."""
+
+
 class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The state of the machine while a process was timing; None where it does not tell.
 
@@ -88,9 +93,16 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     steal: float | None = None
 
     @property
+    def _beside(self) -> list[str]:
+        """What other work the processor did while a GPU was timed: it launches the kernels."""
+        if not self.samples or self.cpu_others is None or self.cpu_others <= OTHER_CORES:
+            return []
+        return [f"other work used {self.cpu_others:.1f} cores"]
+
+    @property
     def shared(self) -> list[str]:
         """Who else used what was timed on, in words; empty for a machine of one's own."""
-        if self.samples:  # a GPU: what other cores do hardly matters
+        if self.samples:  # a GPU
             return [f"shared: {self.others} other processes on the GPU"] if self.others else []
         found = []
         if self.cpu_others is not None and self.cpu_others > 0.25:
@@ -102,7 +114,11 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def marks(self) -> list[str]:
         """What makes the timing doubtful, in words; empty for a quiet machine."""
-        return [f"throttled: {reason} ({share:.0%})" for reason, share in self.throttled.items()] + self.shared
+        return (
+            [f"throttled: {reason} ({share:.0%})" for reason, share in self.throttled.items()]
+            + self.shared
+            + self._beside
+        )
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ import msgspec
 from recapture import doctor
 from recapture.bench.compilations import Compilations
 from recapture.bench.configuration import EAGER, Configuration
+from recapture.bench.figures import holds as claim_holds
 from recapture.bench.figures import measure
 from recapture.bench.filing import joined, set_aside, writing
 from recapture.bench.job import Job, Outcome
@@ -92,6 +93,8 @@ class _Task:
     cold: Outcome | None = None
     processes: list[Outcome] = field(default_factory=list)
     row: Row | None = None
+    deaths: int = 0
+    """How often the server died while a process of the row was under way."""
 
     @property
     def key(self) -> tuple[str, Configuration]:
@@ -114,7 +117,7 @@ class _Task:
 
 
 def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Summary:
-    """Measure what was asked for; every finished row is on disk at once, so that Ctrl-C loses one at most."""
+    """Measure what was asked for; every finished row is on disk at once, so that Ctrl-C loses what is under way."""
     check_names(options)
     with Workbench(
         device=options.device, jobs=options.compile_jobs + 1, worker=options.worker, whole_graphs=True
@@ -199,6 +202,7 @@ class _Execution:
         self.progress = progress
         self.running: dict[int, tuple[_Task, bool]] = {}
         self.compiling_on: dict[int, int] = {}
+        self.suspects: deque[tuple[_Task, bool]] = deque()
         if options.resume:
             kept = self._kept()
             done = {row.key: row for row in kept.rows if not row.again} if kept else {}
@@ -257,19 +261,18 @@ class _Execution:
         if self.options.gpus > 1:
             self._pipeline(todo)
             return
-        # One workload after the other, so that a first table comes early; several compilations at a time are worth
-        # more the more there are. Nothing compiles while something is timed.
-        names = list(dict.fromkeys(task.info.spec.name for task in todo))
-        for group in [names] if self.options.compile_jobs > 1 else [[name] for name in names]:
-            mine = [task for task in todo if task.info.spec.name in group]
-            cold = self._compilations(mine)
-            timing = deque(task for task in mine if not self._compiles(task))
+        # One row after the other, so that an interruption loses one; several compilations at a time are worth more the
+        # more there are. Nothing compiles while something is timed.
+        for group in [todo] if self.options.compile_jobs > 1 else [[task] for task in todo]:
+            cold = self._compilations(group)
+            timing = deque(task for task in group if not self._compiles(task))
             while cold or self.running:
                 self._compile(cold)
                 timing.extend(self._wait())
             while timing:
                 self._submit(timing.popleft(), timing=True)
                 timing.extendleft(self._wait())
+            self._run_suspects()
 
     def _pipeline(self, todo: list[_Task]) -> None:
         """With a GPU to compile on beside the one to time on, do both at once."""
@@ -284,6 +287,26 @@ class _Execution:
                     timing.appendleft(task)  # the rest of a row that was begun comes first
                 else:
                     timing.append(task)
+        self._run_suspects()
+
+    def _run_suspects(self) -> None:
+        """Run again, each by itself, the rows under way when the server died."""
+        while self.suspects:
+            task, timing = self.suspects.popleft()
+            self._submit(task, timing=timing)
+            while self._wait():
+                self._submit(task, timing=True)
+
+    def _server_died(self) -> None:
+        """Start another server. Whoever was under way may have killed it: a row that was so twice has crashed."""
+        for task, timing in self.running.values():
+            task.deaths += 1
+            if task.deaths < 2:
+                self.suspects.append((task, timing))
+            else:
+                self._finish(task, Outcome(verdict=Verdict.CRASH, reason="killed the worker server, twice"))
+        self.running.clear()
+        self.bench.restart()
 
     def _compilations(self, tasks: list[_Task]) -> Compilations[_Task]:
         """The rows that begin with a process that compiles."""
@@ -334,7 +357,11 @@ class _Execution:
             gpu=gpu,
             profile=None if folder is None else str(folder.resolve()),
         )
-        identity = self.bench.client.submit("bench", job, timeout=options.timeout, memory=options.memory)
+        try:
+            identity = self.bench.client.submit("bench", job, timeout=options.timeout, memory=options.memory)
+        except ServerDiedError:  # before this row began
+            self._server_died()
+            identity = self.bench.client.submit("bench", job, timeout=options.timeout, memory=options.memory)
         self.running[identity] = (task, timing)
         if gpu is not None:
             self.compiling_on[identity] = gpu
@@ -359,10 +386,7 @@ class _Execution:
             while isinstance(message := self.bench.client.message(self.options.timeout), Begun):
                 pass
         except ServerDiedError:
-            for task, _ in self.running.values():
-                self._finish(task, Outcome(verdict=Verdict.CRASH, reason="killed the worker server"))
-            self.running.clear()
-            self.bench.restart()
+            self._server_died()
             return []
         task, timing = self.running.pop(message.id)
         self._tell()
@@ -435,7 +459,7 @@ class _Execution:
                 continue  # the claim is about the workload's own arithmetic and sizes
             holds = False if failed else None
             if measured is not None:
-                holds = SpeedClaim(name, expected, published).holds(*measured.speedup[1:])
+                holds = claim_holds(SpeedClaim(name, expected, published), measured, processes)
             claims.append(Claimed(id=name, expected=expected, published=published, holds=holds))
         # The cold process says why graphs were broken; the timed one, what happened at speed.
         told = outcomes[-1] if outcomes else outcome

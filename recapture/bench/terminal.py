@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -115,21 +116,21 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
 
 
 def _table(name: str, rows: Sequence[Row], *, wide: bool) -> Table:
-    table = Table(title=name, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(title=escape(name), title_justify="left", title_style="bold", box=None, pad_edge=False)
     left = ("configuration", "finding")
     for header in ("configuration", "speedup \\[95 %]", "finding", "median", *(COSTS if wide else ())):
         table.add_column(header, justify="left" if header in left else "right", no_wrap=True)
     for row in rows:
         if row.measured is None:
-            table.add_row(str(row.configuration), "", f"[bold]{row.verdict}[/bold]")
+            table.add_row(escape(str(row.configuration)), "", f"[bold]{row.verdict}[/bold]")
             continue
         one = row.measured
         colour = COLOURS.get(one.finding)
         pays = break_even_text(one.finding, one.break_even_cold)
         first = time_text(row.cold.capture + row.cold.calls[0]) if row.cold else ""
         table.add_row(
-            str(row.configuration),
-            ratio_text(one.speedup).replace("[", "\\["),
+            escape(str(row.configuration)),
+            escape(ratio_text(one.speedup)),
             f"[{colour}]{one.finding}[/{colour}]" if colour else one.finding,
             time_text(one.seconds),
             *([time_text(one.eager_seconds), first, pays] if wide else []),

@@ -54,6 +54,8 @@ def diff_speeds(old: Path, new: Path) -> SpeedDiff:
     notes: list[str] = []
     if before and after and not pairs:
         notes.append("speed is not compared: OLD and NEW were timed on several devices, none of them the same")
+    if bool(before) != bool(after):
+        notes.append(f"speed is not compared: {'NEW' if before else 'OLD'} has no benchmark")
     if pairs and importlib.util.find_spec("scipy") is None:  # in an installation that only reads results
         return (), ("speed is not compared: that needs scipy",)
     for was, now in ((read_speedups(was), read_speedups(now)) for was, now in pairs):
@@ -134,8 +136,13 @@ def _category(old: Row | None, new: Row | None) -> SpeedCategory | None:
     if old.right != new.right:
         return "newly_right" if new.right else "no_longer_right"
     if not old.right:
-        return "failing_differently" if old.verdict is not new.verdict else "not_timed"
+        return "failing_differently" if _failure(old) != _failure(new) else "not_timed"
     return None
+
+
+def _failure(row: Row) -> tuple[object, ...]:
+    """What makes two failures the same one."""
+    return (row.verdict, row.phase, *((row.error.type, row.error.fingerprint) if row.error else ()))
 
 
 def _log_rate(process: Process) -> float:

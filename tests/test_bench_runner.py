@@ -1,0 +1,163 @@
+"""In which order the processes of a benchmark's rows run, and what becomes of rows when their server dies."""
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from recapture.bench import runner
+from recapture.bench.configuration import Configuration
+from recapture.bench.job import Outcome
+from recapture.bench.rows import Conditions, Series, Start, read_speedups
+from recapture.bench.selection import Options
+from recapture.client import ServerDiedError
+from recapture.models import ModelSpec, WorkloadInfo
+from recapture.protocol import Ended
+from recapture.verdicts import Verdict
+
+ENVIRONMENT = read_speedups(
+    Path(__file__).resolve().parents[1] / "results" / "torch2.11.0-cu130" / "cpu" / "speedups-cpu.json"
+).environment
+
+
+class Client:
+    """Ends every process well and at once, but for those that `fate` has something else for."""
+
+    fork = True
+
+    def __init__(self, fate=lambda _name, _timing: None):
+        self.fate = fate
+        self.running = {}
+        self.submitted = []
+
+    def submit(self, kind, job, **limits):
+        assert kind == "bench"
+        number = len(self.submitted)
+        self.submitted.append((job.model.name, job.timing))
+        self.running[number] = job
+        return number
+
+    def message(self, timeout):
+        number, job = next(iter(self.running.items()))
+        fate = self.fate(job.model.name, job.timing)
+        if fate is not None:
+            self.running.clear()
+            raise fate
+        del self.running[number]
+        start = Start(capture=0.0, calls=(1.0, 0.1, 0.1, 0.1))
+        series = Series(iterations=1, seconds=(0.01, 0.011, 0.01, 0.012))
+        found = Outcome(verdict=Verdict.PASS, start=start, eager_start=start)
+        if job.timing:
+            found = msgspec.structs.replace(found, series=(series, series), window=(0.0, 1.0), overhead=0.0)
+        fields = {one.name: None for one in msgspec.structs.fields(Ended)}
+        return Ended(**{**fields, "id": number, "status": 0, "result": msgspec.json.encode(found), "stderr": ""})
+
+
+@pytest.fixture
+def execution(tmp_path):
+    """Make an execution of some workloads under `compile`, on a stand-in for the server."""
+
+    def made(names, client, **changed):
+        options = Options(
+            names=(), models=(), shapes=(), train=False, compilers=(), dtypes=(), layouts=(), dynamic=False, device="cpu",
+            processes=2, seconds=1, timeout=60, memory=1 << 30, threads=1, compile_jobs=1, gpus=1, profile=False,
+            worker="auto", resume=False, results=tmp_path,
+        )  # fmt: skip
+        tasks = [
+            runner._Task(
+                WorkloadInfo(
+                    spec=ModelSpec(name=name, path="/x.py"),
+                    dtype="fp32",
+                    hash="h",
+                    claims={"compile": [("L1", ">=1.5", "2x")]},
+                ),
+                Configuration("compile", "fp32"),
+                str(tmp_path / "cache"),
+            )
+            for name in names
+        ]
+        bench = SimpleNamespace(client=client, restart=lambda: None)
+        sampler = SimpleNamespace(conditions=lambda *_: Conditions())
+        quiet = SimpleNamespace(start=lambda _: None, doing=lambda _: None, finished=lambda _: None)
+        return runner._Execution(
+            bench,
+            tasks,
+            dataclasses.replace(options, **changed),
+            [],
+            ENVIRONMENT,
+            sampler,
+            tmp_path / "speedups-cpu.json",
+            quiet,
+        )
+
+    return made
+
+
+def on_file(execution):
+    return {row.workload: row for row in read_speedups(execution.path).rows}
+
+
+def test_a_row_is_timed_right_after_it_has_compiled_so_that_an_interruption_loses_one(execution):
+    def interrupted_at_the_second_row(name, timing):
+        return KeyboardInterrupt() if (name, timing) == ("b", True) else None
+
+    client = Client(interrupted_at_the_second_row)
+    mine = execution(["a", "b", "c"], client)
+    with pytest.raises(KeyboardInterrupt):
+        mine.run()
+    assert client.submitted == [("a", False), ("a", True), ("a", True), ("b", False), ("b", True)]
+    assert on_file(mine)["a"].measured is not None
+
+
+def test_with_several_compilations_at_a_time_all_compile_first(execution):
+    client = Client()
+    mine = execution(["a", "b", "c"], client, compile_jobs=2, processes=1)
+    mine.run()
+    assert client.submitted == [(name, timing) for timing in (False, True) for name in "abc"]
+    assert all(row.measured is not None for row in on_file(mine).values())
+
+
+@pytest.mark.parametrize("compile_jobs", [1, 4])
+def test_what_ran_when_the_server_died_runs_again_alone_and_only_the_culprit_has_crashed(execution, compile_jobs):
+    client = Client(lambda name, _timing: ServerDiedError() if name == "b" else None)
+    mine = execution(["a", "b", "c", "d"], client, compile_jobs=compile_jobs)
+    mine.run()
+    rows = on_file(mine)
+    assert {name: str(row.verdict) for name, row in rows.items()} == {
+        "a": "pass",
+        "b": "crash",
+        "c": "pass",
+        "d": "pass",
+    }
+    assert rows["b"].reason == "killed the worker server, twice"
+    assert client.submitted.count(("b", False)) == 2
+
+
+def test_a_server_that_died_once_leaves_no_trace(execution):
+    deaths = [ServerDiedError()]
+    mine = execution(["a", "b"], Client(lambda *_: deaths.pop() if deaths else None), compile_jobs=2)
+    mine.run()
+    assert [str(row.verdict) for row in on_file(mine).values()] == ["pass", "pass"]
+    assert all(len(row.processes) == 2 for row in on_file(mine).values())
+
+
+def test_a_server_found_dead_is_replaced_before_a_row_begins(execution):
+    class Dead(Client):
+        def submit(self, kind, job, **limits):
+            if not self.submitted and not getattr(self, "told", False):
+                self.told = True
+                raise ServerDiedError
+            return super().submit(kind, job, **limits)
+
+    mine = execution(["a"], Dead())
+    mine.run()
+    assert on_file(mine)["a"].verdict is Verdict.PASS
+
+
+def test_with_gpus_to_compile_on_suspects_run_again_when_nothing_else_does(execution):
+    client = Client(lambda name, _timing: ServerDiedError() if name == "b" else None)
+    mine = execution(["a", "b", "c"], client, gpus=2, compile_jobs=2)
+    mine.run()
+    assert {name: str(row.verdict) for name, row in on_file(mine).items()} == {"a": "pass", "b": "crash", "c": "pass"}

@@ -65,10 +65,13 @@ def run_suite(session: nox.Session, *options: str) -> None:
     """Run the main job in the environment of an image."""
     arguments = list(session.posargs)
     image = DEFAULT_IMAGE
+    arguments = [part for one in arguments for part in (one.split("=", 1) if one.startswith("--image=") else [one])]
     if "--image" in arguments:
         at = arguments.index("--image")
         image = (arguments[at + 1 : at + 2] or [""])[0]
         del arguments[at : at + 2]
+        if session.venv_backend == "none":
+            session.error("--image with --no-venv: without an environment of its own nothing is installed")
     command: tuple[str, ...]
     if session.venv_backend == "none":
         command = (sys.executable, "-m", "recapture")

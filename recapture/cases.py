@@ -98,9 +98,12 @@ def case(
         for label, made in [("example", example), *((f"held_out[{i}]", made) for i, made in enumerate(held_out))]:
             if not callable(made):
                 raise CaseError(f"case {name!r}: {label} is not a callable without arguments but {made!r}"[:300])
-        for label, names in (("requires", requires), ("concrete_args", concrete_args)):
+        for label, names in (("requires", requires), ("concrete_args", concrete_args), ("codegen_on", codegen_on)):
             if isinstance(names, str):  # it would count as a list of letters
                 raise CaseError(f"case {name!r}: {label} is not a list of names but {names!r}")
+        strange = sorted(set(map(str, codegen_on or ())) - {"cpu", "cuda"})
+        if strange:
+            raise CaseError(f"case {name!r}: codegen_on names {strange[0]!r}, which is neither cpu nor cuda")
         for label, function in (("watch", watch), ("rewrite_of", rewrite_of)):
             if function is not None and not callable(function):
                 raise CaseError(f"case {name!r}: {label} is not a callable but {function!r}"[:300])

@@ -17,7 +17,15 @@ from recapture.collection import execute, unmet
 from recapture.compilers import builtin_compilers, compilers_of
 from recapture.fingerprint import encodable, fingerprint, scrub
 from recapture.judge import Comparison, compare
-from recapture.observe import Observation, Raised, map_tensors, observe_call, qualified, safe_text
+from recapture.observe import (
+    Observation,
+    Raised,
+    map_tensors,
+    observe_call,
+    qualified,
+    restored_torch_state,
+    safe_text,
+)
 from recapture.records import Difference, ErrorInfo, Phase
 from recapture.room import with_room
 from recapture.torch_compat import is_capture_error, is_out_of_memory, seed_everything
@@ -64,7 +72,10 @@ def examine(spec: CellSpec, enter: Callable[[Phase], None]) -> Findings:
     """Run one cell in this process; `enter` is told of each phase, so that a crash can be placed."""
     enter("reference")
     case = _load(spec)
-    missing = _not_applicable(case, spec)
+    try:
+        missing = _not_applicable(case, spec)
+    except Exception as error:  # the compiler's own `unavailable`
+        return _failed("capture", None, error)
     if missing is not None:
         return Findings(verdict=Verdict.NOT_APPLICABLE, reason=missing)
     eager = _Eager(spec)
@@ -245,9 +256,10 @@ def _judge(
         _, example = subject.case.inputs()[0]
         seed_everything()
         try:
-            captured = compiler.capture(
-                subject.target, subject.arguments(example)(), **_options(compiler, subject.case)
-            )
+            with restored_torch_state():  # what capturing leaks would pass for what the captured calls do
+                captured = compiler.capture(
+                    subject.target, subject.arguments(example)(), **_options(compiler, subject.case)
+                )
         except BaseException as error:  # whatever a compiler raises is its outcome
             return _failed("capture", "example", error)
         enter("call")

@@ -56,7 +56,7 @@ class Claim:
             if match is None:
                 raise ClaimSyntaxError(f"claim {self.id}: unknown condition {condition!r}")
             key, op, value = match["key"], match["op"], match["value"]
-            counted = op == "=" and key in COUNTS and value.isdigit()
+            counted = op == "=" and key in COUNTS and value.isascii() and value.isdigit()
             matched = op == "~" and key in ("reason", "message")
             if not (counted or matched):
                 raise ClaimSyntaxError(f"claim {self.id}: unknown condition {condition!r}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from recapture.cli_run import MOST_GIB, WEEK, Range
 from recapture.errors import EnvironmentUnfitError
 from recapture.images.pins import can_run_on, find_image, load_images, load_pins, parse_capability
 
@@ -107,8 +108,8 @@ def build(
 @click.option("--gpu", "gpus", multiple=True, metavar="all|UUID", help="Give the container GPUs, and run on them.")
 @click.option("--capability", metavar="X.Y", help="Of the GPUs of another engine, to refuse an image that cannot run.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-@click.option("--deadline", type=click.FloatRange(1), default=14400.0, show_default=True, help="Seconds in all.")
-@click.option("--container-memory", type=click.FloatRange(0.5), help="GiB in all. [default: what the engine has]")
+@click.option("--deadline", type=Range(1, WEEK), default=14400.0, show_default=True, help="Seconds in all.")
+@click.option("--container-memory", type=Range(0.5, MOST_GIB), help="GiB in all. [default: what the engine has]")
 @_engine_options
 def run(
     name: str,

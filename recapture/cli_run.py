@@ -54,7 +54,7 @@ def _cores() -> int:
 @click.option("--timeout", type=Range(0.1, WEEK), default=DEFAULT_TIMEOUT, show_default=True, help="Seconds a cell.")
 @click.option("--memory", type=Range(0.1, MOST_GIB), default=DEFAULT_MEMORY_GIB, show_default=True, help="GiB a cell.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-@click.option("--resume", is_flag=True, help="Run only what is missing or whose case was edited.")
+@click.option("--resume", is_flag=True, help="Run only what is missing, was edited, or failed by the machine.")
 @click.option("--worker", type=click.Choice(["auto", "fork", "fresh"]), default="auto", help="How cells get a process.")
 def run_command(
     what: tuple[str, ...],

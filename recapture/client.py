@@ -95,6 +95,8 @@ class Client:
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ)
+        if any(char.isspace() for char in environment.get("TMPDIR", "")):
+            environment["TMPDIR"] = str(self.home)  # which Workbench has made where the path has no blank
         isolate_caches(str(self.home / "cache"), environment, whole_graphs=self.whole_graphs)
         environment[MARK] = str(self.tasks)
         return environment

@@ -128,7 +128,11 @@ class _Comparer:
             self._tensors(where, path, eager.tensor, other.tensor)
         if eager.children is not None and other.children is not None:
             self._containers(where, path, eager, other)
-        elif eager.tensor is None and not _same_scalar(eager.scalar, other.scalar):
+        elif (
+            eager.tensor is None
+            and not _same_scalar(eager.scalar, other.scalar)
+            and not self._rounded(path, eager.scalar, other.scalar)
+        ):
             mine, theirs = _pair(eager.scalar, other.scalar)
             self.differ(here, "value", f"eager {mine}, this {theirs}" if self.show_values else "value differs")
 
@@ -163,11 +167,29 @@ class _Comparer:
         if eager.requires_grad != other.requires_grad:
             self.note(f"{here}: requires_grad {eager.requires_grad} in eager, {other.requires_grad} here")
 
-    def _rounding(self, path: tuple[str, ...], eager: TensorSeen, other: TensorSeen) -> bool:
-        """Whether `other` is about as near to the float64 result as eager itself is, in each element and altogether."""
-        seen = self.exact() if self.exact is not None and eager.dtype in PLAUSIBLE else None
+    def _reference(self, path: tuple[str, ...]) -> Seen | None:
+        """The float64 result at a path; None where there is none."""
+        seen = self.exact() if self.exact is not None else None
         for key in path:
             seen = dict(seen.children).get(key) if seen is not None and seen.children is not None else None
+        return seen
+
+    def _rounded(self, path: tuple[str, ...], eager: Any, other: Any) -> bool:
+        """Whether a Python number is about as near to the float64 result as eager's is: it may come from a float32."""
+        if not all(isinstance(one, (float, complex)) and cmath.isfinite(one) for one in (eager, other)):
+            return False
+        seen = self._reference(path)
+        if seen is None or not isinstance(seen.scalar, (float, complex)) or not cmath.isfinite(seen.scalar):
+            return False
+        size, error = abs(seen.scalar), abs(eager - seen.scalar)
+        if error > PLAUSIBLE["torch.float32"] * size:
+            return False
+        return bool(abs(other - seen.scalar) <= ERROR_FACTOR * error + PYTHON_FLOAT[0] * size + PYTHON_FLOAT[1])
+
+    def _rounding(self, path: tuple[str, ...], eager: TensorSeen, other: TensorSeen) -> bool:
+        """Whether `other` is about as near to the float64 result as eager itself is, in each element and altogether."""
+        dtype = eager.dtype if eager.dtype.startswith("torch.") else f"torch.{eager.dtype}"  # numpy's have bare names
+        seen = self._reference(path) if dtype in PLAUSIBLE else None
         if seen is None or seen.tensor is None or seen.tensor.data is None or seen.tensor.shape != eager.shape:
             return False
         reference, mine, theirs = _double(seen.tensor.data), _double(eager.data), _double(other.data)
@@ -178,9 +200,9 @@ class _Comparer:
             return False
         reference = reference[finite]
         eager_error, other_error = (mine[finite] - reference).abs(), (theirs[finite] - reference).abs()
-        if eager_error.max() > PLAUSIBLE[eager.dtype] * reference.abs().max():
+        if eager_error.max() > PLAUSIBLE[dtype] * reference.abs().max():
             return False
-        relative, absolute = TOLERANCES[eager.dtype]
+        relative, absolute = TOLERANCES[dtype]
         allowed = absolute + relative * reference.abs()
         # The mean alone would let one wrong element hide among many. Eager's own error at an element is no measure: of
         # terms that cancel it may come near by luck, so that its largest anywhere bounds each element's.
@@ -191,7 +213,7 @@ class _Comparer:
         # eager is right and `other` far off too (by luck, or where eager sums in a wider type, or a relu or clamp hides
         # eager's error alone), but few: the sum must fall within group / far_off of one point of a range as wide as the
         # largest element. Many more than that were computed otherwise.
-        far_off = FAR_OFF.get(eager.dtype, 1.0)
+        far_off = FAR_OFF.get(dtype, 1.0)
         wrong = (other_error > allowed) & (other_error > far_off * reference.abs())
         wrong &= eager_error <= relative * reference.abs()
         if int(wrong.sum()) * far_off * float(reference.abs().max()) > CHANCE * reference.numel() * group:
@@ -285,7 +307,7 @@ def _same_scalar(eager: Any, other: Any) -> bool:
         if cmath.isnan(eager) or cmath.isnan(other):
             return cmath.isnan(eager) and cmath.isnan(other)
         return cmath.isclose(eager, other, rel_tol=PYTHON_FLOAT[0], abs_tol=PYTHON_FLOAT[1])
-    return bool(eager == other)
+    return bool(eager == other) or bool(eager != eager and other != other)  # noqa: PLR0124 - NaN, as numpy's longdouble
 
 
 def _pair(eager: Any, other: Any) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from recapture.records import (
     TIMINGS,
     Record,
     Timing,
+    append_line,
     append_record,
     read_jsonl,
     sort_key,
@@ -27,6 +28,7 @@ from recapture.records import (
 )
 from recapture.report.markdown import REPORT, render_conformance
 from recapture.results import BEFORE
+from recapture.verdicts import Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +102,11 @@ class Ledger:
         # An unfinished whole run was to replace what is finished: what it had not reached still has to run.
         known = started if resumed or not self.options.resume else self.before
         hashes = {key: cell.info.hash for key, cell in self.cells.items()}
-        same = {key: row for key, row in known.items() if row.case_hash == hashes.get(key)}
+        same = {
+            key: row
+            for key, row in known.items()
+            if row.case_hash == hashes.get(key) and row.verdict is not Verdict.ENVIRONMENT  # it may have been mended
+        }
         if self.options.resume:
             self.done = same
             self.timings = {key: row for key, row in self.timings_before.items() if key in same}
@@ -156,7 +162,7 @@ class Ledger:
         self.timings[key] = timing
         self.seconds += timing.seconds
         said = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
-        os.write(self._partial_output, msgspec.json.encode(said) + b"\n")
+        append_line(self._partial_output, msgspec.json.encode(said) + b"\n")
 
     def close(self) -> tuple[list[Record], Environment]:
         """Write the finished files: what ran, and the directory's other rows as far as they are kept."""

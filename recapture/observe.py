@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
 import io
+import itertools
 import os
 import re
 import sys
 import traceback
+import types
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +29,7 @@ __all__ = [
     "map_tensors",
     "observe_call",
     "qualified",
+    "restored_torch_state",
     "safe_text",
     "see",
     "see_raised",
@@ -251,10 +255,16 @@ class _Describer:
         fields = getattr(value, "_fields", None)
         if isinstance(value, tuple) and isinstance(fields, tuple):
             return [(f".{key}", item) for key, item in zip(fields, value, strict=True)], True
-        if isinstance(value, (list, tuple, deque)):
+        if isinstance(value, (list, tuple, deque, ValuesView, ItemsView)):
             return [(f"[{index}]", item) for index, item in enumerate(value)], True
+        if isinstance(value, KeysView):
+            return _members(value), True
+        if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
+            return _yielded(value), True
+        if isinstance(value, functools.partial):
+            return [(".func", value.func), (".args", value.args), (".keywords", value.keywords)], True
         is_module = isinstance(value, torch.nn.Module)
-        if callable(value) and not is_module:
+        if callable(value) and not is_module and not _has_attributes_of_its_own(value):
             return None, True
         self.objects += 1
         if self.objects > MAX_OBJECTS:
@@ -337,6 +347,29 @@ def _entry(index: int, key: Any, item: Any) -> list[tuple[str, Any]]:
     return [(f"[key {index}]", key), (f"[item {index}]", item)]
 
 
+def _yielded(value: Iterator[Any]) -> list[tuple[str, Any]]:
+    """What an iterator yields, up to a limit, and what it raises; nobody has taken anything from it yet."""
+    found: list[tuple[str, Any]] = []
+    try:
+        for index, item in enumerate(itertools.islice(value, MAX_OBJECTS)):
+            found.append((f"[{index}]", item))
+    except BaseException as error:  # the case's own code
+        if is_out_of_memory(error):
+            raise
+        found.append((".raised", _Unreadable(error)))
+    return found
+
+
+def _has_attributes_of_its_own(value: Any) -> bool:
+    """Whether something that can be called is an object of a case's own class, not a function or a part of torch."""
+    kind = type(value)
+    return (
+        not isinstance(value, (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType))
+        and isinstance(kind.__dict__.get("__module__"), str)
+        and kind.__module__.partition(".")[0] not in ("torch", "functorch", "functools", "builtins", "numpy", "scipy")
+    )
+
+
 def _members(value: Any) -> list[tuple[str, Any]]:
     texts = [(_readable(item), item) for item in value]
     if any(
@@ -387,23 +420,36 @@ def _storage_address(tensor: Any) -> int | None:
         return None
 
 
-def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a value with `change` applied to every tensor in lists, tuples, dicts and dataclasses."""
+def map_tensors(
+    value: Any, change: Callable[[Any], Any], lists: dict[int, tuple[list[Any], list[Any]]] | None = None
+) -> Any:
+    """Return a value with `change` applied to every tensor in lists, tuples, dicts and dataclasses.
+
+    A list that occurs twice, or in itself, is one list afterwards too: `lists` has those met so far.
+    """
     import torch
+
+    lists = {} if lists is None else lists
 
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_tensors(item, change) for item in value))
-    if type(value) in (list, tuple):
-        return type(value)(map_tensors(item, change) for item in value)
+        return type(value)(*(map_tensors(item, change, lists) for item in value))
+    if type(value) is tuple:
+        return tuple(map_tensors(item, change, lists) for item in value)
+    if type(value) is list:
+        if id(value) not in lists:
+            mapped: list[Any] = []
+            lists[id(value)] = (value, mapped)
+            mapped.extend(map_tensors(item, change, lists) for item in value)
+        return lists[id(value)][1]
     if isinstance(value, dict):
         for key in value:
-            value[key] = map_tensors(value[key], change)
+            value[key] = map_tensors(value[key], change, lists)
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         for one in dataclasses.fields(value):
-            object.__setattr__(value, one.name, map_tensors(getattr(value, one.name), change))
+            object.__setattr__(value, one.name, map_tensors(getattr(value, one.name), change, lists))
     return value
 
 
@@ -435,6 +481,16 @@ def _torch_state() -> dict[str, Any]:
     import torch
 
     return {"grad_enabled": torch.is_grad_enabled(), "default_dtype": torch.get_default_dtype()}
+
+
+@contextlib.contextmanager
+def restored_torch_state() -> Iterator[None]:
+    """Put grad mode and default dtype back afterwards."""
+    before = _torch_state()
+    try:
+        yield
+    finally:
+        _restore_torch_state(before)
 
 
 def _restore_torch_state(state: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ History of the file format, newest first (``SCHEMA_VERSION``):
 
 from __future__ import annotations
 
+import errno
 import inspect
 import os
 import tempfile
@@ -159,8 +160,19 @@ def write_jsonl(path: Path, rows: Iterable[Record] | Iterable[Timing]) -> None:
 
 
 def append_record(handle: int, row: Record | Timing) -> None:
-    """Append one row to an open file descriptor in a single write, so that a killed run leaves whole lines."""
-    os.write(handle, _line(row))
+    """Append one row to an open file descriptor in a single write, so that a killed run leaves whole lines.
+
+    Raises OSError where the disk has no room, and leaves nothing of the row.
+    """
+    append_line(handle, _line(row))
+
+
+def append_line(handle: int, line: bytes) -> None:
+    """Append a line to an open file descriptor whole, or raise OSError: a full disk takes what fits of it."""
+    size = os.fstat(handle).st_size
+    if os.write(handle, line) < len(line):
+        os.ftruncate(handle, size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -> list[R]:

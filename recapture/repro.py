@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,7 +118,7 @@ def {observe}(call, make{parameters}):
             result = call(*arguments)
     except BaseException as error:
         result = error
-    seen = {{"result": result, "printed": printed.getvalue()}}
+    seen = {{"result": result{printed}}}
     seen |= {{f"arguments[{{index}}]": value for index, value in enumerate(arguments)}}
 {with_state}{with_watch}    return {{where: {parts}(value) for where, value in seen.items()}}
 
@@ -265,6 +266,11 @@ def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str,
     arguments = decorator_arguments(path, case.name)
     if "example" not in arguments:
         raise UsageError(f"{address!r} cannot be printed: the example is not written in the decorator of its case")
+    if vars(sys.modules[compiler.function.__module__]).get(compiler.function_name) is not compiler.function:
+        raise UsageError(
+            f"compiler {compiler.name!r} cannot be printed: {compiler.function_name} at the top level of its file is "
+            "another function, or none"
+        )
     text = closure(path, case.name).text
     options = ""
     if "concrete_args" in inspect.signature(compiler.function).parameters:
@@ -280,6 +286,9 @@ def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str,
         f"{address} on {device}: {summary}\n\n"
         "Compares eager with what the compiler makes of it, on the example and on every held-out input.\n"
     ) + "".join(["\n", *recorded] if recorded else [])
+    both = sorted(_own_definitions(text) & _own_definitions(source))
+    if both and not path.samefile(compiler.function.__code__.co_filename):  # of one file they are the same
+        raise UsageError(f"{address!r} cannot be printed: its case and its compiler both define {both[0]!r}")
     taken = defined_names(text) | defined_names(source)
     names = {name: f"{name}_" if name in taken else name for name in OWN_NAMES}
     room = with_room = ""
@@ -297,6 +306,7 @@ def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str,
         held_out_source=_by_itself(arguments.get("held_out", "[]")),
         describe=compiler.describe(),
         compiler=source.strip(),
+        printed=', "printed": printed.getvalue()' if case.compare_output else "",
         seed_numpy=_SEED_NUMPY if "numpy" in text else "",
         target=target,
         reference=target if rewritten is None else f"names[{rewritten.__name__!r}]",
@@ -312,6 +322,18 @@ def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str,
         with_room=with_room,
         **names,
     )
+
+
+def _own_definitions(source: str) -> set[str]:
+    """The functions, classes and variables that a source defines at its top level; not what it imports."""
+    body = ast.parse(source).body
+    imported = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in body
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    }
+    return defined_names(source) - imported
 
 
 def _by_itself(source: str) -> str:

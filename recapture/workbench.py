@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import signal
 import tempfile
 from pathlib import Path
@@ -36,6 +38,13 @@ class _Survey(msgspec.Struct):
     environment: Environment
 
 
+def _without_blanks() -> str | None:
+    """Where to make the home: not in a folder whose path has a blank, at which Inductor splits its g++ commands."""
+    if not re.search(r"\s", tempfile.gettempdir()):
+        return None
+    return next((place for place in ("/tmp", "/var/tmp") if os.access(place, os.W_OK | os.X_OK)), None)  # noqa: S108
+
+
 class Workbench:
     """A worker server made fit for the device, and what it told about suites and the machine."""
 
@@ -52,7 +61,7 @@ class Workbench:
         self.jobs = jobs
         self.worker = worker
         self.why = ""
-        self.home = tempfile.TemporaryDirectory(prefix="recapture-", ignore_cleanup_errors=True)
+        self.home = tempfile.TemporaryDirectory(prefix="recapture-", dir=_without_blanks(), ignore_cleanup_errors=True)
         self.level = "bare"
         self.modules: list[str] = []
         self.client = self._client(fork=worker != "fresh")

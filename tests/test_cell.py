@@ -32,6 +32,17 @@ def branch(x):
     return x - 1
 
 
+@case(example=lambda: (torch.ones(3),))
+def leaves_another_dtype(x):
+    torch.set_default_dtype(torch.float64)
+    return x + 1
+
+
+@compiler("cannot-say", unavailable=lambda: 1 / 0)
+def cannot_say(fn, example):
+    return fn
+
+
 @case(example=lambda: (torch.ones(3), 1), held_out=[lambda: (torch.ones(3), 2)])
 def scalar(x, n):
     return x * n
@@ -338,7 +349,7 @@ def cell(path, monkeypatch):
 
 OWN = {"identity", "raises-on-example", "wrong-then-raises", "loses-memory", "not-here", "exits", "unchecked", "wrong",
        "strict-size", "warns", "forgets", "reads-past-the-end", "not-utf-8",
-       "untouched"}  # fmt: skip
+       "untouched", "cannot-say"}  # fmt: skip
 
 
 def brief(found):
@@ -377,12 +388,15 @@ def brief(found):
         ("prints", "jit.trace", ("wrong", None, "example", None)),
         ("same", "jit.trace", ("wrong", None, "example", None)),
         ("plain", "wrong", ("wrong", None, "example", None)),
+        ("leaves_another_dtype", "fx", ("wrong", None, "example", None)),  # what capturing left is put back
+        ("leaves_another_dtype", "jit.trace", ("wrong", None, "example", None)),
         ("branch_small", "jit.trace", ("specialized", None, "held_out[0]", None)),
         ("mutates_module", "untouched", ("wrong", None, "example", None)),
         # loudly wrong
         ("branch", "fx", ("error", "capture", "example", "torch.fx.proxy.TraceError")),
         ("branch", "compile:fullgraph", ("error", "capture", "example", "torch._dynamo.exc.Unsupported")),
         ("branch", "export", ("error", "capture", "example", "torch._dynamo.exc.Unsupported")),
+        ("plain", "cannot-say", ("error", "capture", None, "ZeroDivisionError")),
         ("plain", "exits", ("error", "capture", "example", "SystemExit")),
         ("plain", "raises-on-example", ("error", "call", "example", "KeyError")),
         ("plain", "not-utf-8", ("error", "call", "example", "ValueError")),

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from recapture.compilers import FAMILIES, builtin_compilers, compilers_of
-from recapture.compilers.base import COMPILERS_ATTRIBUTE
+from recapture.compilers.base import COMPILERS_ATTRIBUTE, compiler
 from recapture.torch_compat import reset_dynamo
 
 NAMES = [
@@ -243,3 +243,20 @@ def test_a_compiler_of_ones_own_needs_a_name_and_a_function():
 def test_the_list_of_compilers_needs_no_torch():
     program = "import sys\nfrom recapture.compilers import builtin_compilers\nassert len(builtin_compilers()) == 20\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, cwd=Path(__file__).parents[1]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("",), "a compiler's name is no text"),
+        ((3,), "a compiler's name is no text but 3"),
+        (("mine", "since"), "compiler 'mine': since is not a release such as '2.6' but 2.6"),
+        (("mine", "requires"), "compiler 'mine': requires is not a list of names but 'onnx'"),
+        (("mine", "unavailable"), "compiler 'mine': unavailable is not a callable but 3"),
+    ],
+)
+def test_a_wrong_declaration_names_the_compiler(arguments, says):
+    wrong = {"since": 2.6, "requires": "onnx", "unavailable": 3}
+    name, *keys = arguments
+    with pytest.raises(TypeError, match=says):
+        compiler(name, **{key: wrong[key] for key in keys})

@@ -133,3 +133,12 @@ def test_the_file_system_of_a_cache_is_told(planted, tmp_path):
 
 def test_network_file_systems_are_known_by_the_kernels_names():
     assert {"nfs", "nfs4", "cifs", "lustre", "fuse.sshfs"} <= places.NETWORK_FILESYSTEMS
+
+
+def test_a_temporary_directory_with_a_blank_is_told(planted, tmp_path):
+    place = tmp_path / "a b"
+    place.mkdir()
+    planted.env["TMPDIR"] = str(place)
+    found = planted.check("temporary-directory")
+    assert found.status == "warning"
+    assert f"{place} has a blank in its path" in found.found

@@ -110,6 +110,24 @@ def test_an_unknown_docker_context_is_refused_with_the_nearest(capsys, contexts)
     assert "no Docker context 'lap'; did you mean 'lab'?" in err
 
 
+@pytest.mark.parametrize("stored", ["{", "[]", '{"Name": "pod", "Endpoints": {"kubernetes": {}}}', '{"Endpoints": 3}'])
+def test_a_context_that_is_none_of_dockers_is_passed_over(capsys, contexts, tmp_path, stored):
+    other = tmp_path / "contexts" / "meta" / "other"
+    other.mkdir()
+    (other / "meta.json").write_text(stored, encoding="utf-8")
+    status, _, err = outcome(capsys, "run", "torch2.11.0-cu130", "--context", "lab")
+    assert status == 3
+    assert "tcp://127.0.0.1:9" in err
+
+
+@pytest.mark.parametrize("option", ["--deadline", "--container-memory"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_limit_of_a_container_that_is_none_is_refused(capsys, option, value):
+    status, _, err = outcome(capsys, "run", "torch2.11.0-cu130", option, value)
+    assert status == 2
+    assert len(err.splitlines()) == 1
+
+
 def test_the_context_of_the_environment_counts_where_no_engine_is_named(capsys, contexts, monkeypatch):
     monkeypatch.setenv("DOCKER_CONTEXT", "lab")
     status, _, err = outcome(capsys, "run", "torch2.11.0-cu130")

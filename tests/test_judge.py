@@ -3,6 +3,8 @@
 import collections
 import dataclasses
 import enum
+import functools
+import itertools
 import math
 from typing import NamedTuple
 
@@ -540,3 +542,91 @@ def test_a_value_that_only_one_side_could_describe_is_a_difference():
             return {"a": 1}
 
     assert kinds(Sometimes(False), Sometimes(True)) != []
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda x: np.cumsum(x.numpy()),
+        lambda x: np.cumsum(x.numpy())[-1].item(),
+        lambda x: complex(np.cumsum(x.numpy())[-1], 0.0),
+    ],
+    ids=["array", "float", "complex"],
+)
+def test_numpy_arrays_and_numbers_may_be_as_far_from_float64_as_eager(result):
+    x = torch.rand(100_000, generator=torch.Generator().manual_seed(0))
+
+    def nearer(x):
+        exact = np.cumsum(x.numpy().astype(np.float64)).astype(np.float32)
+        found = {np.ndarray: exact, float: float(exact[-1]), complex: complex(exact[-1], 0.0)}
+        return found[type(result(x))]
+
+    def doubled():
+        return seen(result, x.double())
+
+    eager, other = seen(result, x), seen(nearer, x)
+    assert compare(eager, other).differences
+    assert not compare(eager, other, exact=doubled).differences
+
+    def off(x):
+        return nearer(x) * 1.01
+
+    assert compare(eager, seen(off, x), exact=doubled).differences
+
+
+def test_a_number_without_a_reference_keeps_its_tolerance():
+    eager, other = seen(lambda x: x.item(), torch.ones(())), seen(lambda x: x.item() * 1.001, torch.ones(()))
+    for exact in (None, lambda: None, lambda: seen(lambda: "no number"), lambda: seen(lambda: math.nan)):
+        assert compare(eager, other, exact=exact).differences
+
+
+class Holder:
+    """Can be called, and holds something."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __call__(self):
+        return self.value
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda v: zip([v]),
+        lambda v: (one for one in [v]),
+        lambda v: reversed([v]),
+        lambda v: iter([v]),
+        lambda v: {"a": v}.values(),
+        lambda v: {"a": v}.items(),
+        lambda v: functools.partial(print, v),
+        lambda v: functools.partial(print, key=v),
+        Holder,
+    ],
+    ids=["zip", "generator", "reversed", "iterator", "values", "items", "partial", "partial keyword", "callable"],
+)
+def test_what_is_yielded_viewed_or_held_by_something_callable_is_compared(made):
+    assert kinds(made(torch.ones(2)), made(torch.ones(2))) == []
+    assert [kind for _, kind in kinds(made(torch.ones(2)), made(torch.zeros(2)))] == ["value"]
+
+
+def test_the_elements_of_a_view_are_not_cut_as_text_is():
+    many = torch.zeros(2000)
+    other = many.clone()
+    other[1000] = 1
+    assert kinds({"a": many}.values(), {"a": other}.values())
+
+
+def test_what_an_iterator_raises_is_compared_and_one_without_end_ends():
+    def yields(error):
+        yield 1
+        raise error
+
+    assert kinds(yields(ValueError("a")), yields(ValueError("b"))) == []
+    assert kinds(yields(ValueError()), yields(KeyError())) == [("result.raised", "value")]
+    assert kinds(itertools.count(), itertools.count()) == []
+    assert kinds(itertools.count(), itertools.count(1))
+
+
+def test_numpys_wide_nan_equals_itself():
+    assert kinds(np.longdouble("nan"), np.longdouble("nan")) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,7 +15,7 @@ from recapture.collection import CaseInfo, Selection
 from recapture.environment import read_environment
 from recapture.ledger import Ledger, settle
 from recapture.plan import Options, PlannedCell
-from recapture.records import Record, Timing
+from recapture.records import Record, Timing, append_line
 from recapture.results import find_results, read_results
 from recapture.verdicts import Verdict
 
@@ -138,3 +139,27 @@ def test_a_settled_selective_run_keeps_the_finished_rows(tmp_path):
     environment = read_results(tmp_path).environment
     assert cases_in(tmp_path) == "abcd"
     assert (environment.planned, environment.recorded, environment.selection) == (5, 4, [])
+
+
+def test_resume_runs_again_what_the_machine_was_at_fault_for(tmp_path):
+    here = tmp_path / "image" / "cpu"
+    at_fault = ledger(here, "ab")
+    with at_fault:
+        for name, verdict in (("a", Verdict.PASS), ("b", Verdict.ENVIRONMENT)):
+            key = {"case": f"s::{name}", "compiler": "eager", "device": "cpu"}
+            at_fault.record(Record(**key, verdict=verdict, case_hash=""), Timing(**key, seconds=1.0), "", "")
+        at_fault.close()
+    assert fill(ledger(here, "ab", resume=True)) == "b"
+    assert {str(row.verdict) for row in read_results(here).records} == {"pass"}
+
+
+def test_of_a_row_for_which_the_disk_has_no_room_nothing_is_left(tmp_path, monkeypatch):
+    path = tmp_path / "rows.jsonl"
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    write = os.write
+    append_line(handle, b"whole\n")
+    monkeypatch.setattr(os, "write", lambda to, line: write(to, line[:3]))
+    with pytest.raises(OSError, match="No space left"):
+        append_line(handle, b"another\n")
+    os.close(handle)
+    assert path.read_bytes() == b"whole\n"

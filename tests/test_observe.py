@@ -306,3 +306,19 @@ def test_tensors_are_changed_wherever_they_are():
         Box(torch.tensor([2.0])),
     )
     assert type(changed[2]) is Pair
+
+
+def test_a_list_given_twice_stays_one_list():
+    one = [torch.ones(1)]
+    first, second, nested = map_tensors((one, one, {"again": one}), lambda tensor: tensor * 2)
+    assert first is second is nested["again"]
+    assert first is not one
+    assert first[0].item() == 2
+
+
+def test_a_list_that_holds_itself_does_so_afterwards():
+    one = [torch.ones(1)]
+    one.append(one)
+    mapped = map_tensors(one, lambda tensor: tensor * 2)
+    assert mapped[1] is mapped
+    assert mapped[0].item() == 2

@@ -154,6 +154,43 @@ def rounds(fn, example):
     return lambda x: {**fn(x), "sum": fn(x)["sum"] + 2.4e-7}
 
 
+def made(name):
+    @compiler(name)
+    def capture(fn, example):
+        return fn
+
+
+made("made")
+
+
+for number in (0, 7):
+
+    @compiler(f"loop{number}")
+    def loop(fn, example, number=number):
+        return lambda *args: fn(*args)
+
+
+@compiler("helped")
+def helped(fn, example):
+    return helper(fn)
+
+
+@case(example=lambda: (torch.ones(2),))
+def prints(x):
+    print("once")
+    return x
+
+
+@compiler("silent")
+def silent(fn, example):
+    return lambda x: x
+
+
+@case(example=lambda: (torch.ones(2),))
+def make_fx(x):
+    return x
+
+
 @compiler("casts")
 def casts(fn, example):
     """Forgets a dtype."""
@@ -351,3 +388,19 @@ def test_inputs_that_go_on_over_lines_can_be_printed(tmp_path, lines):
     )
     (tmp_path / "cell.py").write_text(script(f"{path}::f::eager", "cpu"))
     assert len(runpy.run_path(str(tmp_path / "cell.py"))["held_out"]) == 2
+
+
+@pytest.mark.parametrize("compiler", ["made", "loop0"])
+def test_a_compiler_that_its_name_does_not_lead_to_is_refused(printed, compiler):
+    with pytest.raises(UsageError, match=f"compiler '{compiler}' cannot be printed"):
+        printed(f"branch::{compiler}")
+    assert "def loop" in printed("branch::loop7")
+
+
+def test_names_that_the_case_and_the_compiler_both_define_are_refused(printed):
+    with pytest.raises(UsageError, match="both define 'make_fx'"):
+        printed("make_fx::make_fx")
+
+
+def test_what_is_printed_counts_only_where_the_case_says_so(printed, run):
+    assert "differ on 0 of 1 inputs" in run(printed("prints::silent"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from recapture.source import closure
 __all__ = ["COMPILERS_ATTRIBUTE", "Capture", "Compiler", "compiler"]
 
 Capture = Callable[..., Callable[..., Any]]
-"""``capture(fn, example) -> callable``; it may also take ``case``, for what a case says about its own capture."""
+"""``capture(fn, example) -> callable``; it may also take ``concrete_args``, which a case can name."""
 
 COMPILERS_ATTRIBUTE = "__recapture_compilers__"
 """The list in a file's own namespace to which `@compiler` appends."""
@@ -72,6 +73,14 @@ def compiler(
     parameters and buffers; `checks_inputs` is False where the result reads whatever memory it is given. An `optional`
     compiler runs only when it is named. The decorated function is returned unchanged.
     """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"a compiler's name is no text but {name!r}"[:300])
+    if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
+        raise TypeError(f"compiler {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
+    if isinstance(requires, str):  # it would count as a list of letters
+        raise TypeError(f"compiler {name!r}: requires is not a list of names but {requires!r}"[:300])
+    if unavailable is not None and not callable(unavailable):
+        raise TypeError(f"compiler {name!r}: unavailable is not a callable but {unavailable!r}"[:300])
 
     def register(function: Capture) -> Capture:
         compilers: list[Compiler] = vars(sys.modules[function.__module__]).setdefault(COMPILERS_ATTRIBUTE, [])

@@ -55,9 +55,13 @@ def user_name(_machine: Machine) -> Finding:
 def temporary_directory(_machine: Machine) -> Finding:
     """Ask Python for a temporary directory that can be written."""
     try:
-        return ok(tempfile.gettempdir())
+        place = tempfile.gettempdir()
     except FileNotFoundError:
         return fault("no temporary directory can be written", "let TMPDIR name a directory that can be written")
+    if any(char.isspace() for char in place):
+        found = f"{place} has a blank in its path, at which Inductor splits the commands that it compiles C++ with"
+        return warning(found, "let TMPDIR name a directory without one")
+    return ok(place)
 
 
 @check("executable-caches", affects="codegen", signature=r"failed to map segment from shared object")
@@ -168,7 +172,7 @@ def _container_headroom() -> int:
 
 
 def _nearest_existing(place: Path) -> Path:
-    return next(one for one in (place, *place.parents) if one.exists())
+    return next(one for one in (place, *place.parents) if os.path.exists(one))  # noqa: PTH110 - Path's own raises
 
 
 def _refuses_to_write(place: Path) -> str:

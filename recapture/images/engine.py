@@ -108,10 +108,13 @@ def _context(name: str) -> dict[str, Any]:
     folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker", "contexts")
     found: dict[str, tuple[str, Path]] = {"default": ("unix:///var/run/docker.sock", folder)}
     for path in folder.glob("meta/*/meta.json"):
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        address = stored.get("Endpoints", {}).get("docker", {}).get("Host")
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            called, address = stored["Name"], stored["Endpoints"]["docker"]["Host"]
+        except (OSError, ValueError, KeyError, TypeError):  # broken, or of another kind of endpoint
+            continue
         if address:
-            found[stored["Name"]] = (address, folder / "tls" / path.parent.name / "docker")
+            found[called] = (address, folder / "tls" / path.parent.name / "docker")
     if name not in found:
         raise UsageError(f"no Docker context {name!r}{did_you_mean(name, found)} (see `docker context ls`)")
     address, keys = found[name]

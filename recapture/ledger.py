@@ -76,9 +76,10 @@ class Ledger:
         return self
 
     def _set_aside(self) -> bool:
-        """Keep what another installation left, and this run would take up, in a folder of its own.
+        """Keep what another installation left, or what this run starts anew, in a folder of its own.
 
-        Return whether an unfinished whole run of this installation is on file.
+        Return whether an unfinished whole run of this installation is on file that this one goes on with. Raises
+        UsageError where this one would neither go on with it nor replace it.
         """
         unfinished = _environment(self.directory, PARTIAL_ENVIRONMENT)
         partial = differences(unfinished, self.environment) if unfinished else ""
@@ -93,6 +94,18 @@ class Ledger:
                 f"warning: older results in {self.directory} are of another installation ({finished or partial}); "
                 f"they are in its {folder.name} now"
             )
+        if resumed and not self.options.whole:
+            raise UsageError(
+                f"a run in {self.directory} is unfinished: go on with it by --resume and no selection, end it as it is "
+                "by recapture report --interrupted, or name other --results"
+            )
+        if resumed and not self.options.resume:
+            folder = _moved(self.directory, PARTIALS)
+            self.warnings.append(
+                f"warning: what an unfinished run had recorded in {self.directory} is in its {folder.name} now; with "
+                "--resume it would have gone on"
+            )
+            return False
         return resumed
 
     def _read_before(self, *, resumed: bool) -> None:

@@ -13,6 +13,7 @@ from recapture import runner
 from recapture.cell import CellSpec
 from recapture.collection import CaseInfo, Selection
 from recapture.environment import read_environment
+from recapture.errors import UsageError
 from recapture.ledger import Ledger, settle
 from recapture.plan import Options, PlannedCell
 from recapture.records import Record, Timing, append_line
@@ -163,3 +164,34 @@ def test_of_a_row_for_which_the_disk_has_no_room_nothing_is_left(tmp_path, monke
         append_line(handle, b"another\n")
     os.close(handle)
     assert path.read_bytes() == b"whole\n"
+
+
+def test_a_whole_run_afresh_takes_nothing_of_an_unfinished_one(tmp_path):
+    here = tmp_path / "image" / "cpu"
+    assert fill(ledger(here, "abcd"), most=3) == "abc"
+    again = ledger(here, "abcd")
+    assert fill(again, most=1) == "a"
+    assert again.warnings == [
+        f"warning: what an unfinished run had recorded in {here} is in its before-1 now; with --resume it would have gone on"
+    ]
+    assert fill(ledger(here, "abcd", resume=True)) == "bcd"
+    assert cases_in(here) == "abcd"
+    assert (here / "before-1" / "conformance.partial.jsonl").read_bytes().count(b"\n") == 3
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_selection_is_refused_while_a_whole_run_is_unfinished(tmp_path, resume):
+    here = tmp_path / "image" / "cpu"
+    fill(ledger(here, "abcd"), most=2)
+    with pytest.raises(UsageError, match="is unfinished: go on with it by --resume and no selection"):
+        fill(ledger(here, "a", "s::a", resume=resume))
+    assert fill(ledger(here, "abcd", resume=True)) == "cd"
+    assert fill(ledger(here, "a", "s::a", resume=False)) == "a"
+
+
+def test_a_selection_is_run_after_an_unfinished_one_was_ended(tmp_path):
+    here = tmp_path / "image" / "cpu"
+    fill(ledger(here, "abcd"), most=2)
+    assert settle(here)
+    assert fill(ledger(here, "c", "s::c")) == "c"
+    assert cases_in(here) == "abc"

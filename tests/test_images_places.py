@@ -8,6 +8,7 @@ import pytest
 
 from recapture.images.engine import is_local
 from recapture.images.places import RESULTS, Copied, fetch_results
+from recapture.images.run import _give_cases
 from recapture.ledger import PARTIALS
 
 
@@ -63,3 +64,16 @@ def test_an_engine_that_maps_user_ids_is_not_written_to_as_the_caller(options, l
         info=lambda: {"SecurityOptions": options}, api=SimpleNamespace(base_url="http+docker://localhost")
     )
     assert is_local(client) is local
+
+
+def test_files_and_folders_of_cases_are_given_to_the_container_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("mine", "types", "compile"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "one.py").touch()
+    given = []
+    place = SimpleNamespace(give=lambda here, inside: given.append((here.name, inside)))
+    words = ("mine", "one.py::f::fx", "types", "--compiler", "compile", "-k", "mine")
+    command = _give_cases(words, place)
+    assert given == [("mine", "/cases/0/mine"), ("one.py", "/cases/1/one.py")]
+    assert command == ["/cases/0/mine", "/cases/1/one.py::f::fx", *words[2:]]

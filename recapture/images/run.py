@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recapture.collection import shipped_suites
 from recapture.errors import EnvironmentUnfitError, UsageError, did_you_mean
 from recapture.images.engine import engine_lost, is_local, reporting
 from recapture.images.pins import can_run_on
@@ -219,10 +220,13 @@ def _give_cases(arguments: tuple[str, ...], place: Mounted | Copied) -> list[str
     """Give the container the files and folders of cases among the arguments; return the arguments as it sees them."""
     command: list[str] = []
     previous = ""
+    suites = {suite.name for suite in shipped_suites()}
     for word in arguments:
         name, mark, cell = word.partition("::")
         path = Path(name)
         looks = not previous.startswith("-k") and (path.suffix == ".py" or os.sep in name)
+        # A folder's name alone too, where it is no suite's and no option's value.
+        looks = looks or (path.is_dir() and not previous.startswith("-") and name not in suites)
         if looks and not name.startswith("-") and path.exists():
             inside = f"{CASES}/{len(command)}/{path.resolve().name}"
             place.give(path.resolve(), inside)

@@ -123,21 +123,12 @@ def find_suites(arguments: tuple[str, ...]) -> Selection:
             other = found.setdefault(suite.name, suite)
             if other.path != suite.path:
                 raise UsageError(f"two suites are named {suite.name!r}: {other.path} and {suite.path}")
-            _check_name(suite, shipped.get(suite.name))
             try:
                 str(suite.path).encode()
             except UnicodeEncodeError:
                 raise UsageError(f"the path {str(suite.path)!r} is no UTF-8") from None
             wanted.append((suite.name, case, how))
     return Selection(tuple(found.values()), tuple(wanted), frozenset(found))
-
-
-def _check_name(suite: SuiteFile, shipped: SuiteFile | None) -> None:
-    """Refuse another suite of the name of one that ships: the results of one would replace the other's."""
-    if shipped is None or not suite.path.is_file() or suite.path.samefile(shipped.path):
-        return
-    if suite.path.read_bytes() != shipped.path.read_bytes():  # else it is a copy, as in a checkout
-        raise UsageError(f"{suite.path.name} has the name of a suite that ships, and is another one: give it its own")
 
 
 def _resolve(place: str, shipped: dict[str, SuiteFile]) -> list[SuiteFile]:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
+import recapture
 from recapture.doctor.checks import Check, without_paths
 from recapture.errors import UsageError
 from recapture.hardware import CpuInfo, GpuInfo, cpu_info, gpu_info
@@ -187,20 +188,25 @@ def installed_packages() -> dict[str, str]:
     What a package carries inside itself is not installed, though it may be on the path: setuptools puts its own
     vendored copies there as soon as it is imported.
     """
+    path = list(sys.path)
+    if recapture.callers_directory is not None:
+        path.reverse()
+        path.remove(recapture.callers_directory)  # the last one: it may be on the path by itself as well
+        path.reverse()
     found: dict[str, str] = {}
-    for distribution in importlib.metadata.distributions(path=[entry for entry in sys.path if not _inside(entry)]):
+    for distribution in importlib.metadata.distributions(path=[one for one in path if not _inside(one, path)]):
         name = distribution.metadata["Name"]
         if name:  # a half-removed distribution has none
             found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)  # the first on the path counts
     return dict(sorted(found.items()))
 
 
-def _inside(entry: str) -> bool:
+def _inside(entry: str, path: list[str]) -> bool:
     """Whether an entry of the path lies in a package, below another entry of the path."""
-    path = Path(entry)
+    here = Path(entry)
     return any(
-        Path(other) in path.parents and (Path(other) / path.relative_to(other).parts[0] / "__init__.py").is_file()
-        for other in sys.path
+        Path(other) in here.parents and (Path(other) / here.relative_to(other).parts[0] / "__init__.py").is_file()
+        for other in path
         if other
     )
 

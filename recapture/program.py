@@ -35,6 +35,7 @@ def _run() -> None:
         raise ImportError(package)
     sys.modules["recapture"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["recapture"])
+    sys.modules["recapture"].callers_directory = sys.path[-1]  # type: ignore[attr-defined]
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

@@ -126,15 +126,6 @@ def test_two_suites_of_one_name_are_refused(refused, tmp_path):
     assert refused("run", VERDICTS, twin) == f"two suites are named 'verdicts': {VERDICTS} and {twin}"
 
 
-def test_another_suite_of_the_name_of_one_that_ships_is_refused(refused, tmp_path, capfd):
-    other = tmp_path / "types.py"
-    other.write_text("import torch\nfrom recapture import case\n\n@case(example=tuple)\ndef f(): ...\n")
-    told = "types.py has the name of a suite that ships, and is another one: give it its own"
-    assert refused("run", other) == refused("run", tmp_path) == told
-    shutil.copy(REPOSITORY / "suites" / "types.py", other)
-    assert _run(["list", str(other)]) == 0
-
-
 @pytest.mark.parametrize(
     ("what", "line"),
     [

@@ -58,3 +58,16 @@ def test_what_lies_in_the_callers_directory_can_be_imported(warm, tmp_path):
     )
     assert run_in_process(tmp_path / "mine.py", "--compiler", "fx", "--results", tmp_path / "results") == 0
     assert str(records_below(tmp_path / "results")["mine::triples::fx"].verdict) == "pass"
+
+
+def test_what_lies_in_the_callers_directory_is_not_installed(tmp_path):
+    (tmp_path / "mine.egg-info").mkdir()
+    (tmp_path / "mine.egg-info" / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (tmp_path / "shows.py").write_text(
+        "from recapture.environment import installed_packages\nprint('mine' in installed_packages(), 'torch' in installed_packages())\n"
+    )
+    for path, shown in (("", "False True"), (str(tmp_path), "True True")):
+        environment = {**os.environ, "PYTHONPATH": path}
+        command = program.command("shows")
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == shown, done.stderr

@@ -69,7 +69,6 @@ def check_causes(found):
         assert len(same_export) == 1 or names in SAME, names
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_the_folders_of_a_compilers_options_are_left_out():
     """Of torch 2.6.0, whose C++ compile error names them."""
     command = (
@@ -78,6 +77,7 @@ def test_the_folders_of_a_compilers_options_are_left_out():
     assert scrub(command) == "g++ x.cpp -Ipython3.11 -Lx86_64 -Bgcc -std=c++17 -fopenmp -W/o -o x.o"
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_messages_of_this_torch_say_the_same_in_two_places(tmp_path):
     one = collected_here(tmp_path / "a")
     check(one, collected_here(tmp_path / "somewhere" / "much-deeper" / "b"))

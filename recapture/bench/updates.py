@@ -37,48 +37,47 @@ def wrong_update(
     Each side is its named parameters before and after some steps. Without `exact` (float64's) the candidate's may only
     not point away from eager's.
     """
-    mine, other = _moves(*eager), _moves(*candidate)
-    for (name, one), (_, two) in zip(mine, other, strict=True):
-        if not two.any() and float(one.count_nonzero()) > MOST * one.numel():
+    sides = (eager, candidate, exact or eager)
+    products = [[0.0] * 3 for _ in range(3)]  # of each side's steps with each side's
+    for number, (name, _) in enumerate(eager[0]):  # one at a time: copies in double precision are large
+        moves = [_move(before[number][1], after[number][1]) for before, after in sides]
+        mine, theirs, _ = moves
+        if mine is None or theirs is None:
+            continue
+        if not theirs.any() and float(mine.count_nonzero()) > MOST * mine.numel():
             return f"parameters {name}: never updated, eager's are"
-    length, theirs = _norm(mine), _norm(other)
-    if not length / LONGER <= theirs <= length * LONGER:
-        return f"parameters: the steps are {theirs / length if length else float('inf'):.2g} times as long as eager's"
-    if not length:
+        for row, one in enumerate(moves):
+            for column, other in enumerate(moves):
+                if one is not None and other is not None:
+                    products[row][column] += float((one.conj() * other).sum().real)
+    return _judged(products, with_float64=exact is not None)
+
+
+def _judged(products: list[list[float]], *, with_float64: bool) -> str | None:
+    """Judge the inner products of eager's, the candidate's and the reference's steps."""
+
+    def cosine(one: int, other: int) -> float:
+        lengths = sqrt(products[one][one] * products[other][other])
+        return products[one][other] / lengths if lengths else 0.0
+
+    mine, theirs = (sqrt(products[side][side]) for side in (0, 1))
+    if not mine / LONGER <= theirs <= mine * LONGER:
+        return f"parameters: the steps are {theirs / mine if mine else float('inf'):.2g} times as long as eager's"
+    if not mine or (with_float64 and cosine(0, 2) < AGREE):
         return None
-    if exact is None:
-        towards, least = _cosine(mine, other), 0.0
-    else:
-        double = _moves(*exact)
-        usual = _cosine(mine, double)
-        if usual < AGREE:
-            return None
-        towards, least = _cosine(other, double), usual / 2
+    least = cosine(0, 2) / 2 if with_float64 else 0.0
+    towards = cosine(1, 2)
     if towards < least:
-        judge = "eager's" if exact is None else "float64's"
+        judge = "float64's" if with_float64 else "eager's"
         return f"parameters: the steps point away from {judge}: cosine {towards:.2g} where {least:.2g} is the least"
     return None
 
 
-def _moves(before: Values, after: Values) -> list[tuple[str, Any]]:
-    """By how much each floating-point parameter moved, in double precision; what is not finite counts as unmoved."""
+def _move(before: Any, after: Any) -> Any:
+    """By how much a parameter moved, in double precision; what is not finite counts as unmoved; None of integers."""
     import torch
 
-    def double(values: Any) -> Any:
-        return values.to(torch.complex128 if values.is_complex() else torch.float64)
-
-    return [
-        (name, (double(there) - double(here)).nan_to_num(0.0, 0.0, 0.0))
-        for (name, here), (_, there) in zip(before, after, strict=True)
-        if here.numel() and (here.is_floating_point() or here.is_complex())
-    ]
-
-
-def _norm(moves: Sequence[tuple[str, Any]]) -> float:
-    return sqrt(sum(float(one.norm()) ** 2 for _, one in moves))
-
-
-def _cosine(one: Sequence[tuple[str, Any]], other: Sequence[tuple[str, Any]]) -> float:
-    lengths = _norm(one) * _norm(other)
-    product = sum(float((mine.conj() * theirs).sum().real) for (_, mine), (_, theirs) in zip(one, other, strict=True))
-    return product / lengths if lengths else 0.0
+    if not before.numel() or not (before.is_floating_point() or before.is_complex()):
+        return None
+    double = torch.complex128 if before.is_complex() else torch.float64
+    return (after.to(double) - before.to(double)).nan_to_num(0.0, 0.0, 0.0)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from recapture.errors import UsageError, did_you_mean
+from recapture.releases import age, is_bare, labels, torch_version, twin
 from recapture.report import summary
 from recapture.report.markdown import code, plain, table
 from recapture.results import find_results, read_results
@@ -23,36 +23,10 @@ if TYPE_CHECKING:
     from recapture.records import Record
     from recapture.results import Results
 
-__all__ = [
-    "CellHistory",
-    "Entry",
-    "Named",
-    "age",
-    "grid",
-    "history",
-    "labels",
-    "print_histories",
-    "to_json",
-    "to_markdown",
-    "torch_version",
-    "twin",
-    "version_key",
-]
+__all__ = ["CellHistory", "Entry", "grid", "history", "print_histories", "to_json", "to_markdown"]
 
 HISTORY_SCHEMA_VERSION = 1
 WHY_LIMIT = 120
-
-
-class Named(Protocol):
-    """Anything that stands for the results of one image."""
-
-    @property
-    def torch(self) -> str:
-        """The version."""
-
-    @property
-    def image(self) -> str:
-        """The image's name."""
 
 
 @dataclass(frozen=True)
@@ -99,16 +73,6 @@ def history(cell: str, root: Path) -> list[CellHistory]:
     return histories
 
 
-def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
-    """Sort key of torch versions: 2.9.1 before 2.10.0, a pre-release before its release, then the build."""
-    release, _, build = version.partition("+")
-    match = re.match(r"(\d+(?:\.\d+)*)(.*)", release)
-    if match is None:
-        return ((), 0, version)
-    numbers = tuple(int(part) for part in match[1].split("."))
-    return (numbers, 0 if match[2] else 1, match[2] + build)
-
-
 def to_json(histories: Iterable[CellHistory]) -> str:
     """Return histories as JSON: one object a cell and capability, its entries holding the records whole."""
     document = {"schema": HISTORY_SCHEMA_VERSION, "histories": list(histories)}
@@ -153,20 +117,6 @@ def print_histories(console: Console, histories: list[CellHistory]) -> None:
         console.print(f"{legend}; → changed", style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
-def age(results: Results) -> tuple[Any, ...]:
-    """Sort key of results: by torch release, an image before what ran outside one."""
-    bare = results.image.startswith("bare-")
-    return (version_key(torch_version(results)), bare, results.image)
-
-
-def torch_version(results: Results) -> str:
-    """Return the torch version of some results: what was recorded, or what the image's name says."""
-    if results.environment is not None:
-        return results.environment.torch.version
-    match = re.search(r"torch(\d[^-]*)(?:-(\w+))?", results.image)
-    return "+".join(part for part in match.groups() if part) if match else results.image
-
-
 def _matching(cell: str, records: list[Record]) -> list[tuple[str, str]]:
     cells = {(record.case, record.compiler) for record in records}
     parts = cell.split("::")
@@ -209,7 +159,7 @@ def _before(images: Sequence[str], present: Sequence[bool]) -> Iterator[int | No
         yield last if image is None else image
         if there:
             last = number
-            if not twin(name) and not name.startswith("bare-"):
+            if not twin(name) and not is_bare(name):
                 image = number
 
 
@@ -223,23 +173,6 @@ def _by_case(histories: Iterable[CellHistory]) -> dict[tuple[str, str], list[Cel
     for one in histories:
         grouped.setdefault((one.case, one.capability), []).append(one)
     return grouped
-
-
-def labels(entries: Iterable[Named]) -> list[str]:
-    """Return a short name for each entry: the release, the whole version or the image where that is not enough."""
-    names = [_names(entry) for entry in entries]
-    return [next((one for one in mine if sum(one in other for other in names) == 1), mine[-1]) for mine in names]
-
-
-def twin(image: str) -> str:
-    """Return what sets an image apart from the one of its release, such as ``drifted``; empty for that one."""
-    match = re.search(r"-(?:cu\d+|cpu)-(\w+)$", image)
-    return match[1] if match else ""
-
-
-def _names(entry: Named) -> tuple[str, str, str]:
-    kind = " (bare)" if entry.image.startswith("bare-") else f" {twin(entry.image)}" if twin(entry.image) else ""
-    return (f"{entry.torch.split('+')[0]}{kind}", f"{entry.torch}{kind}", entry.image)
 
 
 def _matrix(members: list[CellHistory], wrong: str = "") -> tuple[list[str], list[list[str]], list[str]]:

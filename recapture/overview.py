@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from recapture.diff import CATEGORIES, diff
-from recapture.history import age, grid, labels, torch_version, twin
+from recapture.history import grid
+from recapture.releases import age, is_bare, labels, torch_version, twin
 from recapture.report import summary
 from recapture.report.markdown import code, plain, table
 from recapture.results import Results, find_results, read_results
@@ -114,21 +115,20 @@ def _columns(results: list[Results]) -> tuple[list[Results], dict[str, str]]:
     """Choose one line of releases, each with the packages of its own time and with (nearly) all cells."""
     left_out = {}
     line = []
-    images = {torch_version(one) for one in results if not one.image.startswith("bare-") and not twin(one.image)}
+    images = {torch_version(one) for one in results if not is_bare(one.image) and not twin(one.image)}
     for one in results:
         if twin(one.image):
             left_out[one.image] = "packages of another time"
-        elif one.image.startswith("bare-") and torch_version(one) in images:
+        elif is_bare(one.image) and torch_version(one) in images:
             left_out[one.image] = "its release has an image"
         else:
             line.append(one)
-    line = line or results
+    if not line:  # nothing but twins
+        line, left_out = results, {}
     most = max(len(one.records) for one in line)
-    whole = [one for one in line if len(one.records) >= WHOLE * most]
-    for one in line:
-        if one not in whole:
-            left_out[one.image] = f"{len(one.records)} of {plural(most, 'cell')}"
-    return whole, {image: left_out[image] for image in sorted(left_out) if image not in {one.image for one in whole}}
+    small = {one.image: len(one.records) for one in line if len(one.records) < WHOLE * most}
+    left_out |= {image: f"{cells} of {plural(most, 'cell')}" for image, cells in small.items()}
+    return [one for one in line if one.image not in small], dict(sorted(left_out.items()))
 
 
 def _cells(results: Results) -> set[tuple[str, str]]:

@@ -33,6 +33,7 @@ __all__ = [
     "ErrorInfo",
     "Record",
     "Timing",
+    "append_line",
     "append_record",
     "json_schema",
     "read_conformance",

@@ -286,7 +286,7 @@ def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str,
         f"{address} on {device}: {summary}\n\n"
         "Compares eager with what the compiler makes of it, on the example and on every held-out input.\n"
     ) + "".join(["\n", *recorded] if recorded else [])
-    both = sorted(_own_definitions(text) & _own_definitions(source))
+    both = sorted(defined_names(text, imports=False) & defined_names(source, imports=False))
     if both and not path.samefile(compiler.function.__code__.co_filename):  # of one file they are the same
         raise UsageError(f"{address!r} cannot be printed: its case and its compiler both define {both[0]!r}")
     taken = defined_names(text) | defined_names(source)
@@ -322,18 +322,6 @@ def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str,
         with_room=with_room,
         **names,
     )
-
-
-def _own_definitions(source: str) -> set[str]:
-    """The functions, classes and variables that a source defines at its top level; not what it imports."""
-    body = ast.parse(source).body
-    imported = {
-        (alias.asname or alias.name).partition(".")[0]
-        for node in body
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for alias in node.names
-    }
-    return defined_names(source) - imported
 
 
 def _by_itself(source: str) -> str:

@@ -71,9 +71,11 @@ def decorator_arguments(path: Path, name: str) -> dict[str, str]:
     return found
 
 
-def defined_names(text: str) -> set[str]:
-    """Return the names that some source gives a meaning at its top level."""
-    return _defined_names(ast.parse(text))
+def defined_names(text: str, *, imports: bool = True) -> set[str]:
+    """Return the names that some source gives a meaning at its top level, those that it imports there among them."""
+    tree = ast.parse(text)
+    imported = set() if imports else {name for node in tree.body for name in _imported_names(node)}
+    return _defined_names(tree) - imported
 
 
 class _File:

@@ -7,8 +7,9 @@ import pytest
 
 from recapture.cli import main
 from recapture.errors import UsageError
-from recapture.history import history, to_markdown, version_key
+from recapture.history import history, to_markdown
 from recapture.records import Record, write_jsonl
+from recapture.releases import version_key
 from recapture.verdicts import Verdict
 
 RESOURCES = Path(__file__).parent / "resources" / "results"

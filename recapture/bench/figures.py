@@ -14,7 +14,7 @@ from recapture.workloads import SpeedClaim
 if TYPE_CHECKING:
     from recapture.bench.job import Outcome
 
-__all__ = ["derive", "holds", "measure"]
+__all__ = ["claim_holds", "derive", "measure"]
 
 
 def measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: list[Start | None]) -> Measured:
@@ -42,14 +42,14 @@ def derive(row: Row) -> Row:
     measured = msgspec.structs.replace(row.measured, **_ratios(row.processes))
     claims = tuple(
         msgspec.structs.replace(
-            one, holds=holds(SpeedClaim(one.id, one.expected, one.published), measured, row.processes)
+            one, holds=claim_holds(SpeedClaim(one.id, one.expected, one.published), measured, row.processes)
         )
         for one in row.claims
     )
     return msgspec.structs.replace(row, measured=measured, claims=claims)
 
 
-def holds(claim: SpeedClaim, measured: Measured, processes: tuple[Process, ...]) -> bool | None:
+def claim_holds(claim: SpeedClaim, measured: Measured, processes: tuple[Process, ...]) -> bool | None:
     """Whether a claim holds; None where the interval straddles its bound, and of a shared device."""
     return None if _shared(processes) else claim.holds(*measured.speedup[1:])
 

@@ -21,8 +21,7 @@ import msgspec
 from recapture import doctor
 from recapture.bench.compilations import Compilations
 from recapture.bench.configuration import EAGER, Configuration
-from recapture.bench.figures import holds as claim_holds
-from recapture.bench.figures import measure
+from recapture.bench.figures import claim_holds, measure
 from recapture.bench.filing import joined, set_aside, writing
 from recapture.bench.job import Job, Outcome
 from recapture.bench.machine import GpuSampler

@@ -16,7 +16,7 @@ import statistics
 import time
 from typing import Any
 
-from recapture.bench.statistics import compare
+from recapture.bench.intervals import compare
 
 PLANTED = 0.03
 TOLERANCE = 0.02
@@ -29,10 +29,10 @@ def measure(device: str, seconds: float, seed: int, planted: float, pairs: int) 
     import torch
     from torch.utils.benchmark import Timer
 
-    from recapture.bench.configuration import Configuration
     from recapture.bench.subject import Subject, synchronize
     from recapture.bench.timing import interleave
-    from recapture.workloads import Workload
+    from recapture.declare.workload import Workload
+    from recapture.results.speedups import Configuration
 
     torch.set_num_threads(1)
     size = 2048 if device == "cuda" else 256

@@ -23,12 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recapture.collection import find_suites, shipped_suites
-from recapture.compilers import builtin_compilers
-from recapture.plan import Options
-from recapture.records import TIMINGS, Record, Timing, read_jsonl
-from recapture.runner import GIB, Summary, run
-from recapture.workbench import Workbench
+from recapture.conformance.plan import Options
+from recapture.conformance.preparation import IMPORTS, collect_suites
+from recapture.conformance.runner import GIB, Summary, run
+from recapture.declare.collection import find_suites, shipped_suites
+from recapture.declare.compilers import builtin_compilers
+from recapture.pool.worker_pool import WorkerPool
+from recapture.results.records import TIMINGS, Record, Timing, read_jsonl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,8 +100,8 @@ def plan(compilers: Sequence[str]) -> list[str]:
 
     Cases that call `torch.compile` themselves are left out: whatever captures them, they compile C++.
     """
-    with Workbench(device="cpu", jobs=1) as bench:
-        suites = bench.collect(tuple(shipped_suites()))
+    with WorkerPool(device="cpu", jobs=1, imports=IMPORTS) as pool:
+        suites = collect_suites(pool, tuple(shipped_suites()))
     cells = []
     for suite in suites:
         for case in suite.cases:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from recapture.cases import case
-from recapture.compilers.base import Compiler, compiler
-from recapture.workloads import workload
+from recapture.declare.case import case
+from recapture.declare.compiler import Compiler, compiler
+from recapture.declare.workload import workload
 
 __all__ = ["Compiler", "__version__", "case", "compiler", "workload"]
 
 __version__ = "0.1.0"
-
-callers_directory: str | None = None
-"""What `recapture.program` has put at the end of the path; nothing there is installed."""

@@ -1,5 +1,5 @@
 """``python -m recapture``: the command line without an installed script."""
 
-from recapture.cli import main
+from recapture.cli.main import main
 
 main()

@@ -16,10 +16,10 @@ import planted_bench
 import pytest
 from planted_machine import Planted
 
-from recapture import runner
-from recapture.cli import _run
-from recapture.records import Record, read_jsonl
-from recapture.workbench import Workbench
+from recapture.cli.main import _run
+from recapture.conformance import preparation, runner
+from recapture.pool.worker_pool import WorkerPool
+from recapture.results.records import Record, read_jsonl
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SUITES = Path(__file__).parent / "resources" / "suites"
@@ -30,17 +30,14 @@ def pytest_configure():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class SharedWorkbench(Workbench):
-    """A real workbench that several runs use one after the other, and that examines the machine once."""
+class SharedPool(WorkerPool):
+    """A real pool that several runs use one after the other, and that surveys the machine once."""
 
     @functools.cached_property
-    def _surveyed(self):
-        return super().survey()
+    def surveyed(self):
+        return preparation.survey(self)
 
-    def survey(self):
-        return self._surveyed
-
-    def raise_successor(self, modules, compilers):
+    def launch_successor(self, level, modules):
         """Runs in one process go on with the one server."""
 
     def __enter__(self):
@@ -57,18 +54,19 @@ def measured(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def workbench(tmp_path_factory):
+def pool():
     """A worker server that has Dynamo imported; it starts when the first test wants it."""
-    bench = SharedWorkbench(device="cpu", jobs=2)
-    yield bench
-    Workbench.__exit__(bench, None, None, None)
+    shared = SharedPool(device="cpu", jobs=2, imports=preparation.IMPORTS)
+    yield shared
+    WorkerPool.__exit__(shared, None, None, None)
 
 
 @pytest.fixture
-def warm(workbench, monkeypatch):
+def warm(pool, monkeypatch):
     """Makes runs in this process use the shared server instead of starting their own."""
-    monkeypatch.setattr(runner, "Workbench", lambda **_: workbench)
-    return workbench
+    monkeypatch.setattr(runner, "WorkerPool", lambda **_: pool)
+    monkeypatch.setattr(runner, "survey", lambda shared: shared.surveyed)
+    return pool
 
 
 @dataclass

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from recapture.bench.figures import derive
-from recapture.bench.rows import read_speedups
-from recapture.cli import main
+from recapture.cli.main import main
+from recapture.results.speedups import read_speedups
 
 TINY = str(Path(__file__).parent / "resources" / "speedups" / "tiny.py")
 QUICK = ("--processes", "2", "--seconds", "0.2", "--threads", "1")

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recapture.doctor import Check
+from recapture.machine.doctor import Check
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMINE = """
 import json, sys
 import msgspec
-from recapture.doctor import checks
+from recapture.machine.doctor import checks
 device, *names = sys.argv[1:]
 for name in set(checks._REGISTER) - set(names or checks._REGISTER):
     del checks._REGISTER[name]

@@ -11,22 +11,22 @@ import pytest
 import torch
 from planted_bench import QUICK, TINY, bench, only, row
 
-from recapture import schema
-from recapture.bench import job, probes, runner
-from recapture.bench.configuration import Configuration
+from recapture.analysis.remarks import remarks
+from recapture.base.errors import UsageError
+from recapture.bench import benchmark as runner
+from recapture.bench import job, probes
 from recapture.bench.filing import set_aside
 from recapture.bench.gate import Snapshot
-from recapture.bench.remarks import remarks
-from recapture.bench.report import render_speedups
-from recapture.bench.rows import read_speedups, write_speedups
 from recapture.bench.selection import Options, plan, select
-from recapture.cli import main
-from recapture.environment import variables
-from recapture.errors import UsageError
-from recapture.hardware import visible_gpus
-from recapture.models import ModelSpec, WorkloadInfo, collect_workloads
-from recapture.protocol import Ended
-from recapture.verdicts import Verdict
+from recapture.cli.main import main
+from recapture.declare.workload_sources import ModelSpec, WorkloadInfo, collect_workloads
+from recapture.machine.describe import variables
+from recapture.machine.hardware import visible_gpus
+from recapture.pool.protocol import Ended
+from recapture.report.speedups import render_speedups
+from recapture.results import schema
+from recapture.results.speedups import Configuration, read_speedups, write_speedups
+from recapture.results.verdicts import Verdict
 
 
 def test_every_configuration_has_a_row_with_its_verdict(measured):

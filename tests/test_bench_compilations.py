@@ -1,7 +1,7 @@
 """Which rows compile side by side, and which do so alone."""
 
 from recapture.bench.compilations import Compilations
-from recapture.bench.configuration import Configuration
+from recapture.results.speedups import Configuration
 
 
 def started(rows, most, alone, ends_first=True):

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from recapture.bench.configuration import Configuration
+from recapture.base.torch_compat import seed_everything
 from recapture.bench.gate import Snapshot, deviations
 from recapture.bench.subject import Subject
 from recapture.bench.updates import wrong_update
-from recapture.torch_compat import seed_everything
-from recapture.workloads import Workload
+from recapture.declare.workload import Workload
+from recapture.results.speedups import Configuration
 
 
 def perceptron(train=False, dtype="fp32"):

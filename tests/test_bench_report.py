@@ -7,14 +7,13 @@ import pytest
 from planted_bench import row
 from rich.console import Console
 
-from recapture.bench.configuration import Configuration
+from recapture.analysis.ranking import best, best_first, eager_elsewhere
+from recapture.analysis.remarks import remarks
 from recapture.bench.figures import derive
-from recapture.bench.ranking import best, best_first, eager_elsewhere
-from recapture.bench.remarks import remarks
-from recapture.bench.report import render_speedups
-from recapture.bench.rows import Claimed, Start, write_speedups
-from recapture.bench.terminal import print_speedups
-from recapture.cli import main
+from recapture.cli.main import main
+from recapture.report.speedups import render_speedups
+from recapture.report.speedups_terminal import print_speedups
+from recapture.results.speedups import Claimed, Configuration, Start, write_speedups
 
 
 def test_the_report_ranks_the_right_and_lists_the_rest(measured):

@@ -7,15 +7,14 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from recapture.bench import runner
-from recapture.bench.configuration import Configuration
+from recapture.bench import benchmark as runner
 from recapture.bench.job import Outcome
-from recapture.bench.rows import Conditions, Series, Start, read_speedups
 from recapture.bench.selection import Options
-from recapture.client import ServerDiedError
-from recapture.models import ModelSpec, WorkloadInfo
-from recapture.protocol import Ended
-from recapture.verdicts import Verdict
+from recapture.declare.workload_sources import ModelSpec, WorkloadInfo
+from recapture.pool.client import ServerDiedError
+from recapture.pool.protocol import Ended
+from recapture.results.speedups import Conditions, Configuration, Series, Start, read_speedups
+from recapture.results.verdicts import Verdict
 
 ENVIRONMENT = read_speedups(
     Path(__file__).resolve().parents[1] / "results" / "torch2.11.0-cu130" / "cpu" / "speedups-cpu.json"

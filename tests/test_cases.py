@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from recapture import case
-from recapture.cases import CASES_ATTRIBUTE, CaseError
-from recapture.claims import Claim
+from recapture.declare.case import CASES_ATTRIBUTE, CaseError
+from recapture.declare.claim import Claim
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 import torch
 
-from recapture.cell import CellSpec, Findings, examine
-from recapture.torch_compat import reset_dynamo
+from recapture.base.torch_compat import reset_dynamo
+from recapture.conformance.cell import CellSpec, Findings, examine
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 import torch
 
-from recapture import runner
-from recapture.cell import CellSpec, Findings, examine
-from recapture.doctor import Check
-from recapture.protocol import Ended
-from recapture.torch_compat import reset_dynamo
-from recapture.verdicts import Verdict
+from recapture.base.torch_compat import reset_dynamo
+from recapture.conformance import runner
+from recapture.conformance.cell import CellSpec, Findings, examine
+from recapture.machine.doctor import Check
+from recapture.pool.protocol import Ended
+from recapture.results.verdicts import Verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -121,7 +121,7 @@ def test_what_eager_raises_is_written_down(cell, capsys):
 
 
 def test_the_filters_of_torchs_warnings_are_found():
-    from recapture.cell import _torchs_warnings
+    from recapture.conformance.cell import _torchs_warnings
 
     assert torch.jit.TracerWarning in _torchs_warnings()
     assert UserWarning not in _torchs_warnings()

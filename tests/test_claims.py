@@ -1,8 +1,8 @@
 import pytest
 
-from recapture.claims import Claim, ClaimSyntaxError, parse_claims
-from recapture.records import ErrorInfo, Record
-from recapture.verdicts import Verdict
+from recapture.declare.claim import Claim, ClaimSyntaxError, parse_claims
+from recapture.results.records import ErrorInfo, Record
+from recapture.results.verdicts import Verdict
 
 
 def record(verdict, **more):

@@ -13,8 +13,8 @@ import click
 import pytest
 from conftest import REPOSITORY, SUITES, records_below, results_below, run_in_process
 
-from recapture.cli import _run
-from recapture.errors import did_you_mean
+from recapture.base.errors import did_you_mean
+from recapture.cli.main import _run
 
 BROKEN = SUITES / "broken"
 VERDICTS = SUITES / "planted" / "verdicts.py"
@@ -101,7 +101,7 @@ def test_an_interrupted_command_says_what_it_leaves(command, line, monkeypatch, 
     def interrupt(**_):
         raise click.Abort
 
-    monkeypatch.setattr("recapture.cli.cli.main", interrupt)
+    monkeypatch.setattr("recapture.cli.main.cli.main", interrupt)
     assert _run([command]) == 130
     assert capfd.readouterr().err == line
 
@@ -224,7 +224,7 @@ def test_a_disk_without_room_is_one_line(monkeypatch, capsys):
     def full(*_args, **_more):
         raise OSError(errno.ENOSPC, "No space left on device", "results/x")
 
-    monkeypatch.setattr("recapture.results.find_results", full)
+    monkeypatch.setattr("recapture.results.directories.find_results", full)
     assert _run(["report", "results"]) == 3
     assert capsys.readouterr().err == "recapture: results/x: No space left on device\n"
 
@@ -249,7 +249,7 @@ def test_what_can_be_no_path_is_bad_input(refused):
 
 
 def test_an_import_that_hangs_is_ended(warm, refused, tmp_path, monkeypatch):
-    monkeypatch.setattr("recapture.workbench.COLLECT_SECONDS", 2.0)
+    monkeypatch.setattr("recapture.conformance.preparation.COLLECT_SECONDS", 2.0)
     line = refused("run", BROKEN / "hangs_on_import.py", "--results", tmp_path)
     assert line == "suite 'hangs_on_import' cannot be collected: died on import: passed its deadline"
 

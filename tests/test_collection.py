@@ -4,17 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from recapture.cases import CASES_ATTRIBUTE
-from recapture.cli import _run
-from recapture.collection import (
-    SuiteFile,
-    absent_modules,
-    collect_suite,
-    execute,
-    find_suites,
-    shipped_suites,
-)
-from recapture.errors import UsageError
+from recapture.base.errors import UsageError
+from recapture.cli.main import _run
+from recapture.declare.case import CASES_ATTRIBUTE
+from recapture.declare.collection import SuiteFile, absent_modules, collect_suite, execute, find_suites, shipped_suites
 
 HEAD = "import torch\nfrom recapture import case\n\n"
 GOOD = (
@@ -262,7 +255,5 @@ def test_an_error_of_inputs_does_not_hide_a_keyboard_interrupt(suite):
 
 
 def test_importing_the_project_does_not_import_torch():
-    program = (
-        "import sys, recapture, recapture.collection, recapture.cell, recapture.cli; sys.exit('torch' in sys.modules)"
-    )
+    program = "import sys, recapture, recapture.declare.collection, recapture.conformance.cell, recapture.cli.main; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, cwd=Path(__file__).parents[1]).returncode == 0

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from recapture.analysis.overview import overview
 from recapture.bench.figures import derive
-from recapture.bench.report import render_speedups
-from recapture.bench.rows import read_speedups
-from recapture.overview import overview, to_markdown
 from recapture.report.markdown import render_conformance
-from recapture.results import find_results, find_speedups, read_results
+from recapture.report.overview import to_markdown
+from recapture.report.speedups import render_speedups
+from recapture.results.directories import find_results, find_speedups, read_results
+from recapture.results.speedups import read_speedups
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 DIRECTORIES = find_results(RESULTS)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from recapture.compilers import FAMILIES, builtin_compilers, compilers_of
-from recapture.compilers.base import COMPILERS_ATTRIBUTE, compiler
-from recapture.torch_compat import reset_dynamo
+from recapture.base.torch_compat import reset_dynamo
+from recapture.declare.compiler import COMPILERS_ATTRIBUTE, compiler
+from recapture.declare.compilers import FAMILIES, builtin_compilers, compilers_of
 
 NAMES = [
     "eager", "compile", "compile:fullgraph", "compile:dynamic", "compile:reduce-overhead", "compile:max-autotune",
@@ -83,7 +83,7 @@ def test_what_is_known_of_each_is_right():
 
 def test_every_family_declares_some():
     for family in FAMILIES:
-        assert getattr(importlib.import_module(f"recapture.compilers.{family}"), COMPILERS_ATTRIBUTE)
+        assert getattr(importlib.import_module(f"recapture.declare.compilers.{family}"), COMPILERS_ATTRIBUTE)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -159,7 +159,7 @@ import collections, json, logging, sys, warnings
 import torch
 warnings.simplefilter("ignore")
 logging.disable(logging.CRITICAL)
-from recapture.compilers import builtin_compilers
+from recapture.declare.compilers import builtin_compilers
 
 Pair = collections.namedtuple("Pair", "a b")
 x = torch.rand(4, 3)
@@ -241,7 +241,7 @@ def test_a_compiler_of_ones_own_needs_a_name_and_a_function():
 
 
 def test_the_list_of_compilers_needs_no_torch():
-    program = "import sys\nfrom recapture.compilers import builtin_compilers\nassert len(builtin_compilers()) == 20\nsys.exit('torch' in sys.modules)"
+    program = "import sys\nfrom recapture.declare.compilers import builtin_compilers\nassert len(builtin_compilers()) == 20\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, cwd=Path(__file__).parents[1]).returncode == 0
 
 

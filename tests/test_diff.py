@@ -6,14 +6,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recapture.cli import main
-from recapture.diff import CATEGORIES, Diff, diff, diff_schema, found, locate, to_json, to_markdown
-from recapture.diff.compare import category
-from recapture.environment import SuiteEntry
-from recapture.errors import UsageError
-from recapture.records import ClaimResult, Difference, ErrorInfo, Record
-from recapture.results import Results, read_results
-from recapture.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.analysis.cell_changes import category, diff
+from recapture.analysis.changes import CATEGORIES, Diff, diff_schema, found
+from recapture.analysis.pairing import locate
+from recapture.base.errors import UsageError
+from recapture.cli.main import main
+from recapture.machine.environment import SuiteEntry
+from recapture.report.diff import to_json, to_markdown
+from recapture.results.directories import Results, read_results
+from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record
+from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
 RESOURCES = Path(__file__).parent / "resources" / "results"
 IMAGES = RESOURCES / "images"

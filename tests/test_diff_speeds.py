@@ -7,14 +7,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from recapture.analysis import cell_changes as compare
+from recapture.analysis.changes import SPEED_CATEGORIES, Diff, diff_schema, found
+from recapture.analysis.pairing import locate
+from recapture.base.errors import UsageError
 from recapture.bench.figures import derive
-from recapture.bench.rows import read_speedups, write_speedups
-from recapture.bench.statistics import compare_runs
-from recapture.cli import main
-from recapture.diff import SPEED_CATEGORIES, Diff, compare, diff_schema, found, locate, to_json, to_markdown
-from recapture.errors import UsageError
-from recapture.records import ErrorInfo
-from recapture.verdicts import Verdict
+from recapture.bench.intervals import compare_runs
+from recapture.cli.main import main
+from recapture.report.diff import to_json, to_markdown
+from recapture.results.records import ErrorInfo
+from recapture.results.speedups import read_speedups, write_speedups
+from recapture.results.verdicts import Verdict
 
 RESULTS = Path(__file__).parents[1] / "results"
 H200 = RESULTS / "bare-torch2.11.0-cu130" / "sm_90"

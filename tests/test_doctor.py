@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner
 from planted_machine import NAMES, faults, needs_cxx, needs_mounts, without
 
-from recapture.cli_doctor import doctor
-from recapture.doctor import Check, examine, explain, render
-from recapture.doctor.machine import release
-from recapture.errors import UsageError
+from recapture.base.errors import UsageError
+from recapture.cli.doctor import doctor
+from recapture.machine.doctor import Check, examine, explain
+from recapture.report.checks_table import render
+from recapture.machine.doctor.facts import release
 
 MESSAGES = [
     (

@@ -9,8 +9,8 @@ import sys
 import pytest
 from planted_machine import distribution, faults
 
-from recapture.doctor import gpu
-from recapture.doctor.machine import CudaProbe, Machine, Torch
+from recapture.machine.doctor import gpu_checks as gpu
+from recapture.machine.doctor.facts import CudaProbe, Machine, Torch
 
 has_gpu = Machine("cuda").driver is not None
 

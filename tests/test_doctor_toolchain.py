@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from planted_machine import distribution, faults, needs_cxx, needs_mounts, without
 
-from recapture.doctor import explain, packages
-from recapture.doctor.machine import Machine
+from recapture.machine.doctor import explain
+from recapture.machine.doctor import package_checks as packages
+from recapture.machine.doctor.facts import Machine
 
 
 def test_a_sound_machine_has_no_fault_and_is_examined_quickly(planted):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from recapture.fingerprint import fingerprint, scrub
+from recapture.base.scrub import fingerprint, scrub
 
 COLLECT = Path(__file__).parent / "resources" / "messages" / "collect.py"
 OTHER_PYTHONS = [one for one in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if one]

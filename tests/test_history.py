@@ -5,12 +5,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recapture.cli import main
-from recapture.errors import UsageError
-from recapture.history import history, to_markdown
-from recapture.records import Record, write_jsonl
-from recapture.releases import version_key
-from recapture.verdicts import Verdict
+from recapture.analysis.history import history
+from recapture.base.errors import UsageError
+from recapture.cli.main import main
+from recapture.report.history import to_markdown
+from recapture.results.records import Record, write_jsonl
+from recapture.results.releases import version_key
+from recapture.results.verdicts import Verdict
 
 RESOURCES = Path(__file__).parent / "resources" / "results"
 IMAGES = RESOURCES / "images"

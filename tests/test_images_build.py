@@ -5,10 +5,10 @@ import stat
 
 import pytest
 
-from recapture.errors import EnvironmentUnfitError, RecaptureError, UsageError
+from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
 from recapture.images import build
 from recapture.images.build import BuildOptions, build_image, docker_command
-from recapture.images.pins import find_image
+from recapture.machine.pins import find_image
 
 IMAGE = find_image("torch2.6.0-cu124")
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from recapture.cli import main
-from recapture.errors import EnvironmentUnfitError, UsageError
-from recapture.images.gpus import Gpu
-from recapture.images.pins import find_image
-from recapture.images.run import check_gpus
+from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.cli.main import main
+from recapture.images.container import check_gpus
+from recapture.machine.nvidia_gpus import Gpu
+from recapture.machine.pins import find_image
 
 V100 = Gpu("GPU-11111111-aaaa", "Tesla V100", "7.0", 570)
 H100 = Gpu("GPU-22222222-bbbb", "NVIDIA H100", "9.0", 580)
@@ -161,7 +161,7 @@ def test_a_gpu_by_name_where_there_is_none_is_the_machines_lack():
 
 def test_the_commands_about_images_do_not_import_torch():
     code = (
-        "import sys\nfrom recapture.cli import main\ntry:\n    main(['images', 'list'])\n"
+        "import sys\nfrom recapture.cli.main import main\ntry:\n    main(['images', 'list'])\n"
         "except SystemExit:\n    pass\nsys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0

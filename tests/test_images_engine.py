@@ -18,11 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from recapture.environment import image_for, installed_packages, pinned_images
-from recapture.errors import EnvironmentUnfitError
+from recapture.base.errors import EnvironmentUnfitError
+from recapture.images.container import RunOptions, run_image
 from recapture.images.engine import connect
-from recapture.images.pins import find_image, lock_hash, lock_path
-from recapture.images.run import RunOptions, run_image
+from recapture.machine.describe import installed_packages
+from recapture.machine.image_match import image_for, pinned_images
+from recapture.machine.pins import find_image, lock_hash, lock_path
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from recapture.errors import EnvironmentUnfitError, RecaptureError
-from recapture.images.locks import LockPlan, build_plan, image_plan, read_inputs_digest, write_lock
-from recapture.images.pins import docker_directory, load_images, load_pins, lock_path, normalise, read_lock, read_toml
+from recapture.base.errors import EnvironmentUnfitError, RecaptureError
+from recapture.images.lock_files import LockPlan, build_plan, image_plan, read_inputs_digest, write_lock
+from recapture.machine.pins import docker_directory, load_images, load_pins, lock_path, normalise, read_lock, read_toml
 
 IMAGES = list(load_images())
 BUILD = docker_directory() / "build-requirements.txt"

@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from recapture.errors import UsageError
-from recapture.images.pins import (
+from recapture.base.errors import UsageError
+from recapture.machine.pins import (
     can_run_on,
     docker_directory,
     find_image,

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from recapture.conformance.ledger import PARTIALS
+from recapture.images.container import _give_cases
 from recapture.images.engine import is_local
-from recapture.images.places import RESULTS, Copied, fetch_results
-from recapture.images.run import _give_cases
-from recapture.ledger import PARTIALS
+from recapture.images.mounts import RESULTS, Copied, fetch_results
 
 
 def holding(files):

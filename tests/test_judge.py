@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from recapture.judge import compare
-from recapture.observe import observe_call
+from recapture.conformance.judge import compare
+from recapture.conformance.observe import observe_call
 
 
 def seen(function, *args, label="example", **more):

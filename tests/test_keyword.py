@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recapture.errors import UsageError
-from recapture.keyword import matcher
+from recapture.base.errors import UsageError
+from recapture.declare.name_filter import matcher
 
 ADDRESS = "control_flow::branch_on_Sum"
 

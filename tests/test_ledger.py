@@ -9,16 +9,17 @@ import msgspec
 import pytest
 from conftest import SUITES
 
-from recapture import runner
-from recapture.cell import CellSpec
-from recapture.collection import CaseInfo, Selection
-from recapture.environment import read_environment
-from recapture.errors import UsageError
-from recapture.ledger import Ledger, settle
-from recapture.plan import Options, PlannedCell
-from recapture.records import Record, Timing, append_line
-from recapture.results import find_results, read_results
-from recapture.verdicts import Verdict
+from recapture.base.errors import UsageError
+from recapture.base.files import append_line
+from recapture.conformance import runner
+from recapture.conformance.cell import CellSpec
+from recapture.conformance.ledger import Ledger, settle
+from recapture.conformance.plan import Options, PlannedCell
+from recapture.declare.collection import CaseInfo, Selection
+from recapture.machine.environment import read_environment
+from recapture.results.directories import find_results, read_results
+from recapture.results.records import Record, Timing
+from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,9 @@ import sys
 import pytest
 import torch
 
-from recapture.observe import Seen, map_tensors, observe_call, qualified, safe_text, see
-from recapture.torch_compat import is_out_of_memory
+from recapture.base.exceptions import qualified, safe_text
+from recapture.base.torch_compat import is_out_of_memory
+from recapture.conformance.observe import Seen, map_tensors, observe_call, see
 
 
 def seen(function, *args, **more):

@@ -6,10 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recapture.cli import main
-from recapture.overview import overview, to_json, to_markdown
-from recapture.records import Record
-from recapture.verdicts import Verdict
+from recapture.analysis.overview import overview
+from recapture.cli.main import main
+from recapture.report.overview import to_json, to_markdown
+from recapture.results.records import Record
+from recapture.results.verdicts import Verdict
 
 IMAGES = Path(__file__).parent / "resources" / "results" / "images"
 CASES = [f"s::c{number}" for number in range(10)]

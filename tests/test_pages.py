@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recapture.pages import HUGE, collapse
+from recapture.pool.huge_pages import HUGE, collapse
 
 SIZE = 16 * HUGE
 

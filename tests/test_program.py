@@ -9,7 +9,7 @@ import pytest
 from conftest import records_below, run_in_process
 
 import recapture
-from recapture import program
+from recapture.pool import bootstrap as program
 
 RECAPTURE = Path(sys.executable).with_name("recapture")
 
@@ -29,7 +29,7 @@ def test_it_is_this_package_that_runs_whatever_else_is_installed(tmp_path):
     other = tmp_path / "recapture"
     other.mkdir()
     (other / "__init__.py").write_text("raise SystemExit('the wrong one')")
-    (tmp_path / "shows.py").write_text("import recapture.cases\nprint(recapture.__file__)\n")
+    (tmp_path / "shows.py").write_text("import recapture.declare.case\nprint(recapture.__file__)\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = program.command("shows")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -64,7 +64,7 @@ def test_what_lies_in_the_callers_directory_is_not_installed(tmp_path):
     (tmp_path / "mine.egg-info").mkdir()
     (tmp_path / "mine.egg-info" / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
     (tmp_path / "shows.py").write_text(
-        "from recapture.environment import installed_packages\nprint('mine' in installed_packages(), 'torch' in installed_packages())\n"
+        "from recapture.machine.environment import installed_packages\nprint('mine' in installed_packages(), 'torch' in installed_packages())\n"
     )
     for path, shown in (("", "False True"), (str(tmp_path), "True True")):
         environment = {**os.environ, "PYTHONPATH": path}

@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recapture import schema
-from recapture.errors import UsageError
-from recapture.records import (
+from recapture.base.errors import UsageError
+from recapture.base.files import write_atomically
+from recapture.results import schema
+from recapture.results.records import (
     CONFORMANCE,
     PARTIAL,
     SCHEMA_VERSION,
@@ -23,10 +24,9 @@ from recapture.records import (
     json_schema,
     read_conformance,
     read_jsonl,
-    write_atomically,
     write_jsonl,
 )
-from recapture.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
 RESOURCES = Path(__file__).parent / "resources" / "results"
 
@@ -190,14 +190,16 @@ def validator():
 
 
 def test_the_shipped_schema_is_in_sync():
-    assert schema.PATH.read_text() == schema.text(), "run python -m recapture.schema"
+    assert schema.PATH.read_text() == schema.text(), "run python -m recapture.results.schema"
     assert schema.PATH.name == f"conformance-{SCHEMA_VERSION}.json"
     assert json.loads(schema.text()) == json.loads(json.dumps(json_schema()))
 
 
 def test_the_schema_is_written_by_its_module(tmp_path):
     before = [path.read_bytes() for path in (schema.PATH, schema.SPEEDUPS_PATH)]
-    done = subprocess.run([sys.executable, "-m", "recapture.schema"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "recapture.results.schema"], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == [str(schema.PATH), str(schema.SPEEDUPS_PATH)]
     assert [path.read_bytes() for path in (schema.PATH, schema.SPEEDUPS_PATH)] == before
 

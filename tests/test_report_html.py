@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from recapture.cli import main
-from recapture.records import Difference, ErrorInfo, Record
-from recapture.report.html import render_html
-from recapture.results import read_results
-from recapture.verdicts import Verdict
+from recapture.cli.main import main
+from recapture.report.html_page import render_html
+from recapture.results.directories import read_results
+from recapture.results.records import Difference, ErrorInfo, Record
+from recapture.results.verdicts import Verdict
 
 IMAGES = Path(__file__).parent / "resources" / "results" / "images"
 BARE = IMAGES / "bare-torch2.11.0-cu130" / "cpu"

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from markdown_it import MarkdownIt
 
-from recapture.errors import UsageError
-from recapture.records import ClaimResult, Difference, ErrorInfo, Record
+from recapture.base.errors import UsageError
 from recapture.report.markdown import code, plain, render_conformance, table, write_report
-from recapture.results import read_results
-from recapture.verdicts import Verdict
+from recapture.results.directories import read_results
+from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record
+from recapture.results.verdicts import Verdict
 
 IMAGES = Path(__file__).parent / "resources" / "results" / "images"
 BARE = IMAGES / "bare-torch2.11.0-cu130" / "cpu"
@@ -191,7 +191,7 @@ def test_a_report_without_records_is_a_usage_error(tmp_path):
 def test_reading_and_rendering_results_never_imports_torch():
     script = (
         "import sys; from pathlib import Path\n"
-        "from recapture import diff, history; from recapture.results import read_results\n"
+        "from recapture import diff, history; from recapture.results.directories import read_results\n"
         "from recapture.report import html, markdown, terminal\n"
         f"one = read_results(Path({str(BARE)!r}))\n"
         "markdown.render_conformance(one.records, one.environment); html.render_html(one.records, one.environment)\n"

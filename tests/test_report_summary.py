@@ -1,8 +1,8 @@
-from recapture.records import ClaimResult, Difference, ErrorInfo, Record
-from recapture.report import summary
-from recapture.report.summary import ClaimStatus
-from recapture.verdicts import Verdict
-from recapture.wording import one_line
+from recapture.analysis import summary
+from recapture.analysis.summary import ClaimStatus
+from recapture.base.text import one_line
+from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record
+from recapture.results.verdicts import Verdict
 
 
 def record(case="s::c", compiler="compile", verdict=Verdict.PASS, **fields):

@@ -5,10 +5,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from recapture.records import Difference, ErrorInfo, Record
 from recapture.report.terminal import RunProgress, print_summary
-from recapture.results import read_results
-from recapture.verdicts import SILENTLY_WRONG, Verdict
+from recapture.results.directories import read_results
+from recapture.results.records import Difference, ErrorInfo, Record
+from recapture.results.verdicts import SILENTLY_WRONG, Verdict
 
 BARE = Path(__file__).parent / "resources" / "results" / "images" / "bare-torch2.11.0-cu130" / "cpu"
 

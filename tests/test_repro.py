@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from recapture.compilers import builtin_compilers
-from recapture.environment import read_environment, write_environment
-from recapture.errors import UsageError
-from recapture.records import Difference, ErrorInfo, Record, write_jsonl
-from recapture.repro import script
-from recapture.source import closure
-from recapture.torch_compat import reset_dynamo
-from recapture.verdicts import Verdict
+from recapture.base.errors import UsageError
+from recapture.base.torch_compat import reset_dynamo
+from recapture.conformance.repro import script
+from recapture.declare.compilers import builtin_compilers
+from recapture.declare.source import closure
+from recapture.machine.environment import read_environment, write_environment
+from recapture.results.records import Difference, ErrorInfo, Record, write_jsonl
+from recapture.results.verdicts import Verdict
 
 ENVIRONMENT = Path(__file__).parent / "resources" / "results" / "images" / "torch2.6.0-cu124" / "cpu"
 

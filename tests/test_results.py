@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from recapture.errors import UsageError
-from recapture.results import find_results, holds_results, read_results
+from recapture.base.errors import UsageError
+from recapture.results.directories import find_results, holds_results, read_results
 
 RESOURCES = Path(__file__).parent / "resources" / "results"
 IMAGES = RESOURCES / "images"

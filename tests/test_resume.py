@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from conftest import SUITES, records_below, results_below, run_in_process
 
-from recapture import runner
-from recapture.collection import Selection
-from recapture.environment import SuiteEntry, read_environment
-from recapture.ledger import Ledger
-from recapture.plan import Options
-from recapture.records import Record, read_jsonl
+from recapture.conformance import runner
+from recapture.conformance.ledger import Ledger
+from recapture.conformance.plan import Options
+from recapture.declare.collection import Selection
+from recapture.machine.environment import SuiteEntry, read_environment
+from recapture.results.records import Record, read_jsonl
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,7 +2,7 @@
 
 import torch
 
-from recapture.room import with_room
+from recapture.conformance.padding import with_room
 
 
 def test_an_input_that_is_read_unchecked_has_room_behind_it_and_is_otherwise_the_same():

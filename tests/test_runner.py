@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 from conftest import SUITES, records_below, results_below, run_in_process
 
-from recapture import runner
-from recapture.cli import _run
-from recapture.client import ServerDiedError
-from recapture.collection import find_suites
-from recapture.errors import EnvironmentUnfitError
-from recapture.plan import Options
-from recapture.protocol import Begun, Ended
+from recapture.base.errors import EnvironmentUnfitError
+from recapture.cli.main import _run
+from recapture.conformance import runner
+from recapture.conformance.plan import Options
+from recapture.declare.collection import find_suites
+from recapture.pool.client import ServerDiedError
+from recapture.pool.protocol import Begun, Ended
 
 if TYPE_CHECKING:
-    from recapture.records import Record
+    from recapture.results.records import Record
 
 PLANTED = SUITES / "planted"
 GENTLE = [PLANTED / f"{name}.py" for name in ("verdicts", "leaving", "raising", "noisy", "disturbing")]
@@ -40,11 +40,12 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def gentle(workbench, tmp_path_factory):
+def gentle(pool, tmp_path_factory):
     """Every planted case that kills no process through cheap compilers, then the verdicts through planted ones."""
     root = tmp_path_factory.mktemp("gentle")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "Workbench", lambda **_: workbench)
+        patch.setattr(runner, "WorkerPool", lambda **_: pool)
+        patch.setattr(runner, "survey", lambda shared: shared.surveyed)
         status = 0
         for suites, names in ((GENTLE, COMPILERS), (GENTLE[:1], THEIRS)):
             chosen = [part for name in names for part in ("--compiler", name)]
@@ -118,19 +119,19 @@ def test_a_case_that_leaves_processes_behind_is_judged_by_what_it_returned(gentl
     assert gentle.verdict(f"leaving::{case}::{compiler}") == "pass"
 
 
-def test_no_process_that_a_case_left_outlives_it(gentle, workbench):
+def test_no_process_that_a_case_left_outlives_it(gentle, pool):
     left = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if str(workbench.home.name).encode() in (process / "environ").read_bytes():
+            if str(pool.home.name).encode() in (process / "environ").read_bytes():
                 left.append(int(process.name))
         except OSError:
             continue
-    assert left == [workbench.client.process.pid]
+    assert left == [pool.client.process.pid]
 
 
-def test_no_scratch_directory_outlives_its_cell(gentle, workbench):
-    tasks = workbench.client.tasks
+def test_no_scratch_directory_outlives_its_cell(gentle, pool):
+    tasks = pool.client.tasks
     assert list(tasks.iterdir()) == []
 
 
@@ -257,7 +258,7 @@ def stops_its_server(x):
 
 
 def test_a_server_that_hangs_is_replaced_like_one_that_died(warm, tmp_path, monkeypatch):
-    monkeypatch.setattr("recapture.client.SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr("recapture.pool.client.SILENCE_SECONDS", 0.1)
     suite = tmp_path / "stopping.py"
     suite.write_text(STOPS_ITS_SERVER.format(once=str(tmp_path / "stopped")))
     hung = warm.client.process
@@ -304,7 +305,7 @@ def test_the_end_of_one_task_leaves_the_helpers_of_another_alone(warm, tmp_path)
 
 
 class Dying:
-    """A workbench, and its client, whose server dies when it is sent the cell of that number, or before any begins."""
+    """A pool, and its client, whose server dies when it is sent the cell of that number, or before any begins."""
 
     def __init__(self, number: int, *, always: bool):
         self.client = self

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from conftest import SUITES, records_below, results_below
 
-from recapture.protocol import Task
-from recapture.records import Timing, read_jsonl
-from recapture.server import OUTPUT_CAP_BYTES, TAIL_BYTES, Child, Server, _cut, _tail
+from recapture.pool.protocol import Task
+from recapture.pool.server import OUTPUT_CAP_BYTES, TAIL_BYTES, Child, Server, _cut, _tail
+from recapture.results.records import Timing, read_jsonl
 
 DEADLY = SUITES / "planted" / "deadly.py"
 TIMEOUT = 6.0
@@ -126,7 +126,7 @@ def test_autograd_works_in_every_forked_child(command):
 @pytest.mark.parametrize("punches", [True, False])
 def test_an_output_file_past_its_cap_keeps_its_end_and_goes_on(tmp_path, monkeypatch, punches):
     if not punches:  # a file system that cannot give blocks back
-        monkeypatch.setattr("recapture.server._punch", lambda *_: False)
+        monkeypatch.setattr("recapture.pool.server._punch", lambda *_: False)
     path = tmp_path / "stdout"
     with path.open("ab", buffering=0) as writer:
         writer.write(b"x" * (OUTPUT_CAP_BYTES + 1))

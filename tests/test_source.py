@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from recapture import source
-from recapture.source import closure, decorator_arguments
+from recapture.declare import source
+from recapture.declare.source import closure, decorator_arguments
 
 SUITE = '''\
 """A suite."""
@@ -224,9 +224,9 @@ def test_the_text_runs_alone_and_holds_only_what_is_needed(text_of):
         ("from recapture import case as c", "c"),
         ("import recapture", "recapture.case"),
         ("import recapture as rc", "rc.case"),
-        ("import recapture.cases", "recapture.cases.case"),
+        ("import recapture.declare.case", "recapture.declare.case.case"),
         ("from recapture import cases", "cases.case"),
-        ("from recapture.cases import case", "case"),
+        ("from recapture.declare.case import case", "case"),
         ("from recapture import *", "case"),
     ],
 )

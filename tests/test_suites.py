@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recapture.cases import CASES_ATTRIBUTE, Case
-from recapture.judge import compare
-from recapture.observe import Observation, observe_call
-from recapture.torch_compat import seed_everything
+from recapture.base.torch_compat import seed_everything
+from recapture.conformance.judge import compare
+from recapture.conformance.observe import Observation, observe_call
+from recapture.declare.case import CASES_ATTRIBUTE, Case
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

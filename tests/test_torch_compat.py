@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from recapture.torch_compat import (
+from recapture.base.torch_compat import (
     is_capture_error,
     is_out_of_memory,
     isolate_caches,
@@ -18,7 +18,7 @@ from recapture.torch_compat import (
     seed_everything,
     skip_guard_timing,
 )
-from recapture.torch_watch import watch_dynamo
+from recapture.base.torch_watch import watch_dynamo
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from recapture.base.errors import UsageError, did_you_mean
+from recapture.declare.compilers import builtin_compilers
+from recapture.declare.workload import DTYPES
+from recapture.results.speedups import EAGER, Configuration
 
-from recapture.compilers import builtin_compilers
-from recapture.errors import UsageError, did_you_mean
-from recapture.workloads import DTYPES
-
-__all__ = ["DEFAULT_COMPILERS", "EAGER", "LAYOUTS", "Configuration", "configurations"]
-
-EAGER = "eager"
+__all__ = ["DEFAULT_COMPILERS", "LAYOUTS", "configurations"]
 
 LAYOUTS = ("contiguous", "channels-last")
 
@@ -31,33 +28,8 @@ _ON_CUDA = (
 # Without CUDA graphs two modes are others under another name.
 _CUDA_GRAPHS = frozenset({"compile:reduce-overhead", "compile:max-autotune"})
 
-_AUTOTUNED = frozenset({"compile:max-autotune", "compile:max-autotune-no-cudagraphs"})
-
 DEFAULT_COMPILERS = {"cuda": _ON_CUDA, "cpu": tuple(name for name in _ON_CUDA if name not in _CUDA_GRAPHS)}
 """What is compared unless the command line says otherwise."""
-
-
-class Configuration(msgspec.Struct, frozen=True, order=True):
-    """One way to run a workload; `str()` of it is its name in reports."""
-
-    compiler: str
-    dtype: str
-    layout: str = "contiguous"
-    dynamic: bool = False
-
-    def __str__(self) -> str:
-        parts = [self.compiler, self.dtype, *([self.layout] if self.layout != "contiguous" else [])]
-        return " ".join([*parts, *(["dynamic"] if self.dynamic else [])])
-
-    @property
-    def autotunes(self) -> bool:
-        """Whether compiling means to time candidates on the device."""
-        return self.compiler in _AUTOTUNED
-
-    @property
-    def eager(self) -> Configuration:
-        """Eager with the same arithmetic."""
-        return Configuration(EAGER, self.dtype, self.layout)
 
 
 def configurations(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from recapture.bench import statistics
-from recapture.bench.rows import Measured, Process, Row, Start
-from recapture.workloads import SpeedClaim
+from recapture.bench import intervals
+from recapture.declare.workload import SpeedClaim
+from recapture.results.speedups import Measured, Process, Row, Start
 
 if TYPE_CHECKING:
     from recapture.bench.job import Outcome
@@ -60,10 +60,10 @@ def _shared(processes: tuple[Process, ...]) -> bool:
 
 def _ratios(processes: tuple[Process, ...]) -> dict[str, Any]:
     """What follows from the samples alone: those fields of `Measured`."""
-    found = statistics.compare([(one.eager.seconds, one.candidate.seconds) for one in processes])
+    found = intervals.compare([(one.eager.seconds, one.candidate.seconds) for one in processes])
     # An interval says how samples spread, not how other work skewed them: of a shared device nothing is concluded.
     twins = [(one.twin.seconds, one.candidate.seconds) for one in processes if one.twin is not None]
-    over = statistics.compare(twins) if twins else None
+    over = intervals.compare(twins) if twins else None
     return {
         "speedup": (_short(found.ratio), _short(found.low), _short(found.high)),
         "finding": "too noisy" if _shared(processes) else found.finding,

@@ -6,15 +6,15 @@ import fcntl
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from recapture.bench.rows import read_speedups
-from recapture.environment import differences
-from recapture.errors import UsageError
+from recapture.base.errors import UsageError
+from recapture.machine.environment import differences
+from recapture.results.speedups import read_speedups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from recapture.environment import Environment
+    from recapture.machine.environment import Environment
 
 __all__ = ["joined", "set_aside", "writing"]
 

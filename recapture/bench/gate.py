@@ -10,8 +10,8 @@ from __future__ import annotations
 from math import hypot
 from typing import TYPE_CHECKING, Any
 
-from recapture.bench.rows import Deviation
 from recapture.bench.updates import wrong_update
+from recapture.results.speedups import Deviation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

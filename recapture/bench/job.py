@@ -10,20 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from recapture.bench.configuration import EAGER, Configuration
-from recapture.bench.gate import Snapshot, deviations
-from recapture.bench.machine import CpuWatch
-from recapture.bench.probes import allocated, kernel_seconds, operators, peak_memory, warm_libraries
-from recapture.bench.rows import Conditions, Deviation, Reasons, Series, Start
-from recapture.bench.subject import Subject
-from recapture.bench.timing import interleave
-from recapture.collection import execute, unmet
-from recapture.compilers import builtin_compilers, compilers_of
-from recapture.fingerprint import fingerprint, scrub
-from recapture.models import ModelSpec, load_workload
-from recapture.observe import qualified, safe_text
-from recapture.records import ErrorInfo
-from recapture.torch_compat import (
+from recapture.base.exceptions import qualified, safe_text
+from recapture.base.scrub import fingerprint, scrub
+from recapture.base.torch_compat import (
     float32_flags,
     is_capture_error,
     is_out_of_memory,
@@ -32,14 +21,24 @@ from recapture.torch_compat import (
     reset_dynamo,
     seed_everything,
 )
-from recapture.torch_watch import CaptureLog, compile_seconds, recorded_cudagraphs, watch_cudagraphs, watch_dynamo
-from recapture.verdicts import Verdict
+from recapture.base.torch_watch import CaptureLog, compile_seconds, recorded_cudagraphs, watch_cudagraphs, watch_dynamo
+from recapture.bench.conditions import CpuWatch
+from recapture.bench.gate import Snapshot, deviations
+from recapture.bench.probes import allocated, kernel_seconds, operators, peak_memory, warm_libraries
+from recapture.bench.subject import Subject
+from recapture.bench.timing import interleave
+from recapture.declare.collection import execute, unmet
+from recapture.declare.compilers import builtin_compilers, compilers_of
+from recapture.declare.workload_sources import ModelSpec, load_workload
+from recapture.results.records import ErrorInfo
+from recapture.results.speedups import EAGER, Conditions, Configuration, Deviation, Reasons, Series, Start
+from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recapture.compilers.base import Compiler
-    from recapture.workloads import Workload
+    from recapture.declare.compiler import Compiler
+    from recapture.declare.workload import Workload
 
 __all__ = ["FIRST_CALLS", "Job", "Operator", "Outcome", "measure"]
 

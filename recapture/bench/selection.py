@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from recapture.bench.configuration import DEFAULT_COMPILERS, Configuration, configurations
-from recapture.client import ServerDiedError
-from recapture.errors import UsageError, did_you_mean
-from recapture.models import ModelSpec, WorkloadInfo
-from recapture.protocol import Ended
-from recapture.workbench import cause_of_death
+from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.paths import data_folder
+from recapture.bench import tasks
+from recapture.bench.configuration import DEFAULT_COMPILERS, configurations
+from recapture.declare.workload_sources import ModelSpec, WorkloadInfo
+from recapture.pool.client import ServerDiedError
+from recapture.pool.protocol import Ended
+from recapture.pool.worker_pool import cause_of_death
+from recapture.results.speedups import Configuration
 
 if TYPE_CHECKING:
-    from recapture.workbench import Workbench
+    from recapture.pool.worker_pool import WorkerPool
 
 __all__ = ["Options", "check_names", "choose", "collect", "plan", "select", "shipped_workloads"]
 
@@ -49,11 +52,7 @@ class Options:
 
 def shipped_workloads() -> list[Path]:
     """Return the files of workloads that come with recapture."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package.parent / "suites" / "speedups", package / "data" / "suites" / "speedups"):
-        if folder.is_dir():
-            return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
-    return []
+    return sorted(path for path in data_folder("suites/speedups").glob("*.py") if not path.name.startswith("_"))
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def check_names(options: Options) -> None:
         configurations("fp32", compilers=compilers, dtypes=options.dtypes, layouts=options.layouts, dynamic=False)
 
 
-def collect(bench: Workbench, options: Options) -> list[WorkloadInfo]:
+def collect(pool: WorkerPool, options: Options) -> list[WorkloadInfo]:
     """Describe the files and models that were named, and those that ship where a name is none of theirs."""
     files = _files(options)
     specs = [ModelSpec(name=path.stem, path=str(path)) for path in files]
@@ -101,11 +100,11 @@ def collect(bench: Workbench, options: Options) -> list[WorkloadInfo]:
         ModelSpec(name=name, model=name, shapes=options.shapes, train=options.train)
         for name in dict.fromkeys(options.models)
     ]
-    found = [info for spec in specs for info in _described(bench, spec)]
+    found = [info for spec in specs for info in _described(pool, spec)]
     known = {info.spec.name for info in found}
     if not specs or any(one.path is None and one.workload not in known for one in _addresses(options)):
         shipped = [ModelSpec(name=path.stem, path=str(path)) for path in shipped_workloads() if path not in files]
-        found += [info for spec in shipped for info in _described(bench, spec)]
+        found += [info for spec in shipped for info in _described(pool, spec)]
     return found
 
 
@@ -122,11 +121,11 @@ def _meant(infos: list[WorkloadInfo], options: Options) -> list[_Address]:
     return [one for one in addresses if one.workload is not None or str(one.path) not in sources]
 
 
-def _described(bench: Workbench, spec: ModelSpec) -> list[WorkloadInfo]:
+def _described(pool: WorkerPool, spec: ModelSpec) -> list[WorkloadInfo]:
     try:
-        told = bench.client.run("workloads", spec, list[WorkloadInfo], timeout=COLLECT_SECONDS)
+        told = pool.client.run(tasks.WORKLOADS, spec, list[WorkloadInfo], timeout=COLLECT_SECONDS)
     except ServerDiedError:
-        bench.restart()
+        pool.restart()
         return [WorkloadInfo(spec=spec, error="killed the worker server on import")]
     return [WorkloadInfo(spec=spec, error=cause_of_death(told))] if isinstance(told, Ended) else told
 

@@ -6,14 +6,14 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from recapture.observe import map_tensors
-from recapture.torch_compat import float32_flags, seed_everything, set_float32_flags
+from recapture.base.torch_compat import float32_flags, seed_everything, set_float32_flags
+from recapture.conformance.observe import map_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from recapture.bench.configuration import Configuration
-    from recapture.workloads import Workload
+    from recapture.declare.workload import Workload
+    from recapture.results.speedups import Configuration
 
 __all__ = ["INPUT_SETS", "Subject", "synchronize"]
 

@@ -10,15 +10,15 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from recapture.environment import suite_commit
-from recapture.errors import EnvironmentUnfitError, RecaptureError, UsageError
-from recapture.images.pins import docker_directory, lock_hash, lock_path
+from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
+from recapture.machine.describe import suite_commit
+from recapture.machine.pins import docker_directory, lock_hash, lock_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from recapture.images.pins import Image
+    from recapture.machine.pins import Image
 
 __all__ = ["BuildOptions", "Built", "build_image", "docker_command"]
 

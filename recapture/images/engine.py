@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recapture.errors import EnvironmentUnfitError, UsageError, did_you_mean
+from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

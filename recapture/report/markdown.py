@@ -6,25 +6,24 @@ import html
 import re
 from typing import TYPE_CHECKING
 
-from recapture.errors import UsageError
-from recapture.records import write_atomically
-from recapture.report import facts, summary
-from recapture.report.summary import ClaimStatus
-from recapture.results import read_results
-from recapture.verdicts import SILENTLY_WRONG
-from recapture.wording import one_line, plural, shorten
+from recapture.analysis import facts, summary
+from recapture.analysis.summary import ClaimStatus
+from recapture.base.errors import UsageError
+from recapture.base.files import write_atomically
+from recapture.base.text import one_line, plural, shorten
+from recapture.results.directories import REPORT, read_results
+from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from recapture.environment import Environment
-    from recapture.records import Difference, Record
-    from recapture.report.summary import Group
+    from recapture.analysis.summary import Group
+    from recapture.machine.environment import Environment
+    from recapture.results.records import Difference, Record
 
-__all__ = ["REPORT", "code", "plain", "render_conformance", "table", "write_report"]
+__all__ = ["code", "plain", "render_conformance", "table", "write_report"]
 
-REPORT = "conformance.md"
 
 MESSAGE_LIMIT = 200
 """Characters of a message that a report shows; the records hold the whole of it."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from recapture.report import facts, summary
-from recapture.report.markdown import REPORT
-from recapture.report.summary import ClaimStatus
-from recapture.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
-from recapture.wording import one_line, plural, shorten
+from recapture.analysis import facts, summary
+from recapture.analysis.summary import ClaimStatus
+from recapture.base.text import one_line, plural, shorten
+from recapture.results.directories import REPORT
+from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from typing_extensions import Self
 
-    from recapture.environment import Environment
-    from recapture.records import Record
-    from recapture.report.summary import Group
+    from recapture.analysis.summary import Group
+    from recapture.machine.environment import Environment
+    from recapture.results.records import Record
 
 __all__ = ["RunProgress", "print_summary"]
 

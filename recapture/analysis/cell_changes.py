@@ -1,0 +1,236 @@
+"""Finding what changed between two results, cell by cell."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.analysis import facts, summary
+from recapture.analysis.changes import Change, ClaimChange, Diff, FactChange, Rename, Side
+from recapture.analysis.speed_changes import diff_speeds, speedups_of
+from recapture.base.errors import UsageError
+from recapture.base.text import shorten
+from recapture.results.directories import Results, holds_results, read_results
+from recapture.results.speedups import read_speedups
+from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from recapture.machine.environment import Environment
+    from recapture.results.records import Record
+
+__all__ = ["category", "compare", "diff"]
+
+Key = tuple[str, str, str]
+
+
+def compare(old: Path, new: Path) -> Diff:
+    """Compare two results directories: their cells where both hold some, and the benchmarks that both hold.
+
+    Raises UsageError where they hold nothing of the same kind, and as reading them does.
+    """
+    sides = (old, new)
+    lacking = [name for name, path in zip(("OLD", "NEW"), sides, strict=True) if not holds_results(path)]
+    if lacking:
+        changes = diff(*(Results(path, (), _environment_of(path)) for path in sides))
+    else:
+        changes = diff(*map(read_results, sides))
+    speeds, notes = diff_speeds(old, new)
+    if lacking and not speeds:
+        raise UsageError(f"{old} and {new} hold nothing of one kind: {' and '.join(lacking)} has no cells")
+    notes = (*(f"{name} has no cells, so none are compared" for name in lacking), *notes)
+    return msgspec.structs.replace(changes, warnings=(*changes.warnings, *notes), speeds=speeds)
+
+
+def _environment_of(directory: Path) -> Environment | None:
+    """The environment of a directory's cells, else of its benchmark."""
+    if holds_results(directory):
+        return read_results(directory).environment
+    return next((read_speedups(path).environment for path in speedups_of(directory).values()), None)
+
+
+def diff(old: Results, new: Results) -> Diff:
+    """Compare two results by cell.
+
+    The device is left out of the comparison where each side has exactly one, so that a CPU can be compared with a GPU.
+    A case whose source is unchanged but whose address is not is compared with itself, and listed as renamed. Cells that
+    one side alone was asked to run are counted, and not compared.
+    """
+    renamed = _renamed(old.records, new.records)
+    with_device = (
+        len({record.device for record in old.records}) > 1 or len({record.device for record in new.records}) > 1
+    )
+    before = {_key(record, renamed, with_device=with_device): record for record in old.records}
+    after = {_key(record, {}, with_device=with_device): record for record in new.records}
+    missing_before, missing_after = _not_asked(old, before.keys()), _not_asked(new, after.keys())
+    not_asked = [key for key in after.keys() - before.keys() if missing_before(key)]
+    not_asked_now = [key for key in before.keys() - after.keys() if missing_after(key)]
+    changes: dict[str, list[Change]] = defaultdict(list)
+    unchanged = 0
+    compared = (before.keys() | after.keys()) - {*not_asked, *not_asked_now}
+    for key in sorted(compared, key=lambda key: (key[0], summary.compiler_key(key[1]), key[2])):
+        was, now = before.get(key), after.get(key)
+        name = category(was, now)
+        if name is None:
+            unchanged += 1
+            continue
+        timed_out = any(record is not None and record.verdict is Verdict.TIMEOUT for record in (was, now))
+        changes[name].append(Change(case=key[0], compiler=key[1], old=was, new=now, maybe_noise=timed_out))
+    result = Diff(
+        old=_side(old, len(not_asked)),
+        new=_side(new, len(not_asked_now)),
+        environment=_environment(old, new),
+        warnings=tuple(_warnings(old, new)),
+        claims=_claims(before, after),
+        renamed=tuple(Rename(was, now) for was, now in sorted(renamed.items())),
+        unchanged=unchanged,
+    )
+    return msgspec.structs.replace(result, **{name: tuple(members) for name, members in changes.items()})
+
+
+def category(old: Record | None, new: Record | None) -> str | None:
+    """Return which of `CATEGORIES` a cell belongs to, or None where nothing changed."""
+    if old is None:
+        return "added"
+    if new is None:
+        return "removed"
+    if old.case_hash != new.case_hash:
+        return "case_edited"
+    if old.verdict is not new.verdict and Verdict.UNSTABLE in (old.verdict, new.verdict):
+        return "noise"
+    if old.verdict in NOT_RUN or new.verdict in NOT_RUN:
+        return _run_or_not(old.verdict, new.verdict)
+    if new.verdict in RIGHT:
+        return _right_now(old, new)
+    if new.verdict in SILENTLY_WRONG and old.verdict not in SILENTLY_WRONG:
+        return "newly_wrong"
+    if new.verdict in FAILING and old.verdict in RIGHT:
+        return "newly_failing"
+    return "failing_differently" if _failure(old) != _failure(new) else None
+
+
+def _run_or_not(old: Verdict, new: Verdict) -> str | None:
+    if old in NOT_RUN and new in NOT_RUN:
+        return None if old is new else "not_run_differently"
+    return "newly_run" if old in NOT_RUN else "no_longer_run"
+
+
+def _right_now(old: Record, new: Record) -> str | None:
+    if old.verdict not in RIGHT:
+        return "fixed"
+    if old.verdict is not new.verdict:
+        return "newly_breaking" if new.verdict is Verdict.PASS_WITH_BREAKS else "whole_again"
+    counts = [(getattr(old, name), getattr(new, name)) for name in ("graphs", "graph_breaks", "recompiles")]
+    known = [(was, now) for was, now in counts if was is not None and now is not None]
+    return "captured_differently" if any(was != now for was, now in known) else None
+
+
+def _failure(record: Record) -> tuple[object, ...]:
+    """Return what makes two failures the same one.
+
+    The figures in a difference's detail are left out: they move with every kernel. So is the reason of a timeout or an
+    exhausted memory, which is a limit.
+    """
+    seen = tuple((one.input, one.where, one.kind) for one in record.differences)
+    error = (record.error.type, record.error.fingerprint) if record.error else None
+    signal = record.reason if record.verdict is Verdict.CRASH else None
+    return (record.verdict, record.phase, record.input, error, signal, seen)
+
+
+def _key(record: Record, renamed: dict[str, str], *, with_device: bool) -> Key:
+    return (renamed.get(record.case, record.case), record.compiler, record.device if with_device else "")
+
+
+def _renamed(old: Iterable[Record], new: Iterable[Record]) -> dict[str, str]:
+    """Cases gone from one side that turned up on the other with the very same source, where there is one such pair."""
+    before = {record.case: record.case_hash for record in old}
+    after = {record.case: record.case_hash for record in new}
+    gone, come = defaultdict(list), defaultdict(list)
+    for case in before.keys() - after.keys():
+        gone[before[case]].append(case)
+    for case in after.keys() - before.keys():
+        come[after[case]].append(case)
+    return {cases[0]: come[source][0] for source, cases in gone.items() if len(cases) == 1 == len(come.get(source, ()))}
+
+
+def _not_asked(results: Results, keys: Iterable[Key]) -> Callable[[Key], bool]:
+    """Return which of the cells that a side lacks it was not asked to run, as its selection tells.
+
+    A cell that was asked for and is not there is gone: its suite was run with all its cases, and this is none of them.
+    Of a run that is incomplete nothing is known.
+    """
+    environment = results.environment
+    if environment is None or not environment.selection or not facts.accounting(results.records, environment)[1]:
+        return lambda _key: False
+    cases = {key[0] for key in keys}
+    ran = Counter(summary.suite_of(case) for case in cases)
+    whole = {suite.name for suite in environment.suites if suite.cases == ran[suite.name]}
+    return lambda key: key[0] in cases or summary.suite_of(key[0]) not in whole
+
+
+def _side(results: Results, not_asked: int) -> Side:
+    return Side(image=results.image, capability=results.capability, cells=len(results.records), not_asked=not_asked)
+
+
+def _environment(old: Results, new: Results) -> tuple[FactChange, ...]:
+    before, after = facts.comparable(old.environment), facts.comparable(new.environment)
+    if not before or not after:
+        return ()
+    names = sorted(before.keys() | after.keys(), key=facts.importance)
+    return tuple(
+        FactChange(
+            name=name,
+            old=before.get(name),
+            new=after.get(name),
+            minor=any(facts.is_minor(name, side.environment) for side in (old, new)),
+        )
+        for name in names
+        if before.get(name) != after.get(name)
+    )
+
+
+def _warnings(old: Results, new: Results) -> Iterable[str]:
+    for side, results in (("OLD", old), ("NEW", new)):
+        environment = results.environment
+        if environment is None:
+            yield f"{side} has no environment.json: what else differs is not known"
+            continue
+        accounting, complete = facts.accounting(results.records, environment)
+        if not complete:
+            yield f"{side} is incomplete: {accounting}"
+        for name, error in facts.uncollected(environment):
+            yield f"suite {name} could not be collected in {side}: {shorten(error, 120)}"
+        for check in facts.failing_checks(environment):
+            yield f"{side}'s machine is at fault: {shorten(check, 120)}"
+    devices = [sorted({record.device for record in results.records}) for results in (old, new)]
+    if devices[0] != devices[1]:
+        yield f"OLD ran on {', '.join(devices[0]) or 'nothing'}, NEW on {', '.join(devices[1]) or 'nothing'}"
+
+
+def _claims(before: dict[Key, Record], after: dict[Key, Record]) -> tuple[ClaimChange, ...]:
+    changes = []
+    for key in before.keys() & after.keys():
+        was = {(claim.id, claim.expected): claim.holds for claim in before[key].claims}
+        for claim in after[key].claims:
+            holds = was.get((claim.id, claim.expected), claim.holds)
+            if holds is not claim.holds:
+                changes.append(
+                    ClaimChange(
+                        id=claim.id,
+                        case=key[0],
+                        compiler=key[1],
+                        expected=claim.expected,
+                        old=str(summary.claim_status(holds=holds)),
+                        new=str(summary.claim_status(holds=claim.holds)),
+                    )
+                )
+    return tuple(
+        sorted(
+            changes,
+            key=lambda one: (summary.natural_key(one.id), one.case, summary.compiler_key(one.compiler), one.expected),
+        )
+    )

@@ -1,0 +1,143 @@
+"""What the reports say about an environment: one reading of ``environment.json`` for all of them, and for the diff."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from recapture.base.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recapture.machine.environment import Environment
+    from recapture.results.records import Record
+
+__all__ = [
+    "Place",
+    "accounting",
+    "brief",
+    "comparable",
+    "failing_checks",
+    "importance",
+    "place",
+    "uncollected",
+    "warnings",
+    "why_bare",
+]
+
+FIRST = ("image", "torch", "python", "numpy", "scipy", "triton", "torchvision", "cuda", "cudnn", "GPU", "driver")
+"""What differs first in a comparison; the rest follows by name."""
+
+IN_BRIEF = ("numpy", "scipy", "torchvision", "triton", "setuptools")
+"""The packages that a report names beside torch and Python."""
+
+
+PASSING_CHECKS = frozenset({"disk-space", "memory"})
+"""The checks of `recapture doctor` whose findings are different the next minute."""
+
+
+class Place(NamedTuple):
+    """Where results come from."""
+
+    image: str
+    capability: str
+
+
+def place(records: Sequence[Record], environment: Environment | None) -> Place:
+    """Return the image and capability; what the records alone say where no environment was recorded."""
+    if environment is None:
+        devices = sorted({record.device for record in records})
+        return Place("an unknown environment", ", ".join(devices) or "no device")
+    return Place(environment.image, environment.capability)
+
+
+def brief(environment: Environment) -> list[tuple[str, str]]:
+    """Return the few facts that a reader of verdicts wants, by name."""
+    facts = comparable(environment)
+    lines = [(name, facts[name]) for name in ("torch", "python", "cuda", "cudnn", *IN_BRIEF) if name in facts]
+    if "GPU" in facts:
+        lines.append(("GPU", ", ".join(facts[name] for name in ("GPU", "GPU capability", "driver") if name in facts)))
+    lines += [(name, facts[name]) for name in ("CPU", "C++ compiler", "lock") if name in facts]
+    if environment.image_digest != "bare":
+        lines.append(("image digest", environment.image_digest))
+    return lines
+
+
+def why_bare(environment: Environment) -> str:
+    """Return why results are filed as bare, not under an image's name; empty where they are not."""
+    return ", ".join(environment.lock_mismatches) if environment.image.startswith("bare") else ""
+
+
+def accounting(records: Sequence[Record], environment: Environment | None) -> tuple[str, bool]:
+    """Return how many cells were planned and recorded, in words, and whether none is missing."""
+    planned = environment.planned if environment else None
+    recorded = environment.recorded if environment else None
+    if planned is None or recorded is None:
+        return f"{len(records)} recorded", True
+    if planned != recorded:
+        return f"{planned} planned, but only {recorded} recorded", False
+    return f"{planned} planned = {recorded} recorded", True
+
+
+def failing_checks(environment: Environment | None, *, lasting: bool = False) -> list[str]:
+    """Return the faults that `recapture doctor` found in the machine, a line each.
+
+    `lasting` leaves out what is different the next minute, which a report that must not change cannot hold.
+    """
+    return _checks(environment, "fault", lasting=lasting)
+
+
+def warnings(environment: Environment | None, *, lasting: bool = False) -> list[str]:
+    """Return what `recapture doctor` warned of, a line each; `lasting` as in `failing_checks`."""
+    return _checks(environment, "warning", lasting=lasting)
+
+
+def uncollected(environment: Environment | None) -> list[tuple[str, str]]:
+    """Return the suites that could not be collected, with the error of each."""
+    return [(suite.name, suite.error) for suite in environment.suites if suite.error] if environment else []
+
+
+def comparable(environment: Environment | None) -> dict[str, str]:
+    """Return everything about an environment that a diff compares, by name, as words; what is unknown is left out."""
+    if environment is None:
+        return {}
+    torch, gpu = environment.torch, environment.gpu
+    facts: dict[str, object] = {
+        **environment.packages,
+        "image": environment.image,
+        "image digest": environment.image_digest,
+        "lock": environment.lock_hash,
+        "python": environment.python,
+        "torch": torch.version,
+        "torch revision": torch.git_version,
+        "cuda": torch.cuda,
+        "cudnn": torch.cudnn,
+        "libc": environment.libc,
+        "CPU": environment.cpu.model,
+        "suite revision": environment.suite_commit,
+        "worker": environment.worker,
+        **{{"c++": "C++ compiler"}.get(name, name): version for name, version in environment.compilers.items()},
+        **{f"flag {name}": value for name, value in environment.flags.items()},
+    }
+    if gpu is not None:
+        facts |= {"GPU": gpu.name, "GPU capability": gpu.capability, "driver": gpu.driver}
+    return {name: one_line(str(value)) for name, value in facts.items() if value is not None}
+
+
+def is_minor(name: str, environment: Environment | None) -> bool:
+    """Whether a name of `comparable` is a package that rarely decides anything."""
+    return environment is not None and name in environment.packages and name not in (*FIRST, *IN_BRIEF)
+
+
+def importance(name: str) -> tuple[int, str]:
+    """Sort key of the names of `comparable`: what decides most first."""
+    return (FIRST.index(name) if name in FIRST else len(FIRST), name)
+
+
+def _checks(environment: Environment | None, status: str, *, lasting: bool) -> list[str]:
+    checks = environment.doctor if environment else []
+    return [
+        f"{one.name}: {one_line(one.found)}"
+        for one in checks
+        if one.status == status and not (lasting and one.name in PASSING_CHECKS)
+    ]

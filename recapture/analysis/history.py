@@ -1,0 +1,116 @@
+"""The verdicts of a cell through the torch releases, with the releases that changed it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recapture.analysis import summary
+from recapture.base.errors import UsageError, did_you_mean
+from recapture.results.directories import find_results, read_results
+from recapture.results.releases import age, is_bare, torch_version, twin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from recapture.results.directories import Results
+    from recapture.results.records import Record
+
+
+__all__ = ["CellHistory", "Entry", "history"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How the cell ended in one image; `record` is None where the image has results, but no such cell.
+
+    `changed` says that the cell ended otherwise in the entry before, `edited` that the case's source is not the same.
+    """
+
+    torch: str
+    image: str
+    record: Record | None
+    changed: bool
+    edited: bool
+
+
+@dataclass(frozen=True)
+class CellHistory:
+    """One cell on one capability, oldest torch first."""
+
+    case: str
+    compiler: str
+    capability: str
+    entries: tuple[Entry, ...]
+
+
+def history(cell: str, root: Path) -> list[CellHistory]:
+    """Return the histories that an address asks for, in all the results below a directory.
+
+    `cell` is ``suite::name::compiler``, or a case with all its cells, ``suite::name`` or only ``name``, or
+    ``name::compiler``. Raises UsageError, with the nearest address, where no results have such a cell.
+    """
+    results = sorted((read_results(path) for path in find_results(root)), key=age)
+    records = [record for one in results for record in one.records]
+    wanted = _matching(cell, records)
+    histories = []
+    for capability in sorted({one.capability for one in results}):
+        column = [one for one in results if one.capability == capability]
+        by_image = [{(record.case, record.compiler): record for record in one.records} for one in column]
+        for case, compiler in wanted:
+            found = [cells.get((case, compiler)) for cells in by_image]
+            if any(found):
+                histories.append(CellHistory(case, compiler, capability, tuple(_entries(column, found))))
+    return histories
+
+
+def _matching(cell: str, records: list[Record]) -> list[tuple[str, str]]:
+    cells = {(record.case, record.compiler) for record in records}
+    parts = cell.split("::")
+
+    def is_meant(case: str, compiler: str) -> bool:
+        name = case.split("::", 1)[-1]
+        return cell in (f"{case}::{compiler}", case, name, f"{name}::{compiler}")
+
+    found = sorted((one for one in cells if is_meant(*one)), key=lambda one: (one[0], summary.compiler_key(one[1])))
+    if found:
+        return found
+    cases = {case for case, _ in cells}
+    if len(parts) == 1:
+        known = {case.split("::", 1)[-1] for case in cases}
+    elif len(parts) == 2:
+        known = cases | {f"{case.split('::', 1)[-1]}::{compiler}" for case, compiler in cells}
+    else:
+        known = {f"{case}::{compiler}" for case, compiler in cells}
+    raise UsageError(f"no results have a cell {cell!r}{did_you_mean(cell, sorted(known))}")
+
+
+def _entries(column: list[Results], found: list[Record | None]) -> Iterator[Entry]:
+    images = [results.image for results in column]
+    for number, before in enumerate(_before(images, [record is not None for record in found])):
+        record, last = found[number], None if before is None else found[before]
+        changed = record is not None and last is not None and _outcome(record) != _outcome(last)
+        edited = record is not None and last is not None and record.case_hash != last.case_hash
+        yield Entry(torch_version(column[number]), images[number], record, changed, edited)
+
+
+def _before(images: Sequence[str], present: Sequence[bool]) -> Iterator[int | None]:
+    """Yield which entry each is compared with: the last image's, or, before there is one, the last of any kind.
+
+    A drifted twin, and what ran outside an image, are compared too, but nothing is compared with them: what they
+    changed is no change of the next release.
+    """
+    last: int | None = None
+    image: int | None = None
+    for number, (name, there) in enumerate(zip(images, present)):  # noqa: B905 - of one length by construction
+        yield last if image is None else image
+        if there:
+            last = number
+            if not twin(name) and not is_bare(name):
+                image = number
+
+
+def _outcome(record: Record) -> tuple[str, str]:
+    """Return what counts as a change: the verdict, and of an error its phase and type; messages change all the time."""
+    return (summary.mark(record), summary.measured(record))

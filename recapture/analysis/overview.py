@@ -1,0 +1,135 @@
+"""All cells through the torch releases: what goes wrong under each compiler, and what each release changed."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recapture.analysis import summary
+from recapture.analysis.cell_changes import diff
+from recapture.base.text import plural
+from recapture.results.directories import Results, find_results, read_results
+from recapture.results.releases import age, is_bare, torch_version, twin
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recapture.analysis.changes import Change
+
+
+__all__ = ["Overview", "Release", "Step", "overview"]
+
+WHOLE = 0.9
+"""Results with a smaller share of the cells of the largest would leave too few that all have in common."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One column: how the cells ended under each compiler, and what became of each published claim."""
+
+    torch: str
+    image: str
+    compilers: dict[str, summary.Counts]
+    claims: dict[str, summary.ClaimStatus]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What changed from one column to the next: the cells of each of diff's categories, ``suite::name::compiler``."""
+
+    old: str
+    new: str
+    changes: dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All releases on one capability, oldest first; `cells` are those that every one of them recorded.
+
+    `left_out` says of every image that is no column why.
+    """
+
+    capability: str
+    cells: int
+    releases: tuple[Release, ...]
+    steps: tuple[Step, ...]
+    left_out: dict[str, str]
+
+
+def overview(root: Path) -> list[Overview]:
+    """Return an overview of every capability that has results at or below a directory.
+
+    Raises UsageError where there are none, and as reading them does.
+    """
+    results = sorted((read_results(path) for path in find_results(root)), key=age)
+    return [
+        _overview(capability, [one for one in results if one.capability == capability])
+        for capability in sorted({one.capability for one in results})
+    ]
+
+
+def _overview(capability: str, results: list[Results]) -> Overview:
+    columns, left_out = _columns(results)
+    common = set.intersection(*(_cells(one) for one in columns))
+    same = [
+        Results(one.directory, tuple(row for row in one.records if (row.case, row.compiler) in common), one.environment)
+        for one in columns
+    ]
+    return Overview(
+        capability=capability,
+        cells=len(common),
+        releases=tuple(map(_release, same)),
+        steps=tuple(_step(old, new) for old, new in itertools.pairwise(same)),
+        left_out=left_out,
+    )
+
+
+def _columns(results: list[Results]) -> tuple[list[Results], dict[str, str]]:
+    """Choose one line of releases, each with the packages of its own time and with (nearly) all cells."""
+    left_out = {}
+    line = []
+    images = {torch_version(one) for one in results if not is_bare(one.image) and not twin(one.image)}
+    for one in results:
+        if twin(one.image):
+            left_out[one.image] = "packages of another time"
+        elif is_bare(one.image) and torch_version(one) in images:
+            left_out[one.image] = "its release has an image"
+        else:
+            line.append(one)
+    if not line:  # nothing but twins
+        line, left_out = results, {}
+    most = max(len(one.records) for one in line)
+    small = {one.image: len(one.records) for one in line if len(one.records) < WHOLE * most}
+    left_out |= {image: f"{cells} of {plural(most, 'cell')}" for image, cells in small.items()}
+    return [one for one in line if one.image not in small], dict(sorted(left_out.items()))
+
+
+def _cells(results: Results) -> set[tuple[str, str]]:
+    return {(record.case, record.compiler) for record in results.records}
+
+
+def _release(results: Results) -> Release:
+    records = results.records
+    claims = defaultdict(list)
+    for cell in summary.claim_cells(records):
+        claims[cell.id].append(cell)
+    return Release(
+        torch=torch_version(results),
+        image=results.image,
+        compilers={
+            name: summary.count(record for record in records if record.compiler == name)
+            for name in summary.compilers_in_order(records)
+        },
+        claims={name: summary.overall_status(cells) for name, cells in claims.items()},
+    )
+
+
+def _step(old: Results, new: Results) -> Step:
+    changes = {name: list(map(_address, members)) for name, members in diff(old, new).categories() if members}
+    return Step(old=old.image, new=new.image, changes=changes)
+
+
+def _address(change: Change) -> str:
+    return f"{change.case}::{change.compiler}"

@@ -1,0 +1,70 @@
+"""Which configuration of a workload is best, and how far its rows can be compared with each other."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recapture.results.speedups import Measured, Row
+
+__all__ = ["Best", "best", "best_first", "eager_elsewhere"]
+
+MOVED = 1.25
+"""The ratio from which eager is said to have taken longer beside some rows than beside others.
+
+A row's ratio is free of what slows eager and candidate alike. But where they wait for different parts of the machine,
+as eager for the processor and a CUDA graph for the GPU, it tells of the machine's state too.
+"""
+
+
+class Best(NamedTuple):
+    """The configuration to take, and those that it could not be told apart from."""
+
+    row: Row
+    measured: Measured
+    ties: list[Row]
+
+
+def best_first(rows: Sequence[Row]) -> list[Row]:
+    """Order a workload's rows: the best, the others that were measured by their speedup, then those that failed."""
+    winner = best(rows)
+
+    def rank(row: Row) -> tuple[bool, bool, float, str]:
+        is_best = winner is not None and row is winner.row
+        speedup = row.measured.speedup[0] if row.measured else 0.0
+        return (not is_best, row.measured is None, -speedup, str(row.configuration))
+
+    return sorted(rows, key=rank)
+
+
+def best(rows: Sequence[Row]) -> Best | None:
+    """Return the best of a workload's rows, None where none is faster than eager.
+
+    Those whose 95 % intervals reach into that of the greatest speedup cannot be told apart from it; the best of them is
+    the one that pays back soonest.
+    """
+    faster = [(row, row.measured) for row in rows if row.measured and row.measured.finding == "faster"]
+    if not faster:
+        return None
+    faster.sort(key=lambda pair: -pair[1].speedup[0])
+    least = faster[0][1].speedup[1]
+    alike = [(row, one) for row, one in faster if one.speedup[2] >= least]
+
+    def cost(pair: tuple[Row, Measured]) -> float:
+        even = pair[1].break_even_cold
+        return float("inf") if even is None else even
+
+    chosen, measured = min(alike, key=cost)
+    return Best(chosen, measured, [row for row, _ in alike if row is not chosen])
+
+
+def eager_elsewhere(row: Row, rows: Sequence[Row]) -> float | None:
+    """Return the median of eager's seconds beside a workload's other rows, where it was another beside `row`."""
+    others = [one.measured.eager_seconds for one in rows if one.measured is not None and one is not row]
+    if row.measured is None or not others:
+        return None
+    usual, here = median(others), row.measured.eager_seconds
+    return usual if max(usual, here) > MOVED * min(usual, here) else None

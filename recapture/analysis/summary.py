@@ -1,0 +1,313 @@
+"""What every report says, worked out once from the records: marks, counts, claims, and what groups with what."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from recapture.base.text import one_line, shorten
+from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from recapture.results.records import Difference, Record
+
+__all__ = [
+    "LEGEND",
+    "ClaimCell",
+    "ClaimStatus",
+    "Counts",
+    "Group",
+    "break_groups",
+    "claim_cells",
+    "claim_status",
+    "compiler_key",
+    "compilers_in_order",
+    "count",
+    "counts_by_verdict",
+    "describe_difference",
+    "explain",
+    "failure_groups",
+    "mark",
+    "measured",
+    "natural_key",
+    "not_run_groups",
+    "note_groups",
+    "overall_status",
+    "silent_wrongs",
+    "suite_of",
+    "suites_in_order",
+    "together",
+]
+
+LEGEND = {
+    "P": "right on every input, captured whole",
+    "p": "right on every input, the graph was broken",
+    "W": "silently wrong on the example it was captured with",
+    "w": "silently wrong on a held-out input",
+    "E": "refused at capture",
+    "e": "failed at the call",
+    "C": "the process died",
+    "T": "passed its deadline",
+    "M": "ran out of memory",
+    "U": "eager does not agree with itself",
+    "–": "does not apply to this torch",
+    "!": "the machine is at fault",
+}
+"""One character for each outcome of a cell, and what it stands for."""
+
+_MARKS = {
+    Verdict.PASS: "P",
+    Verdict.PASS_WITH_BREAKS: "p",
+    Verdict.WRONG: "W",
+    Verdict.SPECIALIZED: "w",
+    Verdict.ERROR: "e",
+    Verdict.CRASH: "C",
+    Verdict.TIMEOUT: "T",
+    Verdict.OOM: "M",
+    Verdict.UNSTABLE: "U",
+    Verdict.NOT_APPLICABLE: "–",
+    Verdict.ENVIRONMENT: "!",
+}
+
+_FAMILIES = ("eager", "compile", "jit", "fx", "make_fx", "export", "aoti", "onnx")
+_COUNTED = re.compile(r"\b(graphs|graph_breaks|recompiles)=")
+
+
+class ClaimStatus(str, Enum):
+    """Whether a published claim is borne out by what was measured."""
+
+    REPRODUCED = "reproduced"
+    PARTLY = "partly reproduced"
+    NOT_REPRODUCED = "not reproduced"
+    NOT_RUNNABLE = "not runnable here"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class ClaimCell:
+    """One claim on one cell."""
+
+    id: str
+    expected: str
+    status: ClaimStatus
+    record: Record
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many cells ended right, silently wrong, failing, or without saying anything about the compiler."""
+
+    right: int
+    silently_wrong: int
+    failing: int
+    not_run: int
+
+    @property
+    def total(self) -> int:
+        """All cells counted."""
+        return self.right + self.silently_wrong + self.failing + self.not_run
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that ended in the same way: `title` is the kind (an exception's type, a verdict), `text` what was said."""
+
+    title: str
+    text: str
+    records: tuple[Record, ...]
+
+
+def mark(record: Record) -> str:
+    """Return the one character of `LEGEND` that stands for how a cell ended."""
+    if record.verdict is Verdict.ERROR and record.phase == "capture":
+        return "E"
+    return _MARKS[record.verdict]
+
+
+def suite_of(case: str) -> str:
+    """Return the suite of a case's address, ``suite::name``."""
+    return case.split("::", 1)[0]
+
+
+def natural_key(text: str) -> list[tuple[int, int, str]]:
+    """Sort key that puts T2 before T10."""
+    parts = re.findall(r"(\d+)|(\D+)", text)
+    return [(0, int(digits), "") if digits else (1, 0, words) for digits, words in parts]
+
+
+def compiler_key(name: str) -> tuple[int, str, str]:
+    """Sort key of compilers: the reference first, then family by family, a user's own last."""
+    family = re.split(r"[:.]", name, maxsplit=1)[0]
+    return (_FAMILIES.index(family) if family in _FAMILIES else len(_FAMILIES), family, name)
+
+
+def compilers_in_order(records: Iterable[Record]) -> list[str]:
+    """Return the compilers that occur, in the order of the reports."""
+    return sorted({record.compiler for record in records}, key=compiler_key)
+
+
+def suites_in_order(records: Iterable[Record]) -> list[str]:
+    """Return the suites that occur, by name."""
+    return sorted({suite_of(record.case) for record in records})
+
+
+def count(records: Iterable[Record]) -> Counts:
+    """Count cells by what they say."""
+    verdicts = [record.verdict for record in records]
+    return Counts(*(sum(verdict in kind for verdict in verdicts) for kind in (RIGHT, SILENTLY_WRONG, FAILING, NOT_RUN)))
+
+
+def counts_by_verdict(records: Iterable[Record]) -> dict[Verdict, int]:
+    """Count cells by verdict, in the order of `Verdict`, leaving out what does not occur."""
+    verdicts = [record.verdict for record in records]
+    return {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts}
+
+
+def claim_status(*, holds: bool | None) -> ClaimStatus:
+    """Return the status of one claim on one cell."""
+    if holds is None:
+        return ClaimStatus.NOT_RUNNABLE
+    return ClaimStatus.REPRODUCED if holds else ClaimStatus.NOT_REPRODUCED
+
+
+def claim_cells(records: Iterable[Record]) -> list[ClaimCell]:
+    """Return every claim on every cell, by claim (T2 before T10), then case, then compiler."""
+    cells = [
+        ClaimCell(claim.id, claim.expected, claim_status(holds=claim.holds), record)
+        for record in records
+        for claim in record.claims
+    ]
+    return sorted(
+        cells,
+        key=lambda cell: (natural_key(cell.id), cell.record.case, compiler_key(cell.record.compiler), cell.expected),
+    )
+
+
+def overall_status(cells: Iterable[ClaimCell]) -> ClaimStatus:
+    """Return the status of a claim that spans several cells; cells that could not run do not count against it."""
+    seen = {cell.status for cell in cells} - {ClaimStatus.NOT_RUNNABLE}
+    if not seen:
+        return ClaimStatus.NOT_RUNNABLE
+    return seen.pop() if len(seen) == 1 else ClaimStatus.PARTLY
+
+
+def measured(record: Record, expected: str = "") -> str:
+    """Say how a cell ended in the grammar in which claims are written, with the counts that `expected` asks for."""
+    words = str(record.verdict)
+    if record.verdict is Verdict.ERROR:
+        words += f"({record.phase})" if record.phase else ""
+        words += f":{record.error.type.rsplit('.', 1)[-1]}" if record.error else ""
+    for name in dict.fromkeys(_COUNTED.findall(expected)):
+        number = getattr(record, name)
+        words += f" {name}={'unknown' if number is None else number}"
+    return words
+
+
+def silent_wrongs(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return the silently wrong cells of every case that has one, in the order of the reports."""
+    found: dict[str, list[Record]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: (record.case, compiler_key(record.compiler))):
+        if record.verdict in SILENTLY_WRONG:
+            found[record.case].append(record)
+    return dict(found)
+
+
+def failure_groups(records: Iterable[Record]) -> list[Group]:
+    """Return the failing cells by fingerprint, or by verdict and reason where nothing was raised; largest first."""
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in _ordered(records):
+        if record.verdict in FAILING:
+            kind = ("error", record.error.fingerprint) if record.error else (str(record.verdict), record.reason or "")
+            groups[kind].append(record)
+    return _largest_first(
+        Group(
+            title=members[0].error.type if members[0].error else kind,
+            text=one_line(_first_line(members[0].error.message) if members[0].error else what),
+            records=tuple(members),
+        )
+        for (kind, what), members in groups.items()
+    )
+
+
+def break_groups(records: Iterable[Record]) -> list[Group]:
+    """Return the cells whose graph was broken, by reason; a cell with several reasons is in several groups."""
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for record in _ordered(records):
+        if record.verdict is Verdict.PASS_WITH_BREAKS or record.graph_breaks:
+            for reason in dict.fromkeys(record.break_reasons) or ["no reason is given"]:
+                groups[one_line(reason)].append(record)
+    return _largest_first(Group("graph break", reason, tuple(members)) for reason, members in groups.items())
+
+
+def not_run_groups(records: Iterable[Record]) -> list[Group]:
+    """Return the cells that say nothing about their compiler, by verdict and reason."""
+    groups: dict[tuple[Verdict, str], list[Record]] = defaultdict(list)
+    for record in _ordered(records):
+        if record.verdict in NOT_RUN:
+            reason = record.reason or (record.error.message if record.error else "no reason is given")
+            groups[record.verdict, one_line(reason)].append(record)
+    return _largest_first(Group(str(verdict), reason, tuple(members)) for (verdict, reason), members in groups.items())
+
+
+def note_groups(records: Iterable[Record]) -> list[Group]:
+    """Return the right cells that differ from eager in something that does not change the verdict, by note."""
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for record in _ordered(records):
+        if record.verdict in RIGHT:
+            for note in dict.fromkeys(record.notes):
+                groups[one_line(note)].append(record)
+    return _largest_first(Group("note", note, tuple(members)) for note, members in groups.items())
+
+
+def together(records: Iterable[Record]) -> dict[str, list[str]]:
+    """Return the compilers of each case, both in the order of the reports."""
+    cases: dict[str, list[str]] = defaultdict(list)
+    for record in _ordered(records):
+        cases[record.case].append(record.compiler)
+    return dict(cases)
+
+
+def describe_difference(difference: Difference) -> str:
+    """Return a silent difference as one line."""
+    detail = f": {difference.detail}" if difference.detail else ""
+    return one_line(f"on {difference.input}, {difference.where}: {difference.kind}{detail}")
+
+
+def explain(record: Record, limit: int = 160) -> str:
+    """Say in one line, of at most `limit` characters, why a cell ended as it did; empty where nothing is to be said."""
+    if record.differences:
+        more = f" (and {len(record.differences) - 1} more)" if len(record.differences) > 1 else ""
+        return shorten(describe_difference(record.differences[0]), limit - len(more)) + more
+    if record.error:
+        at = f"{record.phase}" + (f" on {record.input}" if record.input and record.phase != "capture" else "")
+        words = f"{at}: " if record.phase else ""
+        return shorten(f"{words}{record.error.type}: {_first_line(record.error.message)}", limit)
+    if record.reason:
+        return shorten(record.reason, limit)
+    if record.break_reasons:
+        many = f"{record.graph_breaks} graph breaks" if record.graph_breaks != 1 else "1 graph break"
+        return shorten(
+            f"{many if record.graph_breaks is not None else 'graph breaks'}: {record.break_reasons[0]}", limit
+        )
+    return ""
+
+
+def _first_line(text: str) -> str:
+    """The line of a message that says what is wrong; all of it where Dynamo only says where, for want of words."""
+    text = text.strip()
+    return text if text.startswith("from user code:") else text.split("\n", 1)[0]
+
+
+def _ordered(records: Iterable[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: (record.case, compiler_key(record.compiler), record.device))
+
+
+def _largest_first(groups: Iterable[Group]) -> list[Group]:
+    return sorted(groups, key=lambda group: (-len(group.records), group.title, group.text))

@@ -1,0 +1,34 @@
+"""Exceptions of user code as text: their own methods may raise."""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+from recapture.base.scrub import encodable
+
+__all__ = ["qualified", "safe_text"]
+
+
+def qualified(kind: type) -> str:
+    """Return a type's name with its module; builtins bare, and suite files by the suite's name."""
+    try:
+        module, name = re.sub(r"^recapture_suite_", "", kind.__module__), str(kind.__qualname__)
+    except Exception:  # a metaclass or a __module__ of the case's own
+        return encodable(type.__dict__["__qualname__"].__get__(kind))
+    return encodable(name if module == "builtins" else f"{module}.{name}")
+
+
+def safe_text(error: BaseException) -> str:
+    """Return ``str(error)``, or what can be said of an exception whose ``__str__`` raises."""
+    try:
+        return encodable(str(error))
+    except BaseException as second:  # the case's own code runs here
+        return f"<the exception's own __str__ raised {type(second).__name__}>"
+
+
+def _traceback_text(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except BaseException:  # formatting calls __str__ too
+        return f"{qualified(type(error))}: {safe_text(error)}"

@@ -1,0 +1,35 @@
+"""Writing files so that a reader, a crash or a full disk never leaves half of one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+__all__ = ["append_line", "write_atomically"]
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file in one step, so that a reader or a crash never sees half of it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)  # mkstemp's 0600 would hide results from everyone else
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def append_line(handle: int, line: bytes) -> None:
+    """Append a line to an open file descriptor whole, or raise OSError: a full disk takes what fits of it."""
+    size = os.fstat(handle).st_size
+    if os.write(handle, line) < len(line):
+        os.ftruncate(handle, size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

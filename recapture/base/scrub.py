@@ -1,0 +1,76 @@
+"""Error messages without what changes from run to run, and the short hash by which two failures count as one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from recapture.base.paths import PACKAGE
+
+__all__ = ["encodable", "fingerprint", "scrub", "without_paths"]
+
+MAX_LINES = 12
+MAX_LENGTH = 900
+
+_OURS = re.compile(rf"(?m)^[ \t]*(?:{re.escape(str(PACKAGE))}/(?!data/)\S+|<frozen runpy>)\(\d+\): .*\n?")
+"""Lines of a stack as TorchScript writes it that tell of this project alone, and change with it.
+
+Installed suites lie under ``data/``: they are what is measured.
+"""
+
+_SCRUBBING = [
+    (_OURS, ""),
+    (re.compile(r"\x1b\[[0-9;]*m"), ""),
+    (re.compile(r"\b0x[0-9a-fA-F]{4,}"), "0x…"),
+    (re.compile(r"(_(?:obj|type)_id\([^,\n]*,\s*)\d+"), r"\1…"),  # guards name objects by their address
+    # Installed suites and our own modules keep the file's name alone, as they do in a checkout.
+    (re.compile(r"/\S*/(?:site|dist)-packages/(?:recapture/(?:[\w.-]+/)*)?"), ""),
+    (re.compile(r"(?<=[\"'])/(?:[^\"'\n/]+/)+(?=[^\"'\n/])"), ""),
+    # Any other absolute path, that of a compiler's option too, as in -I/usr/include: keep the file's name.
+    (re.compile(r"(?:(?<![\w./])|(?<=\s-[ILB]))/(?:[\w.+@~-]+/)+(?=[\w.+-])"), ""),
+    # Torch cuts from a path what it has in common with its own, to the letter: "ome/me/suite.py:12".
+    (re.compile(r"(?<![\w./-])(?!torch|functorch|aten|c10|caffe2)(?:[\w.+@~-]+/)+(?=[\w+-]+\.py:\d)"), ""),
+    (re.compile(r"recapture_suite_"), ""),
+    (re.compile(r"\bc[a-z2-7]{50,}\b"), "…"),  # names Inductor derives from a hash of the source
+    (re.compile(r"\b(tmp|recapture-|tasks-)[a-z0-9_]{8}\b"), r"\1…"),
+    (re.compile(r"\[?\b[VDIWEF]\d{4}\s+\d\d:\d\d:\d\d\.\d+\s+(?:\d+\s+)?"), ""),  # how a line of a log begins
+    (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"), "…"),
+    (re.compile(r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b"), "…"),
+    (re.compile(r"\b(pid|process|thread)(\s*[ =:]\s*)\d+", re.IGNORECASE), r"\1\2…"),
+    (re.compile(r"(Tried to allocate [\d.]+ \w+)\b.*", re.DOTALL), r"\1"),  # then: how much was free at that moment
+    (re.compile(r"\b\d+(?:\.\d+)?\s*(?:ms|s|seconds)\b"), "… s"),
+]
+
+_NOISE = re.compile(
+    r"^\s*(?:Set TORCH|You can suppress|import torch\._dynamo|torch\._dynamo\.config\.suppress|.*To execute this test"
+    r"|Please (?:report|convert)|.*TORCHDYNAMO_VERBOSE|CUDA kernel errors might"
+    r"|For (?:more|extended|C\+\+|debugging) |If you suspect the guard|The error above occurred when calling)"
+)
+
+
+def encodable(text: str) -> str:
+    """Return a text with lone surrogates as escapes, so that JSON takes it: a file's name may have them."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def scrub(message: str) -> str:
+    """Return a message without addresses, paths, temporary names, times and advice, cut to a readable length."""
+    message = encodable(message)
+    for pattern, replacement in _SCRUBBING:
+        message = pattern.sub(replacement, message)
+    lines = [line.rstrip() for line in message.strip().splitlines() if line.strip() and not _NOISE.match(line)]
+    if len(lines) > MAX_LINES:
+        lines = [*lines[:MAX_LINES], "…"]
+    text = "\n".join(lines)
+    return text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 1] + "…"
+
+
+def fingerprint(kind: str, message: str) -> str:
+    """Return 10 hexadecimal digits that two failures of one cause share: numbers and line breaks do not count."""
+    first = re.sub(r"\d+", "#", " ".join(scrub(message).split()))
+    return hashlib.sha256(f"{kind}\n{first}".encode()).hexdigest()[:10]
+
+
+def without_paths(text: str) -> str:
+    """Return a text with ``<path>`` in place of absolute paths: they name users and differ between machines."""
+    return re.sub(r"(?<![\w./])/(?:[\w.@+~-]+/?)+", "<path>", text)

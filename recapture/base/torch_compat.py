@@ -1,0 +1,293 @@
+"""What of torch's private parts this project sets, warms up or asks, on every release; `torch_watch` listens to it.
+
+Where a release lacks a thing, setting it is left undone, and asking for it answers "unknown" (None).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+import re
+import sys
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping
+
+__all__ = [
+    "OWN_VARIABLES",
+    "float32_flags",
+    "is_capture_error",
+    "is_out_of_memory",
+    "isolate_caches",
+    "keep_caches",
+    "make_shapes_dynamic",
+    "preload",
+    "release",
+    "reset_dynamo",
+    "seed_everything",
+    "set_float32_flags",
+    "skip_guard_timing",
+]
+
+
+def release(version: str | None = None) -> tuple[int, ...]:
+    """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; the running one by default."""
+    if version is None:
+        import torch
+
+        version = str(torch.__version__)
+    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+def reset_dynamo() -> None:
+    """Forget everything Dynamo compiled in this process."""
+    try:
+        import torch._dynamo as dynamo
+    except Exception:  # nothing to forget where it cannot be imported
+        return
+    dynamo.reset()
+
+
+CAPTURE_MODULES = ("torch._dynamo.", "torch._inductor.", "torch._export.", "torch.export", "torch._functorch.")
+
+
+def skip_guard_timing() -> None:
+    """Keep Dynamo from timing the guards of every frame that it compiles (2.7 or so on), where it is imported.
+
+    It empties the processor's caches for that, 25 ms each time and more where two do, and writes the figure into a log:
+    nothing depends on it, and a cell compiles several frames. Not for processes whose compile time is the result.
+    """
+    guards: Any = sys.modules.get("torch._dynamo.guards")
+    if hasattr(guards, "profile_guard_manager"):
+        guards.profile_guard_manager = lambda *_: 0.0
+
+
+def is_capture_error(error: BaseException) -> bool:
+    """Whether torch raised this while capturing or compiling, even when that happened inside the first call."""
+    kind = type(error)
+    if kind.__name__ == "TorchRuntimeError":  # the user's own error, met while Dynamo ran the operator on fake tensors
+        return False
+    return kind.__module__.startswith(CAPTURE_MODULES) or kind.__name__ in (
+        "GuardOnDataDependentSymNode",
+        "ConstraintViolationError",
+        "DataDependentOutputException",
+    )
+
+
+OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|Unable to allocate|std::bad_alloc", re.IGNORECASE)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception means that memory ran out, on the host or the device."""
+    if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "OutOfMemoryException"):
+        return True
+    try:
+        return isinstance(error, RuntimeError) and bool(OUT_OF_MEMORY.search(str(error)))
+    except Exception:  # an exception whose __str__ raises tells nothing
+        return False
+
+
+def seed_everything(seed: int = 0) -> None:
+    """Seed torch (all devices), Python's random and, where it is installed, numpy."""
+    import random
+
+    import torch
+
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if importlib.util.find_spec("numpy") is not None:
+        import numpy as np
+
+        np.random.seed(seed)  # noqa: NPY002 - cases use numpy's global stream
+
+
+WHOLE_GRAPH_CACHES = ("TORCHINDUCTOR_FX_GRAPH_CACHE", "TORCHINDUCTOR_AUTOGRAD_CACHE")
+OWN_VARIABLES = frozenset(
+    {
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+        "TORCHINDUCTOR_COMPILE_THREADS",
+        "PYTORCH_NVML_BASED_CUDA_CHECK",
+        *WHOLE_GRAPH_CACHES,
+    }
+)
+"""What a benchmark sets itself, whatever the environment says."""
+
+
+def isolate_caches(cache_dir: str, environment: MutableMapping[str, str], *, whole_graphs: bool = False) -> None:
+    """Point every compile cache of a process that gets this environment at one directory.
+
+    Compiled kernels are shared by content between cells; caches of whole graphs are off, so that each cell compiles for
+    itself and nothing one cell did can decide another's verdict. With `whole_graphs` they are as torch has them, and
+    what AOTInductor compiles is optimised as usual: for a process that goes on with `keep_caches`.
+    """
+    environment["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
+    environment["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
+    environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    if whole_graphs:
+        for name in WHOLE_GRAPH_CACHES:  # when they are set, torch heeds nothing else
+            environment.pop(name, None)
+    else:
+        environment.update(dict.fromkeys(WHOLE_GRAPH_CACHES, "0"))
+        # The code around AOTInductor's kernels takes longer to compile than all else and decides nothing.
+        environment.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
+    # Importing Inductor asks whether there is a GPU; asking NVML leaves CUDA untouched, so that children can use it.
+    environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+
+
+def preload(level: str, modules: list[str]) -> None:
+    """Import what cells need and warm what is slow the first time, so that forked children find it done.
+
+    ``bare`` imports torch, ``light`` adds what was seen to leave CUDA alone on every release, ``cuda`` adds Inductor.
+    ``capture`` imports as much and captures once: for the CPU, since Dynamo reads CUDA's random state where there is a
+    GPU, and after that no forked child can use it. ``codegen`` gets ready to compile C++ as well, ``aoti`` also to
+    package it. Nothing here may start a thread, initialise CUDA or fail.
+    """
+    import torch
+
+    torch.set_num_threads(1)  # an OpenMP pool does not survive a fork
+    wanted: list[str] = []
+    if level != "bare":
+        if release() < (2, 1):
+            _quietly(_compile_in_one_process)
+        wanted += ["torch._dynamo", "torch.export", "torch._functorch.aot_autograd", "torch._inductor.codecache"]
+    if level in ("capture", "codegen", "aoti", "cuda"):
+        wanted += ["torch._inductor.compile_fx", "torch._inductor.cpu_vec_isa", "torch._inductor.package"]
+        wanted += ["torch._inductor.debug", "torch._inductor.codegen.cpp_wrapper_cpu"]
+        wanted += ["torch.fx.experimental.proxy_tensor"]
+    if level == "cuda":
+        wanted += ["torch._inductor.select_algorithm", "torch._inductor.codegen.triton", "torch._inductor.scheduler"]
+        wanted += ["torch._dynamo.backends.inductor", "torch._dynamo.repro.after_dynamo", "torch.utils.cpp_extension"]
+    for module in [*wanted, *modules]:
+        _quietly(partial(importlib.import_module, module))
+    if level in ("capture", "codegen", "aoti"):
+        _quietly(partial(_warm_dynamo, "eager", "aot_eager"))
+    if level in ("codegen", "aoti"):
+        # Inductor also finds out once which instructions this processor has, and hashes the headers it precompiles.
+        _quietly(partial(_warm_dynamo, "inductor"))
+    if level == "aoti":
+        _quietly(_warm_aoti)
+
+
+def _compile_in_one_process() -> None:
+    """Keep Inductor from forking a pool of compilers when it is imported: this release reads no variable for that."""
+    from torch._inductor import config
+
+    config.compile_threads = 1
+
+
+@cache
+def _warm_dynamo(*backends: str) -> None:
+    """Capture what makes Dynamo, AOTAutograd and export import the modules that they put off until they need them.
+
+    Without gradients: a process in which autograd has run cannot fork children in which it runs.
+    """
+    import torch
+
+    def sample(x: Any, y: Any, sizes: Any) -> Any:
+        z = torch.sin(x) + y.cos() * sizes[0]
+        return {"z": torch.cat([z, z]).view(-1), "sizes": sizes}
+
+    def breaks(x: Any) -> Any:
+        if x.sum() > 0:
+            return torch.sin(x)
+        return x
+
+    class Sample(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 3)
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu(self.linear(x))
+
+    with torch.no_grad():
+        for backend in backends:
+            compiled = torch.compile(sample, backend=backend)
+            for size in (3, 5):  # the second is compiled with symbols for sizes
+                compiled(torch.ones(size), torch.ones(size), [size, 2])
+            torch.compile(Sample(), backend=backend)(torch.ones(2, 3))
+            if backend != "inductor":  # to which it is two more graphs to compile, like the others
+                torch.compile(breaks, backend=backend)(torch.ones(3))
+            reset_dynamo()
+        torch.export.export(Sample(), (torch.ones(2, 3),)).module()(torch.ones(2, 3))
+        reset_dynamo()
+
+
+@cache
+def _warm_aoti() -> None:
+    """Package one program: AOTInductor then knows the headers it precompiles, where it does (2.8 or so on)."""
+    import torch
+
+    if not hasattr(importlib.import_module("torch._inductor.codecache"), "_precompile_header"):
+        return
+
+    class Sample(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.sin(x) + 1
+
+    inductor = torch._inductor  # noqa: SLF001 - where torch's own documentation has it
+    with torch.no_grad():
+        inductor.aoti_compile_and_package(torch.export.export(Sample(), (torch.ones(3),)))
+    reset_dynamo()
+
+
+def _quietly(step: Callable[[], object]) -> None:
+    try:
+        step()
+    except BaseException as error:  # a library may even exit; a cell that needs it will fail by itself and say why
+        logging.getLogger(__name__).debug("preload: %r", error)
+
+
+def float32_flags() -> tuple[str, bool, bool]:
+    """Return the precision of float32 matrix products, and whether cuDNN may use TF32 and tries algorithms out."""
+    import torch
+
+    cudnn = torch.backends.cudnn
+    return str(torch.get_float32_matmul_precision()), bool(cudnn.allow_tf32), bool(cudnn.benchmark)
+
+
+def set_float32_flags(dtype: str | tuple[str, bool, bool]) -> None:
+    """Set those flags for a way of doing arithmetic (`recapture.declare.workload.DTYPES`), or as `float32_flags` gave them.
+
+    torch's defaults on every release: TF32 off in matrix products, on in cuDNN, no trying out.
+    """
+    import torch
+
+    if isinstance(dtype, str):
+        dtype = {"tf32": ("high", True, False), "fp32-strict": ("highest", False, False)}.get(
+            dtype, ("highest", True, False)
+        )
+    if dtype != float32_flags():  # every setting drops what torch has cached
+        torch.set_float32_matmul_precision(dtype[0])
+        torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = dtype[1:]
+
+
+def keep_caches(cache_dir: str, threads: int) -> None:
+    """Make this process compile as a user's would: with torch's caches on, in one directory, on some threads.
+
+    The process was started with ``isolate_caches(whole_graphs=True)``.
+    """
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
+    os.environ.pop("TORCHINDUCTOR_COMPILE_THREADS", None)
+    _quietly(partial(_set_config, "torch._inductor.config", "compile_threads", threads))
+
+
+def make_shapes_dynamic() -> None:
+    """Make `torch.compile` use symbols for sizes from the first call on, as its argument ``dynamic=True`` does."""
+    _set_config("torch._dynamo.config", "assume_static_by_default", False)
+
+
+def _set_config(module: str, name: str, value: object) -> None:
+    config = importlib.import_module(module)
+    if hasattr(config, name.split(".", maxsplit=1)[0]):
+        *path, last = name.split(".")
+        for part in path:
+            config = getattr(config, part)
+        if hasattr(config, last):
+            setattr(config, last, value)

@@ -1,0 +1,145 @@
+"""From samples to a ratio, its interval and a plain finding.
+
+A sample of eager and one of the candidate that were taken in the same round share the state of the machine: their ratio
+is free of drift. Within a process the median of these ratios is the estimate; processes differ (addresses, algorithms
+chosen, clocks), so the interval comes from a bootstrap that draws processes and, within each, blocks of rounds, for
+neighbouring rounds are alike. To draw from a few processes shows too little of how much processes differ: where
+Student's interval over their estimates is wider, it counts.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean, variance
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recapture.results.speedups import Finding
+
+__all__ = ["BETWEEN", "SMALLEST", "Comparison", "compare", "compare_runs", "geometric_mean"]
+
+SMALLEST = 0.01
+"""A difference of less than this share is not called one, however sure it is: layout in memory alone does as much."""
+
+BETWEEN = 0.05
+"""The same between two benchmarks, which are not interleaved. It is a choice: how far days differ was not measured."""
+
+ALPHA = 0.01
+"""The Mann-Whitney test has to reject equality at this level too."""
+
+NOISY = 0.05
+"""Where no difference is sure, and half of the interval is wider than this share, nothing is shown."""
+
+DRAWS = 2000
+
+
+class Comparison(NamedTuple):
+    """The ratio eager ÷ candidate, its 95 % interval, the p-value of Mann-Whitney's test, and what is found."""
+
+    ratio: float
+    low: float
+    high: float
+    p_value: float
+    finding: Finding
+
+
+def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, seed: int = 0) -> Comparison:
+    """Compare samples (seconds) of eager with those of a candidate, given as a pair for every process.
+
+    The finding is faster or slower where the 99 % interval lies beyond 1 ± SMALLEST and the test rejects equality; else
+    too noisy where the interval is wide; else no difference shown, which is not the same as equality.
+    """
+    import numpy as np
+    from scipy.stats import mannwhitneyu
+
+    pairs = [(np.log(np.asarray(eager)), np.log(np.asarray(other))) for eager, other in processes]
+    ratios = [eager - other for eager, other in pairs]
+    medians = [float(np.median(one)) for one in ratios]
+    estimate = float(np.mean(medians))
+    draws = _bootstrap(ratios, seed)
+    low, high = _interval(draws, medians, 0.95)
+    surely_low, surely_high = _interval(draws, medians, 0.99)
+    # What a process does to both alike is taken out before its samples are pooled with those of the others.
+    centres = [np.median(np.concatenate(pair)) for pair in pairs]
+    eager = np.concatenate([pair[0] - centre for pair, centre in zip(pairs, centres, strict=True)])
+    other = np.concatenate([pair[1] - centre for pair, centre in zip(pairs, centres, strict=True)])
+    p_value = float(mannwhitneyu(eager, other, alternative="two-sided").pvalue)
+    finding: Finding = "no difference shown"
+    if surely_low > math.log1p(SMALLEST) and p_value < ALPHA:
+        finding = "faster"
+    elif surely_high < -math.log1p(SMALLEST) and p_value < ALPHA:
+        finding = "slower"
+    elif (high - low) / 2 > NOISY:
+        finding = "too noisy"
+    return Comparison(math.exp(estimate), math.exp(low), math.exp(high), p_value, finding)
+
+
+def compare_runs(old: Sequence[float], new: Sequence[float]) -> Comparison | None:
+    """Compare two benchmarks by one estimate of each process, the logarithm of a speed; None of one process on a side.
+
+    The ratio is new ÷ old, with Welch's interval. The finding is faster or slower where the 99 % interval lies beyond
+    1 ± BETWEEN; else as in `compare`.
+    """
+    from scipy.stats import t, ttest_ind
+
+    if min(len(old), len(new)) < 2:
+        return None
+    middle = fmean(new) - fmean(old)
+    shares = [variance(side) / len(side) for side in (old, new)]
+    error = math.sqrt(sum(shares))
+    if error == 0:
+        low = high = surely_low = surely_high = middle
+        p_value = float(middle == 0)
+    else:
+        freedom = sum(shares) ** 2 / sum(
+            share**2 / (len(side) - 1) for share, side in zip(shares, (old, new), strict=True)
+        )
+        half, wide = (float(t.ppf((1 + level) / 2, freedom)) * error for level in (0.95, 0.99))
+        low, high, surely_low, surely_high = middle - half, middle + half, middle - wide, middle + wide
+        p_value = float(ttest_ind(new, old, equal_var=False).pvalue)
+    finding: Finding = "no difference shown"
+    if surely_low > math.log1p(BETWEEN):
+        finding = "faster"
+    elif surely_high < -math.log1p(BETWEEN):
+        finding = "slower"
+    elif (high - low) / 2 > NOISY:
+        finding = "too noisy"
+    return Comparison(math.exp(middle), math.exp(low), math.exp(high), p_value, finding)
+
+
+def _interval(draws: Any, medians: Sequence[float], level: float) -> tuple[float, float]:
+    """The wider, at either end, of the bootstrap's interval and Student's; of one process there is only the first."""
+    import numpy as np
+    from scipy.stats import t
+
+    low, high = (float(value) for value in np.quantile(draws, ((1 - level) / 2, (1 + level) / 2)))
+    if len(medians) > 1:
+        middle, deviation = float(np.mean(medians)), float(np.std(medians, ddof=1))
+        half = float(t.ppf((1 + level) / 2, len(medians) - 1)) * deviation / math.sqrt(len(medians))
+        low, high = min(low, middle - half), max(high, middle + half)
+    return low, high
+
+
+def _bootstrap(ratios: Sequence[Any], seed: int) -> Any:
+    """Draw processes, and blocks of rounds within each; return the mean of the medians of every draw."""
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    medians = []
+    for one in ratios:
+        values = np.asarray(one)
+        count = len(values)
+        block = max(1, round(count ** (1 / 3)))
+        starts = random.integers(0, count, size=(DRAWS, math.ceil(count / block)))
+        rounds = (starts[:, :, None] + np.arange(block)) % count  # around the end, so that each round is as likely
+        medians.append(np.median(values[rounds.reshape(DRAWS, -1)[:, :count]], axis=1))
+    table = np.stack(medians, axis=1)
+    chosen = random.integers(0, len(ratios), size=(DRAWS, len(ratios)))
+    return np.take_along_axis(table, chosen, axis=1).mean(axis=1)
+
+
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """Return the geometric mean, None of nothing."""
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None

@@ -1,0 +1,33 @@
+"""What children of the pool do for a benchmark: run one of its processes, and describe a file of workloads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.declare.compilers import builtin_compilers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["MEASURE", "WORKLOADS", "collect", "run_job"]
+
+MEASURE = f"{__name__}:run_job"
+WORKLOADS = f"{__name__}:collect"
+
+builtin_compilers()  # imports their modules, once, in the server
+
+
+def run_job(payload: bytes, enter: Callable[[str], None]) -> bytes:
+    """Run one process of a benchmark: `Job` → `Outcome`."""
+    from recapture.bench.job import Job, measure
+
+    return msgspec.json.encode(measure(msgspec.json.decode(payload, type=Job), enter))
+
+
+def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Describe the workloads of a file, or a named model: `ModelSpec` → list of `WorkloadInfo`."""
+    from recapture.declare.workload_sources import ModelSpec, collect_workloads
+
+    return msgspec.json.encode(collect_workloads(msgspec.json.decode(payload, type=ModelSpec)))

@@ -1,0 +1,53 @@
+"""``recapture diff``: what changed between two results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from recapture.base.errors import UsageError
+from recapture.cli.options import console, how_to_print
+
+__all__ = ["diff"]
+
+FAIL_ON_EXIT_STATUS = 1
+
+
+@click.command()
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@how_to_print
+@click.option(
+    "--fail-on",
+    type=click.Choice(["regression", "wrong", "failing", "slower", "any"]),
+    multiple=True,
+    help=(
+        "Exit with status 1 on: a right cell that is worse off or gone; a cell that is silently wrong, or failing, and "
+        "was not; a configuration that is slower beyond doubt, or no longer right; any change. May be given several "
+        "times."
+    ),
+)
+@click.pass_context
+def diff(context: click.Context, old: Path, new: Path, form: str, fail_on: tuple[str, ...]) -> None:
+    """Show what changed between two results, cell by cell, and in speed.
+
+    OLD and NEW are results directories (results/IMAGE/CAPABILITY), or images' directories that have one capability in
+    common.
+    """
+    from recapture.analysis.cell_changes import compare
+    from recapture.analysis.changes import found
+    from recapture.analysis.pairing import locate
+    from recapture.report.diff import print_diff, to_json, to_markdown
+
+    changes = compare(*locate(old, new))
+    if form == "json":
+        click.echo(to_json(changes), nl=False)
+    elif form == "markdown":
+        click.echo(to_markdown(changes), nl=False)
+    else:
+        print_diff(console(), changes)
+    if "slower" in fail_on and not changes.speeds:
+        raise UsageError("--fail-on slower, but no speeds were compared")
+    if any(found(changes, name) for name in fail_on):
+        context.exit(FAIL_ON_EXIT_STATUS)

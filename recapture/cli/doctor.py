@@ -1,0 +1,31 @@
+"""The command ``recapture doctor``: whether this machine is fit to say anything about a compiler."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from recapture.base.errors import EnvironmentUnfitError
+
+__all__ = ["doctor"]
+
+
+@click.command()
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="What to run on.")
+@click.option("--json", "as_json", is_flag=True, help="Print the checks as a JSON list.")
+@click.pass_context
+def doctor(context: click.Context, device: str, as_json: bool) -> None:
+    """Check this machine and installation for faults that look like a compiler's.
+
+    Exit status 0 when there is none, 3 when there is.
+    """
+    from recapture.machine.doctor import examine
+    from recapture.report.checks_table import render
+
+    checks = examine(device)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
+    else:
+        click.echo(render(checks), nl=False)
+    if any(one.status == "fault" for one in checks):
+        context.exit(EnvironmentUnfitError.exit_status)

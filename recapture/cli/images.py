@@ -1,0 +1,157 @@
+"""`recapture images`: list, lock, build and run the pinned images."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from recapture.base.errors import EnvironmentUnfitError
+from recapture.cli.options import MOST_GIB, WEEK, Range
+from recapture.machine.pins import can_run_on, find_image, load_images, load_pins, parse_capability
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["images"]
+
+
+def _engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    host = click.option("--host", metavar="URL", help="Another engine: ssh://user@machine, tcp://machine:port.")
+    context = click.option("--context", metavar="NAME", help="Another engine: a Docker context.")
+    return host(context(command))
+
+
+@click.group()
+def images() -> None:
+    """Pinned images: every torch release with the packages of its own time."""
+
+
+@images.command("list")
+@click.option("--gpu", metavar="CAPABILITY", help="Say which can run on such a GPU, as 7.0. [default: the GPU found]")
+def list_command(gpu: str | None) -> None:
+    """List the images, and which of them can run on a GPU."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from recapture.machine.nvidia_gpus import local_gpus
+
+    driver = None
+    if gpu is None:
+        found = local_gpus()
+        if found:
+            gpu, driver = found[0].capability, found[0].driver
+            click.echo(f"{found[0].name}, capability {gpu}, driver {driver}:")
+    else:
+        parse_capability(gpu)
+    table = Table(box=None, pad_edge=False)
+    for column in ("image", "python", "torchvision", "triton", "numpy", "scipy", *([f"on {gpu}"] if gpu else [])):
+        table.add_column(column, no_wrap=True)
+    reasons: dict[str, list[str]] = {}
+    for image in load_images().values():
+        row = [image.name, image.python, image.torchvision, image.triton, image.numpy, image.scipy]
+        if gpu:
+            reason = can_run_on(image, gpu, driver=driver)
+            row.append("no" if reason else "yes")
+            if reason:
+                reasons.setdefault(reason, []).append(image.name)
+        table.add_row(*row)
+    # Wide enough for every row: a name cut off by a narrow terminal cannot be copied.
+    Console(width=max(120, Console().width), highlight=False).print(table)
+    for reason, names in reasons.items():
+        click.echo(f"\nnot on {gpu}: {', '.join(names)}\n  ({reason})")
+
+
+@images.command()
+@click.argument("names", nargs=-1, metavar="[IMAGE]...")
+def lock(names: tuple[str, ...]) -> None:
+    """Write docker/locks: resolve the named images (default: all) as of their cut-off days, every wheel by hash."""
+    from recapture.images.lock_files import build_plan, image_plan, write_lock
+
+    pins = load_pins()
+    chosen = [find_image(name) for name in names] or pins.images.values()
+    plans = [image_plan(image, pins.tools) for image in chosen]
+    if not names:
+        plans.append(build_plan(pins.tools))
+    for plan in plans:
+        click.echo(f"{plan.path}: {write_lock(plan)} packages")
+
+
+@images.command()
+@click.argument("name", metavar="IMAGE")
+@click.option("--base", metavar="REF", help="Build on another base image than the pinned one.")
+@click.option("--network", metavar="MODE", help="Network of the build's steps, as `host`.")
+@click.option(
+    "--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="CA bundle for the build alone."
+)
+@_engine_options
+def build(
+    name: str, base: str | None, network: str | None, ca: Path | None, host: str | None, context: str | None
+) -> None:
+    """Build an image from its lock; prints its size and the time it took. Five to seven gigabytes each."""
+    from recapture.images.build import BuildOptions, build_image
+
+    built = build_image(
+        find_image(name),
+        BuildOptions(base=base, network=network, ca=ca, host=host, context=context),
+        lambda line: click.echo(line, err=True),
+    )
+    click.echo(f"{built.tag}: {built.size / 1e9:.2f} GB, built in {built.seconds:.0f} s, {built.digest}")
+
+
+@images.command(context_settings={"ignore_unknown_options": True})
+@click.argument("name", metavar="IMAGE")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENT OF RUN]...")
+@click.option("--gpu", "gpus", multiple=True, metavar="all|UUID", help="Give the container GPUs, and run on them.")
+@click.option("--capability", metavar="X.Y", help="Of the GPUs of another engine, to refuse an image that cannot run.")
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option("--deadline", type=Range(1, WEEK), default=14400.0, show_default=True, help="Seconds in all.")
+@click.option("--container-memory", type=Range(0.5, MOST_GIB), help="GiB in all. [default: what the engine has]")
+@_engine_options
+def run(
+    name: str,
+    arguments: tuple[str, ...],
+    gpus: tuple[str, ...],
+    capability: str | None,
+    results: Path,
+    deadline: float,
+    container_memory: float | None,
+    host: str | None,
+    context: str | None,
+) -> int:
+    """Run `recapture run` in an image, without network and with a read-only root; results come to --results.
+
+    Every other option and argument is `recapture run`'s: recapture images run torch2.6.0-cu124 basic_use --timeout 60
+    """
+    from recapture.images.container import RunOptions, check_gpus, run_image
+    from recapture.images.engine import connect, is_local
+    from recapture.machine.nvidia_gpus import local_gpus
+
+    image = find_image(name)
+    options = RunOptions(results=results, gpus=gpus, deadline=deadline, memory=container_memory)
+    reason = can_run_on(image, capability) if capability else None
+    if reason:
+        raise EnvironmentUnfitError(f"{image.name} cannot run there: {reason} (see `recapture images list`)")
+    signal.signal(signal.SIGTERM, _interrupt)  # so that the container goes when this process is asked to
+    with connect(host, context) as client:
+        if gpus and is_local(client):
+            check_gpus(image, gpus, local_gpus())
+        output = {"stdout": _writer(sys.stdout.buffer), "stderr": _writer(sys.stderr.buffer)}
+        status = run_image(client, image, arguments, options, output)
+    click.echo(f"on this machine: {results}")
+    return status
+
+
+def _interrupt(*_signal: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _writer(stream: BinaryIO) -> Callable[[bytes], None]:
+    def write(chunk: bytes) -> None:
+        stream.write(chunk)
+        stream.flush()
+
+    return write

@@ -1,0 +1,121 @@
+"""``recapture report``: reports rendered again from the records."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from recapture.base.errors import UsageError
+from recapture.cli.options import console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recapture.results.speedups import Speedups
+
+__all__ = ["report"]
+
+HTML = "conformance.html"
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _write(path: Path, text: str) -> None:
+    from recapture.base.files import write_atomically
+
+    with _writing(path):
+        write_atomically(path, text.encode())
+
+
+def _derived(path: Path) -> Speedups:
+    """Read measured speedups; where the statistics have changed since, the samples decide, and the file follows."""
+    from recapture.bench.figures import derive
+    from recapture.bench.filing import writing
+    from recapture.results.speedups import read_speedups, write_speedups
+
+    def derived(speedups: Speedups) -> Speedups:
+        return msgspec.structs.replace(speedups, rows=tuple(map(derive, speedups.rows)))
+
+    on_file = read_speedups(path)
+    if importlib.util.find_spec("scipy") is None or derived(on_file) == on_file:  # without it results are only read
+        return on_file
+    with writing(path):
+        found = derived(read_speedups(path))
+        write_speedups(path, found)
+    return found
+
+
+@click.command()
+@click.argument("directories", nargs=-1, type=click.Path(path_type=Path), metavar="[DIRECTORY]...")
+@click.option("--html", "as_html", is_flag=True, help=f"Also write {HTML}, one page that needs nothing else.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Write the report there, not beside the records; - is standard output. For one results directory only.",
+)
+@click.option("--quiet", is_flag=True, help="Do not print the summary.")
+@click.option(
+    "--interrupted", is_flag=True, help="First finish runs that were interrupted and will not be resumed, as they are."
+)
+def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, quiet: bool, interrupted: bool) -> None:
+    """Render reports from the records in DIRECTORY, and in every results directory below it (default: results).
+
+    The ratios of speedups are computed again from their samples.
+    """
+    from recapture.conformance.ledger import settle
+    from recapture.report.html_page import render_html
+    from recapture.report.markdown import render_conformance, write_report
+    from recapture.report.speedups import render_speedups
+    from recapture.report.speedups_terminal import print_speedups
+    from recapture.report.terminal import print_summary
+    from recapture.results.directories import find_results, find_speedups, read_results
+    from recapture.results.records import PARTIAL
+
+    roots = directories or (Path("results"),)
+    if interrupted:
+        for directory in roots:
+            for partial in sorted(directory.rglob(PARTIAL)):
+                settle(partial.parent)
+    timed = list(dict.fromkeys(path for directory in roots for path in find_speedups(directory)))
+    found = [path for directory in roots for path in find_results(directory, needed=not timed or output is not None)]
+    found = list(dict.fromkeys(found))
+    if output is not None:
+        if len(found) > 1:
+            raise UsageError(
+                f"--output takes one results directory, and there are {len(found)}: {found[0]}, {found[1]} …"
+            )
+        results = read_results(found[0])
+        render = render_html if as_html else render_conformance
+        text = render(results.records, results.environment)
+        if output == Path("-"):
+            click.echo(text, nl=False)
+        else:
+            _write(output, text)
+        return
+    out = console()
+    for number, path in enumerate(found):
+        write_report(path)
+        results = read_results(path)
+        if as_html:
+            _write(path / HTML, render_html(results.records, results.environment))
+        if not quiet:
+            if number:
+                out.print()
+            print_summary(out, results.records, results.environment, path)
+    for path in timed:
+        speedups = _derived(path)
+        _write(path.with_suffix(".md"), render_speedups(speedups))
+        if not quiet:
+            out.print()
+            print_speedups(out, speedups)

@@ -1,0 +1,1 @@
+"""A cell from plan to record: plan, run, observe, judge, file, and print as a script."""

@@ -1,0 +1,127 @@
+"""What a run will do: the options it was given, and every cell they select."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from recapture.base.errors import UsageError, did_you_mean
+from recapture.conformance.cell import CellSpec
+from recapture.declare.compilers import builtin_compilers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from recapture.declare.collection import CaseInfo, Selection, SuiteInfo
+
+__all__ = ["Key", "Options", "PlannedCell", "check_compilers", "plan_cells"]
+
+Key = tuple[str, str, str]
+"""A cell's case (``suite::name``), compiler and device."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `recapture run` was asked to do; `timeout` in seconds, `memory` in bytes per cell."""
+
+    selection: Selection
+    keyword: Callable[[str], bool] | None
+    compilers: tuple[str, ...]
+    device: str
+    jobs: int
+    timeout: float
+    memory: int
+    results: Path
+    resume: bool
+    worker: Literal["auto", "fork", "fresh"] = "auto"
+    words: tuple[str, ...] = ()
+    """The selection as it was typed, for the record."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything there is was asked for."""
+        return not self.selection.wanted and self.keyword is None and not self.compilers
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """One cell that will be recorded exactly once."""
+
+    spec: CellSpec
+    info: CaseInfo
+
+    @property
+    def key(self) -> Key:
+        """What identifies the cell among a directory's records."""
+        return (f"{self.spec.suite}::{self.spec.case}", self.spec.compiler, self.spec.device)
+
+    @property
+    def address(self) -> str:
+        """The cell as it is written on the command line."""
+        return f"{self.spec.suite}::{self.spec.case}::{self.spec.compiler}"
+
+
+def check_compilers(options: Options, known: Collection[str]) -> None:
+    """Raise UsageError, with the nearest name, for a compiler that was asked for and is none of the known ones."""
+    for name in [*options.compilers, *(how for _, _, how in options.selection.wanted if how)]:
+        if name not in known:
+            raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, known)}")
+
+
+def plan_cells(options: Options, suites: list[SuiteInfo], failed: list[SuiteInfo]) -> list[PlannedCell]:
+    """Return every selected cell of the collected suites.
+
+    Raises UsageError for a compiler, case or claim that names what does not exist, and when nothing is selected.
+    """
+    builtin = builtin_compilers()
+    theirs: dict[str, SuiteInfo] = {}
+    for suite in suites:
+        for name in suite.compilers:
+            if name in theirs:
+                files = " and ".join(Path(one.path).name for one in (theirs[name], suite))
+                raise UsageError(f"{files} both declare a compiler {name!r}; choose another name in one of them")
+            theirs[name] = suite
+    clash = sorted(builtin.keys() & theirs)
+    if clash:
+        raise UsageError(
+            f"{Path(theirs[clash[0]].path).name}: compiler {clash[0]!r} exists already; choose another name"
+        )
+    known = [*builtin, *theirs]
+    check_compilers(options, known)
+    addresses = {f"{suite.name}::{case.name}" for suite in suites for case in suite.cases}
+    broken = {suite.name for suite in failed}
+    for place, wanted, _ in options.selection.wanted:
+        address = f"{place}::{wanted}"
+        if wanted is not None and place not in broken and address not in addresses:
+            raise UsageError(f"unknown case {address!r}{did_you_mean(address, addresses)}")
+    cells = []
+    for suite in suites:
+        for case in suite.cases:
+            claimed = [name for name in case.claims if name not in known]
+            if claimed:
+                near = did_you_mean(claimed[0], known)
+                raise UsageError(f"case '{suite.name}::{case.name}': claim of unknown compiler {claimed[0]!r}{near}")
+            for name in known:
+                how = name if name in options.compilers else None
+                asked = options.selection.admits(suite.name, case.name, name)
+                named = any(one[2] == name for one in options.selection.wanted)
+                default = name in theirs or not builtin[name].optional or named
+                if not asked or (options.compilers and how is None) or (how is None and not default):
+                    continue
+                if options.keyword and not options.keyword(f"{suite.name}::{case.name}"):
+                    continue
+                owner = theirs.get(name)
+                spec = CellSpec(
+                    suite=suite.name,
+                    path=suite.path,
+                    case=case.name,
+                    compiler=name,
+                    device=options.device,
+                    compiler_suite=owner.name if owner else None,
+                    compiler_file=owner.path if owner else None,
+                )
+                cells.append(PlannedCell(spec, case))
+    if not cells and suites:
+        raise UsageError("nothing to run: no case matches the selection")
+    return cells

@@ -1,0 +1,49 @@
+"""What children of the pool do for a run: examine one cell, collect a suite, survey the machine.
+
+Each task gets its payload as JSON and returns its result as JSON (see `recapture.pool.worker.run_task`). A server
+imports this module when it starts, so that its children find everything imported.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.base.torch_compat import skip_guard_timing
+from recapture.conformance.cell import CellSpec, examine
+from recapture.declare.collection import collect_suite
+from recapture.declare.compilers import builtin_compilers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CELL", "COLLECT", "SURVEY", "cell", "collect", "survey"]
+
+CELL = f"{__name__}:cell"
+COLLECT = f"{__name__}:collect"
+SURVEY = f"{__name__}:survey"
+
+builtin_compilers()  # imports their modules, once, in the server
+
+
+def cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
+    """Examine one cell: `CellSpec` → `Findings`."""
+    skip_guard_timing()
+    return msgspec.json.encode(examine(msgspec.json.decode(payload, type=CellSpec), enter))
+
+
+def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Collect one suite: its name and path → `SuiteInfo`."""
+    suite, path = msgspec.json.decode(payload, type=tuple[str, str])
+    return msgspec.json.encode(collect_suite(suite, Path(path)))
+
+
+def survey(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Examine the machine and the installation: the device → checks and environment."""
+    from recapture.machine import doctor
+    from recapture.machine.describe import describe
+
+    device = msgspec.json.decode(payload, type=str)
+    return msgspec.json.encode({"checks": doctor.examine(device), "environment": describe(device)})

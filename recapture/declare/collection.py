@@ -1,0 +1,289 @@
+"""Names and files → suites and their cases."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+import sys
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.exceptions import safe_text
+from recapture.base.paths import data_folder
+from recapture.base.torch_compat import release, seed_everything
+from recapture.declare.case import CASES_ATTRIBUTE, Case, CaseError
+from recapture.declare.compilers import compilers_of
+from recapture.declare.source import closure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import ModuleType
+
+__all__ = [
+    "DYNAMO",
+    "CaseInfo",
+    "Selection",
+    "SuiteFile",
+    "SuiteInfo",
+    "absent_modules",
+    "collect_suite",
+    "execute",
+    "find_suites",
+    "shipped_suites",
+    "unmet",
+]
+
+
+DYNAMO = "torch._dynamo"
+"""Among a suite's imports it says that the suite compiles something itself."""
+
+COMPILING = frozenset({"compile", "compiler", "export", "_dynamo"})
+
+COMPILES = re.compile(r"\btorch\.compile\b")
+"""In the source of a case: it generates code, whatever captures it."""
+
+
+@dataclass(frozen=True)
+class SuiteFile:
+    """One suite: its name (the file's stem) and its file."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a command line asked for: suites, and where an argument said so a case or compiler of one."""
+
+    suites: tuple[SuiteFile, ...]
+    wanted: tuple[tuple[str, str | None, str | None], ...]
+    """(suite, case or None for all, compiler or None for all), one for each argument; empty for everything."""
+    named: frozenset[str]
+    """Suites that were asked for by name: their absence cannot be passed over."""
+
+    def admits(self, suite: str, case: str, compiler: str) -> bool:
+        """Whether a cell was asked for."""
+        return not self.wanted or any(
+            suite == one and name in (None, case) and how in (None, compiler) for one, name, how in self.wanted
+        )
+
+
+class CaseInfo(msgspec.Struct, frozen=True):
+    """A case as the host sees it: everything that needs no torch."""
+
+    name: str
+    hash: str
+    summary: str
+    claims: dict[str, list[tuple[str, str]]]
+    compiles: bool = False
+    """Whether its own code calls `torch.compile`, as far as can be read."""
+
+
+class SuiteInfo(msgspec.Struct, frozen=True):
+    """A collected suite, or why it could not be collected."""
+
+    name: str
+    path: str
+    cases: list[CaseInfo] = []
+    compilers: list[str] = []
+    imports: list[str] = []
+    error: str | None = None
+
+
+def shipped_suites() -> list[SuiteFile]:
+    """Return the suites that come with recapture: from the checkout, or from the installed package."""
+    return _folder(data_folder("suites"))
+
+
+def find_suites(arguments: tuple[str, ...]) -> Selection:
+    """Resolve suite names, files, folders and ``suite::case::compiler`` addresses; none of them means every suite.
+
+    Raises UsageError naming what is unknown, with the nearest name.
+    """
+    shipped = {suite.name: suite for suite in shipped_suites()}
+    if not arguments:
+        if not shipped:
+            raise UsageError("no suites are installed; name a file of cases")
+        return Selection(tuple(shipped.values()), (), frozenset())
+    found: dict[str, SuiteFile] = {}
+    wanted: list[tuple[str, str | None, str | None]] = []
+    for argument in arguments:
+        place, case, how = ([*argument.split("::", 2), None, None])[:3]
+        for suite in _resolve(str(place), shipped):
+            other = found.setdefault(suite.name, suite)
+            if other.path != suite.path:
+                raise UsageError(f"two suites are named {suite.name!r}: {other.path} and {suite.path}")
+            try:
+                str(suite.path).encode()
+            except UnicodeEncodeError:
+                raise UsageError(f"the path {str(suite.path)!r} is no UTF-8") from None
+            wanted.append((suite.name, case, how))
+    return Selection(tuple(found.values()), tuple(wanted), frozenset(found))
+
+
+def _resolve(place: str, shipped: dict[str, SuiteFile]) -> list[SuiteFile]:
+    if not place:  # a variable of the shell that is not set: not the current directory
+        raise UsageError("an empty name is no suite, file or folder")
+    path = Path(place)
+    if place in shipped and not path.suffix:
+        return [shipped[place]]
+    if path.is_dir():
+        suites = _folder(path.resolve())
+        if not suites:
+            raise UsageError(f"no .py files in the folder {place}")
+        return suites
+    if path.is_file():
+        return [SuiteFile(path.stem, path.resolve())]
+    if path.suffix == ".py" or "/" in place:
+        raise UsageError(f"no such suite file: {place}")
+    raise UsageError(f"unknown suite {place!r}{did_you_mean(place, shipped)}")
+
+
+def _folder(folder: Path) -> list[SuiteFile]:
+    return [SuiteFile(path.stem, path) for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
+
+
+def execute(suite: str, path: Path) -> ModuleType:
+    """Execute a suite file as a new module: its globals, functions and code objects are fresh."""
+    name = "recapture_suite_" + re.sub(r"\W", "_", suite)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path.name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # a user's cases may import their neighbours
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def collect_suite(suite: str, path: Path) -> SuiteInfo:
+    """Execute one suite file and describe its cases; whatever is wrong with it becomes its one-line `error`."""
+    try:
+        module = execute(suite, path)
+        cases: list[Case] = getattr(module, CASES_ATTRIBUTE, [])
+        compilers = _compilers(module)
+        if not cases and not compilers:
+            raise CaseError("no case is declared in it (decorate one with @case)")
+        infos = [_describe(one, path) for one in cases]
+    except SyntaxError as error:
+        place = "" if error.filename in (None, str(path)) else f"{Path(str(error.filename)).name}, "
+        return SuiteInfo(suite, str(path), error=f"syntax error in {place}line {error.lineno}: {error.msg}")
+    except CaseError as error:
+        return SuiteInfo(suite, str(path), error=_one_line(error))
+    except BaseException as error:  # a suite may raise anything on import
+        where = _line_in(error, path)
+        return SuiteInfo(suite, str(path), error=f"raised {type(error).__name__} on import{where}: {_one_line(error)}")
+    return SuiteInfo(suite, str(path), infos, compilers, _imports(path, cases))
+
+
+def absent_modules(names: Iterable[str]) -> list[str]:
+    """Return those of the modules that are not installed."""
+    return [name for name in names if not _is_installed(name)]
+
+
+def unmet(owner: str, since: str | None, requires: Iterable[str]) -> str | None:
+    """Say what `owner` needs and this installation lacks: a torch release, or modules; None where it lacks nothing."""
+    if since is not None and release() < release(since):
+        return f"{owner} needs torch {since} or newer"
+    absent = absent_modules(requires)
+    return f"{owner} needs {', '.join(absent)}" if absent else None
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # its package is not there, or not a package
+        return False
+
+
+def _compilers(module: ModuleType) -> list[str]:
+    try:
+        return list(compilers_of(module))
+    except ValueError as error:
+        raise CaseError(str(error)) from None
+
+
+def _describe(case: Case, path: Path) -> CaseInfo:
+    try:
+        code = closure(path, case.name)
+    except KeyError:
+        raise CaseError(f"case {case.name!r} is not defined under this name at the top level of its file") from None
+    _check_inputs(case, path)
+    return CaseInfo(
+        name=case.name,
+        hash=code.hash,
+        summary=(inspect.getdoc(case.target) or "").split("\n")[0] if case.target.__doc__ else "",
+        claims={how: [(claim.id, claim.expected) for claim in claims] for how, claims in case.claims.items()},
+        compiles=COMPILES.search(code.text) is not None,
+    )
+
+
+def _check_inputs(case: Case, path: Path) -> None:
+    """Call every factory once: a wrong arity is the case's mistake, not something to run."""
+    if absent_modules(case.requires) or (case.since is not None and release() < release(case.since)):
+        return  # its cells are not applicable here: neither its inputs can be made
+    forward = case.target.forward if case.is_module else case.target  # type: ignore[attr-defined]
+    signature = inspect.signature(forward)
+    for label, make in case.inputs():
+        seed_everything()
+        try:
+            args = make()
+        except Exception as error:
+            where = _line_in(error, path)
+            kind = type(error).__name__
+            raise CaseError(f"case {case.name!r}: {label} raised {kind}{where}: {_one_line(error)}") from None
+        if not isinstance(args, tuple):
+            raise CaseError(f"case {case.name!r}: {label} gives {type(args).__name__}, not a tuple of arguments")
+        try:
+            signature.bind(*((None, *args) if case.is_module else args))
+        except TypeError as error:
+            raise CaseError(
+                f"case {case.name!r}: {label} gives {len(args)} arguments, but {case.name}{signature} says: {error}"
+            ) from None
+
+
+def _imports(path: Path, cases: list[Case]) -> list[str]:
+    """Modules an executed suite imported, those its cases require, and Dynamo where it compiles: for before a fork."""
+    names: list[str] = []
+    required = [module for case in cases for module in case.requires if _is_installed(module)]
+    with tokenize.open(path) as file:  # in the encoding that it says it is in
+        tree = ast.parse(file.read())
+    for node in ast.walk(tree):  # also inside a try, or a with that suppresses: what was not imported is left out below
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    neighbours = {one.stem for one in path.parent.iterdir()}
+    others = {*neighbours, "recapture", "__future__"}
+    roots = dict.fromkeys(name for name in names if name in sys.modules and name.split(".")[0] not in others)
+    compiles = any(
+        isinstance(node, ast.Attribute) and node.attr in COMPILING and ast.unparse(node.value) == "torch"
+        for node in ast.walk(tree)
+    )
+    return list(dict.fromkeys([*roots, *required, *([DYNAMO] if compiles else [])]))
+
+
+def _line_in(error: BaseException, path: Path) -> str:
+    lines = [entry.tb_lineno for entry in _walk(error.__traceback__) if entry.tb_frame.f_code.co_filename == str(path)]
+    return f" (line {lines[-1]})" if lines else ""
+
+
+def _walk(entry: Any) -> list[Any]:
+    found = []
+    while entry is not None:
+        found.append(entry)
+        entry = entry.tb_next
+    return found
+
+
+def _one_line(error: BaseException) -> str:
+    return (safe_text(error).strip() or type(error).__name__).splitlines()[0][:300]

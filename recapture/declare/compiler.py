@@ -1,0 +1,103 @@
+"""What a compiler is: one way to capture or compile, small enough to print itself."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recapture.declare.source import closure
+
+__all__ = ["COMPILERS_ATTRIBUTE", "Capture", "Compiler", "compiler"]
+
+Capture = Callable[..., Callable[..., Any]]
+"""``capture(fn, example) -> callable``; it may also take ``concrete_args``, which a case can name."""
+
+COMPILERS_ATTRIBUTE = "__recapture_compilers__"
+"""The list in a file's own namespace to which `@compiler` appends."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """One way to capture or compile a function or module, given one example input."""
+
+    name: str
+    function: Capture
+    since: str | None
+    requires: tuple[str, ...]
+    unavailable: Callable[[], str | None] | None
+    uses_dynamo: bool
+    generates_code: bool
+    shares_state: bool
+    checks_inputs: bool
+    optional: bool
+
+    def capture(self, fn: Callable[..., Any], example: tuple[Any, ...], **options: Any) -> Callable[..., Any]:
+        """Capture `fn`, a function or module, with the example arguments; whatever torch raises passes through."""
+        return self.function(fn, example, **options)
+
+    def describe(self) -> str:
+        """One sentence for the reports."""
+        return (self.function.__doc__ or self.name).strip().splitlines()[0]
+
+    def to_source(self) -> str:
+        """Return stand-alone source that ends with the capture function, helpers and imports included."""
+        return closure(Path(self.function.__code__.co_filename), self.function.__name__).text
+
+    @property
+    def function_name(self) -> str:
+        """The name that `to_source` gives the capture function."""
+        return self.function.__name__
+
+
+def compiler(
+    name: str,
+    *,
+    since: str | None = None,
+    requires: Sequence[str] = (),
+    unavailable: Callable[[], str | None] | None = None,
+    uses_dynamo: bool = False,
+    generates_code: bool = False,
+    shares_state: bool = True,
+    checks_inputs: bool = True,
+    optional: bool = False,
+) -> Callable[[Capture], Capture]:
+    """Declare the decorated ``capture(fn, example) -> callable`` as a compiler.
+
+    `since` is the first torch release that has it, `requires` the modules it needs, `unavailable` returns a reason when
+    neither says enough. `uses_dynamo` asks for graphs, graph breaks and recompiles to be counted; `generates_code` says
+    that it compiles C++ or Triton code. `shares_state` is False where the result works on its own copy of a module's
+    parameters and buffers; `checks_inputs` is False where the result reads whatever memory it is given. An `optional`
+    compiler runs only when it is named. The decorated function is returned unchanged.
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"a compiler's name is no text but {name!r}"[:300])
+    if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
+        raise TypeError(f"compiler {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
+    if isinstance(requires, str):  # it would count as a list of letters
+        raise TypeError(f"compiler {name!r}: requires is not a list of names but {requires!r}"[:300])
+    if unavailable is not None and not callable(unavailable):
+        raise TypeError(f"compiler {name!r}: unavailable is not a callable but {unavailable!r}"[:300])
+
+    def register(function: Capture) -> Capture:
+        compilers: list[Compiler] = vars(sys.modules[function.__module__]).setdefault(COMPILERS_ATTRIBUTE, [])
+        compilers.append(
+            Compiler(
+                name=name,
+                function=function,
+                since=since,
+                requires=tuple(requires),
+                unavailable=unavailable,
+                uses_dynamo=uses_dynamo,
+                generates_code=generates_code,
+                shares_state=shares_state,
+                checks_inputs=checks_inputs,
+                optional=optional,
+            )
+        )
+        return function
+
+    return register

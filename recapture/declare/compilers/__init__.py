@@ -1,0 +1,34 @@
+"""Every compiler that ships, by name, in the order of the reports; one file a family."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from recapture.declare.compiler import COMPILERS_ATTRIBUTE, Compiler
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["FAMILIES", "builtin_compilers", "compilers_of"]
+
+FAMILIES = ("eager", "dynamo", "torchscript", "fx", "export")
+"""The files of this package that declare compilers, in the order in which the reports show them."""
+
+
+def compilers_of(module: ModuleType) -> dict[str, Compiler]:
+    """Return what a module declared with `@compiler`, by name; a name declared twice is a ValueError."""
+    found: dict[str, Compiler] = {}
+    for one in getattr(module, COMPILERS_ATTRIBUTE, []):
+        if one.name in found:
+            raise ValueError(f"two compilers are named {one.name!r}")
+        found[one.name] = one
+    return found
+
+
+def builtin_compilers() -> dict[str, Compiler]:
+    """Return the compilers that ship; this imports no torch."""
+    found: dict[str, Compiler] = {}
+    for family in FAMILIES:
+        found |= compilers_of(importlib.import_module(f"{__name__}.{family}"))
+    return found

@@ -1,0 +1,197 @@
+"""Where a workload comes from: a file that declares it, or a model named on the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from recapture.declare.collection import execute
+from recapture.declare.source import closure
+from recapture.declare.workload import WORKLOADS_ATTRIBUTE, Workload, WorkloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DEFAULT_SHAPE", "ModelSpec", "WorkloadInfo", "collect_workloads", "load_workload", "shapes_of"]
+
+DEFAULT_SHAPE = "8x3x224x224"
+"""The input of a torchvision model unless the command line says otherwise."""
+
+_SPEC = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<factory>[A-Za-z_]\w*)")
+
+
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Names a workload: `name` in the file `path`, or `model` (``torchvision:NAME``, ``package.module:factory``).
+
+    `shapes` are those of a named model's inputs; `train` makes an iteration of it a training step. Its workload's name
+    says all of it, as in ``torchvision:resnet18 8x3x224x224 train``; one that declares a workload has no more to say.
+    """
+
+    name: str
+    path: str | None = None
+    model: str | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
+    train: bool = False
+
+
+class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload as the host sees it: everything that needs no torch. `error` says what is wrong with its file.
+
+    `hash` is as a case's, over what its file says of it; None for torchvision's models. `compilers` has the hash of
+    each compiler that the file declares.
+    """
+
+    spec: ModelSpec
+    summary: str = ""
+    dtype: str = "fp32"
+    devices: tuple[str, ...] = ()
+    compilers: dict[str, str] = {}
+    claims: dict[str, list[tuple[str, str, str]]] = {}
+    trains: bool = False
+    hash: str | None = None
+    error: str | None = None
+
+
+def shapes_of(text: str) -> tuple[int, ...]:
+    """Read a shape such as ``8x3x224x224``; raises ValueError for anything else."""
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
+        raise ValueError(f"a shape is written as {DEFAULT_SHAPE}, not {text!r}")
+    return tuple(int(part) for part in text.split("x"))
+
+
+def load_workload(spec: ModelSpec) -> Workload:
+    """Return the workload a spec names.
+
+    Raises WorkloadError, in one line, where there is none; what a user's file raises passes through.
+    """
+    if spec.path is not None:
+        module = execute(f"workloads_{Path(spec.path).stem}", Path(spec.path))
+        for one in getattr(module, WORKLOADS_ATTRIBUTE, []):
+            if one.name == spec.name:
+                found: Workload = one
+                return found
+        raise WorkloadError(f"no workload {spec.name!r} in {Path(spec.path).name}")
+    return _named_model(spec)
+
+
+def _named_model(spec: ModelSpec) -> Workload:
+    import torch
+
+    model = str(spec.model)
+    build = _factory(model)
+    if isinstance(build, Workload):
+        if spec.shapes or spec.train:
+            option = "--input" if spec.shapes else "--train"
+            raise WorkloadError(f"{model!r} is a workload and declares what an iteration is: {option} is not for it")
+        return dataclasses.replace(build, name=model)
+    shapes = spec.shapes or (shapes_of(DEFAULT_SHAPE),)
+    written = ["x".join(map(str, shape)) for shape in shapes]
+
+    def mean_square(output: Any) -> Any:
+        from torch.utils import _pytree as pytree
+
+        leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+        return sum((leaf.float() ** 2).mean() for leaf in leaves if leaf.is_floating_point())
+
+    return Workload(
+        name=" ".join([model, *written, *(["train"] if spec.train else [])]),
+        build=build,
+        inputs=lambda: tuple(torch.randn(shape) for shape in shapes),
+        loss=mean_square if spec.train else None,
+        optimizer=(lambda parameters: torch.optim.SGD(parameters, lr=1e-4)) if spec.train else None,
+    )
+
+
+def _factory(name: str) -> Callable[[], Any] | Workload:
+    place, _, factory = name.partition(":")
+    if place == "torchvision":
+        from torchvision import models
+
+        known = sorted(one for one in dir(models) if one.islower() and callable(getattr(models, one)))
+        if factory not in known:
+            from recapture.base.errors import did_you_mean
+
+            raise WorkloadError(f"torchvision has no model {factory!r}{did_you_mean(factory, known)}")
+        # Weights are random: nothing is downloaded. Some models would fetch those of a part of them.
+        make = getattr(models, factory)
+        return lambda: make(weights=None)
+    if not _SPEC.fullmatch(name):
+        raise WorkloadError(f"a model is named torchvision:NAME or package.module:factory, not {name!r}")
+    try:
+        module = importlib.import_module(place)
+    except ImportError as error:
+        raise WorkloadError(f"the module of model {name!r} cannot be imported: {error}") from None
+    for one in getattr(module, WORKLOADS_ATTRIBUTE, []):
+        if one.name == factory and isinstance(one, Workload):
+            return one
+    found = getattr(module, factory, None)
+    if not callable(found):
+        from recapture.base.errors import did_you_mean
+
+        raise WorkloadError(f"{place} has no factory {factory!r}{did_you_mean(factory, dir(module))}")
+    made: Callable[[], Any] = found
+    return made
+
+
+def collect_workloads(spec: ModelSpec) -> list[WorkloadInfo]:
+    """Describe what a file declares, or a named model; whatever is wrong becomes the one-line `error`."""
+    from recapture.declare.compilers import compilers_of
+
+    try:
+        if spec.path is None:
+            workload = load_workload(spec)
+            return [_describe(msgspec.structs.replace(spec, name=workload.name), workload, {})]
+        module = execute(f"workloads_{Path(spec.path).stem}", Path(spec.path))
+        found: list[Workload] = getattr(module, WORKLOADS_ATTRIBUTE, [])
+        if not found:
+            raise WorkloadError("no workload is declared in it (decorate a factory with @workload)")
+        compilers = {name: _hash_of(Path(str(spec.path)), one.function) for name, one in compilers_of(module).items()}
+        return [_describe(msgspec.structs.replace(spec, name=one.name), one, compilers) for one in found]
+    except SyntaxError as error:
+        return [WorkloadInfo(spec=spec, error=f"syntax error in line {error.lineno}: {error.msg}")]
+    except WorkloadError as error:
+        return [WorkloadInfo(spec=spec, error=str(error))]
+    except BaseException as error:  # a file may raise anything on import
+        text = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        return [WorkloadInfo(spec=spec, error=f"raised {type(error).__name__} on import: {text}")]
+
+
+def _describe(spec: ModelSpec, workload: Workload, compilers: dict[str, str]) -> WorkloadInfo:
+    return WorkloadInfo(
+        spec=spec,
+        summary=workload.summary,
+        dtype=workload.dtype,
+        devices=workload.devices,
+        compilers=compilers,
+        claims={
+            how: [(one.id, one.expected, one.published) for one in claims] for how, claims in workload.claims.items()
+        },
+        trains=workload.trains,
+        hash=_hash(spec, workload.build),
+    )
+
+
+def _hash(spec: ModelSpec, build: Callable[[], Any]) -> str | None:
+    """A hash of the factory and what it refers to; of the whole file where the factory is not defined at top level."""
+    source = spec.path
+    if source is None and not str(spec.model).startswith("torchvision:"):
+        with contextlib.suppress(TypeError):  # it is neither a function nor a class
+            source = inspect.getsourcefile(build)
+    if source is None:
+        return None
+    return _hash_of(Path(source), build)
+
+
+def _hash_of(path: Path, function: Callable[..., Any]) -> str:
+    try:
+        return closure(path, getattr(function, "__qualname__", "")).hash
+    except KeyError:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]

@@ -1,0 +1,275 @@
+"""Running an image: a hardened container, its output streamed, a deadline of its own, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
+from recapture.declare.collection import shipped_suites
+from recapture.images.engine import engine_lost, is_local, reporting
+from recapture.images.mounts import CASES, RESULTS, Copied, Mounted, fetch_results
+from recapture.machine.pins import can_run_on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from recapture.machine.nvidia_gpus import Gpu
+    from recapture.machine.pins import Image
+
+    Write = Mapping[str, Callable[[bytes], object]]
+
+__all__ = ["RunOptions", "check_gpus", "run_image"]
+
+_OWNER = "org.recapture.owner"
+_STOP_SECONDS = 10
+_POLL_SECONDS = 0.3
+_SETTLE_SECONDS = 5
+_GIB = 1 << 30
+_NO_TOOLKIT = (
+    "the engine cannot hand out NVIDIA GPUs: install nvidia-container-toolkit, run "
+    "`nvidia-ctk runtime configure --runtime=docker` and restart Docker"
+)
+
+
+class RunOptions(NamedTuple):
+    """How to run: where results go, which GPUs (``all`` or UUIDs), and the limits in seconds and GiB."""
+
+    results: Path
+    gpus: tuple[str, ...] = ()
+    deadline: float = 4 * 3600.0
+    memory: float | None = None
+    shared_memory: float = 2.0
+    scratch: float = 8.0
+
+
+def check_gpus(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -> None:
+    """Refuse GPUs that are not there (UsageError) or that the image cannot run on (EnvironmentUnfitError).
+
+    `found` are the GPUs of the machine that will run it. Where the driver names none, ``all`` is left to the engine.
+    """
+    known = {gpu.uuid: gpu for gpu in found}
+    for name in gpus:
+        if name != "all" and not found:
+            raise EnvironmentUnfitError(f"no GPU {name!r}: no NVIDIA driver of this machine names any GPU")
+        if name != "all" and name not in known:
+            listed = ", ".join(f"{gpu.uuid} ({gpu.name})" for gpu in found)
+            raise UsageError(f"no GPU {name!r}{did_you_mean(name, known)}; this machine has {listed}")
+    for gpu in found if "all" in gpus else [known[name] for name in gpus]:
+        reason = can_run_on(image, gpu.capability, driver=gpu.driver)
+        if reason:
+            raise EnvironmentUnfitError(
+                f"{image.name} cannot run on {gpu.name}: {reason} (see `recapture images list`)"
+            )
+
+
+def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: RunOptions, write: Write) -> int:
+    """Run ``recapture run ARGUMENTS`` in a container of the image and return its exit status.
+
+    `write` says what takes the container's ``stdout`` and ``stderr`` as they come; a stream not named is dropped.
+    Arguments that are files or folders of this machine are given to the container, read-only. Raises
+    EnvironmentUnfitError where the image is not built, the engine has no NVIDIA toolkit or stops during the run, memory
+    runs out or the deadline passes; whatever was recorded by then is kept.
+    """
+    results = _results_folder(options.results)
+    if options.gpus and not any(word.partition("=")[0] == "--device" for word in arguments):
+        arguments = ("--device", "cuda", *arguments)
+    with reporting(client, "the container engine stopped answering"):
+        digest = _digest(client, image)
+        _clear_left_behind(client)
+        place = (Mounted if is_local(client) else Copied)(client, results)
+    with place, reporting(client, _engine_stopped(options, place)):
+        command = _give_cases(arguments, place)
+        settings = {
+            **_hardening(options),
+            "image": digest,
+            "name": f"recapture-{uuid.uuid4().hex[:12]}",
+            "user": place.user,
+            "command": ["run", *command, "--results", RESULTS],
+            "environment": {"RECAPTURE_IMAGE_DIGEST": digest},
+            "labels": {_OWNER: _this_process(), **place.labels},
+            "mounts": place.mounts,
+        }
+        return _in_container(client, settings, place, options, write)
+
+
+def _digest(client: Any, image: Image) -> str:
+    from docker.errors import ImageNotFound
+
+    try:
+        return str(client.images.get(image.tag).id)
+    except ImageNotFound:
+        raise EnvironmentUnfitError(f"{image.name} is not built: recapture images build {image.name}") from None
+
+
+def _in_container(
+    client: Any, settings: dict[str, Any], place: Mounted | Copied, options: RunOptions, write: Write
+) -> int:
+    """Create, start and watch a container, collect what it recorded, and remove it whatever happens."""
+    container = None
+    try:
+        container = client.containers.create(**settings)
+        place.prepare(container)
+        _start(container)
+        try:
+            return _watch(client, container, options, write)
+        finally:
+            if not engine_lost(client):
+                container.stop(timeout=_STOP_SECONDS)  # nothing to do unless interrupted or past the deadline
+                place.collect(container)
+    finally:
+        if container is not None:
+            with contextlib.suppress(Exception):  # a lost engine cannot: the next run removes it
+                container.remove(force=True, v=True)
+
+
+def _start(container: Any) -> None:
+    from docker.errors import APIError
+
+    try:
+        container.start()
+    except APIError as error:
+        said = " ".join(str(error.explanation).split())
+        if "could not select device driver" in said:
+            raise EnvironmentUnfitError(_NO_TOOLKIT) from error
+        if "nvidia-container-cli" in said:
+            raise EnvironmentUnfitError(f"the engine's NVIDIA toolkit refused the GPU: {said}") from error
+        raise
+
+
+def _watch(client: Any, container: Any, options: RunOptions, write: Write) -> int:
+    """Pass the output on until the container ends; return its exit status. The deadline is kept here, on this side."""
+    # One reader a stream: the SDK's joint one can lose what the engine sends together with its answer's head.
+    followers = [threading.Thread(target=_follow, args=(container, name, write), daemon=True) for name in write]
+    for follower in followers:
+        follower.start()
+    deadline = time.monotonic() + options.deadline
+    while True:
+        container.reload()
+        if container.status in ("exited", "dead"):
+            break
+        if time.monotonic() > deadline:
+            container.stop(timeout=_STOP_SECONDS)
+            raise EnvironmentUnfitError(
+                f"stopped at its deadline of {options.deadline:g} s: what was recorded is in {options.results}; "
+                "continue with --resume, or raise --deadline"
+            )
+        time.sleep(_POLL_SECONDS)
+    for follower in followers:
+        follower.join(_SETTLE_SECONDS)
+    state = container.attrs["State"]
+    if state.get("OOMKilled"):
+        raise EnvironmentUnfitError(f"the container ran out of memory; what was recorded is in {options.results}")
+    if state["ExitCode"] > 128:
+        _look_for_engine(client)
+        raise EnvironmentUnfitError(
+            f"the container was killed by signal {state['ExitCode'] - 128}; what was recorded is in {options.results}"
+        )
+    return int(state["ExitCode"])
+
+
+def _look_for_engine(client: Any) -> None:
+    """Raise ConnectionError when the engine is going away: it kills its containers before it stops answering."""
+    until = time.monotonic() + _SETTLE_SECONDS
+    while time.monotonic() < until:
+        if engine_lost(client):
+            raise ConnectionError
+        time.sleep(_POLL_SECONDS)
+
+
+def _follow(container: Any, name: str, write: Write) -> None:
+    # Output is for the eye: when the connection breaks, watching finds out why.
+    with contextlib.suppress(Exception):
+        for chunk in container.logs(stream=True, follow=True, **{"stdout": False, "stderr": False, name: True}):
+            write[name](chunk)
+
+
+def _hardening(options: RunOptions) -> dict[str, Any]:
+    """Return the settings every run has: no network, nothing writable but /tmp and the results, no privileges."""
+    from docker.types import DeviceRequest, LogConfig, Ulimit
+
+    settings: dict[str, Any] = {
+        "network_mode": "none",
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "pids_limit": 8192,
+        "init": True,
+        "shm_size": int(options.shared_memory * _GIB),
+        # Executable, for Inductor and triton load what they compile there.
+        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={int(options.scratch * _GIB)}"},  # noqa: S108
+        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+        "log_config": LogConfig(type="json-file", config={"max-size": "16m", "max-file": "2"}),
+    }
+    if options.memory is not None:
+        settings["mem_limit"] = int(options.memory * _GIB)
+    if "all" in options.gpus:
+        settings["device_requests"] = [DeviceRequest(count=-1, capabilities=[["gpu"]])]
+    elif options.gpus:
+        settings["device_requests"] = [DeviceRequest(device_ids=list(options.gpus), capabilities=[["gpu"]])]
+    return settings
+
+
+def _give_cases(arguments: tuple[str, ...], place: Mounted | Copied) -> list[str]:
+    """Give the container the files and folders of cases among the arguments; return the arguments as it sees them."""
+    command: list[str] = []
+    previous = ""
+    suites = {suite.name for suite in shipped_suites()}
+    for word in arguments:
+        name, mark, cell = word.partition("::")
+        path = Path(name)
+        looks = not previous.startswith("-k") and (path.suffix == ".py" or os.sep in name)
+        # A folder's name alone too, where it is no suite's and no option's value.
+        looks = looks or (path.is_dir() and not previous.startswith("-") and name not in suites)
+        if looks and not name.startswith("-") and path.exists():
+            inside = f"{CASES}/{len(command)}/{path.resolve().name}"
+            place.give(path.resolve(), inside)
+            command.append(f"{inside}{mark}{cell}")
+        else:
+            command.append(word)
+        previous = word
+    return command
+
+
+def _results_folder(results: Path) -> Path:
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the results folder {results}: {error.strerror}") from error
+    if not os.access(results, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write into the results folder {results}")
+    return results.resolve()
+
+
+def _this_process() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _clear_left_behind(client: Any) -> None:
+    """Collect and remove containers whose run on this machine is gone, as after an engine or a client was killed."""
+    for container in client.containers.list(all=True, filters={"label": _OWNER}, ignore_removed=True):
+        host, _, pid = container.labels[_OWNER].rpartition(":")
+        if host != socket.gethostname() or Path("/proc", pid).exists():
+            continue
+        container.stop(timeout=_STOP_SECONDS)
+        if "org.recapture.results" in container.labels:
+            try:
+                fetch_results(container, Path(container.labels["org.recapture.results"]))
+            except OSError:  # their folder cannot be written any more: leave them where they are
+                continue
+        container.remove(force=True, v=True)
+
+
+def _engine_stopped(options: RunOptions, place: Mounted | Copied) -> str:
+    kept = (
+        f"what was recorded is in {options.results}"
+        if isinstance(place, Mounted)
+        else f"what was recorded is still there, and the next run brings it to {options.results}"
+    )
+    return f"the container engine stopped during the run; {kept}"

@@ -1,0 +1,122 @@
+"""Writing the locks: every package of an image with the hashes of its wheels, resolved by uv as of a cut-off day."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
+from recapture.machine.pins import docker_directory, lock_path, normalise, read_toml
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from pathlib import Path
+
+    from recapture.machine.pins import Image, Tools
+
+__all__ = ["LockPlan", "build_plan", "image_plan", "read_inputs_digest", "write_lock"]
+
+# What an exact pin alone does not fix: resolving for wheels only keeps source builds out of images and environments.
+_OPTIONS = ("--generate-hashes", "--only-binary", ":all:", "--no-header", "--no-annotate", "--no-emit-index-url")
+_OLDEST_PYTHON = "3.10"
+
+
+class LockPlan(NamedTuple):
+    """What one lock is made from: its file and purpose, the lines to resolve, uv's options, facts for its header."""
+
+    path: Path
+    purpose: str
+    requirements: tuple[str, ...]
+    options: tuple[str, ...]
+    facts: tuple[str, ...]
+
+    @property
+    def inputs_digest(self) -> str:
+        """The hash of everything that decides the lock; one whose header has another is out of date."""
+        text = "\n".join([*self.requirements, *self.options])
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    @property
+    def header(self) -> str:
+        """The comment at the head of the lock."""
+        lines = [f"{self.purpose}, written by `recapture images lock`: do not edit.", *self.facts]
+        return "".join(f"# {line}\n" for line in [*lines, f"inputs: {self.inputs_digest}"])
+
+
+def image_plan(image: Image, tools: Tools) -> LockPlan:
+    """Return the plan of an image's lock: the packages under test, exactly, and recapture's own dependencies."""
+    own = [str(each) for each in _pyproject()["project"]["dependencies"] if _name(each) not in tools.with_torch]
+    later = {_name(requirement): tools.cutoff for requirement in own} | image.newer
+    options = ["--python-version", image.python, "--python-platform", tools.platform, *_OPTIONS]
+    options += ["--exclude-newer", _instant(image.cutoff)]
+    for name, day in sorted(later.items()):
+        options += ["--exclude-newer-package", f"{name}={_instant(day)}"]
+    facts = [f"python: {image.python}", f"platform: {tools.platform}", f"cut-off: {image.cutoff}"]
+    facts += [f"cut-off of {name}: {day}" for name, day in sorted(image.newer.items())]
+    facts.append(f"cut-off of recapture's own dependencies: {tools.cutoff}")
+    pins = [f"{name}=={version}" for name, version in image.pinned.items()]
+    return LockPlan(
+        lock_path(image.name), f"The lock of image {image.name}", (*pins, *own), tuple(options), tuple(facts)
+    )
+
+
+def build_plan(tools: Tools) -> LockPlan:
+    """Return the plan of the lock of what builds recapture's wheel inside the Dockerfile, one for every Python."""
+    requirements = tuple(str(requirement) for requirement in _pyproject()["build-system"]["requires"])
+    options = ("--universal", "--python-version", _OLDEST_PYTHON, *_OPTIONS, "--exclude-newer", _instant(tools.cutoff))
+    path = docker_directory() / "build-requirements.txt"
+    purpose = "The lock of what builds recapture's wheel for the images"
+    return LockPlan(path, purpose, requirements, options, (f"cut-off: {tools.cutoff}",))
+
+
+def read_inputs_digest(lock: Path) -> str | None:
+    """Return the digest that a lock's header records, or None when it has none."""
+    found = re.search(r"^# inputs: (sha256:[0-9a-f]{64})$", lock.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else None
+
+
+def write_lock(plan: LockPlan) -> int:
+    """Resolve with uv and write the lock; return the number of packages.
+
+    Raises EnvironmentUnfitError without uv or without a reachable package index, RecaptureError when nothing resolves.
+    """
+    uv = shutil.which("uv")
+    if uv is None:
+        raise EnvironmentUnfitError("uv is not on PATH: install it (`pip install uv`) to write locks")
+    done = subprocess.run(
+        [uv, "pip", "compile", "-", "--quiet", *plan.options],
+        input="\n".join(plan.requirements),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split())
+        if re.search(r"error sending request|failed to fetch|dns error|timed out", said, re.IGNORECASE):
+            raise EnvironmentUnfitError(f"{plan.path.name}: uv cannot reach the package index: {said}")
+        raise RecaptureError(f"{plan.path.name}: nothing resolves: {said}")
+    plan.path.parent.mkdir(parents=True, exist_ok=True)
+    plan.path.write_text(plan.header + done.stdout, encoding="utf-8")
+    return len(re.findall(r"^\S+==", done.stdout, re.MULTILINE))
+
+
+def _pyproject() -> dict[str, Any]:
+    path = docker_directory().parent / "pyproject.toml"
+    if not path.is_file():
+        raise UsageError("locks are written in a checkout of recapture: an installed package has no pyproject.toml")
+    return read_toml(path)
+
+
+def _instant(day: dt.date) -> str:
+    """Spell a day's first moment with its zone: uv reads a bare day in the local one."""
+    return f"{day}T00:00:00Z"
+
+
+def _name(requirement: str) -> str:
+    found = re.match(r"\s*([A-Za-z0-9][\w.-]*)", requirement)
+    if not found:
+        raise UsageError(f"pyproject.toml: not a requirement: {requirement!r}")
+    return normalise(found[1])

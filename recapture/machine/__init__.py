@@ -1,0 +1,1 @@
+"""What this machine and installation are: environment, hardware, the doctor's checks, the pins of images."""

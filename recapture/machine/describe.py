@@ -1,0 +1,205 @@
+"""What this machine and installation are, gathered in the process that asks; the record of it is `environment`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from recapture.base import paths
+from recapture.base.paths import CHECKOUT, PACKAGE
+from recapture.base.scrub import without_paths
+from recapture.machine.environment import Environment, Flag, TorchInfo
+from recapture.machine.hardware import cpu_info, gpu_info
+from recapture.machine.image_match import image_for, pinned_images
+
+__all__ = ["capability_of", "describe", "installed_packages", "suite_commit", "variables"]
+
+
+def installed_packages() -> dict[str, str]:
+    """Return the version of every installed distribution by normalised name, sorted.
+
+    What a package carries inside itself is not installed, though it may be on the path: setuptools puts its own
+    vendored copies there as soon as it is imported.
+    """
+    path = list(sys.path)
+    if paths.callers_directory is not None:
+        path.reverse()
+        path.remove(paths.callers_directory)  # the last one: it may be on the path by itself as well
+        path.reverse()
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions(path=[one for one in path if not _inside(one, path)]):
+        name = distribution.metadata["Name"]
+        if name:  # a half-removed distribution has none
+            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)  # the first on the path counts
+    return dict(sorted(found.items()))
+
+
+def _inside(entry: str, path: list[str]) -> bool:
+    """Whether an entry of the path lies in a package, below another entry of the path."""
+    here = Path(entry)
+    return any(
+        Path(other) in here.parents and (Path(other) / here.relative_to(other).parts[0] / "__init__.py").is_file()
+        for other in path
+        if other
+    )
+
+
+def capability_of(device: str) -> str:
+    """Return ``cpu``, or the compute capability of the first visible GPU such as ``sm_90``.
+
+    ``cpu`` also where torch sees no GPU. For ``cuda`` this initialises CUDA: call it in a process of its own.
+    """
+    if device != "cuda":
+        return "cpu"
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    major, minor = torch.cuda.get_device_capability(0)
+    return f"sm_{major}{minor}"
+
+
+def describe(device: str, *, suites: Path | None = None) -> Environment:
+    """Return the environment of this process; for ``cuda`` it initialises CUDA: call it in a process of its own.
+
+    `suites` is the directory whose git revision is recorded; by default the one beside the package.
+    """
+    import torch
+
+    packages = installed_packages()
+    python = platform.python_version()
+    capability = capability_of(device)
+    if "torch" in packages:
+        match = image_for(packages, python, pinned_images(torch=packages["torch"]), cuda=torch.version.cuda)
+    else:  # a torch built in place, without metadata
+        match = image_for({"torch": str(torch.__version__)}, python, [], cuda=torch.version.cuda)
+    return Environment(
+        image=match.image,
+        image_digest=os.environ.get("RECAPTURE_IMAGE_DIGEST") or "bare",
+        lock_hash=match.lock_hash,
+        lock_mismatches=match.mismatches,
+        capability=capability,
+        device=device,
+        packages=packages,
+        python=python,
+        platform=f"{platform.system()} {_kernel()} {platform.machine()}",
+        libc=" ".join(platform.libc_ver()).strip() or None,
+        torch=TorchInfo(
+            version=str(torch.__version__),
+            cuda=torch.version.cuda,
+            cudnn=_cudnn(torch.backends.cudnn.version()),
+            git_version=getattr(torch.version, "git_version", None),
+            # Asked on a GPU alone: torch answers with an empty list elsewhere.
+            arch_list=list(torch.cuda.get_arch_list()) if capability != "cpu" else [],
+        ),
+        gpu=gpu_info(capability) if capability != "cpu" else None,
+        cpu=cpu_info(),
+        flags=_flags(),
+        compilers={"c++": _first_line([os.environ.get("CXX", "g++"), "--version"])},
+        suite_commit=suite_commit(suites),
+    )
+
+
+def _kernel() -> str:
+    """The kernel's release number, without what a distributor or a host appends."""
+    return re.split(r"[^0-9.]", platform.release(), maxsplit=1)[0].rstrip(".")
+
+
+def suite_commit(suites: Path | None = None) -> str | None:
+    """Return the git revision of the suites' checkout, with ``-dirty`` where suites or machinery are changed.
+
+    What RECAPTURE_REVISION says where it is set, as inside an image; None outside git.
+    """
+    told = os.environ.get("RECAPTURE_REVISION")
+    if told:
+        return told
+    directory = (suites or CHECKOUT / "suites").resolve()
+    top = _git(directory, "rev-parse", "--show-toplevel")
+    revision = _git(directory, "rev-parse", "HEAD")
+    if not top or not revision:
+        return None
+    # Results are written into the same checkout: only what decides an outcome counts.
+    watched = [str(directory)] + ([str(PACKAGE)] if PACKAGE.is_relative_to(top) else [])
+    changed = _git(directory, "status", "--porcelain", "--", *watched)
+    return f"{revision}-dirty" if changed else revision
+
+
+def _git(directory: Path, *arguments: str) -> str | None:
+    if not directory.is_dir():
+        return None
+    try:
+        command = ["git", "-C", str(directory), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _cudnn(version: int | None) -> str | None:
+    """Spell cuDNN's number out: 8500 is 8.5.0, 91900 is 9.19.0."""
+    if not version:
+        return None
+    major = 10_000 if version >= 90_000 else 1_000
+    return f"{version // major}.{version % major // 100}.{version % 100}"
+
+
+def _first_line(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, "LC_ALL": "C"}
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return without_paths(done.stdout.partition("\n")[0]) if done.returncode == 0 else None
+
+
+def _flags() -> dict[str, Flag]:
+    """Return the switches that change values or speed, and the variables of the environment that set them."""
+    import torch
+
+    readers: dict[str, Callable[[], Flag]] = {
+        "float32_matmul_precision": torch.get_float32_matmul_precision,
+        "cuda.matmul.allow_tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
+        "cudnn.allow_tf32": lambda: torch.backends.cudnn.allow_tf32,
+        "cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
+        "cudnn.deterministic": lambda: torch.backends.cudnn.deterministic,
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
+        "num_threads": torch.get_num_threads,
+        "num_interop_threads": torch.get_num_interop_threads,
+    }
+    flags: dict[str, Flag] = {name: _flag(read) for name, read in readers.items()}
+    return flags | variables(
+        r"(?:TORCH|PYTORCH_|AOT|CUDA_|CUBLAS_|CUDNN_|NVIDIA_TF32|NCCL_|TRITON_|OMP_|GOMP_|KMP_|MKL_|ATEN_|LD_PRELOAD$)"
+    )
+
+
+def variables(pattern: str) -> dict[str, str]:
+    """Return the environment's variables whose names begin with a match of `pattern`, as flags of a record.
+
+    A name has "env " before it; values come without paths and serial numbers, and secrets not at all.
+    """
+    return {
+        f"env {name}": _public(name, value)
+        for name, value in sorted(os.environ.items())
+        if re.match(pattern, name) and not re.search(r"TOKEN|KEY|SECRET|PASSWORD", name)
+    }
+
+
+def _flag(read: Callable[[], Flag]) -> Flag:
+    try:
+        return read()
+    except Exception:  # torch refuses to read a flag that was set through another of its interfaces
+        return "unknown"
+
+
+def _public(name: str, value: str) -> str:
+    """Return a variable's value without paths and serial numbers; of preloaded libraries, allocators say, the names."""
+    if name == "LD_PRELOAD":
+        return " ".join(Path(library).name for library in re.split(r"[: ]+", value) if library)
+    return "<path>" if "/" in value else re.sub(r"\b(GPU|MIG)-[0-9a-f-]{8,}", r"<\1>", value)

@@ -1,0 +1,229 @@
+"""Checks of the GPU: its driver, its age for Triton, and whether torch was compiled for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recapture.machine.doctor.facts import release, run
+from recapture.machine.doctor.register import Finding, check, fault, ok, warning
+
+if TYPE_CHECKING:
+    from recapture.machine.doctor.facts import Machine
+
+__all__ = ["DRIVER_FOR_CUDA"]
+
+DRIVER_FOR_CUDA = {11: 450, 12: 525, 13: 580}
+"""The oldest driver that runs any minor release of a CUDA major release (NVIDIA's minor-version compatibility)."""
+
+CUDA = ("cuda",)
+
+# Where Triton keeps its assembler: since 3.0, and before.
+TRITONS_PTXAS = (("backends", "nvidia", "bin", "ptxas"), ("third_party", "cuda", "bin", "ptxas"))
+
+
+@check(
+    "cuda-build",
+    affects="cuda",
+    signature=r"not compiled with CUDA enabled|not linked with support for cuda",
+    devices=CUDA,
+)
+def cuda_build(machine: Machine) -> Finding:
+    """Ask whether the installed torch was built with CUDA at all."""
+    torch = machine.torch
+    if torch.cuda is None:
+        return fault(
+            f"torch {torch.version} is built without CUDA", "install a CUDA build of torch, or use --device cpu"
+        )
+    return ok(f"torch {torch.version} is built for CUDA {torch.cuda}")
+
+
+@check(
+    "nvidia-driver",
+    affects="cuda",
+    signature=r"Found no NVIDIA driver|driver on your system is too old|driver version is insufficient"
+    r"|No CUDA GPUs are available|CUDA driver initialization failed|CUDA unknown error|\b0 active drivers",
+    devices=CUDA,
+)
+def nvidia_driver(machine: Machine) -> Finding:
+    """Compare the driver with the oldest one that this torch's CUDA needs, then let torch initialise CUDA elsewhere."""
+    torch, driver = machine.torch, machine.driver
+    if torch.cuda is None:
+        return Finding("unknown", "this torch has no CUDA to initialise")
+    needed = DRIVER_FOR_CUDA.get(release(torch.cuda)[0])
+    if driver is None:
+        mend = f"install NVIDIA's driver{f' {needed} or newer' if needed else ''} (in a container: pass --gpus)"
+        return fault("no NVIDIA driver answers", mend)
+    if needed is not None and release(driver)[0] < needed:
+        return fault(
+            f"driver {driver} is too old for CUDA {torch.cuda}",
+            f"install driver {needed} or newer, or an image that takes this driver",
+        )
+    if machine.cuda.error:
+        return fault(
+            f"driver {driver}, but CUDA does not start: {machine.cuda.error}",
+            "check nvidia-smi and CUDA_VISIBLE_DEVICES",
+        )
+    return ok(f"driver {driver} with CUDA {torch.cuda}")
+
+
+@check(
+    "libcuda",
+    affects="codegen",
+    signature=r"libcuda\.so cannot found|cannot find -l:?(?:lib)?cuda|libcuda\.so(?:\.1)?: cannot open"
+    r"|'-l(?::lib)?cuda\b.*non-zero exit status",
+    devices=CUDA,
+)
+def libcuda(machine: Machine) -> Finding:
+    """Look for the library that Triton links with: libcuda.so, or libcuda.so.1 since it names that one."""
+    version = machine.version("triton") or machine.version("pytorch-triton")
+    if version is None:
+        return warning("Triton is not installed", "install the triton released with this torch")
+    wanted = "libcuda.so.1" if _links_versioned(version) else "libcuda.so"
+    directories = _libcuda_directories()
+    found = next((directory for directory in directories if Path(directory, wanted).exists()), None)
+    if found is not None:
+        return ok(f"{wanted} for Triton {version}, in {found}")
+    seen = f" (libcuda.so.1 is in {directories[0]})" if directories else ""
+    mend = "refresh the linker's cache with ldconfig where the driver is installed"
+    if wanted == "libcuda.so" and directories:
+        mend = f"link libcuda.so to libcuda.so.1 in {directories[0]}"
+    return fault(f"no {wanted}, which Triton {version} links with{seen}", mend)
+
+
+@check(
+    "ptxas",
+    affects="codegen",
+    signature=r"Cannot find ptxas|Internal Triton PTX codegen error|\bptxas fatal",
+    devices=CUDA,
+)
+def ptxas(machine: Machine) -> Finding:
+    """Compare Triton's assembler with torch's own, which its compile workers take while the process itself does not.
+
+    Triton's cache tells kernels of two assemblers apart. What the workers compiled ahead for ``max-autotune`` is then
+    not found, and every candidate is compiled a second time, one after the other
+    (``_set_triton_ptxas_path`` in ``torch/_inductor/runtime/compile_tasks.py``).
+    """
+    named = os.environ.get("TRITON_PTXAS_PATH")
+    if named is not None:
+        version = _release_of(Path(named))
+        if version is not None:
+            return ok(f"{version}, which TRITON_PTXAS_PATH names")
+        return warning(
+            f"TRITON_PTXAS_PATH is {named}, which does not answer --version: Triton takes its own",
+            "unset TRITON_PTXAS_PATH, or let it name a ptxas",
+        )
+    own = next((path for parts in TRITONS_PTXAS if (path := _packaged("triton", *parts)) is not None), None)
+    if own is None:
+        return Finding("unknown", "no ptxas where Triton keeps it")
+    version = _release_of(own)
+    if version is None:
+        return fault(f"{own} does not answer --version", "install the triton released with this torch")
+    workers = _packaged("torch", "bin", "ptxas")
+    other = None if workers is None else _release_of(workers)
+    # From Blackwell on Triton has another assembler, which torch leaves alone.
+    if other in (None, version) or (machine.cuda.capability is not None and machine.cuda.capability >= (10, 0)):
+        return ok(version)
+    return warning(
+        f"Triton's is {version}, that of torch's compile workers {other}: what max-autotune compiles ahead is not found"
+        " again, so that each candidate is compiled twice",
+        f"export TRITON_PTXAS_PATH={workers}",
+    )
+
+
+@check(
+    "gpu-capability",
+    affects="codegen",
+    signature=r"too old to be supported by the triton GPU compiler|GPUTooOldForTriton",
+    devices=CUDA,
+)
+def gpu_capability(machine: Machine) -> Finding:
+    """Compare the GPU's compute capability with the 7.0 that Triton needs."""
+    capability = machine.cuda.capability
+    if capability is None:
+        return Finding("unknown", f"no GPU to ask: {machine.cuda.error}")
+    found = f"{machine.cuda.name}, capability {capability[0]}.{capability[1]}"
+    if capability[0] < 7:
+        return fault(f"{found}: Triton needs 7.0", "use a GPU of capability 7.0 or newer")
+    return ok(found)
+
+
+@check(
+    "gpu-architecture",
+    affects="cuda",
+    signature=r"no kernel image is available|not compatible with the current PyTorch installation",
+    devices=CUDA,
+)
+def gpu_architecture(machine: Machine) -> Finding:
+    """Compare the GPU with the architectures torch was compiled for: the same major and no newer a minor, or PTX."""
+    capability, archs = machine.cuda.capability, machine.cuda.archs
+    if capability is None or not archs:
+        return Finding("unknown", f"no GPU or no list of architectures: {machine.cuda.error}")
+    found = f"{machine.cuda.name} is sm_{capability[0]}{capability[1]}, torch is compiled for {' '.join(archs)}"
+    if runs_on(archs, capability):
+        return ok(found)
+    return fault(found, "use an image compiled for this GPU: recapture images list --gpu shows which")
+
+
+def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> bool:
+    """Whether code for any of the architectures, such as ``sm_86`` or ``compute_90``, runs on a GPU's capability."""
+    for arch in archs:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", arch)
+        if match is None:
+            continue
+        built = (int(match.group(2)), int(match.group(3)))
+        if match.group(1) == "compute" and built <= capability:  # PTX is compiled on for what is newer
+            return True
+        if match.group(1) == "sm" and built[0] == capability[0] and built[1] <= capability[1]:
+            return True
+    return False
+
+
+def _packaged(package: str, *parts: str) -> Path | None:
+    """Return a file that comes with a package, or None where there is no such package or file."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent.joinpath(*parts)
+    return path if path.is_file() else None
+
+
+def _release_of(tool: Path) -> str | None:
+    """Return the release that one of CUDA's programs says it is of, as ``12.8``; None where it says nothing."""
+    try:
+        done = run([str(tool), "--version"])
+    except OSError:
+        return None
+    match = re.search(r"release (\d+\.\d+)", done.stdout)
+    return match.group(1) if match and done.returncode == 0 else None
+
+
+def _links_versioned(version: str) -> bool:
+    """Whether Triton links with libcuda.so.1 by name; its own source tells, as the change fell between releases."""
+    spec = importlib.util.find_spec("triton")
+    if spec is not None and spec.origin is not None:
+        driver = Path(spec.origin).parent / "backends" / "nvidia" / "driver.py"
+        try:
+            return re.search(r"libraries\s*=\s*\[['\"]libcuda\.so\.1", driver.read_text(encoding="utf-8")) is not None
+        except OSError:
+            pass
+    return release(version) >= (3, 3)
+
+
+def _libcuda_directories() -> list[str]:
+    """Return the directories Triton would search, in its order."""
+    named = os.environ.get("TRITON_LIBCUDA_PATH")
+    if named:
+        return [named]
+    try:
+        cached = run(["/sbin/ldconfig", "-p"]).stdout
+    except OSError:
+        cached = ""
+    directories = [str(Path(line.split()[-1]).parent) for line in cached.splitlines() if "libcuda.so" in line]
+    if not directories:
+        searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+        directories = [directory for directory in searched if directory and Path(directory, "libcuda.so.1").exists()]
+    return list(dict.fromkeys(directories))

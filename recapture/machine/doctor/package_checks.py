@@ -1,0 +1,186 @@
+"""Checks of versions that do not go together: Python, setuptools, torchvision, numpy and scipy with this torch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recapture.machine.doctor.facts import release, run
+from recapture.machine.doctor.register import Finding, check, fault, ok, warning
+
+if TYPE_CHECKING:
+    from recapture.machine.doctor.facts import Machine
+    from recapture.machine.doctor.register import Affects
+
+__all__ = ["REFUSES_PYTHON"]
+
+REFUSES_PYTHON: dict[tuple[int, int], tuple[int, int]] = {
+    (2, 0): (3, 11),
+    (2, 1): (3, 12),
+    (2, 2): (3, 12),
+    (2, 3): (3, 12),
+    (2, 4): (3, 13),
+    (2, 5): (3, 13),
+    (2, 6): (3, 14),
+    (2, 7): (3, 14),
+    (2, 8): (3, 14),
+    (2, 9): (3, 14),
+    (2, 10): (3, 15),
+    (2, 11): (3, 15),
+    (2, 12): (3, 15),
+    (2, 13): (3, 15),
+    (2, 14): (3, 15),
+    (2, 15): (3, 16),
+}
+"""The first Python that torch.compile of a torch release refuses, as `torch._dynamo.eval_frame` says there."""
+
+NUMPY_2_SINCE = (2, 3)
+SCIPY_BROKEN_FROM = (2, 2)  # measured: 2.0.1 and 2.1.2 trace scipy.fft rightly with scipy 1.15
+SCIPY_FIXED_IN = (2, 10)  # pytorch pull request 167619
+PKG_RESOURCES_UNTIL = (2, 1)
+
+
+@check(
+    "python-version",
+    affects="dynamo",
+    signature=r"not supported on Python 3\.\d+\+|Python 3\.\d+\+ not yet supported for torch\.compile",
+)
+def python_version(machine: Machine) -> Finding:
+    """Compare this Python with the first one that torch.compile of this torch refuses."""
+    torch, python = machine.torch, ".".join(map(str, sys.version_info[:3]))
+    refused = next((python for series, python in REFUSES_PYTHON.items() if series == torch.release[:2]), None)
+    if refused is None:
+        return Finding("unknown", f"Python {python}: what torch.compile of torch {torch.version} refuses is not known")
+    if sys.version_info[:2] < refused:
+        return ok(
+            f"Python {python}; torch.compile of torch {torch.version} refuses {refused[0]}.{refused[1]} and newer"
+        )
+    return fault(
+        f"Python {python}, which torch.compile of torch {torch.version} refuses",
+        f"use Python {refused[0]}.{refused[1] - 1} or older",
+    )
+
+
+@check(
+    "setuptools",
+    affects="codegen",
+    signature=r"No module named '(?:setuptools|pkg_resources|distutils)"
+    r"|cannot import name 'packaging' from 'pkg_resources'",
+)
+def setuptools(machine: Machine) -> Finding:
+    """Look for setuptools, which torch.utils.cpp_extension and older Tritons import, and for its pkg_resources."""
+    torch = machine.torch
+    needs_pkg_resources = torch.release[:2] <= PKG_RESOURCES_UNTIL
+    mend = 'install "setuptools<70"' if needs_pkg_resources else 'install "setuptools<81"'
+    # Dynamo of 2.1 imports cpp_extension on its own import, not only when Inductor compiles.
+    affects: Affects | None = "dynamo" if needs_pkg_resources else None
+    if importlib.util.find_spec("setuptools") is None:
+        return fault("setuptools is not installed", mend, affects=affects)
+    version = machine.version("setuptools") or "of unknown version"
+    if needs_pkg_resources:
+        done = run([sys.executable, "-W", "ignore", "-c", "from pkg_resources import packaging"])
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            found = f"setuptools {version} does not serve torch {torch.version}: {reason}"
+            return fault(found, mend, affects=affects)
+    return ok(f"setuptools {version}")
+
+
+@check(
+    "torchvision-build",
+    affects="all",
+    signature=r"operator torchvision::\w+ does not exist|Couldn't load custom C\+\+ ops|torchvision.*undefined symbol",
+)
+def torchvision_build(machine: Machine) -> Finding:
+    """Compare what torchvision declares, and was built for, with torch; where they differ, import it and see."""
+    version = machine.version("torchvision")
+    if version is None:
+        return ok("torchvision is not installed")
+    torch = machine.torch
+    doubts = [
+        f"declares torch{relation}{wanted}"
+        for relation, wanted in _torch_requirements()
+        if not _satisfies(torch.release, relation, release(wanted))
+    ]
+    built_for = _local_version("torchvision")
+    local = torch.version.partition("+")[2]
+    if built_for and local and built_for != local:
+        doubts.append(f"is built for {built_for}")
+    pair = f"torchvision {version} with torch {torch.version}"
+    if not doubts:
+        return ok(pair)
+    error = machine.import_error("torchvision")
+    reason = " and ".join(doubts)
+    if error is None:
+        return ok(f"{pair}: it {reason}, yet imports")
+    wanted = next((wanted for relation, wanted in _torch_requirements() if relation == "=="), None)
+    mend = "install the torchvision released with this torch" + (f", or torch {wanted}" if wanted else "")
+    return fault(f"{pair}: it {reason}, and its import ends with {error}", mend)
+
+
+@check(
+    "numpy-version",
+    affects="numpy",
+    signature=r"[Nn]um[Pp]y is not available|compiled using NumPy 1\.x|_ARRAY_API not found|Failed to initialize NumPy",
+)
+def numpy_version(machine: Machine) -> Finding:
+    """Compare numpy's major version with what this torch was built against."""
+    version, torch = machine.version("numpy"), machine.torch
+    old = torch.release[:2] < NUMPY_2_SINCE
+    mend = 'install "numpy<2"' if old else "install numpy"
+    if version is None:
+        return fault("numpy is not installed", mend)
+    if old and release(version)[0] >= 2:
+        return fault(f"numpy {version} with torch {torch.version}, which was built against numpy 1", mend)
+    return ok(f"numpy {version} with torch {torch.version}")
+
+
+@check("scipy-version", affects="dynamo", signature=r"IF_NEEDED|_CopyMode")
+def scipy_version(machine: Machine) -> Finding:
+    """Name the pairs of torch and scipy with which Dynamo cannot trace scipy.fft: torch's defect, not the machine's."""
+    version, torch = machine.version("scipy"), machine.torch
+    if version is None:
+        return ok("scipy is not installed")
+    found = f"scipy {version} with torch {torch.version}"
+    if release(version) >= (1, 15) and SCIPY_BROKEN_FROM <= torch.release[:2] < SCIPY_FIXED_IN:
+        return warning(
+            f"{found}: torch.compile of scipy.fft fails with this pair", 'install "scipy<1.15", or torch 2.10'
+        )
+    return ok(found)
+
+
+def _torch_requirements() -> list[tuple[str, str]]:
+    relations: list[tuple[str, str]] = []
+    for line in importlib.metadata.requires("torchvision") or []:
+        match = re.match(r"torch\s*\(?\s*([^);]*)", line)
+        if match and re.match(r"torch(?![\w-])", line):
+            relations += re.findall(r"(==|>=|<=|<|>)\s*([\d.]+)", match.group(1))
+    return relations
+
+
+def _satisfies(have: tuple[int, ...], relation: str, wanted: tuple[int, ...]) -> bool:
+    comparisons = {
+        "==": have == wanted,
+        ">=": have >= wanted,
+        "<=": have <= wanted,
+        "<": have < wanted,
+        ">": have > wanted,
+    }
+    return comparisons[relation]
+
+
+def _local_version(package: str) -> str:
+    """Return what follows the + in a package's version.py, such as cu130; the metadata does not tell."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return ""
+    try:
+        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    match = re.search(r"__version__\s*=\s*['\"][^+'\"]+\+([^'\"]+)", text)
+    return match.group(1) if match else ""

@@ -1,0 +1,135 @@
+"""The register of checks: what a check is, running them all, and telling which one an error is due to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from recapture.base.errors import UsageError
+from recapture.base.scrub import without_paths
+from recapture.machine.doctor.facts import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["DEVICES", "Affects", "Check", "Finding", "Status", "check", "examine", "explain", "fault", "ok", "warning"]
+
+Status = Literal["ok", "warning", "fault", "unknown"]
+Affects = Literal["all", "codegen", "dynamo", "cuda", "numpy"]
+DEVICES = ("cpu", "cuda")
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One thing that was looked at: what was found and, where something is wrong, the mend.
+
+    `status` is ``ok``, ``warning`` (cells still say something about the compiler), ``fault`` (they do not) or
+    ``unknown`` (the check itself could not be made). `affects` says whose cells: ``all``; ``codegen``, what compiles
+    C++ or Triton; ``dynamo``, what uses torch._dynamo; ``cuda``; ``numpy``, what crosses between tensors and arrays.
+    """
+
+    name: str
+    status: Status
+    found: str
+    mend: str
+    affects: Affects
+
+    @property
+    def reason(self) -> str:
+        """The check's name and what was found without paths and sizes: the same words in every run of one image."""
+        return f"{self.name}: {re.sub(r'[0-9.]+ GiB', '… GiB', without_paths(self.found))}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check's function returns; `affects` only where it differs from what the check declares."""
+
+    status: Status
+    found: str
+    mend: str = ""
+    affects: Affects | None = None
+
+
+def ok(found: str) -> Finding:
+    """Say that nothing is wrong."""
+    return Finding("ok", found)
+
+
+def warning(found: str, mend: str) -> Finding:
+    """Say that something may go wrong, or that a figure may mislead."""
+    return Finding("warning", found, mend)
+
+
+def fault(found: str, mend: str, *, affects: Affects | None = None) -> Finding:
+    """Say that the machine is at fault where a cell's error bears the check's signature."""
+    return Finding("fault", found, mend, affects)
+
+
+@dataclass(frozen=True)
+class _Registered:
+    name: str
+    affects: Affects
+    signature: re.Pattern[str]
+    devices: tuple[str, ...]
+    function: Callable[[Machine], Finding]
+
+
+_REGISTER: dict[str, _Registered] = {}
+
+
+def check(
+    name: str, *, affects: Affects, signature: str, devices: tuple[str, ...] = DEVICES
+) -> Callable[[Callable[[Machine], Finding]], Callable[[Machine], Finding]]:
+    """Register the decorated function as a check; `signature` matches the text of the errors its fault causes."""
+
+    def register(function: Callable[[Machine], Finding]) -> Callable[[Machine], Finding]:
+        _REGISTER[name] = _Registered(name, affects, re.compile(signature, re.DOTALL), devices, function)
+        return function
+
+    return register
+
+
+def examine(device: str = "cpu") -> list[Check]:
+    """Make every check that concerns a device, ``cpu`` or ``cuda``; a check that fails itself is ``unknown``.
+
+    CUDA is never initialised in this process. Raises UsageError for another device.
+    """
+    if device not in DEVICES:
+        raise UsageError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
+    machine = Machine(device)
+    return [_made(one, machine) for one in _REGISTER.values() if device in one.devices]
+
+
+def _made(one: _Registered, machine: Machine) -> Check:
+    try:
+        finding = one.function(machine)
+    except ModuleNotFoundError as error:  # torch itself, as where only the images are used
+        finding = Finding("unknown", str(error))
+    except Exception as error:
+        finding = Finding("unknown", f"could not be checked: {type(error).__name__}: {error}")
+    return Check(
+        name=one.name,
+        status=finding.status,
+        found=_one_line(finding.found),
+        mend=finding.mend,
+        affects=finding.affects or one.affects,
+    )
+
+
+def explain(error_type: str, error_text: str, checks: Iterable[Check]) -> Check | None:
+    """Return the failing check that an exception, or a worker's stderr, is due to: one whose signature fits.
+
+    None where nothing fits, or where it fits but the check found nothing wrong: then the compiler is to blame.
+    """
+    text = f"{error_type}: {error_text}"
+    for made in checks:
+        one = _REGISTER.get(made.name)
+        if one is not None and made.status == "fault" and one.signature.search(text):
+            return made
+    return None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

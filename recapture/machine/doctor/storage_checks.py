@@ -1,0 +1,225 @@
+"""Checks of where things are written and loaded from: caches, home, temporary directory, disk and memory."""
+
+from __future__ import annotations
+
+import ctypes
+import getpass
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recapture.machine.doctor.register import Finding, check, fault, ok, warning
+
+if TYPE_CHECKING:
+    from recapture.machine.doctor.facts import Machine
+
+__all__ = ["GIB"]
+
+GIB = 1024**3
+NETWORK_FILESYSTEMS = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "ceph",
+        "glusterfs",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+    }
+)
+REFUSED = r"Permission denied|Read-only file system|\[Errno (?:13|30)\]"
+
+
+@check("user-name", affects="codegen", signature=r"uid not found|No username set in the environment")
+def user_name(_machine: Machine) -> Finding:
+    """Ask for the user's name as Inductor does to name its cache."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        found = f"user id {os.getuid()} has no name and USER is not set"
+        if os.environ.get("TORCHINDUCTOR_CACHE_DIR") is not None:
+            return ok(f"{found}; not needed, TORCHINDUCTOR_CACHE_DIR is set")
+        return fault(found, "set USER, or TORCHINDUCTOR_CACHE_DIR")
+    return ok("the user has a name")
+
+
+@check("temporary-directory", affects="all", signature=r"No usable temporary directory")
+def temporary_directory(_machine: Machine) -> Finding:
+    """Ask Python for a temporary directory that can be written."""
+    try:
+        place = tempfile.gettempdir()
+    except FileNotFoundError:
+        return fault("no temporary directory can be written", "let TMPDIR name a directory that can be written")
+    if any(char.isspace() for char in place):
+        found = f"{place} has a blank in its path, at which Inductor splits the commands that it compiles C++ with"
+        return warning(found, "let TMPDIR name a directory without one")
+    return ok(place)
+
+
+@check("executable-caches", affects="codegen", signature=r"failed to map segment from shared object")
+def executable_caches(machine: Machine) -> Finding:
+    """Load a shared library from each directory that compiled code is loaded from."""
+    # What torch.export packages for AOTInductor is unpacked into /tmp whatever TMPDIR says, and loaded there.
+    places = {**machine.caches, "the temporary directory": Path(tempfile.gettempdir()), "/tmp": Path("/tmp")}  # noqa: S108
+    sample = _a_shared_library()
+    refused = []
+    for what, place in places.items():
+        existing = _nearest_existing(place)
+        if os.statvfs(existing).f_flag & os.ST_NOEXEC or (sample is not None and _refuses_to_load(sample, existing)):
+            refused.append(f"{what} ({existing})" if what != str(existing) else what)
+    if not refused:
+        return ok(
+            "shared libraries load from "
+            + " and ".join(dict.fromkeys(str(_nearest_existing(p)) for p in places.values()))
+        )
+    mend = "mount it with exec (docker: --tmpfs /tmp:exec), or let TMPDIR and TORCHINDUCTOR_CACHE_DIR name another"
+    return fault(f"no shared library loads from {', '.join(refused)}: mounted noexec", mend)
+
+
+@check("writable-caches", affects="codegen", signature=rf"{REFUSED}|\[Errno 20\]|FileNotFoundError")
+def writable_caches(machine: Machine) -> Finding:
+    """Write into each directory that compilers keep their output in."""
+    refused = {what: reason for what, place in machine.caches.items() if (reason := _refuses_to_write(place))}
+    if not refused:
+        return ok(", ".join(f"{what} is {place}" for what, place in machine.caches.items()))
+    found = "; ".join(f"{what} cannot be written: {reason}" for what, reason in refused.items())
+    return fault(found, "let TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR name directories that can be written")
+
+
+@check("writable-home", affects="codegen", signature=rf"(?:{REFUSED}|FileNotFoundError).*\.(?:triton|cache)\b")
+def writable_home(machine: Machine) -> Finding:
+    """Write into the home directory, where Triton and torch.hub keep theirs when not told otherwise."""
+    mend = "let HOME name a directory that can be written"
+    try:
+        reason = _refuses_to_write(machine.home)
+    except RuntimeError as error:  # neither HOME nor the user database names one
+        reason = str(error)
+    if not reason:
+        return ok(f"{machine.home} can be written")
+    found = f"the home directory cannot be written: {reason}"
+    if machine.device == "cuda" and os.environ.get("TRITON_CACHE_DIR") is None:
+        return fault(found, f"{mend}, or set TRITON_CACHE_DIR")
+    return warning(found, mend)
+
+
+@check("cache-on-network", affects="codegen", signature=r"Stale file handle|\[Errno 116\]|\.nfs[0-9a-f]+")
+def cache_on_network(machine: Machine) -> Finding:
+    """Look up the file system of each cache: compile times over a network mean little, and locks there are unsafe."""
+    mounted = {what: _filesystem(_nearest_existing(place)) for what, place in machine.caches.items()}
+    remote = [f"{what} is on {kind}" for what, kind in mounted.items() if kind in NETWORK_FILESYSTEMS]
+    if remote:
+        return warning("; ".join(remote), "let TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR name local directories")
+    return ok(", ".join(f"{what} is on {kind}" for what, kind in mounted.items()))
+
+
+@check(
+    "shared-memory", affects="all", signature=r"Bus error|SIGBUS|unable to (?:open|allocate|write to).*shared memory"
+)
+def shared_memory(_machine: Machine) -> Finding:
+    """Measure /dev/shm, which tensors pass through between processes."""
+    mend = "give /dev/shm 1 GiB or more (docker: --shm-size 2g)"
+    try:
+        status = os.statvfs("/dev/shm")  # noqa: S108
+    except OSError as error:
+        return warning(f"no /dev/shm: {error.strerror}", mend)
+    size = status.f_blocks * status.f_frsize
+    return ok(_gib(size, "in /dev/shm")) if size >= GIB else warning(_gib(size, "in /dev/shm"), mend)
+
+
+@check("disk-space", affects="all", signature=r"No space left on device|\[Errno (?:28|122)\]|Disk quota exceeded")
+def disk_space(machine: Machine) -> Finding:
+    """Measure what is free where compilers write: a suite leaves up to two GiB behind."""
+    places = [*machine.caches.values(), Path(tempfile.gettempdir())]
+    free = min(shutil.disk_usage(_nearest_existing(place)).free for place in places)
+    found = _gib(free, "free for caches and temporary files")
+    mend = "free some space, or let TMPDIR and TORCHINDUCTOR_CACHE_DIR name another disk"
+    if free < 2 * GIB:
+        return fault(found, mend)
+    return warning(found, mend) if free < 5 * GIB else ok(found)
+
+
+@check("memory", affects="all", signature=r"Cannot allocate memory|\[Errno 12\]|Killed signal terminated program")
+def memory(_machine: Machine) -> Finding:
+    """Measure the memory available, to this container where it is limited: one compile can take a GiB."""
+    import psutil
+
+    available = min(int(psutil.virtual_memory().available), _container_headroom())
+    found = _gib(available, "of memory available")
+    mend = "end other programs, or give this machine or container more memory"
+    if available < GIB:
+        return fault(found, mend)
+    return warning(found, mend) if available < 4 * GIB else ok(found)
+
+
+def _container_headroom() -> int:
+    """Return what a control group (version 2) still allows, in bytes; a very large number without a limit."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = int((group / "memory.max").read_text(encoding="ascii"))
+        used = int((group / "memory.current").read_text(encoding="ascii"))
+        counters = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
+    except (OSError, ValueError):  # no limit ("max"), or not this kind of control group
+        return 2**63
+    return limit - used + int(counters.get("inactive_file", 0))  # the page cache gives way
+
+
+def _nearest_existing(place: Path) -> Path:
+    return next(one for one in (place, *place.parents) if os.path.exists(one))  # noqa: PTH110 - Path's own raises
+
+
+def _refuses_to_write(place: Path) -> str:
+    """Why nothing can be created in a directory, or in the nearest one that exists; empty when it can."""
+    existing = _nearest_existing(place)
+    if not existing.is_dir():
+        return f"{existing} is not a directory"
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return ""
+    except OSError as error:
+        return f"{existing}: {error.strerror}"
+
+
+def _a_shared_library() -> Path | None:
+    spec = importlib.util.find_spec("msgspec._core")  # a compiled module that is always there, of some hundred kB
+    path = spec.origin if spec is not None else None
+    return Path(path) if path else None
+
+
+def _refuses_to_load(sample: Path, directory: Path) -> bool:
+    try:
+        handle, name = tempfile.mkstemp(dir=directory, suffix=".so")
+    except OSError:  # not writable: a check of its own
+        return False
+    os.close(handle)
+    try:
+        shutil.copyfile(sample, name)
+        ctypes.CDLL(name)
+    except OSError as error:
+        return "failed to map segment" in str(error)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return False
+
+
+def _filesystem(path: Path) -> str:
+    """Return the type of the file system a path is on, by the kernel's mounts: the deepest, latest one counts."""
+    best, kind = -1, "unknown"
+    resolved = path.resolve()
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        fields = line.split()
+        point = Path(fields[4].replace("\\040", " "))
+        if (point == resolved or point in resolved.parents) and len(point.parts) >= best:
+            best, kind = len(point.parts), fields[fields.index("-") + 1]
+    return kind
+
+
+def _gib(size: int, what: str) -> str:
+    return f"{size / GIB:.1f} GiB {what}"

@@ -1,0 +1,159 @@
+"""``environment.json``: everything about the machine and installation that a verdict or a figure may depend on.
+
+No host names, user names or absolute paths are recorded: results are published. History of the file format, newest
+first (``SCHEMA_VERSION``):
+
+1. first version.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from recapture.base.errors import UsageError
+from recapture.base.files import write_atomically
+from recapture.base.scrub import without_paths
+from recapture.machine.doctor.register import Check
+from recapture.machine.hardware import CpuInfo, GpuInfo
+
+__all__ = [
+    "ENVIRONMENT",
+    "SCHEMA_VERSION",
+    "CpuInfo",
+    "Environment",
+    "GpuInfo",
+    "SuiteEntry",
+    "TorchInfo",
+    "differences",
+    "read_environment",
+    "without_private_paths",
+    "write_environment",
+]
+
+SCHEMA_VERSION = 1
+Flag = str | int | bool
+
+
+class TorchInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The torch build: two wheels of one version can differ in bytes, the git revision and architectures tell more."""
+
+    version: str
+    cuda: str | None
+    cudnn: str | None
+    git_version: str | None
+    arch_list: list[str]
+
+
+class SuiteEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One suite of a run and how many cases it has; `error` says why it could not be collected."""
+
+    name: str
+    cases: int
+    error: str | None = None
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole of ``environment.json``; the last group of fields is filled in by the run.
+
+    `image` is the name that results are filed under. `image_digest` is ``bare`` outside a container image. `lock_hash`
+    is that of the lock the packages match; where they match none, `lock_mismatches` says in what they differ from the
+    nearest. `capability` is ``cpu`` or such as ``sm_90``. `worker` is ``fork`` or ``fresh``, with the reason. `planned`
+    and `recorded` count cells. `selection` is what the command was asked for, `doctor` the checks that are not ok.
+    """
+
+    schema: int = SCHEMA_VERSION
+    image: str
+    image_digest: str
+    lock_hash: str | None
+    lock_mismatches: list[str]
+    capability: str
+    device: str
+    packages: dict[str, str]
+    python: str
+    platform: str
+    libc: str | None
+    torch: TorchInfo
+    gpu: GpuInfo | None
+    cpu: CpuInfo
+    flags: dict[str, Flag]
+    compilers: dict[str, str | None]
+    suite_commit: str | None
+    worker: str | None = None
+    planned: int | None = None
+    recorded: int | None = None
+    suites: list[SuiteEntry] = []
+    selection: list[str] = []
+    doctor: list[Check] = []
+
+
+def differences(before: Environment, now: Environment) -> str:
+    """Say in what two installations differ, whose results may then not stand in one table; empty where in nothing.
+
+    Whether this project itself is installed, or run from its checkout, is no difference.
+    """
+    found = [name for name in ("python", "torch") if getattr(before, name) != getattr(now, name)]
+    for name in sorted((before.packages.keys() | now.packages.keys()) - {"recapture"}):
+        was, has = (one.packages.get(name, "absent") for one in (before, now))
+        if was != has:
+            found.append(f"{name} {was}, now {has}")
+    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+
+
+def without_private_paths(environment: Environment) -> Environment:
+    """Return an environment without absolute paths in what a run filled in: they name users and differ."""
+    return msgspec.structs.replace(
+        environment,
+        suites=[
+            msgspec.structs.replace(one, error=one.error and without_paths(one.error)) for one in environment.suites
+        ],
+        selection=[without_paths(word) for word in environment.selection],
+        doctor=[
+            msgspec.structs.replace(one, found=without_paths(one.found), mend=without_paths(one.mend))
+            for one in environment.doctor
+        ],
+    )
+
+
+def write_environment(path: Path, environment: Environment) -> None:
+    """Write an environment as indented JSON, atomically, without private paths."""
+    public = without_private_paths(environment)
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(public), indent=2) + b"\n")
+
+
+def read_environment(path: Path) -> Environment:
+    """Read ``environment.json``, named itself or by its directory.
+
+    Raises UsageError, naming the file and the field, for what this version does not understand.
+    """
+    if path.is_dir():
+        path /= ENVIRONMENT
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        environment = msgspec.json.decode(data, type=Environment)
+    except ValueError as error:  # msgspec's, and what Python says of bytes that are no UTF-8
+        raise UsageError(f"{path}: {_why(data, error)}") from None
+    if environment.schema != SCHEMA_VERSION:  # a later version may keep the fields and change what they mean
+        raise UsageError(f"{path}: {_other_schema(environment.schema)}")
+    return environment
+
+
+def _why(data: bytes, error: ValueError) -> str:
+    try:
+        version = msgspec.json.decode(data).get("schema")
+    except (ValueError, AttributeError):
+        return f"not a JSON object: {error}"
+    if version != SCHEMA_VERSION:
+        return _other_schema(version)
+    return str(error)
+
+
+def _other_schema(version: object) -> str:
+    return f"environment schema {version!r} is not understood by this version, which reads {SCHEMA_VERSION}"
+
+
+ENVIRONMENT = "environment.json"

@@ -1,0 +1,88 @@
+"""Which pinned image an installation is, by its Python and every package of the image's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+__all__ = ["SHOWN_MISMATCHES", "ImageMatch", "PinnedImage", "image_for", "pinned_images"]
+
+
+SHOWN_MISMATCHES = 8
+
+
+class PinnedImage(NamedTuple):
+    """What decides whether an installation is an image: its Python, its torch, and every package of its lock."""
+
+    name: str
+    python: str
+    torch: str
+    lock_hash: str
+    packages: Mapping[str, str]
+
+
+class ImageMatch(NamedTuple):
+    """The name to file results under; `lock_hash` is None, and `mismatches` are not empty, where no image matches."""
+
+    image: str
+    lock_hash: str | None
+    mismatches: list[str]
+
+
+def image_for(
+    packages: Mapping[str, str], python_version: str, images: Iterable[PinnedImage], *, cuda: str | None
+) -> ImageMatch:
+    """Return the image that an installation is, or a name beginning with ``bare-``.
+
+    It is the image only when Python's minor version agrees and every package of that image's lock is installed at
+    exactly that version; packages beside those are allowed. `packages` are versions by normalised name, `cuda` is the
+    CUDA version torch was built for, None for a CPU build.
+    """
+    torch = packages.get("torch", "unknown").partition("+")[0]
+    nearest: tuple[str, list[str]] | None = None
+    for image in images:
+        if image.torch.partition("+")[0] != torch:
+            continue
+        mismatches = _mismatches(packages, python_version, image)
+        if not mismatches:
+            return ImageMatch(image.name, image.lock_hash, [])
+        if nearest is None or len(mismatches) < len(nearest[1]):
+            nearest = (image.name, mismatches)
+    bare = f"bare-torch{torch}-{'cu' + cuda.replace('.', '') if cuda else 'cpu'}"
+    if nearest is None:
+        return ImageMatch(bare, None, [f"no image pins torch {torch}"])
+    name, mismatches = nearest
+    shown = mismatches[:SHOWN_MISMATCHES]
+    if len(mismatches) > len(shown):
+        shown.append(f"and {len(mismatches) - len(shown)} more")
+    return ImageMatch(bare, None, [f"nearest image: {name}", *shown])
+
+
+def _mismatches(packages: Mapping[str, str], python_version: str, image: PinnedImage) -> list[str]:
+    found = []
+    if python_version.split(".")[:2] != image.python.split(".")[:2]:
+        found.append(f"Python {python_version}, locked {'.'.join(image.python.split('.')[:2])}")
+    # The packages under test first: they are what a reader looks for.
+    order = ("torch", "torchvision", "triton", "numpy", "scipy", "setuptools")
+    ranked = sorted(image.packages, key=lambda name: (order.index(name) if name in order else len(order), name))
+    for name in ranked:
+        have, wanted = packages.get(name), image.packages[name]
+        if have is None:
+            found.append(f"{name} not installed, locked {wanted}")
+        elif have != wanted:
+            found.append(f"{name} {have}, locked {wanted}")
+    return found
+
+
+def pinned_images(*, torch: str) -> list[PinnedImage]:
+    """Return the images that pin a torch version and have a lock, drifted twins included."""
+    from recapture.machine.pins import load_images, lock_hash, lock_path, read_lock
+
+    found = []
+    for image in load_images().values():
+        if image.torch.partition("+")[0] != torch.partition("+")[0]:
+            continue
+        path = lock_path(image.name)
+        if path.is_file():
+            found.append(PinnedImage(image.name, image.python, image.torch, lock_hash(path), read_lock(path)))
+    return found

@@ -1,0 +1,176 @@
+"""The pins: what docker/images.toml says of every image, and what its lock in docker/locks holds."""
+
+from __future__ import annotations
+
+import datetime as dt  # noqa: TC003  (msgspec reads the annotations)
+import hashlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.paths import data_folder
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+__all__ = [
+    "Image",
+    "Pins",
+    "Tools",
+    "can_run_on",
+    "docker_directory",
+    "find_image",
+    "load_images",
+    "load_pins",
+    "lock_hash",
+    "lock_path",
+    "normalise",
+    "parse_capability",
+    "read_lock",
+    "read_toml",
+]
+
+
+class Tools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How recapture's own dependencies are locked: as of which day, for which platform, and which come with torch."""
+
+    cutoff: dt.date
+    platform: str
+    with_torch: tuple[str, ...] = ()
+
+
+class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One table of images.toml; the comment at the head of that file says what each field means."""
+
+    name: str
+    python: str
+    torch: str
+    torchvision: str
+    triton: str
+    numpy: str
+    scipy: str
+    setuptools: str
+    cuda: str
+    cudnn: str
+    base: str
+    capabilities: tuple[str, ...]
+    driver: int
+    cutoff: dt.date
+    drifted_from: str | None = None
+    newer: dict[str, dt.date] = {}
+
+    @property
+    def tag(self) -> str:
+        """The name the built image has in an engine: ``recapture:torch2.11.0-cu130``."""
+        return f"recapture:{self.name}"
+
+    @property
+    def pinned(self) -> dict[str, str]:
+        """The packages under test and their exact versions, in the order of images.toml."""
+        names = ("torch", "torchvision", "triton", "numpy", "scipy", "setuptools")
+        return {name: getattr(self, name) for name in names}
+
+
+class Pins(msgspec.Struct, frozen=True):
+    """The whole of images.toml."""
+
+    tools: Tools
+    images: dict[str, Image]
+
+
+def docker_directory() -> Path:
+    """Return the folder that holds images.toml and locks/: docker/ of a checkout, or the copy inside the wheel."""
+    return data_folder("docker", marker="images.toml")
+
+
+def load_pins(path: Path | None = None) -> Pins:
+    """Read images.toml (the project's own unless another is named); a fault in it is a UsageError naming the place."""
+    path = docker_directory() / "images.toml" if path is None else path
+    try:
+        content = read_toml(path)
+        tables = {name: {"name": name, **table} for name, table in content.get("images", {}).items()}
+        return msgspec.convert({**content, "images": tables}, Pins)
+    except OSError as error:
+        raise UsageError(f"cannot read the images' pins: {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def load_images(path: Path | None = None) -> dict[str, Image]:
+    """Return every image by name, oldest torch first."""
+    return load_pins(path).images
+
+
+def find_image(name: str) -> Image:
+    """Return the image of that name; an unknown one is a UsageError with the nearest known name."""
+    images = load_images()
+    if name not in images:
+        raise UsageError(f"no image {name!r}{did_you_mean(name, images)} (`recapture images list` names them all)")
+    return images[name]
+
+
+def lock_path(name: str) -> Path:
+    """Return where the lock of an image lies; it need not exist (a torch without an image has none)."""
+    return docker_directory() / "locks" / f"{name}.txt"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return a TOML file's content, with the standard library's reader or, on Python 3.10, its forerunner."""
+    return dict(tomllib.loads(path.read_text(encoding="utf-8")))
+
+
+def normalise(name: str) -> str:
+    """Return a distribution's name as package indexes compare it: lower case, with single hyphens."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read_lock(path: Path) -> dict[str, str]:
+    """Return the packages of a lock as ``{normalised name: version}``."""
+    pins: dict[str, str] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        found = re.match(r"([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==([^\s;\\]+)", line)
+        if found:
+            pins[normalise(found[1])] = found[2]
+    return pins
+
+
+def lock_hash(path: Path) -> str:
+    """Return the lock's identity: ``sha256:`` and the hash of the file's bytes."""
+    return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def parse_capability(text: str) -> tuple[int, int]:
+    """Return (major, minor) of a GPU's compute capability written as ``7.0``, ``sm_70`` or ``70``."""
+    found = re.fullmatch(r"(\d+)\.(\d)|(?:sm_)?(\d+)(\d)[af]?", text.strip())
+    if not found:
+        raise UsageError(f"not a GPU capability: {text!r}; write it as 7.0 or sm_70")
+    major, minor = (found[1], found[2]) if found[1] else (found[3], found[4])
+    return int(major), int(minor)
+
+
+def can_run_on(image: Image, capability: str, *, driver: int | None = None) -> str | None:
+    """Return why the image cannot run on such a GPU (and driver, its first number), or None when it can.
+
+    A wheel without PTX runs on the major capabilities it was compiled for, from the compiled minor number up.
+    """
+    major, minor = parse_capability(capability)
+    compiled = [parse_capability(each) for each in image.capabilities]
+    if not any(major == has_major and minor >= has_minor for has_major, has_minor in compiled):
+        return f"its torch has no machine code for capability {major}.{minor}, only for {_runs(compiled)}"
+    if driver is not None and driver < image.driver:
+        return f"its CUDA {image.cuda} needs NVIDIA driver {image.driver} or newer, this one is {driver}"
+    return None
+
+
+def _runs(compiled: list[tuple[int, int]]) -> str:
+    """Return the capabilities a list of compiled ones covers, as ``7.0-7.x, 8.0-8.x``."""
+    lowest: dict[int, int] = {}
+    for major, minor in compiled:
+        lowest[major] = min(minor, lowest.get(major, minor))
+    return ", ".join(f"{major}.{minor}-{major}.x" for major, minor in lowest.items())

@@ -1,0 +1,219 @@
+"""The host's end of the worker server: starts it, hands it tasks, and starts another when it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from recapture.base.errors import EnvironmentUnfitError
+from recapture.base.torch_compat import isolate_caches
+from recapture.pool import bootstrap
+from recapture.pool.protocol import GOODBYE, Begun, Ended, FromServer, Preload, Ready, Task
+
+__all__ = ["Client", "ServerDiedError"]
+
+START_SECONDS = 300.0
+"""Importing torch from a cold disk can take a minute; longer than this is a fault."""
+
+SILENCE_SECONDS = 60.0
+"""A server that says nothing for this long after a deadline has passed is not going to."""
+
+MARK = "RECAPTURE_TASKS"
+"""The environment variable by which the processes of a server can be told from all others."""
+
+T = TypeVar("T")
+
+
+class ServerDiedError(EnvironmentUnfitError):
+    """The server process is gone or hangs: by what a task did to it, or because the machine ran out of memory."""
+
+    def __init__(self) -> None:
+        super().__init__("the worker server died or hangs")
+
+
+class Client:
+    """One worker server; use it as a context manager.
+
+    `fork` False makes it start a fresh Python for each task; `whole_graphs` leaves torch's caches of whole graphs on;
+    `imports` are modules that the server imports when it starts.
+    Everything it and its tasks write, compile caches included, goes below `home`, a temporary directory of the
+    caller's, which several servers may share.
+    """
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        jobs: int,
+        fork: bool = True,
+        whole_graphs: bool = False,
+        imports: tuple[str, ...] = (),
+    ) -> None:
+        self.jobs = jobs
+        self.fork = fork
+        self.whole_graphs = whole_graphs
+        self.imports = imports
+        self.home = home
+        self.rss = 0
+        self._next = 0
+        self._unready = 0
+        self._decoder = msgspec.json.Decoder(FromServer)
+
+    def __enter__(self) -> Client:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the server and wait until torch is imported there."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start the server, and do not wait for it."""
+        self.tasks = Path(tempfile.mkdtemp(prefix="tasks-", dir=self.home))
+        mine, theirs = socket.socketpair()
+        command = bootstrap.command("recapture.pool.server", "--fd", str(theirs.fileno()))
+        command += ["--home", str(self.home), "--tasks", str(self.tasks)]
+        command += ["--jobs", str(self.jobs), *([] if self.fork else ["--fresh"])]
+        command += [word for name in self.imports for word in ("--import", name)]
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            pass_fds=[theirs.fileno()],
+            env=self._environment(),
+            start_new_session=True,
+        )
+        theirs.close()
+        self.link = mine
+        self._buffer = b""
+        self._unready = 1
+
+    def _environment(self) -> dict[str, str]:
+        environment = dict(os.environ)
+        if any(char.isspace() for char in environment.get("TMPDIR", "")):
+            environment["TMPDIR"] = str(self.home)  # which WorkerPool has made where the path has no blank
+        isolate_caches(str(self.home / "cache"), environment, whole_graphs=self.whole_graphs)
+        environment[MARK] = str(self.tasks)
+        return environment
+
+    def stop(self, *, patience: float = 20.0) -> None:
+        """Close the socket: the server kills its children and goes; after `patience` seconds it is killed.
+
+        One that is still getting ready has no children, and would not notice before it is.
+        """
+        with contextlib.suppress(OSError):
+            self.link.settimeout(1.0)
+            self.link.sendall(GOODBYE + b"\n")
+        self.link.close()
+        try:
+            self.process.wait(timeout=0 if self._unready else patience)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.log.close()
+        self._kill_survivors()
+        shutil.rmtree(self.tasks, ignore_errors=True)
+
+    def _kill_survivors(self) -> None:
+        """Kill what tasks of a server that was itself killed left behind: it bears our mark in its environment."""
+        mark = f"{MARK}={self.tasks}".encode()
+        for _ in range(100):
+            found = False
+            for process in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    if mark in (process / "environ").read_bytes().split(b"\0"):
+                        os.kill(int(process.name), signal.SIGKILL)
+                        found = True
+            if not found:
+                return
+            time.sleep(0.01)
+
+    def preload(self, level: str, modules: list[str]) -> None:
+        """Import what a level of `torch_compat.preload` names, and modules, before more children fork."""
+        self.ask_preload(level, modules)
+        self.wait()
+
+    def ask_preload(self, level: str, modules: list[str]) -> None:
+        """Ask for what `preload` does, and do not wait for it."""
+        self._send(Preload(level, modules))
+        self._unready += 1
+
+    def wait(self) -> None:
+        """Wait until the server has started, and done every preload that it was asked for."""
+        while self._unready:
+            message = self._read(START_SECONDS)
+            if not isinstance(message, Ready):
+                raise EnvironmentUnfitError("the worker server did not start within five minutes")
+            self._unready -= 1
+            self.rss = message.rss
+
+    def submit(self, task: str, payload: Any, *, timeout: float, memory: int, timed: bool = False) -> int:
+        """Queue a task; its Begun and Ended messages carry the number returned."""
+        self._next += 1
+        self._send(Task(self._next, task, msgspec.Raw(msgspec.json.encode(payload)), timeout, memory, timed))
+        return self._next
+
+    def message(self, timeout: float) -> Begun | Ended:
+        """Return what the server says next of tasks whose longest deadline is `timeout`.
+
+        One that says nothing for `SILENCE_SECONDS` more hangs, which is no better than death.
+        """
+        while isinstance(message := self._read(timeout + SILENCE_SECONDS), Ready):
+            pass
+        if message is None:
+            raise ServerDiedError
+        return message
+
+    def run(self, task: str, payload: Any, kind: type[T], *, timeout: float, memory: int = 1 << 40) -> T | Ended:
+        """Run one task to its end; returns its decoded result, or the message of its end when it left none."""
+        wanted = self.submit(task, payload, timeout=timeout, memory=memory)
+        while not isinstance(message := self.message(timeout), Ended) or message.id != wanted:
+            pass
+        return message if message.result is None else msgspec.json.decode(message.result, type=kind)
+
+    def _send(self, message: Task | Preload) -> None:
+        try:
+            self.link.sendall(msgspec.json.encode(message) + b"\n")
+        except OSError:
+            raise ServerDiedError from None
+
+    def _read(self, timeout: float) -> FromServer | None:
+        while b"\n" not in self._buffer:
+            self.link.settimeout(timeout)
+            try:
+                chunk = self.link.recv(1 << 20)
+            except TimeoutError:
+                return None
+            except OSError:
+                chunk = b""
+            if not chunk:
+                raise ServerDiedError
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        message: FromServer = self._decoder.decode(line)
+        if isinstance(message, Ended):
+            self.rss = max(self.rss, message.rss_server)
+        return message
+
+    def last_words(self) -> str:
+        """The last line the server wrote before it died, for an error message."""
+        self.log.seek(0)
+        lines = self.log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "no message"

@@ -1,0 +1,155 @@
+"""The process of one task: its own session, scratch directory and output files; it does one thing and exits.
+
+A child forked by the server calls `run_task`; where forking is impossible the server starts this module as a script,
+and the same happens in a fresh process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import importlib
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Enter = Callable[[str], None]
+
+__all__ = ["PHASE", "RESULT", "STDERR", "STDOUT", "canary", "run_task", "set_process_option"]
+
+RESULT = "result.json"
+PHASE = "phase"
+STDOUT = "stdout"
+STDERR = "stderr"
+
+PR_SET_PDEATHSIG = 1
+
+NICENESS = 19
+"""How far tasks stand back: the server must get a processor at once to keep deadlines, also beside a fork bomb."""
+
+
+def run_task(scratch: Path, task: str, payload: bytes, deadline: float, *, timed: bool) -> None:
+    """Run one task in this process, leave its result in the scratch directory, and exit. Never returns.
+
+    `task` is ``module:function``; the function gets the payload (JSON) and a callable to which it tells the phase it
+    enters, and returns its result (JSON). The speed of a `timed` task is its result: it runs at normal priority.
+
+    `deadline` is in seconds: shortly before it, the stack goes to stderr, so that a timeout says where it hung.
+    """
+    status = 70
+    try:
+        owner = os.getpid()
+        _settle(scratch, nice=not timed)
+        faulthandler.enable(file=sys.__stderr__ or 2, all_threads=False)
+        faulthandler.dump_traceback_later(max(deadline - 0.5, deadline * 0.9), file=sys.__stderr__ or 2)
+        _one_thread()
+
+        def enter(phase: str) -> None:  # by name each time: a case may close every file that is open
+            (scratch / PHASE).write_text(phase)
+
+        result = _function(task)(payload, enter)
+        if os.getpid() != owner:
+            os._exit(0)  # the case forked, and this is the other process that returned from it
+        partial = scratch / f".{RESULT}"
+        partial.write_bytes(result)
+        partial.replace(scratch / RESULT)
+        status = 0
+    except BaseException:  # the server reports a child without a result; the traceback is in its stderr
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except BaseException:  # noqa: S110 - a closed or broken stream of the case must not cost the result
+                pass
+        os._exit(status)
+
+
+def set_process_option(option: int, value: int) -> None:
+    """Call Linux's ``prctl``; elsewhere, or where it is refused, nothing happens."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+
+
+def _settle(scratch: Path, *, nice: bool) -> None:
+    """Become a process that cannot disturb its parent: own session, own files, dying with the server.
+
+    The working directory and the one for temporary files lie inside the scratch directory, beside what the server
+    reads, so that they go with it, and a case that removes them removes nothing else.
+    """
+    if os.getpid() != os.getsid(0):
+        os.setsid()
+    set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.set_wakeup_fd(-1)
+    for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(caught, signal.SIG_DFL)
+    for name in ("cwd", "tmp"):
+        (scratch / name).mkdir()
+    os.chdir(scratch / "cwd")
+    os.environ["TMPDIR"] = str(scratch / "tmp")
+    tempfile.tempdir = None  # it may have been looked up before
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS if nice else 0)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(
+            "1000"
+        )  # a machine out of memory takes this process, not the server
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    for number, name in ((1, STDOUT), (2, STDERR)):
+        handle = os.open(scratch / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(handle, number)
+        os.close(handle)
+    # The streams of the parent may hold its text; these write straight to the new files.
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False, errors="backslashreplace")  # type: ignore[misc]  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # type: ignore[misc]  # noqa: SIM115
+
+
+def _one_thread() -> None:
+    """Let torch compute on one thread: an OpenMP pool does not survive a fork, and one image must give one answer.
+
+    A forked child has inherited the number, but torch makes itself a new pool when it is next asked for one. It must be
+    asked here, with one thread running: of the several that autograd starts, two at a time find no pool and abort the
+    process ("Invalid thread pool!").
+    """
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def canary(payload: bytes, _enter: Enter) -> bytes:
+    """Task: use the device once, which shows whether children of this server can."""
+    import torch
+
+    device = msgspec.json.decode(payload, type=str)
+    return msgspec.json.encode(float((torch.ones(2, device=device) * 2).sum()))
+
+
+def _function(task: str) -> Callable[[bytes, Enter], bytes]:
+    """Return the function that ``module:function`` names."""
+    module, _, name = task.partition(":")
+    found: Callable[[bytes, Enter], bytes] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def main(arguments: list[str]) -> None:
+    """Run the task that a server wrote into a scratch directory: ``python -m recapture.pool.worker DIR TASK DEADLINE TIMED``."""
+    scratch, task, deadline, timed = Path(arguments[0]), arguments[1], float(arguments[2]), arguments[3] == "timed"
+    os.setsid()
+    run_task(scratch, task, (scratch / "payload.json").read_bytes(), deadline, timed=timed)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

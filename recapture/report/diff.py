@@ -1,0 +1,294 @@
+"""A diff as text for a terminal or a pipe, as Markdown, and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from recapture.analysis import summary
+from recapture.analysis.changes import CATEGORIES, SPEED_CATEGORIES, SPEED_CHANGES, Change, Diff, found, is_regression
+from recapture.base.text import plural, ratio_text, time_text
+from recapture.report.markdown import code, plain, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import Console
+
+    from recapture.analysis.changes import Ratio, SpeedChange, SpeedSide
+    from recapture.results.records import Record
+
+__all__ = ["print_diff", "to_json", "to_markdown"]
+
+WHY_LIMIT = 160
+"""Characters of a reason shown in text and Markdown; the JSON holds the records whole."""
+
+_STYLES = {
+    "newly_wrong": "bold red",
+    "newly_failing": "red",
+    "newly_breaking": "yellow",
+    "removed": "red",
+    "no_longer_run": "yellow",
+    "fixed": "green",
+    "whole_again": "green",
+    "no_longer_right": "red",
+    "slower": "red",
+    "newly_right": "green",
+    "faster": "green",
+}
+
+
+class _Row(NamedTuple):
+    """Cells of one case that changed in the same way."""
+
+    case: str
+    compilers: tuple[str, ...]
+    old: str
+    new: str
+    why: str
+    remark: str
+
+
+def to_json(changes: Diff) -> str:
+    """Return the diff as JSON, indented; `recapture.analysis.changes.diff_schema` describes it."""
+    return msgspec.json.format(msgspec.json.encode(changes), indent=2).decode() + "\n"
+
+
+def to_markdown(changes: Diff) -> str:
+    """Return the diff as GitHub Markdown."""
+    sections = [f"# Changes from {code(_name(changes, 'old'))} to {code(_name(changes, 'new'))}", _verdict(changes)]
+    if changes.warnings:
+        sections.append("\n".join(f"- **Note:** {plain(warning)}" for warning in changes.warnings))
+    if changes.environment:
+        rows = [
+            [plain(fact.name), code(fact.old or "absent", in_table=True), code(fact.new or "absent", in_table=True)]
+            for fact in changes.environment
+            if not fact.minor
+        ]
+        parts = [table(["", "old", "new"], rows)] if rows else []
+        parts += [f"Other packages: {plain(others)}."] if (others := _others(changes)) else []
+        sections.append("## What differs besides the cells\n\n" + "\n\n".join(parts))
+    if changes.claims:
+        rows = [
+            [
+                plain(claim.id),
+                code(claim.case, in_table=True),
+                code(claim.compiler, in_table=True),
+                code(claim.expected, in_table=True),
+                plain(claim.old),
+                plain(claim.new),
+            ]
+            for claim in changes.claims
+        ]
+        headers = ["claim", "case", "compiler", "expected", "old", "new"]
+        sections.append("## Published claims whose status changed\n\n" + table(headers, rows))
+    if changes.renamed:
+        lines = [f"- {code(one.old)} is now {code(one.new)}" for one in changes.renamed]
+        sections.append("## Renamed\n\n" + "\n".join(lines))
+    for name, members in changes.categories():
+        if members:
+            rows = [
+                [
+                    code(row.case, in_table=True),
+                    ", ".join(code(compiler, in_table=True) for compiler in row.compilers),
+                    plain(row.old),
+                    plain(row.new),
+                    "; ".join(
+                        part for part in (plain(row.remark), code(row.why, in_table=True) if row.why else "") if part
+                    ),
+                ]
+                for row in _rows(name, members)
+            ]
+            headers = ["case", "compilers", "old", "new", "why"]
+            sections.append(f"## {_heading(name, members)}\n\n{table(headers, rows)}")
+    if changes.speeds:
+        rows = [
+            [
+                code(one.workload, in_table=True),
+                code(one.configuration, in_table=True),
+                plain(_speed(one.old, one)),
+                plain(_speed(one.new, one)),
+                plain(_by(one)),
+                plain(_words(one.category)),
+                plain(_times(one.eager)),
+                plain(_first_calls(one)),
+            ]
+            for one in _worst_first(changes.speeds)
+        ]
+        headers = ["workload", "configuration", "old", "new", "faster by [95 %]", "", "eager", "first call, cold"]
+        parts = [f"## Speed\n\n{plain(_speed_heading(changes))}", *([table(headers, rows)] if rows else [])]
+        sections.append("\n\n".join(parts))
+    return "\n\n".join(sections) + "\n"
+
+
+def print_diff(console: Console, changes: Diff) -> None:
+    """Print the diff; lines are never wrapped, so that a pipe gets one line for each thing that changed."""
+    for line, style in _lines(changes):
+        console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _lines(changes: Diff) -> Iterator[tuple[str, str]]:
+    yield f"{_name(changes, 'old')} → {_name(changes, 'new')}", "bold"
+    major = [fact for fact in changes.environment if not fact.minor]
+    width = max((len(fact.name) for fact in major), default=0)
+    for fact in major:
+        yield f"  {fact.name:{width}}  {fact.old or 'absent'} → {fact.new or 'absent'}", ""
+    if others := _others(changes):
+        yield f"  other packages: {others}", "dim"
+    for warning in changes.warnings:
+        yield f"note: {warning}", "yellow"
+    if changes.claims:
+        yield "", ""
+        yield f"published claims whose status changed: {len(changes.claims)}", "bold"
+        for claim in changes.claims:
+            where = f"{claim.case}::{claim.compiler}"
+            yield f"  {claim.id}  {where}  {claim.expected}: {claim.old} → {claim.new}", ""
+    if changes.renamed:
+        yield "", ""
+        yield f"renamed: {len(changes.renamed)}", "bold"
+        for one in changes.renamed:
+            yield f"  {one.old} → {one.new}", ""
+    for name, members in changes.categories():
+        if not members:
+            continue
+        yield "", ""
+        yield _heading(name, members), _STYLES.get(name, "bold")
+        case = ""
+        for row in _rows(name, members):
+            if row.case != case:
+                case = row.case
+                yield f"  {case}", ""
+            why = ": ".join(part for part in (row.remark, row.why) if part)
+            yield f"    {', '.join(row.compilers)}  {row.old} → {row.new}" + (f"  {why}" if why else ""), ""
+    yield from _speed_lines(changes)
+    yield "", ""
+    yield _verdict(changes), "bold"
+
+
+def _speed_lines(changes: Diff) -> Iterator[tuple[str, str]]:
+    if not changes.speeds:
+        return
+    yield "", ""
+    yield f"Speed: {_speed_heading(changes)}", "bold"
+    workload = ""
+    for one in _worst_first(changes.speeds):
+        if one.workload != workload:
+            workload = one.workload
+            yield f"  {workload}", ""
+        parts = [
+            f"{one.configuration}  {_words(one.category)}",
+            f"{_speed(one.old, one)} → {_speed(one.new, one)}",
+            _by(one),
+            f"(eager {_times(one.eager)})" if one.eager else "",
+            f"first call, cold: {calls}" if (calls := _first_calls(one)) else "",
+        ]
+        yield f"    {'  '.join(part for part in parts if part)}", _STYLES.get(one.category, "")
+
+
+def _worst_first(speeds: Iterable[SpeedChange]) -> list[SpeedChange]:
+    """What changed, or may have, by workload, and within each what is worst first."""
+    order = {name: place for place, name in enumerate(SPEED_CATEGORIES)}
+    told = (one for one in speeds if one.category in (*SPEED_CHANGES, "too_noisy"))
+    return sorted(told, key=lambda one: (one.workload, order[one.category], one.configuration))
+
+
+def _speed_heading(changes: Diff) -> str:
+    counts = Counter(one.category for one in changes.speeds)
+    return ", ".join(f"{counts[name]} {_words(name)}" for name in SPEED_CATEGORIES if counts[name])
+
+
+def _speed(side: SpeedSide | None, change: SpeedChange) -> str:
+    """One side's seconds, speedup where that was compared, or verdict where there is neither."""
+    if side is None:
+        return "–"
+    if side.seconds is None or side.speedup is None:
+        return str(side.verdict)
+    return time_text(side.seconds) + (f" ({side.speedup[0]:.2f}×)" if change.basis == "speedup" else "")
+
+
+def _by(change: SpeedChange) -> str:
+    """By how much it is faster now, and what that was measured by where it is not seconds."""
+    return _times(change.change) + (" over eager" if change.change and change.basis == "speedup" else "")
+
+
+def _times(ratio: Ratio | None) -> str:
+    return "" if ratio is None else ratio_text(ratio)
+
+
+def _first_calls(change: SpeedChange) -> str:
+    """The first calls of both sides where caches were cold."""
+    told = [time_text(side.cold) if side is not None else "" for side in (change.old, change.new)]
+    return " → ".join(one or "–" for one in told) if any(told) else ""
+
+
+def _others(changes: Diff) -> str:
+    return ", ".join(
+        f"{fact.name} {fact.old or 'absent'} → {fact.new or 'absent'}" for fact in changes.environment if fact.minor
+    )
+
+
+def _name(changes: Diff, side: str) -> str:
+    one = getattr(changes, side)
+    return f"{one.image}/{one.capability}"
+
+
+def _verdict(changes: Diff) -> str:
+    number = found(changes, "regression")
+    regressions = f"{number} {'regression' if number == 1 else 'regressions'}" if number else "no regression"
+    counts = "".join(f", {len(members)} {_words(name)}" for name, members in changes.categories() if members)
+    left = "".join(
+        f", {side.not_asked} not asked for in {name}"
+        for name, side in (("OLD", changes.old), ("NEW", changes.new))
+        if side.not_asked
+    )
+    slower = found(changes, "slower")
+    speed = f", {plural(slower, 'configuration')} slower or no longer right" if changes.speeds else ""
+    return f"{regressions}{counts}, {changes.unchanged} unchanged{left}{speed}"
+
+
+def _words(category: str) -> str:
+    return category.replace("_", " ")
+
+
+def _heading(category: str, members: tuple[Change, ...]) -> str:
+    number = sum(is_regression(category, change) for change in members)
+    worse = (
+        f", {number} of them {'regressions' if number != 1 else 'a regression'}" if 0 < number < len(members) else ""
+    )
+    return f"{_words(category).capitalize()}: {len(members)}{worse} ({CATEGORIES[category]})"
+
+
+def _rows(category: str, members: Iterable[Change]) -> list[_Row]:
+    grouped: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for change in members:
+        old, new = _outcome(change.old), _outcome(change.new)
+        if category == "captured_differently" and change.old and change.new:
+            old, new = _counts(change.old, change.new)
+        remark = "possibly noise" if change.maybe_noise else ""
+        grouped.setdefault((change.case, old, new, _why(category, change), remark), []).append(change.compiler)
+    return [_Row(case, tuple(names), old, new, why, remark) for (case, old, new, why, remark), names in grouped.items()]
+
+
+def _outcome(record: Record | None) -> str:
+    return summary.measured(record) if record else "–"
+
+
+def _counts(old: Record, new: Record) -> tuple[str, str]:
+    """Return the counts that differ, on each side."""
+    names = [name for name in ("graphs", "graph_breaks", "recompiles") if getattr(old, name) != getattr(new, name)]
+    old_counts, new_counts = (
+        ", ".join(f"{name}={'unknown' if getattr(side, name) is None else getattr(side, name)}" for name in names)
+        for side in (old, new)
+    )
+    return old_counts, new_counts
+
+
+def _why(category: str, change: Change) -> str:
+    """Return what a side says about itself: the new one, unless that is the better one or has nothing to say."""
+    sides = (change.old, change.new) if category in ("fixed", "whole_again") else (change.new, change.old)
+    for record in sides:
+        if record is not None and (why := summary.explain(record, WHY_LIMIT)):
+            return why
+    return ""

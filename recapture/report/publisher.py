@@ -1,0 +1,30 @@
+"""Writing the reports of a benchmark beside its rows while it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recapture.base.files import write_atomically
+from recapture.report.operator_table import write_profile
+from recapture.report.speedups import render_speedups
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from recapture.bench.job import Operator
+    from recapture.results.speedups import Speedups
+
+__all__ = ["FilePublisher"]
+
+
+class FilePublisher:
+    """Writes ``speedups-<gpu>.md`` and the operator tables of profiled rows (`recapture.bench.benchmark.Publisher`)."""
+
+    def speedups(self, path: Path, speedups: Speedups) -> None:
+        """Write the report of the rows in `path`, beside it."""
+        write_atomically(path.with_suffix(".md"), render_speedups(speedups).encode())
+
+    def operators(self, folder: Path, title: str, operators: tuple[Sequence[Operator], Sequence[Operator]]) -> None:
+        """Write the operator table of a row into its folder of profiles."""
+        write_profile(folder, title, operators)

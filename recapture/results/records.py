@@ -1,0 +1,215 @@
+"""The records a run leaves: their schema, and reading and writing them without ever losing one.
+
+History of the file format, newest first (``SCHEMA_VERSION``):
+
+1. first version.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
+
+from recapture.base.errors import UsageError
+from recapture.base.files import append_line, write_atomically
+from recapture.results.verdicts import Verdict  # noqa: TC001 - msgspec resolves the annotation at run time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "CONFORMANCE",
+    "PARTIAL",
+    "SCHEMA_VERSION",
+    "TIMINGS",
+    "ClaimResult",
+    "Difference",
+    "ErrorInfo",
+    "Record",
+    "Timing",
+    "append_record",
+    "json_schema",
+    "read_conformance",
+    "read_jsonl",
+    "schema_of",
+    "sort_key",
+    "write_jsonl",
+]
+
+SCHEMA_VERSION: Literal[1] = 1  # and in the annotations of `schema`, which make a reader refuse any other
+CONFORMANCE = "conformance.jsonl"
+PARTIAL = "conformance.partial.jsonl"
+TIMINGS = "timings.jsonl"
+Phase = Literal["reference", "capture", "call"]
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was raised, scrubbed of addresses, folders, times and advice so that two runs agree to the byte."""
+
+    type: str
+    message: str
+    fingerprint: str
+
+
+class ClaimResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One published claim about this cell; `holds` is None where the cell says nothing about it."""
+
+    id: str
+    expected: str
+    holds: bool | None
+
+
+class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One way in which the compiled callable silently differed from eager.
+
+    `input` is ``example`` or ``held_out[i]``; `where` is a path such as ``result[0]``, ``args[1]`` or
+    ``state['weight']``;
+    `kind` is ``value``, ``dtype``, ``shape``, ``type``, ``structure``, ``device``, ``mutation``, ``exception``,
+    ``state``, ``output`` or ``watched``.
+    """
+
+    input: str
+    where: str
+    kind: str
+    detail: str
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One cell of ``conformance.jsonl``: no times, addresses, paths or dates.
+
+    `case` is ``suite::name``. `graphs`, `graph_breaks` and `recompiles` count over all inputs of the case and are None
+    where the compiler has no such notion or this torch does not tell. `input` names the input on which a failure or the
+    first silent difference was seen. `reason` says in words why a cell is not_applicable, environment or unstable, and
+    what a crash, timeout or oom was. `notes` are differences that do not change the verdict (stride, requires_grad,
+    aliasing).
+    """
+
+    case: str
+    compiler: str
+    device: str
+    verdict: Verdict
+    phase: Phase | None = None
+    input: str | None = None
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+    graphs: int | None = None
+    graph_breaks: int | None = None
+    recompiles: int | None = None
+    break_reasons: tuple[str, ...] = ()
+    claims: tuple[ClaimResult, ...] = ()
+    case_hash: str
+    schema: Literal[1] = SCHEMA_VERSION
+
+    @property
+    def cell(self) -> str:
+        """The cell's address, ``suite::name::compiler``."""
+        return f"{self.case}::{self.compiler}"
+
+
+class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One line of ``timings.jsonl``: seconds of wall time and peak resident memory (bytes) of one cell's process."""
+
+    case: str
+    compiler: str
+    device: str
+    seconds: float
+    peak_rss: int | None = None
+    worker: Literal["fork", "fresh"] = "fork"
+    schema: Literal[1] = SCHEMA_VERSION
+
+
+R = TypeVar("R", Record, Timing)
+
+
+def sort_key(row: Record | Timing) -> tuple[str, str, str]:
+    """Order of the rows in a finished file: by case, then compiler, then device."""
+    return (row.case, row.compiler, row.device)
+
+
+def write_jsonl(path: Path, rows: Iterable[Record] | Iterable[Timing]) -> None:
+    """Write rows sorted by case, compiler and device, atomically."""
+    write_atomically(path, b"".join(_line(row) for row in sorted(rows, key=sort_key)))
+
+
+def append_record(handle: int, row: Record | Timing) -> None:
+    """Append one row to an open file descriptor in a single write, so that a killed run leaves whole lines.
+
+    Raises OSError where the disk has no room, and leaves nothing of the row.
+    """
+    append_line(handle, _line(row))
+
+
+def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -> list[R]:
+    """Read rows of one kind.
+
+    `tolerate_torn_tail` drops a last line without its newline: what a run killed in mid-write leaves. Such a file may
+    hold a cell more than once; a finished one may not.
+    Raises UsageError, naming file, line and field, for anything this version does not understand.
+    """
+    decoder = msgspec.json.Decoder(kind)
+    rows: list[R] = []
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    lines = data.split(b"\n")
+    torn = lines.pop()  # what follows the last newline: empty in a whole file
+    places: dict[tuple[str, str, str], int] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(decoder.decode(line))
+        except ValueError as error:  # msgspec's, and what Python says of bytes that are no UTF-8
+            raise UsageError(f"{path}:{number}: {_explain(line, error)}") from None
+        first = places.setdefault(sort_key(rows[-1]), number)
+        if first != number and not tolerate_torn_tail:
+            case, compiler, device = sort_key(rows[-1])
+            raise UsageError(f"{path}: {case}::{compiler} on {device} is there twice, on lines {first} and {number}")
+    if torn and not tolerate_torn_tail:
+        if not torn.startswith(b"{"):
+            raise UsageError(f"{path}:{len(lines) + 1}: not a JSON record")
+        raise UsageError(f"{path}: the last line is cut off; the run that wrote it was interrupted")
+    return rows
+
+
+def read_conformance(directory: Path) -> list[Record]:
+    """Read the finished conformance records of one results directory."""
+    path = directory / CONFORMANCE
+    if not path.is_file():
+        interrupted = (
+            " (a run there was interrupted: finish it with --resume)" if (directory / PARTIAL).exists() else ""
+        )
+        raise UsageError(f"no {CONFORMANCE} in {directory}{interrupted}")
+    return read_jsonl(path, Record)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of one line of conformance.jsonl; a copy ships in ``recapture/schema``."""
+    return schema_of(Record, f"recapture conformance record, version {SCHEMA_VERSION}")
+
+
+def schema_of(kind: type[msgspec.Struct], title: str) -> dict[str, Any]:
+    """Return the JSON Schema of a struct, the same on every Python."""
+    schema = msgspec.json.schema(kind)
+    for part in schema["$defs"].values():
+        if "description" in part:
+            part["description"] = inspect.cleandoc(part["description"])  # as Python 3.13 has it from the start
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
+
+
+def _line(row: Record | Timing) -> bytes:
+    return msgspec.json.encode(row) + b"\n"
+
+
+def _explain(line: bytes, error: ValueError) -> str:
+    try:
+        version = msgspec.json.decode(line).get("schema")
+    except (ValueError, AttributeError):
+        return f"not a JSON record: {error}"
+    if version != SCHEMA_VERSION:
+        return f"record schema {version!r} is not understood by this version, which reads {SCHEMA_VERSION}"
+    return str(error)

@@ -1,0 +1,10 @@
+"""Write the shipped JSON Schemas again: ``python -m recapture.results.schema``."""
+
+from __future__ import annotations
+
+from recapture.results.schema import PATH, SPEEDUPS_PATH, speedups_text, text
+
+if __name__ == "__main__":
+    for path, content in ((PATH, text()), (SPEEDUPS_PATH, speedups_text())):
+        path.write_text(content, encoding="utf-8")
+        print(path)

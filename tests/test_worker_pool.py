@@ -1,0 +1,107 @@
+"""The successor: a second server that gets ready beside the first, takes over, and is not missed where it fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from recapture.pool.worker_pool import CANARY, WorkerPool
+
+BARE = "bare"
+"""The level that imports torch alone, so that the successor is ready in seconds."""
+
+
+@pytest.fixture
+def pool():
+    with WorkerPool(device="cpu", jobs=1) as pool:
+        yield pool
+
+
+def works(pool: WorkerPool) -> bool:
+    return pool.client.run(CANARY, "cpu", float, timeout=60) == 4.0
+
+
+def servers(home: str) -> set[int]:
+    """Processes that belong to servers below a home: their environment names it."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"RECAPTURE_TASKS={home}/".encode() in (process / "environ").read_bytes():
+                found.add(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_the_successor_takes_over_and_the_first_server_goes(pool):
+    first = pool.client.process.pid
+    pool.launch_successor(BARE, ["json"])
+    assert pool.client.process.pid == first
+    assert works(pool)  # while the other gets ready
+    pool.hand_over(BARE, ["json"])
+    assert pool.client.process.pid != first
+    assert works(pool)
+    assert servers(pool.home.name) == {pool.client.process.pid}
+    assert pool.modules == ["json"]
+
+
+def test_a_successor_that_dies_is_not_missed(pool):
+    first = pool.client.process.pid
+    pool.launch_successor(BARE, [])
+    os.kill(pool.successor.process.pid, signal.SIGKILL)
+    pool.hand_over(BARE, [])
+    assert pool.client.process.pid == first
+    assert works(pool)
+    assert servers(pool.home.name) == {first}
+
+
+def test_without_a_successor_the_first_server_gets_ready_itself(pool):
+    first = pool.client.process.pid
+    pool.hand_over(BARE, [])
+    assert pool.client.process.pid == first
+    assert works(pool)
+
+
+def test_a_server_that_dies_does_not_take_the_successor_with_it(pool):
+    pool.launch_successor(BARE, [])
+    successor = pool.successor.process.pid
+    os.kill(pool.client.process.pid, signal.SIGKILL)
+    pool.restart()
+    assert works(pool)
+    pool.hand_over(BARE, [])
+    assert pool.client.process.pid == successor
+    assert works(pool)
+
+
+def test_a_module_that_kills_the_server_on_import_is_not_preloaded(tmp_path, monkeypatch):
+    (tmp_path / "killer.py").write_text("import os\n\nos._exit(7)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    with WorkerPool(device="cpu", jobs=1) as pool:
+        pool.launch_successor(BARE, ["killer"])
+        pool.prepare(BARE, ["killer"])
+        assert works(pool)
+        pool.hand_over(BARE, ["killer"])
+        assert pool.modules == []
+        assert works(pool)
+
+
+def test_leaving_does_not_wait_for_a_successor_that_is_not_ready():
+    with WorkerPool(device="cpu", jobs=1) as pool:
+        pool.launch_successor("codegen", [])  # which takes ten seconds and more
+        home, begin = pool.home.name, time.monotonic()
+    assert time.monotonic() - begin < 5
+    assert servers(home) == set()
+    assert not Path(home).exists()
+
+
+def test_servers_that_start_a_process_for_each_task_and_those_for_cuda_raise_none(pool):
+    with WorkerPool(device="cpu", jobs=1, worker="fresh") as fresh:
+        fresh.launch_successor(BARE, [])
+        assert fresh.successor is None
+    pool.device = "cuda"
+    pool.launch_successor(BARE, [])
+    assert pool.successor is None

@@ -35,13 +35,17 @@ def steps_of(text: str) -> list[Step]:
     for language, body in BLOCK.findall(text):
         lines = [line for line in body.splitlines() if line]
         if language == "sh":
-            found = [STATUS.fullmatch(line) for line in lines]
-            steps.append(Step([(one[1], int(one[2])) if one else (line, 0) for one, line in zip(found, lines)], []))
+            steps.append(Step([command_of(line) for line in lines], []))
         else:
             assert language == "text", f"a block is of commands (sh) or of output (text), not {language!r}"
             assert not steps[-1].expected, "two blocks of output after one of commands"
             steps[-1].expected = lines
     return steps
+
+
+def command_of(line: str) -> tuple[str, int]:
+    found = STATUS.fullmatch(line)
+    return (found[1], int(found[2])) if found else (line, 0)
 
 
 def absent(expected: list[str], output: str) -> str | None:

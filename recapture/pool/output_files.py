@@ -1,4 +1,4 @@
-"""The files that a task leaves in its scratch directory, read so that nothing planted there blocks or misleads the server.
+"""The files and directories of tasks, handled so that nothing planted there blocks or misleads the server.
 
 A task controls its directory: a file may be a link, a FIFO, a device or a directory, or larger than memory. Only
 regular files are opened, without following links and without waiting, and never more of them than a cap.
@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["OUTPUT_CAP_BYTES", "RESULT_CAP_BYTES", "TAIL_BYTES", "cut", "read_phase", "read_result", "remove", "tail"]
+__all__ = [
+    "OUTPUT_CAP_BYTES",
+    "RESULT_CAP_BYTES",
+    "TAIL_BYTES",
+    "cut",
+    "identity",
+    "read_phase",
+    "read_result",
+    "remove",
+    "tail",
+]
 
 RESULT_CAP_BYTES = 16 * 1024 * 1024
 """Bytes of the largest result that is read."""
@@ -35,8 +45,7 @@ OUTPUT_CAP_BYTES = 32 * 1024 * 1024
 def read_result(path: Path) -> tuple[str | None, bool]:
     """Return the text of a result, and whether there is one that may not be read; without a file: None and False."""
     try:
-        descriptor = _open(path, os.O_RDONLY)
-        with open(descriptor, "rb") as handle:
+        with os.fdopen(_open(path, os.O_RDONLY), "rb") as handle:
             data = handle.read(RESULT_CAP_BYTES + 1)
         if len(data) <= RESULT_CAP_BYTES:
             return data.decode(), False
@@ -49,14 +58,14 @@ def read_result(path: Path) -> tuple[str | None, bool]:
 
 def read_phase(path: Path) -> str | None:
     """Return the phase that a task entered last; None where its file is absent, empty or not a regular file."""
-    with contextlib.suppress(OSError), open(_open(path, os.O_RDONLY), "rb") as handle:
+    with contextlib.suppress(OSError), os.fdopen(_open(path, os.O_RDONLY), "rb") as handle:
         return handle.read(PHASE_CAP_BYTES).decode(errors="replace").strip() or None
     return None
 
 
 def tail(path: Path) -> str:
     """Return the end of an output file; nothing where it is absent or not a regular file."""
-    with contextlib.suppress(OSError), open(_open(path, os.O_RDONLY), "rb") as handle:
+    with contextlib.suppress(OSError), os.fdopen(_open(path, os.O_RDONLY), "rb") as handle:
         handle.seek(0, os.SEEK_END)
         handle.seek(max(0, handle.tell() - TAIL_BYTES))
         return handle.read(TAIL_BYTES).decode(errors="replace")
@@ -64,24 +73,36 @@ def tail(path: Path) -> str:
 
 
 def cut(path: Path) -> None:
-    """Empty an output file that occupies more disk than its cap, but for its end; the task goes on writing meanwhile."""
+    """Empty an output file that occupies more disk than its cap, except its end; the task may be writing to it."""
     try:
         if path.lstat().st_blocks * 512 <= OUTPUT_CAP_BYTES:
             return
-        with open(_open(path, os.O_RDWR), "r+b") as handle:
+        with os.fdopen(_open(path, os.O_RDWR), "r+b") as handle:
             size = os.fstat(handle.fileno()).st_size
             if _punch(handle.fileno(), size - TAIL_BYTES):
                 return
             end = tail(path).encode()
             handle.truncate(0)  # what is written between these lines is lost
-        with open(_open(path, os.O_WRONLY | os.O_APPEND), "ab") as handle:
+        with os.fdopen(_open(path, os.O_WRONLY | os.O_APPEND), "ab") as handle:
             handle.write(end)
     except OSError:
         return
 
 
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return a directory's device and inode, which a directory made later in its place does not have; None if gone."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def remove(path: Path) -> None:
     """Remove a directory and everything below it, also what is nested too deep for Python or closed to its owner."""
+    if path.is_symlink():  # where it leads is not ours
+        path.unlink(missing_ok=True)
+        return
     with contextlib.suppress(RecursionError):
         shutil.rmtree(path, ignore_errors=True)
     if os.path.lexists(path):

@@ -55,8 +55,9 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     `result` is JSON as the task left it; nobody has parsed it yet. It is None where the task left none, and where what
     it left may not be read (`unreadable`: not a regular file, too large, or not UTF-8).
 
-    `lost` says that the directory in which the task works vanished while it ran. This task or a neighbour removed it:
-    the task has to run again, alone. If it is lost again, it removed the directory itself.
+    `lost` says that a directory which the task or its server needs vanished while the task ran, and that its result
+    does not count. This task or a neighbour removed it: the task has to run again, alone. If it is lost again, it was
+    this task.
     """
 
     id: int

@@ -139,8 +139,10 @@ def weigh(pids: list[int]) -> int:
         total += usage.total
         shared += usage.shared_files
         resident += rss(pid)
-    if resident:
-        total += total * sum(map(rss, rest)) // resident
+    unweighed = sum(map(rss, rest))
+    if unweighed and resident:
+        total += total * unweighed // resident
+        shared += shared * unweighed // resident
     # A memory file that is both open and mapped is counted once.
     return total + max(0, held_memory(pids) - shared)
 

@@ -242,7 +242,7 @@ class Server:
                 id=child.task.id,
                 cause=child.cause or "exit",  # type: ignore[arg-type]
                 status=os.waitstatus_to_exitcode(status),
-                phase=None if gone else read_phase(child.scratch / PHASE),
+                phase=None if gone or lost else read_phase(child.scratch / PHASE),
                 result=result,
                 seconds=time.monotonic() - child.started,
                 peak_rss=child.peak_rss,

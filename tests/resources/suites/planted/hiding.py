@@ -55,9 +55,9 @@ def fills_shared_memory(x):
 def shares_memory_with_children(x):
     """Maps a memory file in four processes: it is there once."""
     file = os.memfd_create("planted")
-    os.truncate(file, 6 * STEP)
-    shared = mmap.mmap(file, 6 * STEP)
-    for _ in range(6):
+    os.truncate(file, 3 * STEP)
+    shared = mmap.mmap(file, 3 * STEP)
+    for _ in range(3):
         shared.write(bytes(STEP))
     for _ in range(3):
         if os.fork() == 0:

@@ -149,7 +149,7 @@ def test_a_fresh_process_that_ends_while_the_next_one_starts_is_noticed(tmp_path
     monkeypatch.setattr(Running, "sweep", lambda *_: None)  # it is for a process that has no children but tasks
     mine, theirs = socket.socketpair()
     with mine, theirs:
-        server = Server(theirs, home=tmp_path, tasks=tmp_path, jobs=2, fork=False)
+        server = Server(theirs, home=tmp_path, tasks=tmp_path, jobs=2, fork=False, imports=[])
         for number in (1, 2):
             server.queue.append(Task(number, "canary", msgspec.Raw(b'"cpu"'), 60.0, 1 << 40))
             server._start()

@@ -87,7 +87,8 @@ class Client:
         """Start the server, and do not wait for it."""
         self.tasks = Path(tempfile.mkdtemp(prefix="tasks-", dir=self.home))
         self.cache = self.home / "cache"
-        for folder in (self.cache, self.home / "tmp"):
+        self.temporary = self.home / "tmp"
+        for folder in (self.cache, self.temporary):
             folder.mkdir(mode=0o700, exist_ok=True)
         mine, theirs = socket.socketpair()
         command = bootstrap.command("recapture.pool.server", "--fd", str(theirs.fileno()))
@@ -112,9 +113,7 @@ class Client:
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ)
-        # Also some caches of torch lie there, and whoever can write to them decides what is compiled and run.
-        environment["TMPDIR"] = str(self.home / "tmp")
-        isolate_caches(str(self.cache), environment, whole_graphs=self.whole_graphs)
+        isolate_caches(str(self.cache), str(self.temporary), environment, whole_graphs=self.whole_graphs)
         environment[MARK] = str(self.tasks)
         return environment
 

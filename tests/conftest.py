@@ -65,6 +65,7 @@ def pool():
 def warm(pool, monkeypatch):
     """Makes runs in this process use the shared server instead of starting their own."""
     monkeypatch.setattr(runner, "WorkerPool", lambda **_: pool)
+    monkeypatch.setattr(runner, "begin_survey", lambda _: None)
     monkeypatch.setattr(runner, "survey", lambda shared: shared.surveyed)
     return pool
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 import msgspec
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.start_times import note
 from recapture.conformance.cell import Findings
 from recapture.conformance.ledger import Ledger
 from recapture.conformance.plan import Key, Options, PlannedCell, plan_cells
-from recapture.conformance.preparation import IMPORTS, collect_suites, preload_level, survey
+from recapture.conformance.preparation import IMPORTS, begin_survey, collect_suites, preload_level, survey
 from recapture.conformance.tasks import CELL
 from recapture.declare.claim import Claim
 from recapture.declare.compilers import builtin_compilers
@@ -72,8 +73,12 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
 
     `warn` is told, a line each, what a user should know before the verdicts come.
     """
+    note("imports")
     with WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=IMPORTS) as pool:
+        note("server")
+        begin_survey(pool)
         suites = collect_suites(pool, options.selection.suites)
+        note("suites")
         failed = [suite for suite in suites if suite.error is not None]
         usable = [suite for suite in suites if suite.error is None]
         if not usable:
@@ -85,11 +90,13 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
         if compiling and not all(map(_compiles, cells)):
             pool.launch_successor(preload_level(options.device, modules, compiling, compiles=True), modules)
         checks, environment = survey(pool)
+        note("machine")
         if options.device == "cuda" and environment.capability == "cpu":
             raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
         compiles = not staged or all(map(_compiles, cells))
         wanted = {cell.spec.compiler for cell in cells}
         pool.prepare(preload_level(options.device, modules, wanted, compiles=compiles), modules)
+        note("preload")
         directory = options.results / environment.image / environment.capability
         environment = msgspec.structs.replace(
             environment,
@@ -183,6 +190,7 @@ class _Execution:
         elif suspects and not self.running:
             self._submit(suspects)
         while isinstance(message := self.pool.client.message(self.options.timeout), Begun):
+            note("first cell")
             self.fruitless = 0
             self.begun.add(message.id)
             self.progress.cell_started(self.running[message.id].address)

@@ -12,7 +12,7 @@ from conftest import SUITES, records_below, results_below, run_in_process
 
 from recapture.conformance import runner
 from recapture.conformance.ledger import Ledger
-from recapture.conformance.plan import Options
+from recapture.conformance.plan import RunOptions
 from recapture.declare.collection import Selection
 from recapture.machine.environment import SuiteEntry, read_environment
 from recapture.results.records import Record, read_jsonl
@@ -133,7 +133,7 @@ def test_a_whole_run_keeps_the_rows_of_a_suite_that_broke_and_drops_those_of_cas
         slow_suite(tmp_path / f"{name}.py", cases=1)
         assert run_in_process(tmp_path / f"{name}.py", "--compiler", "eager", "--results", tmp_path / "results") == 0
     directory = results_below(tmp_path / "results")
-    options = Options(
+    options = RunOptions(
         selection=Selection((), (), frozenset()),
         keyword=None,
         compilers=(),

@@ -19,14 +19,14 @@ from recapture.results.speedups import Configuration
 if TYPE_CHECKING:
     from recapture.pool.worker_pool import WorkerPool
 
-__all__ = ["Options", "check_names", "choose", "collect", "plan", "select", "shipped_workloads"]
+__all__ = ["BenchOptions", "check_names", "choose", "collect", "plan_rows", "select", "shipped_workloads"]
 
 COLLECT_SECONDS = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What a command line asked for; empty tuples stand for the defaults. `seconds` and `processes` are per row."""
+class BenchOptions:
+    """What a command line asked for; an empty tuple means the default. `seconds` and `processes` are per row."""
 
     names: tuple[str, ...]
     models: tuple[str, ...]
@@ -68,7 +68,7 @@ class _Address:
         return self.workload in (None, spec.name) and (self.path is None or str(self.path) == spec.path)
 
 
-def _addresses(options: Options) -> list[_Address]:
+def _addresses(options: BenchOptions) -> list[_Address]:
     """Read ``FILE::workload::compiler`` and ``workload::compiler``, of which all but the first may be left out."""
     found = []
     for name in options.names:
@@ -81,7 +81,7 @@ def _addresses(options: Options) -> list[_Address]:
     return found
 
 
-def check_names(options: Options) -> None:
+def check_names(options: BenchOptions) -> None:
     """Raise UsageError for what is wrong whatever the workloads turn out to be: before a server is started."""
     files = _files(options)
     for path in files:
@@ -92,7 +92,7 @@ def check_names(options: Options) -> None:
         configurations("fp32", compilers=compilers, dtypes=options.dtypes, layouts=options.layouts, dynamic=False)
 
 
-def collect(pool: WorkerPool, options: Options) -> list[WorkloadInfo]:
+def collect(pool: WorkerPool, options: BenchOptions) -> list[WorkloadInfo]:
     """Describe the files and models that were named, and those that ship where a name is none of theirs."""
     files = _files(options)
     specs = [ModelSpec(name=path.stem, path=str(path)) for path in files]
@@ -108,12 +108,12 @@ def collect(pool: WorkerPool, options: Options) -> list[WorkloadInfo]:
     return found
 
 
-def _files(options: Options) -> list[Path]:
+def _files(options: BenchOptions) -> list[Path]:
     """The files that were named."""
     return list(dict.fromkeys(one.path for one in _addresses(options) if one.path is not None))
 
 
-def _meant(infos: list[WorkloadInfo], options: Options) -> list[_Address]:
+def _meant(infos: list[WorkloadInfo], options: BenchOptions) -> list[_Address]:
     """The addresses, without each file that is there for the sake of workloads of it which another names."""
     addresses = _addresses(options)
     names = {one.workload for one in addresses if one.path is None}
@@ -130,7 +130,7 @@ def _described(pool: WorkerPool, spec: ModelSpec) -> list[WorkloadInfo]:
     return [WorkloadInfo(spec=spec, error=cause_of_death(told))] if isinstance(told, Ended) else told
 
 
-def choose(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
+def choose(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInfo]:
     """The workloads that were asked for; raises UsageError for what is unknown or, asked for by name, broken."""
     asked = set(_files(options))
     for info in infos:
@@ -156,7 +156,7 @@ def choose(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
     ]
 
 
-def select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
+def select(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInfo]:
     """The workloads to measure: of those that were asked for, the ones meant for the device or asked for by name."""
     chosen = choose(infos, options)
     names = {one.workload for one in _addresses(options)}
@@ -166,7 +166,7 @@ def select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
     return here
 
 
-def plan(infos: list[WorkloadInfo], options: Options) -> list[tuple[WorkloadInfo, Configuration]]:
+def plan_rows(infos: list[WorkloadInfo], options: BenchOptions) -> list[tuple[WorkloadInfo, Configuration]]:
     """The rows that were asked for: of a workload addressed with a compiler, only those compilers."""
     meant = _meant(infos, options)
     rows: dict[tuple[str, Configuration], tuple[WorkloadInfo, Configuration]] = {}

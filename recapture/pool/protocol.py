@@ -50,7 +50,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     """A task's process is gone, with everything it left behind.
 
     `cause` says who ended it: itself (`exit`, with `status`, negative for a signal), the `timeout`, the `memory` cap,
-    or the cap on the number of its `processes`. `result` is None when it left none.
+    or the cap on the number of its `processes`. `result` is None when it left none. `lost` says that it left none
+    because its scratch directory was deleted, which another task may have done.
     """
 
     id: int
@@ -63,6 +64,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     stdout: str
     stderr: str
     rss_server: int
+    lost: bool = False
 
 
 ToServer = Task | Preload

@@ -98,7 +98,8 @@ class Server:
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host, which then closes the socket
+        for number in (signal.SIGINT, signal.SIGTERM):  # they are for the host, which then closes the socket
+            signal.signal(number, signal.SIG_IGN)
         selector = selectors.DefaultSelector()
         selector.register(self.link, selectors.EVENT_READ)
         selector.register(wake_read, selectors.EVENT_READ)
@@ -211,6 +212,7 @@ class Server:
         seconds = time.monotonic() - child.started
         self._kill(child)
         self._sweep(child if self.children else None)
+        lost = not child.scratch.is_dir()
         result = None
         with contextlib.suppress(OSError):
             result = (child.scratch / RESULT).read_text(encoding="utf-8")
@@ -229,6 +231,7 @@ class Server:
                 stdout=_tail(child.scratch / STDOUT),
                 stderr=_tail(child.scratch / STDERR),
                 rss_server=_rss(os.getpid()),
+                lost=lost,
             )
         )
         shutil.rmtree(child.scratch, ignore_errors=True)

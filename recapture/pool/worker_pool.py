@@ -77,11 +77,15 @@ class WorkerPool:
             client.start()
         except ServerDiedError:
             raise EnvironmentUnfitError(f"the worker server cannot start: {client.last_words()}") from None
+        except BaseException:  # interrupted while it starts
+            client.stop()
+            raise
         return client
 
     def restart(self) -> None:
         """Start a server like the one that died, or that hangs."""
         self.client.stop(patience=1.0)
+        Path(self.home.name).mkdir(mode=0o700, exist_ok=True)  # a task may have deleted it
         self.client = self._client(fork=self.client.fork)
         self._preload()
 

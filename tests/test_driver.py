@@ -132,7 +132,7 @@ def test_only_the_task_that_deletes_the_directories_is_given_up():
     server = Server(deletes="b")
     work = driven("abcd", server)
     assert sorted(work.done) == ["a", "c", "d"]
-    assert work.dropped == {"b": "its directory was deleted while it ran, twice"}
+    assert work.dropped == {"b": "removed directories that its run needs"}
     assert server.sent == ["a", "b", "c", "d", "a", "b"]
     assert server.restarts == 2  # each time once, when nothing ran any more
 

@@ -58,7 +58,7 @@ class Work(Protocol[T]):
         """Take the end of a task's process; new tasks may follow from it."""
 
     def given_up(self, task: T, reason: str) -> None:
-        """Take a task that will not run again: its server died, or its directory was deleted, each time it ran."""
+        """Take a task that will not run again, because its server died or lost its directories each time it ran."""
 
 
 class Driver(Generic[T]):
@@ -136,7 +136,7 @@ class Driver(Generic[T]):
         self._alone = False
         if message.lost:
             self._spoilt = True
-            self._suspect(task, "its directory was deleted while it ran")
+            self._suspect(task, "removed directories that its run needs")
         else:
             self.work.ended(task, message)
 
@@ -150,7 +150,7 @@ class Driver(Generic[T]):
         self._alone = False
         for number, task in running.items():
             if number in begun:
-                self._suspect(task, "killed the worker server")
+                self._suspect(task, "killed the worker server, twice")
             else:
                 self._returned.append(task)
         self._replace_server()
@@ -159,9 +159,10 @@ class Driver(Generic[T]):
         self._spoilt = False
         self.pool.restart()
 
-    def _suspect(self, task: T, incident: str) -> None:
+    def _suspect(self, task: T, reason: str) -> None:
+        """Let a task run again by itself, or give it up for this reason."""
         self._incidents[task.key] += 1
         if self._incidents[task.key] < MOST_INCIDENTS:
             self._suspects.append(task)
         else:
-            self.work.given_up(task, f"{incident}, twice")
+            self.work.given_up(task, reason)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -21,6 +23,11 @@ MOST_RESTARTS = 3
 
 MOST_INCIDENTS = 2
 """Number of times a task may be running while its server dies or its directory is deleted; then it is given up."""
+
+
+SIGTERM_SECONDS = 0.5
+"""Seconds to wait before the end of a task by SIGTERM counts: a batch system sends it to every process of a job, and
+where this one is among them, the task is not at fault."""
 
 
 class Identified(Protocol):
@@ -131,6 +138,8 @@ class Driver(Generic[T]):
             self._fruitless = 0
             self._begun.add(message.id)
             self.work.begun(self.running[message.id])
+        if message.status == -signal.SIGTERM:
+            time.sleep(SIGTERM_SECONDS)
         task = self.running.pop(message.id)
         self._begun.discard(message.id)
         self._alone = False

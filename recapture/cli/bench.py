@@ -38,7 +38,7 @@ PIPE_WIDTH = 180
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Compile so many at a time; what autotunes does so alone.",
+    help="Rows that compile at a time; those that autotune do so alone.",
 )
 @click.option(
     "--gpus", type=click.IntRange(1), default=1, show_default=True, help="Time on one, compile on the others."
@@ -125,9 +125,9 @@ def bench_command(
             text = info.summary or info.error
             console.print(info.spec.name + (f": {text}" if text else ""), markup=False, soft_wrap=True)
         return 0
-    told = Console(stderr=True, highlight=False)
-    with BenchProgress(told) as progress:
-        summary = run_benchmark(options, progress, FilePublisher(), lambda line: told.print(line, markup=False))
+    errors = Console(stderr=True, highlight=False)
+    with BenchProgress(errors) as progress:
+        summary = run_benchmark(options, progress, FilePublisher(), lambda line: errors.print(line, markup=False))
     print_speedups(console, summary.speedups, summary.workloads)
     console.print(f"results: {summary.path.with_suffix('.md')}", markup=False, soft_wrap=True)
     return 0

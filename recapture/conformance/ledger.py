@@ -90,8 +90,8 @@ class Ledger:
     def _set_aside(self) -> bool:
         """Move results of another installation, or results that this run starts again from nothing, to a folder.
 
-        Return whether an unfinished whole run of this installation is on file that this one goes on with. Raises
-        UsageError where this one would neither go on with it nor replace it.
+        Return whether this run continues an unfinished whole run of the same installation. Raises UsageError where
+        there is an unfinished whole run that this one would neither continue nor replace.
         """
         unfinished = _environment(self.directory, PARTIAL_ENVIRONMENT)
         partial = differences(unfinished, self.environment) if unfinished else ""
@@ -124,7 +124,7 @@ class Ledger:
         started = _rows(self.directory, Record, PARTIAL)
         self.before = _rows(self.directory, Record, CONFORMANCE) | started
         self.timings_before = _rows(self.directory, Timing, TIMINGS, PARTIAL_TIMINGS)
-        # An unfinished whole run was to replace what is finished: what it had not reached still has to run.
+        # An unfinished whole run replaces the finished results: cells that it had not reached still have to run.
         known = started if resumed or not self.options.resume else self.before
         hashes = {key: cell.info.hash for key, cell in self.cells.items()}
         same = {
@@ -135,7 +135,7 @@ class Ledger:
         if self.options.resume:
             self.done = same
             self.timings = {key: row for key, row in self.timings_before.items() if key in same}
-        if self.options.whole:  # from here on its partial files hold all of it, and nothing else
+        if self.options.whole:  # from here on, the partial files hold the rows of this run alone
             held = self._kept(self.before) | same
             timings = [row for key, row in self.timings_before.items() if key in held]
             try:
@@ -202,7 +202,7 @@ class Ledger:
         self.seconds += timing.seconds
 
     def close(self) -> tuple[list[Record], Environment]:
-        """Write the finished files: what ran, and the directory's other rows as far as they are kept."""
+        """Write the finished files: the planned cells, and the directory's other rows that are kept."""
         absent = self.cells.keys() - self.done.keys()
         if absent:
             raise AssertionError(f"{len(absent)} planned cells have no record, the first {min(absent)}")
@@ -212,16 +212,16 @@ class Ledger:
         return _finish(self.directory, records, timings, self.environment)
 
     def _kept(self, rows: dict[Key, Row]) -> dict[Key, Row]:
-        """The rows that a selective run leaves alone, and a whole one too where their suite could not be collected."""
+        """The rows that this run keeps: a selective run keeps all, a whole run those of suites that cannot be imported."""
         broken = {suite.name for suite in self.environment.suites if suite.error is not None}
         return {key: row for key, row in rows.items() if not self.options.whole or key[0].split("::")[0] in broken}
 
 
 def settle(directory: Path) -> bool:
-    """Make finished files of what an interrupted run recorded there; False where no run was interrupted.
+    """Make finished files of what an interrupted run recorded in a directory; return False where none was interrupted.
 
-    The environment keeps how many cells had been planned, so that every report says what is missing. What a whole run
-    was to replace is kept in a folder of its own.
+    The environment keeps the number of planned cells, so that every report says what is missing. Finished results that
+    an unfinished whole run was about to replace are moved to a folder ``before-N``.
     """
     if not (directory / PARTIAL).exists():
         return False
@@ -257,7 +257,7 @@ def _finish(directory: Path, records: list[Record], timings: list[Timing], envir
 
 
 def _joined(directory: Path, environment: Environment) -> Environment:
-    """Add to a selective run what the directory's other rows were selected by; none means that everything was run."""
+    """Add the suites and selections of the directory's other rows; no selection means that everything was run."""
     before = _environment(directory, ENVIRONMENT)
     if before is None or not environment.selection:
         return environment
@@ -274,7 +274,7 @@ def _environment(directory: Path, name: str) -> Environment | None:
 
 
 def _said(directory: Path) -> dict[str, dict[str, str]]:
-    """What every cell printed last, without what is empty; lines that cannot be read are passed over."""
+    """The last output of every cell, without empty streams; lines that cannot be read are passed over."""
     said: dict[str, dict[str, str]] = {}
     for name in (OUTPUT, PARTIAL_OUTPUT):
         path = directory / name
@@ -286,7 +286,7 @@ def _said(directory: Path) -> dict[str, dict[str, str]]:
 
 
 def _rows(directory: Path, kind: type[Row], *names: str) -> dict[Key, Row]:
-    """The rows of some files, those of an interrupted run after the finished ones; the later row of a cell counts."""
+    """The rows of files, given from older to newer: the newest row of a cell counts."""
     rows: list[Row] = []
     for name in names:
         path = directory / name

@@ -1,4 +1,4 @@
-"""What a run will do: the options it was given, and every cell they select."""
+"""What a run will do: its options, and every cell that they select."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class RunOptions:
     resume: bool
     worker: Literal["auto", "fork", "fresh"] = "auto"
     words: tuple[str, ...] = ()
-    """The selection as it was typed, for the record."""
+    """The selection as typed on the command line; it is written to the environment."""
 
     @property
     def whole(self) -> bool:
-        """Whether everything there is was asked for."""
+        """Whether the run has no selection: all suites, cases and default compilers."""
         return not self.selection.wanted and self.keyword is None and not self.compilers
 
 
@@ -63,7 +63,7 @@ class PlannedCell:
 
 
 def check_compilers(options: RunOptions, known: Collection[str]) -> None:
-    """Raise UsageError, with the nearest name, for a compiler that was asked for and is none of the known ones."""
+    """Raise UsageError, naming the nearest known compiler, for a requested compiler that is not known."""
     for name in [*options.compilers, *(how for _, _, how in options.selection.wanted if how)]:
         if name not in known:
             raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, known)}")
@@ -72,7 +72,8 @@ def check_compilers(options: RunOptions, known: Collection[str]) -> None:
 def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteInfo]) -> list[PlannedCell]:
     """Return every selected cell of the collected suites.
 
-    Raises UsageError for a compiler, case or claim that names what does not exist, and when nothing is selected.
+    Raises UsageError for an unknown compiler or case, for a claim about an unknown compiler, and where nothing is
+    selected.
     """
     builtin = builtin_compilers()
     theirs: dict[str, SuiteInfo] = {}

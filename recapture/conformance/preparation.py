@@ -1,4 +1,4 @@
-"""What a run finds out before its first cell: the suites, the machine, and how much its server should preload."""
+"""What a run does before its first cell: collect suites, examine the machine, decide what the server preloads."""
 
 from __future__ import annotations
 
@@ -23,11 +23,16 @@ if TYPE_CHECKING:
 __all__ = ["IMPORTS", "collect_suites", "preload_level", "survey"]
 
 IMPORTS = (tasks.__name__,)
-"""What every server of a run imports when it starts."""
+"""Modules that every server of a run imports when it starts."""
 
 COLLECT_SECONDS = 120.0
+"""Seconds that importing a suite may take."""
+
 COLLECT_MEMORY = 8 << 30
+"""Bytes of memory that importing a suite may take."""
+
 SURVEY_SECONDS = 180.0
+"""Seconds that examining the machine may take; initialising a GPU is part of it."""
 
 TORCH_ALONE = frozenset({"eager", "jit.trace", "jit.script", "fx", "fx:concrete_args"})
 """Compilers that need nothing beyond ``import torch``: importing Dynamo takes longer than all their cells."""
@@ -66,7 +71,7 @@ def survey(pool: WorkerPool) -> tuple[list[doctor.Check], Environment]:
 def preload_level(device: str, modules: list[str], compilers: set[str], *, compiles: bool) -> str:
     """Return how much a server should import for these compilers, and for suites that import these modules.
 
-    `compiles` False says that no cell to come generates code, whatever the suites and compilers could do.
+    `compiles` False means that none of the cells to run generates code, even where suites or compilers could.
     """
     ours = {name: how for name, how in builtin_compilers().items() if name in compilers}
     if ours.keys() <= TORCH_ALONE and DYNAMO not in modules:

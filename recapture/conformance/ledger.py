@@ -212,7 +212,7 @@ class Ledger:
         return _finish(self.directory, records, timings, self.environment)
 
     def _kept(self, rows: dict[Key, Row]) -> dict[Key, Row]:
-        """The rows that this run keeps: a selective run keeps all, a whole run those of suites that cannot be imported."""
+        """The rows that this run keeps: all where it is selective, otherwise those of suites that failed to import."""
         broken = {suite.name for suite in self.environment.suites if suite.error is not None}
         return {key: row for key, row in rows.items() if not self.options.whole or key[0].split("::")[0] in broken}
 

@@ -48,8 +48,8 @@ def run_command(
     from rich.console import Console
 
     from recapture.base.start_times import described
-    from recapture.conformance.plan import Options, check_compilers
-    from recapture.conformance.runner import GIB, run
+    from recapture.conformance.plan import RunOptions, check_compilers
+    from recapture.conformance.runner import GIB, run_cells
     from recapture.declare.collection import find_suites, shipped_suites
     from recapture.declare.compilers import builtin_compilers
     from recapture.declare.name_filter import matcher
@@ -61,7 +61,7 @@ def run_command(
         *(["-k", keyword] if keyword else []),
         *(part for name in compilers for part in ("--compiler", name)),
     ]
-    options = Options(
+    options = RunOptions(
         selection=find_suites(what),
         keyword=matcher(keyword) if keyword else None,
         compilers=compilers,
@@ -79,7 +79,7 @@ def run_command(
     require_torch()
     console = Console()
     with RunProgress(Console(stderr=True)) as progress:
-        summary = run(options, progress, lambda text: click.echo(f"recapture: {text}", err=True))
+        summary = run_cells(options, progress, lambda text: click.echo(f"recapture: {text}", err=True))
     if start_times:
         click.echo(f"recapture: {described()}", err=True)
     write_report(summary.directory)

@@ -1,4 +1,4 @@
-"""What a run finds out before its first cell: the suites, the machine, and how much its server should preload."""
+"""What a run does before its first cell: collect suites, examine the machine, decide what the server preloads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["IMPORTS", "begin_survey", "collect_suites", "preload_level", "survey"]
 
 IMPORTS = (tasks.__name__,)
-"""What every server of a run imports when it starts."""
+"""Modules that every server of a run imports when it starts."""
 
 COLLECT_SECONDS = 120.0
 """Seconds that the import of a suite may take."""
@@ -101,7 +101,7 @@ def _unexamined(ended: Ended) -> EnvironmentUnfitError:
 def preload_level(device: str, modules: list[str], compilers: set[str], *, compiles: bool) -> str:
     """Return how much a server should import for these compilers, and for suites that import these modules.
 
-    `compiles` False says that no cell to come generates code, whatever the suites and compilers could do.
+    `compiles` False means that none of the cells to run generates code, even where suites or compilers could.
     """
     ours = {name: how for name, how in builtin_compilers().items() if name in compilers}
     if ours.keys() <= TORCH_ALONE and DYNAMO not in modules:

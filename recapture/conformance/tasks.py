@@ -1,4 +1,4 @@
-"""What children of the pool do for a run: examine one cell, collect a suite, examine and describe the machine.
+"""Functions that children of the pool run: examine one cell, collect a suite, examine and describe the machine.
 
 Each task gets its payload as JSON and returns its result as JSON (see `recapture.pool.worker.run_task`). A server
 imports this module when it starts, so that its children find everything imported.

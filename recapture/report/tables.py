@@ -1,0 +1,134 @@
+"""Tables from one description: as GitHub Markdown through tabulate, for a terminal through rich."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, Union
+
+from recapture.base.text import one_line
+from recapture.report.markup import code, link, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.text import Text
+
+__all__ = ["Cell", "Span", "Table", "code_list", "code_span", "strong", "terminal_lines", "to_markdown"]
+
+UNLIMITED = 100_000
+"""Columns of a terminal on which no table is ever cut."""
+
+
+class Span(NamedTuple):
+    """A part of a cell: its text as it is, how Markdown sets it, and how a terminal colours it."""
+
+    text: str
+    form: Literal["plain", "code", "strong"] = "plain"
+    link: str = ""
+    style: str = ""
+
+
+Cell = Union[str, int, Span, "Sequence[Union[str, Span]]"]
+"""A cell: plain text, a number, a span, or several of them one after another."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: nothing in it is escaped yet. A line break in a header is kept; in a cell it is a space.
+
+    `align` has ``l``, ``c`` or ``r`` for each column; the last letter counts for the remaining columns.
+    """
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    align: str = "l"
+
+    def alignment(self, column: int) -> Literal["left", "center", "right"]:
+        """Return how a column is aligned."""
+        letter = self.align[min(column, len(self.align) - 1)]
+        return "left" if letter == "l" else "center" if letter == "c" else "right"
+
+
+def code_span(text: str) -> Span:
+    """Return a span that Markdown sets as code."""
+    return Span(text, "code")
+
+
+def strong(text: str) -> Span:
+    """Return a span that Markdown sets in bold."""
+    return Span(text, "strong")
+
+
+def code_list(texts: Sequence[str]) -> list[str | Span]:
+    """Return a cell of several code spans with commas between them."""
+    cell: list[str | Span] = []
+    for text in texts:
+        cell += [", ", code_span(text)] if cell else [code_span(text)]
+    return cell
+
+
+def to_markdown(table: Table) -> str:
+    """Return a table as GitHub Markdown; no text in it can end its cell or be read as markup."""
+    import tabulate
+
+    # Widths counted in characters, so that the bytes do not depend on whether wcwidth happens to be installed.
+    tabulate.WIDE_CHARS_MODE = False
+    return tabulate.tabulate(
+        [["".join(map(_markdown, _spans(cell))) for cell in row] for row in table.rows],
+        headers=["<br>".join(map(plain, header.split("\n"))) for header in table.headers],
+        tablefmt="pipe",
+        colalign=[table.alignment(column) for column in range(len(table.headers))],
+        disable_numparse=True,
+    )
+
+
+def terminal_lines(table: Table, *, width: int | None = None, gap: int = 2, wrapped: Sequence[int] = ()) -> list[Text]:
+    """Return the lines of a table for a terminal, without spaces at their ends.
+
+    Columns are `gap` spaces apart. With a `width` in characters, long text in the columns numbered in `wrapped` is
+    continued on further lines; without one, every column is as wide as its longest text.
+    """
+    from rich.console import Console
+    from rich.table import Table as Layout
+    from rich.text import Text
+
+    layout = Layout(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="")
+    for column, header in enumerate(table.headers):
+        heading = Text("\n".join(map(one_line, header.split("\n"))))
+        layout.add_column(
+            heading, justify=table.alignment(column), no_wrap=column not in wrapped, overflow="fold", vertical="top"
+        )
+    for row in table.rows:
+        cells = ([(_line(span.text), span.style) for span in _spans(cell)] for cell in row)
+        layout.add_row(*(Text.assemble(*parts) for parts in cells))
+    console = Console(width=width or UNLIMITED, color_system=None)
+    lines = []
+    for segments in console.render_lines(layout, pad=False):
+        line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def _spans(cell: Cell) -> list[Span]:
+    if isinstance(cell, Span):
+        return [cell]
+    if isinstance(cell, (str, int)):
+        return [Span(str(cell))]
+    return [one if isinstance(one, Span) else Span(one) for one in cell]
+
+
+def _line(text: str, escape: Callable[[str], str] = one_line) -> str:
+    """Return text on one line, the spaces at its ends kept: they separate a span from its neighbours."""
+    before, after = text[:1].isspace(), text[-1:].isspace() and bool(text.strip())
+    return " " * before + escape(text) + " " * after
+
+
+def _markdown(span: Span) -> str:
+    if span.form == "code":
+        text = code(span.text, in_table=True)
+    elif span.form == "strong":
+        text = f"**{plain(span.text)}**" if span.text else ""
+    else:
+        text = _line(span.text, plain)
+    return link(text, span.link) if span.link else text

@@ -25,6 +25,7 @@ __all__ = [
     "break_groups",
     "claim_cells",
     "claim_status",
+    "claims_by_id",
     "compiler_key",
     "compilers_in_order",
     "count",
@@ -188,6 +189,14 @@ def claim_cells(records: Iterable[Record]) -> list[ClaimCell]:
         cells,
         key=lambda cell: (natural_key(cell.id), cell.record.case, compiler_key(cell.record.compiler), cell.expected),
     )
+
+
+def claims_by_id(records: Iterable[Record]) -> dict[str, list[ClaimCell]]:
+    """Return the cells of every claim, in the order of `claim_cells`."""
+    found: dict[str, list[ClaimCell]] = {}
+    for cell in claim_cells(records):
+        found.setdefault(cell.id, []).append(cell)
+    return found
 
 
 def overall_status(cells: Iterable[ClaimCell]) -> ClaimStatus:

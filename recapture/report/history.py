@@ -60,7 +60,7 @@ def print_histories(console: Console, histories: Iterable[CellHistory]) -> None:
                 say(console, line)
             continue
         matrix, absent = _matrix(members)
-        say_all(console, tables.terminal_lines(matrix))
+        say_all(console, tables.terminal_lines(matrix.stacked()))
         if absent:
             say(console, f"not recorded with {', '.join(absent)}", "dim")
         for name, line in _transitions(members):

@@ -13,6 +13,7 @@ from recapture.analysis.changes import CATEGORIES
 from recapture.analysis.overview import Overview
 from recapture.base.text import plural
 from recapture.report import tables
+from recapture.report.claim_sources import address
 from recapture.report.markup import code, plain
 from recapture.report.say import say, say_all
 from recapture.report.tables import Cell, Span, Table, code_span
@@ -74,9 +75,7 @@ def print_overviews(console: Console, overviews: Iterable[Overview]) -> None:
         for title, table in _tables(one):
             say(console)
             say(console, title, "bold")
-            # A header of two words, a release and "(bare)", takes two lines: the columns stay narrow.
-            stacked = Table([header.replace(" (", "\n(") for header in table.headers], table.rows, "lc")
-            say_all(console, tables.terminal_lines(stacked))
+            say_all(console, tables.terminal_lines(table.stacked()))
             say_all(console, _notes(title, table))
 
 

@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-__all__ = ["Cell", "Span", "Table", "code_list", "code_span", "strong", "terminal_lines", "to_markdown"]
+__all__ = ["Cell", "Span", "Table", "code_list", "code_span", "strong", "terminal_lines", "to_markdown", "verbatim"]
 
 UNLIMITED = 100_000
 """Columns of a terminal on which no table is ever cut."""
 
 
 class Span(NamedTuple):
-    """A part of a cell: its text as it is, how Markdown sets it, and how a terminal colours it."""
+    """A part of a cell: its text as it is, how Markdown sets it, and how a terminal colours it.
+
+    ``verbatim`` is for text that the project itself made, such as figures: nothing in it is escaped.
+    """
 
     text: str
-    form: Literal["plain", "code", "strong"] = "plain"
+    form: Literal["plain", "code", "strong", "verbatim"] = "plain"
     link: str = ""
     style: str = ""
 
@@ -39,7 +42,7 @@ class Table:
     `align` has ``l``, ``c`` or ``r`` for each column; the last letter counts for the remaining columns.
     """
 
-    headers: Sequence[str]
+    headers: Sequence[str | Span]
     rows: Sequence[Sequence[Cell]]
     align: str = "l"
 
@@ -47,6 +50,11 @@ class Table:
         """Return how a column is aligned."""
         letter = self.align[min(column, len(self.align) - 1)]
         return "left" if letter == "l" else "center" if letter == "c" else "right"
+
+    def stacked(self) -> Table:
+        """Return the table with headers of several words on two lines and numbers in the middle: narrow columns."""
+        headers = [header if isinstance(header, Span) else header.replace(" ", "\n", 1) for header in self.headers]
+        return Table(headers, self.rows, "lc")
 
 
 def code_span(text: str) -> Span:
@@ -57,6 +65,11 @@ def code_span(text: str) -> Span:
 def strong(text: str) -> Span:
     """Return a span that Markdown sets in bold."""
     return Span(text, "strong")
+
+
+def verbatim(text: str) -> Span:
+    """Return a span that Markdown takes as it is: for figures and headers with brackets, never for text of records."""
+    return Span(text, "verbatim")
 
 
 def code_list(texts: Sequence[str]) -> list[str | Span]:
@@ -75,7 +88,7 @@ def to_markdown(table: Table) -> str:
     tabulate.WIDE_CHARS_MODE = False
     return tabulate.tabulate(
         [["".join(map(_markdown, _spans(cell))) for cell in row] for row in table.rows],
-        headers=["<br>".join(map(plain, header.split("\n"))) for header in table.headers],
+        headers=["<br>".join(map(_markdown, lines)) for lines in map(_header_lines, table.headers)],
         tablefmt="pipe",
         colalign=[table.alignment(column) for column in range(len(table.headers))],
         disable_numparse=True,
@@ -93,21 +106,26 @@ def terminal_lines(table: Table, *, width: int | None = None, gap: int = 2, wrap
     from rich.text import Text
 
     layout = Layout(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="")
-    for column, header in enumerate(table.headers):
-        heading = Text("\n".join(map(one_line, header.split("\n"))))
-        layout.add_column(
-            heading, justify=table.alignment(column), no_wrap=column not in wrapped, overflow="fold", vertical="top"
-        )
+    headers = [[one_line(line.text) for line in _header_lines(header)] for header in table.headers]
+    height = max(map(len, headers), default=0)
+    for column, lines in enumerate(headers):
+        heading = Text("\n".join([*lines, *[""] * (height - len(lines))]))  # rich would put short ones at the bottom
+        justify = table.alignment(column)
+        layout.add_column(heading, justify=justify, no_wrap=column not in wrapped, overflow="fold")
     for row in table.rows:
         cells = ([(_line(span.text), span.style) for span in _spans(cell)] for cell in row)
         layout.add_row(*(Text.assemble(*parts) for parts in cells))
     console = Console(width=width or UNLIMITED, color_system=None)
-    lines = []
+    printed = []
     for segments in console.render_lines(layout, pad=False):
         line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
         line.rstrip()
-        lines.append(line)
-    return lines
+        printed.append(line)
+    return printed
+
+
+def _header_lines(header: str | Span) -> list[Span]:
+    return [header] if isinstance(header, Span) else [Span(line) for line in header.split("\n")]
 
 
 def _spans(cell: Cell) -> list[Span]:
@@ -129,6 +147,8 @@ def _markdown(span: Span) -> str:
         text = code(span.text, in_table=True)
     elif span.form == "strong":
         text = f"**{plain(span.text)}**" if span.text else ""
+    elif span.form == "verbatim":
+        text = span.text
     else:
         text = _line(span.text, plain)
     return link(text, span.link) if span.link else text

@@ -21,9 +21,7 @@ FALLBACK_SIZE = (120, 24)
 
 def render(checks: Sequence[Check]) -> str:
     """Return a table of the checks, as wide as the terminal, and a last line that counts what is wrong."""
-    table = Table(
-        ["check", "status", "found", "fix"], [[one.name, one.status, one.found, one.mend] for one in checks]
-    )
+    table = Table(["check", "status", "found", "fix"], [[one.name, one.status, one.found, one.mend] for one in checks])
     lines = terminal_lines(table, width=shutil.get_terminal_size(FALLBACK_SIZE).columns, wrapped=(2, 3))
     faults, warnings, unknown = (
         sum(one.status == status for one in checks) for status in ("fault", "warning", "unknown")

@@ -31,7 +31,7 @@ def sentence(claim: str) -> str:
 
 
 def source_text(claim: str) -> str:
-    """Return the document that makes a claim in words, such as ``Introduction to torch.compile (official tutorial)``."""
+    """Return the document that makes a claim in words, such as ``Title (tutorial, 2025, torch 2.7)``."""
     known = _claim(claim)
     if known is None:
         return ""

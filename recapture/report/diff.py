@@ -138,7 +138,16 @@ def _speeds_markdown(changes: Diff) -> str:
         ]
         for one in _worst_first(changes.speeds)
     ]
-    headers = ["workload", "configuration", "old", "new", verbatim("faster by [95 %]"), "", "eager", "first call, cold"]
+    headers: list[str | Span] = [
+        "workload",
+        "configuration",
+        "old",
+        "new",
+        verbatim("faster by [95 %]"),
+        "",
+        "eager",
+        "first call, cold",
+    ]
     parts = [f"## Speed\n\n{plain(_speed_heading(changes))}"]
     parts += [tables.to_markdown(Table(headers, rows))] if rows else []
     return "\n\n".join(parts)
@@ -221,7 +230,7 @@ def _speed_heading(changes: Diff) -> str:
 
 
 def _speed(side: SpeedSide | None, change: SpeedChange) -> str:
-    """Return one side's seconds, with its speedup where speedups were compared, or its verdict where nothing was timed."""
+    """Return one side's seconds, with the speedup where speedups were compared, or the verdict if it was not timed."""
     if side is None:
         return "–"
     if side.seconds is None or side.speedup is None:

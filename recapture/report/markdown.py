@@ -16,7 +16,7 @@ from recapture.results.directories import REPORT, read_results
 from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from recapture.analysis.summary import Group
@@ -123,7 +123,7 @@ def _counts(records: Sequence[Record]) -> str:
         every = [record for cells in mine.values() for record in cells]
         rows.append([code_span(compiler), _four(every), *(_four(mine.get(suite, [])) for suite in suites)])
     rows.append(["all", _four(records), *(_four(by_suite[suite]) for suite in suites)])
-    headers = ["compiler", "all suites", *map(code_span, suites)]
+    headers: list[str | Span] = ["compiler", "all suites", *map(code_span, suites)]
     return "## Counts\n\nright/**silently wrong**/failing/not run\n\n" + to_markdown(Table(headers, rows, "lr"))
 
 

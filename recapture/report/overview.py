@@ -10,7 +10,6 @@ import msgspec
 
 from recapture.analysis import summary
 from recapture.analysis.changes import CATEGORIES
-from recapture.analysis.overview import Overview
 from recapture.base.text import plural
 from recapture.report import tables
 from recapture.report.claim_sources import address
@@ -24,10 +23,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from recapture.analysis.overview import Overview
+
 
 __all__ = ["print_overviews", "to_json", "to_markdown"]
 
 OVERVIEW_SCHEMA_VERSION = 1
+"""The version of the JSON form."""
 
 LISTED = ("newly_wrong", "newly_failing", "fixed")
 """The categories of a step whose cells are named; `recapture diff` names all of them, with what they said."""
@@ -38,10 +40,13 @@ STATUSES = {
     summary.ClaimStatus.NOT_REPRODUCED: "no",
     summary.ClaimStatus.NOT_RUNNABLE: "–",
 }
+"""How the table of claims writes a status."""
 
 WRONG = "Silently wrong"
+"""The title of the first table."""
 
 OF_EAGER = "eager goes wrong where a case is compared with another function: a rewrite that computes something else."
+"""The note below the first table where eager itself has a row in it."""
 
 
 def to_json(overviews: Iterable[Overview]) -> str:
@@ -140,10 +145,10 @@ def _words(category: str) -> str:
     return category.replace("_", " ")
 
 
-def _by_case(addresses: Iterable[str]) -> str:
+def _by_case(cells: Iterable[str]) -> str:
     """Name cells case by case, the compilers of each in brackets."""
     found: dict[str, list[str]] = defaultdict(list)
-    for address in addresses:
-        suite, name, compiler = address.split("::", 2)
+    for cell in cells:
+        suite, name, compiler = cell.split("::", 2)
         found[f"{suite}::{name}"].append(compiler)
     return ", ".join(f"{code(case)} ({', '.join(map(plain, compilers))})" for case, compilers in found.items())

@@ -197,7 +197,7 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
                 _pays_back(one),
             ]
         )
-    headers = [
+    headers: list[str | Span] = [
         "configuration",
         verbatim("speedup [95 %]"),
         "finding",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Union
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from recapture.base.text import one_line
 from recapture.report.markup import code, link, plain
@@ -18,6 +18,9 @@ __all__ = ["Cell", "Span", "Table", "code_list", "code_span", "strong", "termina
 UNLIMITED = 100_000
 """Columns of a terminal on which no table is ever cut."""
 
+INDENT = 4
+"""Spaces kept at either end of a cell's text."""
+
 
 class Span(NamedTuple):
     """A part of a cell: its text as it is, how Markdown sets it, and how a terminal colours it.
@@ -31,7 +34,7 @@ class Span(NamedTuple):
     style: str = ""
 
 
-Cell = Union[str, int, Span, "Sequence[Union[str, Span]]"]
+Cell: TypeAlias = "str | int | Span | Sequence[str | Span]"
 """A cell: plain text, a number, a span, or several of them one after another."""
 
 
@@ -105,17 +108,20 @@ def terminal_lines(table: Table, *, width: int | None = None, gap: int = 2, wrap
     from rich.table import Table as Layout
     from rich.text import Text
 
-    layout = Layout(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="")
+    shown = any(header.text if isinstance(header, Span) else header for header in table.headers)
+    layout = Layout(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="", show_header=shown)
     headers = [[one_line(line.text) for line in _header_lines(header)] for header in table.headers]
     height = max(map(len, headers), default=0)
     for column, lines in enumerate(headers):
-        heading = Text("\n".join([*lines, *[""] * (height - len(lines))]))  # rich would put short ones at the bottom
+        style = header.style if isinstance(header := table.headers[column], Span) else ""
+        text = "\n".join([*lines, *[""] * (height - len(lines))])  # rich would put short ones at the bottom
+        heading = Text(text, style=style)
         justify = table.alignment(column)
         layout.add_column(heading, justify=justify, no_wrap=column not in wrapped, overflow="fold")
     for row in table.rows:
         cells = ([(_line(span.text), span.style) for span in _spans(cell)] for cell in row)
         layout.add_row(*(Text.assemble(*parts) for parts in cells))
-    console = Console(width=width or UNLIMITED, color_system=None)
+    console = Console(width=width or UNLIMITED)
     printed = []
     for segments in console.render_lines(layout, pad=False):
         line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
@@ -137,9 +143,10 @@ def _spans(cell: Cell) -> list[Span]:
 
 
 def _line(text: str, escape: Callable[[str], str] = one_line) -> str:
-    """Return text on one line, the spaces at its ends kept: they separate a span from its neighbours."""
-    before, after = text[:1].isspace(), text[-1:].isspace() and bool(text.strip())
-    return " " * before + escape(text) + " " * after
+    """Return text on one line; up to `INDENT` spaces at its ends are kept, which separate it from its neighbours."""
+    before = len(text) - len(text.lstrip(" "))
+    after = len(text) - len(text.rstrip(" ")) if before < len(text) else 0
+    return " " * min(before, INDENT) + escape(text) + " " * min(after, INDENT)
 
 
 def _markdown(span: Span) -> str:

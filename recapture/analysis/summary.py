@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ __all__ = [
     "claim_cells",
     "claim_status",
     "claims_by_id",
+    "commonest_difference",
     "compiler_key",
     "compilers_in_order",
     "count",
@@ -226,6 +227,20 @@ def silent_wrongs(records: Iterable[Record]) -> dict[str, list[Record]]:
         if record.verdict in SILENTLY_WRONG:
             found[record.case].append(record)
     return dict(found)
+
+
+def commonest_difference(cells: Iterable[Record]) -> str:
+    """Return what differs in most of some silently wrong cells and on which input, and how many differ otherwise.
+
+    For example ``value on held_out[0] (+1 more)``.
+    """
+    kinds: Counter[str] = Counter()
+    for record in cells:
+        found = [f"{one.kind} on {one.input}" for one in record.differences]
+        found = found or [record.reason or "no difference recorded"]
+        kinds.update(list(dict.fromkeys(found)))  # a list: a Counter adds up a mapping's values
+    first = kinds.most_common(1)[0][0]
+    return one_line(first) + (f" (+{len(kinds) - 1} more)" if len(kinds) > 1 else "")
 
 
 def failure_groups(records: Iterable[Record]) -> list[Group]:

@@ -135,7 +135,10 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
         return
     say(console, f"\nsilently wrong: {plural(number, 'cell')} of {plural(len(by_case), 'case')}", "bold red")
     ordered = sorted(by_case.items(), key=lambda item: (-len(item[1]), item[0]))
-    shown = [(case, _commonest_difference(cells), cells) for case, cells in ordered[:WRONG_CASES_NAMED]]
+    shown = [
+        (case, shorten(summary.commonest_difference(cells), MESSAGE_LIMIT), cells)
+        for case, cells in ordered[:WRONG_CASES_NAMED]
+    ]
     room = None
     if console.is_terminal:
         widths = (
@@ -152,18 +155,6 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
     if rest:
         cells_left = plural(sum(len(cells) for _, cells in rest), "cell")
         say(console, f"and {plural(len(rest), 'more case')} ({cells_left}): see {report}")
-
-
-def _commonest_difference(cells: Sequence[Record]) -> str:
-    """Return what differs in most of a case's cells and on which input, and how many other differences there are."""
-    kinds: Counter[str] = Counter()
-    for record in cells:
-        found = [f"{one.kind} on {one.input}" for one in record.differences] or [
-            record.reason or "no difference recorded"
-        ]
-        kinds.update(list(dict.fromkeys(found)))  # a list: a Counter adds up a mapping's values
-    first = kinds.most_common(1)[0][0]
-    return shorten(first, MESSAGE_LIMIT) + (f" (+{len(kinds) - 1} more)" if len(kinds) > 1 else "")
 
 
 def _fitting(compilers: Sequence[str], room: int | None) -> str:

@@ -5,7 +5,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from recapture.report.terminal import RunProgress, print_summary
+from recapture.report.run_progress import RunProgress
+from recapture.report.terminal import print_summary
 from recapture.results.directories import read_results
 from recapture.results.records import Difference, ErrorInfo, Record
 from recapture.results.verdicts import SILENTLY_WRONG, Verdict

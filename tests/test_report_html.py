@@ -141,6 +141,47 @@ def test_text_from_records_cannot_become_markup():
     assert details(page)[0]["error"]["message"] == evil
 
 
+def in_browser(tmp_path, page, script):
+    """Run a script at the end of a page in a browser, and return what it leaves as the body's text, read as JSON."""
+    path = tmp_path / "page.html"
+    path.write_text(
+        page.replace("</body>", f"<script>document.body.textContent = JSON.stringify({script})</script></body>")
+    )
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
+    done = subprocess.run([*browser, path.as_uri()], capture_output=True, text=True, check=True, timeout=100)
+    return json.loads(re.search(r"<body>(.*)</body>", done.stdout, re.DOTALL)[1])
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser, to run the page's script")
+def test_the_keyboard_moves_through_the_matrix_and_links_open_cells(tmp_path, page):
+    script = """(() => {
+      const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+      const at = () => details[document.activeElement.dataset.at];
+      const name = () => at().case + "::" + at().compiler;
+      const stops = () => buttons.filter((one) => one.tabIndex === 0).length;
+      const seen = [];
+      buttons[0].focus(); seen.push(stops(), name());
+      press("ArrowRight"); seen.push(name());
+      press("ArrowDown"); seen.push(name());
+      press("ArrowUp"); seen.push(name()); press("End"); press("Home"); seen.push(name());
+      document.activeElement.click(); seen.push(document.querySelectorAll("tr.detail").length);
+      press("Escape"); seen.push(document.querySelectorAll("tr.detail").length);
+      field.value = "no such cell"; filter(); seen.push(stops());
+      location.hash = document.querySelector("a.chip.wrong").hash; openTarget();
+      seen.push(name(), document.querySelector("tr.detail b").textContent, field.value, stops());
+      return seen;
+    })()"""
+    seen = in_browser(tmp_path, page, script)
+    first = ["basics::sine::compile", "basics::sine::jit.trace"]
+    assert seen[:3] == [1, *first]
+    assert seen[3] != seen[2]
+    assert seen[3].endswith("::jit.trace")
+    assert seen[4:6] == first[::-1]
+    assert seen[6:9] == [1, 0, 0]
+    assert seen[9] == seen[10]
+    assert seen[11:] == ["", 1]
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser, to run the page's script")
 def test_the_words_of_the_filter_must_all_be_of_one_cell(tmp_path):
     def row(case, compiler, verdict, **fields):
@@ -163,18 +204,11 @@ def test_the_words_of_the_filter_must_all_be_of_one_cell(tmp_path):
         "case": [],
         "cpu": [],
     }
-    page = tmp_path / "page.html"
-    page.write_text(
-        render_html(records, None).replace(
-            "</body>",
-            f"<script>document.body.textContent = JSON.stringify({json.dumps([*wanted])}.map((said) => {{"
-            "field.value = said; filter(); return rows.filter((row) => !row.hidden).map((row) => row.dataset.case);"
-            "}))</script></body>",
-        )
+    script = (
+        f"{json.dumps([*wanted])}.map((said) => {{ field.value = said; filter(); "
+        "return rows.filter((row) => !row.hidden).map((row) => row.dataset.case); })"
     )
-    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
-    done = subprocess.run([*browser, page.as_uri()], capture_output=True, text=True, check=True, timeout=100)
-    shown = json.loads(re.search(r"<body>(.*)</body>", done.stdout, re.DOTALL)[1])
+    shown = in_browser(tmp_path, render_html(records, None), script)
     assert dict(zip(wanted, shown)) == wanted  # noqa: B905 - of one length
 
 

@@ -60,5 +60,19 @@ def test_headers_of_several_words_are_stacked():
     ]
 
 
+def test_a_table_too_wide_for_the_terminal_is_split_into_blocks_that_fit():
+    table = Table(["name", *(f"column{i}" for i in range(7))], [["first", *"abcdefg"]], "lr")
+    blocks = [terminal_lines(block) for block in table.split(30)]
+    assert [lines[0].plain.split() for lines in blocks] == [
+        ["name", "column0", "column1"],
+        ["name", "column2", "column3"],
+        ["name", "column4", "column5"],
+        ["name", "column6"],
+    ]
+    assert [lines[1].plain.split() for lines in blocks] == [["first", *cells] for cells in ("ab", "cd", "ef", "g")]
+    assert max(line.cell_len for lines in blocks for line in lines) <= 30
+    assert [one.headers for one in table.split(1000)] == [table.headers]
+
+
 def test_a_table_without_headers_has_no_line_for_them():
     assert [line.plain for line in terminal_lines(Table(["", ""], [["a", "b"]]))] == ["a  b"]

@@ -229,18 +229,17 @@ def silent_wrongs(records: Iterable[Record]) -> dict[str, list[Record]]:
     return dict(found)
 
 
-def commonest_difference(cells: Iterable[Record]) -> str:
-    """Return what differs in most of some silently wrong cells and on which input, and how many differ otherwise.
+def commonest_difference(cells: Iterable[Record]) -> tuple[str, int]:
+    """Return what differs in most of some silently wrong cells, such as ``value on held_out[0]``.
 
-    For example ``value on held_out[0] (+1 more)``.
+    With it comes the number of other pairs of a kind and an input in these cells.
     """
     kinds: Counter[str] = Counter()
     for record in cells:
         found = [f"{one.kind} on {one.input}" for one in record.differences]
         found = found or [record.reason or "no difference recorded"]
         kinds.update(list(dict.fromkeys(found)))  # a list: a Counter adds up a mapping's values
-    first = kinds.most_common(1)[0][0]
-    return one_line(first) + (f" (+{len(kinds) - 1} more)" if len(kinds) > 1 else "")
+    return one_line(kinds.most_common(1)[0][0]), len(kinds) - 1
 
 
 def failure_groups(records: Iterable[Record]) -> list[Group]:

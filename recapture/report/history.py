@@ -11,7 +11,7 @@ from recapture.analysis import summary
 from recapture.analysis.history import CellHistory, _before
 from recapture.report import tables
 from recapture.report.markup import code, plain
-from recapture.report.say import say, say_all
+from recapture.report.say import say, say_table
 from recapture.report.tables import Cell, Span, Table, code_span, strong
 from recapture.results.releases import labels
 
@@ -60,7 +60,7 @@ def print_histories(console: Console, histories: Iterable[CellHistory]) -> None:
                 say(console, line)
             continue
         matrix, absent = _matrix(members)
-        say_all(console, tables.terminal_lines(matrix.stacked()))
+        say_table(console, matrix.stacked())
         if absent:
             say(console, f"not recorded with {', '.join(absent)}", "dim")
         for name, line in _transitions(members):

@@ -239,12 +239,13 @@ def _wrong_cases(records: Iterable[Record], places: Mapping[tuple[str, str], int
     found = []
     for case, cells in summary.silent_wrongs(records).items():
         suite, _, name = case.partition("::")
+        what, others = summary.commonest_difference(cells)
         found.append(
             {
                 "suite": suite,
                 "name": name,
                 "cells": [_cell(record, places[case, record.compiler]) for record in cells],
-                "what": summary.commonest_difference(cells),
+                "what": shorten(what, EXAMPLE_LIMIT) + (f" (+{others} more)" if others else ""),
                 "example": summary.explain(cells[0], EXAMPLE_LIMIT),
             }
         )

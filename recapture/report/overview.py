@@ -1,4 +1,4 @@
-"""All cells through the torch releases: what goes wrong under each compiler, and what each release changed."""
+"""All cells over the torch releases: what goes wrong under each compiler, and what each release changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recapture.base.text import plural
 from recapture.report import tables
 from recapture.report.claim_sources import address
 from recapture.report.markup import code, plain
-from recapture.report.say import say, say_all
+from recapture.report.say import say, say_all, say_table
 from recapture.report.tables import Cell, Span, Table, code_span
 from recapture.results.releases import labels
 
@@ -80,7 +80,7 @@ def print_overviews(console: Console, overviews: Iterable[Overview]) -> None:
         for title, table in _tables(one):
             say(console)
             say(console, title, "bold")
-            say_all(console, tables.terminal_lines(table.stacked()))
+            say_table(console, table.stacked())
             say_all(console, _notes(title, table))
 
 

@@ -1,8 +1,10 @@
-"""Printing lines on a console exactly as they are."""
+"""Printing lines and tables on a console exactly as they are."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from recapture.report.tables import terminal_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -10,7 +12,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-__all__ = ["say", "say_all"]
+    from recapture.report.tables import Table
+
+__all__ = ["say", "say_all", "say_table"]
 
 
 def say(console: Console, text: str | Text = "", style: str = "") -> None:
@@ -22,3 +26,11 @@ def say_all(console: Console, lines: Iterable[str | Text], style: str = "") -> N
     """Print several lines as `say` does."""
     for line in lines:
         say(console, line, style)
+
+
+def say_table(console: Console, table: Table) -> None:
+    """Print a table; on a terminal that is too narrow for it, its columns go below one another in blocks that fit."""
+    for number, block in enumerate(table.split(console.width) if console.is_terminal else [table]):
+        if number:
+            say(console)
+        say_all(console, terminal_lines(block))

@@ -122,9 +122,9 @@ def _winners(rows: Sequence[Row]) -> str:
     if not lines:
         return ""
     return (
-        "## Best configurations\n\nOf those that cannot be told apart by their intervals, the one that pays back "
+        "## Best configurations\n\nOf those whose intervals overlap with the greatest speedup's, the one that pays back "
         "soonest.\n\n"
-        + to_markdown(Table(["workload", "best", "speedup", PAYS_BACK, "not told apart from"], lines, "lllrl"))
+        + to_markdown(Table(["workload", "best", "speedup", PAYS_BACK, "intervals overlap with"], lines, "lllrl"))
     )
 
 
@@ -159,8 +159,8 @@ def _claims(rows: Sequence[Row]) -> str:
     if not lines:
         return ""
     return (
-        "## Published claims\n\nA figure from one machine is no bound on another: a claim is reproduced where the "
-        "whole 95 % interval satisfies what should hold anywhere, and inconclusive where only a part of it does.\n\n"
+        "## Published claims\n\nA figure from one machine need not hold on another: a claim is reproduced where the "
+        "whole 95 % interval satisfies what should hold everywhere, and inconclusive where only a part of it does.\n\n"
         + to_markdown(
             Table(["claim", "status", "workload", "configuration", "published", "should be", "measured"], lines)
         )
@@ -217,7 +217,7 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
 
 
 def _share(share: float) -> str:
-    """A profiled kernel takes a little longer than another, so that many short ones add up to more than there is."""
+    """Return a share as text; a profiler makes kernels a little longer, so that many short ones can exceed the whole."""
     return "all" if share >= 1 else f"{share:.0%}"
 
 
@@ -233,7 +233,7 @@ def _pays_back(one: Measured) -> str:
 
 
 def _means(rows: Sequence[Row]) -> str:
-    """Geometric means of configurations over workloads; a mean over few of them says so."""
+    """Return the geometric means of configurations over workloads, each with the number of workloads in it."""
     workloads = _by_workload(rows)
     by_way: dict[tuple[str, str, bool], dict[str, Row]] = {}
     for row in rows:
@@ -259,7 +259,7 @@ def _means(rows: Sequence[Row]) -> str:
         return ""
     return (
         "## Geometric means\n\nOver the workloads where a configuration is right and in a steady state; a mean over "
-        "other workloads is no rival of it.\n\n"
+        "other workloads cannot be compared with it.\n\n"
         + to_markdown(
             Table(
                 ["configuration", "mean speedup", "coverage"],
@@ -271,7 +271,7 @@ def _means(rows: Sequence[Row]) -> str:
 
 
 def _own_dtype(rows: Sequence[Row]) -> str:
-    """The dtype of a workload's own eager; of older rows, that of eager without a twin."""
+    """Return the dtype of a workload's own eager; in older files, that of eager without a twin."""
     for row in rows:
         if row.own_dtype is not None:
             return row.own_dtype
@@ -330,11 +330,11 @@ def _method(speedups: Speedups) -> str:
         "order; a speedup is the median of the rounds' ratios eager ÷ compiled, averaged over processes; its "
         "interval is from a bootstrap of processes and blocks of rounds, or Student's over the processes where that is "
         "wider. Faster or slower means: the 99 % interval "
-        "lies beyond 1 ± 1 % and Mann-Whitney's test rejects equality at 1 %; of a shared device nothing is "
+        "lies beyond 1 ± 1 % and Mann-Whitney's test rejects equality at 1 %; on a shared device nothing is "
         "concluded. The row of eager is eager against another copy of itself. “Same arithmetic” is the speedup "
         "over eager with the row's own dtype and layout, where those are not the workload's. Cold: fresh compile "
-        "caches; warm: another process with those caches; importing torch is counted in neither. It pays back when "
-        "what compiling cost beyond eager's first calls is saved again. Kernels are timed under a profiler, which "
+        "caches; warm: another process with those caches; importing torch is counted in neither. It pays back once "
+        "the time saved exceeds what compiling cost beyond eager's first calls. Kernels are timed under a profiler, which "
         "makes each a little longer."
         "\n\n" + values
     )

@@ -1,4 +1,4 @@
-"""What a benchmark shows on the terminal: what runs now, each row as it is finished, and a table a workload."""
+"""What a benchmark shows on the terminal: what is running, each finished row, and a table of each workload."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COLOURS = {"faster": "green", "slower": "red"}
 
 
 class BenchProgress:
-    """A bar on a terminal, and everywhere a line for every finished row; a context manager."""
+    """Shows a line for every finished row, and on a terminal a bar below them; a context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -79,7 +79,7 @@ class BenchProgress:
             self._console.print(configurations_text(rows), highlight=False)
 
     def doing(self, what: dict[int, str]) -> None:
-        """Show what runs now."""
+        """Show what is running."""
         if self._bar is not None:
             room = max(20, self._console.width - 40)
             self._bar.update(self._task, description=shorten("; ".join(what.values()), room))

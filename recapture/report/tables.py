@@ -13,10 +13,24 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-__all__ = ["Cell", "Span", "Table", "code_list", "code_span", "strong", "terminal_lines", "to_markdown", "verbatim"]
+__all__ = [
+    "GAP",
+    "Cell",
+    "Span",
+    "Table",
+    "code_list",
+    "code_span",
+    "strong",
+    "terminal_lines",
+    "to_markdown",
+    "verbatim",
+]
 
 UNLIMITED = 100_000
 """Columns of a terminal on which no table is ever cut."""
+
+GAP = 2
+"""Spaces between two columns on a terminal."""
 
 INDENT = 4
 """Spaces kept at either end of a cell's text."""
@@ -59,6 +73,29 @@ class Table:
         headers = [header if isinstance(header, Span) else header.replace(" ", "\n", 1) for header in self.headers]
         return Table(headers, self.rows, "lc")
 
+    def split(self, width: int) -> list[Table]:
+        """Return tables that are at most `width` characters wide on a terminal: the first column, and some others each.
+
+        A column that is wider than that by itself stays whole.
+        """
+        widths = [max((len(line.text) for line in _header_lines(header)), default=0) for header in self.headers]
+        for row in self.rows:
+            for column, cell in enumerate(row):
+                widths[column] = max(widths[column], sum(len(_line(span.text)) for span in _spans(cell)))
+        blocks: list[list[int]] = []
+        for column in range(1, len(widths)):
+            if not blocks or sum(widths[one] + GAP for one in blocks[-1]) + widths[column] > width:
+                blocks.append([0])
+            blocks[-1].append(column)
+        return [self._columns(block) for block in blocks] or [self]
+
+    def _columns(self, chosen: Sequence[int]) -> Table:
+        return Table(
+            [self.headers[column] for column in chosen],
+            [[row[column] for column in chosen if column < len(row)] for row in self.rows],
+            "".join(self.alignment(column)[0] for column in chosen),
+        )
+
 
 def code_span(text: str) -> Span:
     """Return a span that Markdown sets as code."""
@@ -98,7 +135,9 @@ def to_markdown(table: Table) -> str:
     )
 
 
-def terminal_lines(table: Table, *, width: int | None = None, gap: int = 2, wrapped: Sequence[int] = ()) -> list[Text]:
+def terminal_lines(
+    table: Table, *, width: int | None = None, gap: int = GAP, wrapped: Sequence[int] = ()
+) -> list[Text]:
     """Return the lines of a table for a terminal, without spaces at their ends.
 
     Columns are `gap` spaces apart. With a `width` in characters, long text in the columns numbered in `wrapped` is

@@ -9,7 +9,7 @@ from recapture.analysis import facts, summary
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.text import one_line, plural, shorten
 from recapture.report.say import say, say_all
-from recapture.report.tables import Span, Table, terminal_lines
+from recapture.report.tables import GAP, Span, Table, terminal_lines
 from recapture.results.directories import REPORT
 from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 
@@ -47,11 +47,11 @@ MESSAGE_LIMIT = 160
 REASON_LIMIT = 200
 """Characters of what differs in a silently wrong cell."""
 
-SILENT_WRONG_HEADERS = ("cells", "case", "what differs", "compilers")
-"""The columns of the silently wrong cases."""
-
-COMPILERS_ROOM = 20
+COMPILERS_ROOM = 16
 """Columns that the compilers of a silently wrong case get at least, however narrow the terminal is."""
+
+CASE_ROOM = 20
+"""Columns that the name of a silently wrong case gets at least."""
 
 
 def print_summary(
@@ -135,26 +135,46 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
         return
     say(console, f"\nsilently wrong: {plural(number, 'cell')} of {plural(len(by_case), 'case')}", "bold red")
     ordered = sorted(by_case.items(), key=lambda item: (-len(item[1]), item[0]))
-    shown = [
-        (case, shorten(summary.commonest_difference(cells), MESSAGE_LIMIT), cells)
-        for case, cells in ordered[:WRONG_CASES_NAMED]
-    ]
-    room = None
-    if console.is_terminal:
-        widths = (
-            max(len(header), *(len(row[i]) for row in shown)) for i, header in enumerate(SILENT_WRONG_HEADERS[1:3])
-        )
-        room = max(console.width - len(SILENT_WRONG_HEADERS[0]) - sum(widths) - 6, COMPILERS_ROOM)
-    rows: list[list[Cell]] = [
-        [len(cells), case, difference, _fitting([record.compiler for record in cells], room)]
-        for case, difference, cells in shown
-    ]
-    headers = [Span(name, style="dim") for name in SILENT_WRONG_HEADERS]
-    say_all(console, terminal_lines(Table(headers, rows, "rlll")))
+    shown = [_WrongCase(case, cells) for case, cells in ordered[:WRONG_CASES_NAMED]]
+    say_all(console, terminal_lines(_wrong_table(shown, console.width if console.is_terminal else None)))
     rest = ordered[WRONG_CASES_NAMED:]
     if rest:
         cells_left = plural(sum(len(cells) for _, cells in rest), "cell")
         say(console, f"and {plural(len(rest), 'more case')} ({cells_left}): see {report}")
+
+
+class _WrongCase:
+    """A silently wrong case: what its line says."""
+
+    def __init__(self, case: str, cells: Sequence[Record]) -> None:
+        self.case = one_line(case)
+        self.compilers = [record.compiler for record in cells]
+        self.difference, others = summary.commonest_difference(cells)
+        self.difference = shorten(self.difference, MESSAGE_LIMIT)
+        self.more = f" (+{others} more)" if others else ""
+
+
+def _wrong_table(cases: Sequence[_WrongCase], width: int | None) -> Table:
+    """Return the table of silently wrong cases; with a width in characters, what is less important is shortened."""
+    headers = ("cells", "case", "what differs", "compilers")
+
+    def room(names: Sequence[str], differences: Sequence[str]) -> int:
+        columns = (headers[:1], [headers[1], *names], [headers[2], *differences])
+        return (width or 0) - sum(max(map(len, column)) + GAP for column in columns)
+
+    names = [one.case for one in cases]
+    differences = [one.difference + one.more for one in cases]
+    if width is not None and room(names, differences) < COMPILERS_ROOM:
+        differences = [one.difference for one in cases]
+        lacking = COMPILERS_ROOM - room(names, differences)
+        limit = max(max(map(len, names)) - lacking, CASE_ROOM)
+        names = [shorten(name, limit) for name in names]
+    left = None if width is None else max(room(names, differences), COMPILERS_ROOM)
+    rows: list[list[Cell]] = [
+        [len(one.compilers), name, difference, _fitting(one.compilers, left)]
+        for one, name, difference in zip(cases, names, differences)  # noqa: B905 - of one length
+    ]
+    return Table([Span(name, style="dim") for name in headers], rows, "rlll")
 
 
 def _fitting(compilers: Sequence[str], room: int | None) -> str:

@@ -120,7 +120,7 @@ def _where_time_went(row: Row) -> list[str]:
         return []
     most = sorted(start.stages.items(), key=lambda one: -one[1])
     parts = [f"{name} {time_text(seconds)}" for name, seconds in most if seconds >= MINOR_STAGE * start.total]
-    return [f"compiling, cold: {', '.join(values)}"] if values else []
+    return [f"compiling, cold: {', '.join(parts)}"] if parts else []
 
 
 def drift(row: Row) -> tuple[float, float] | None:

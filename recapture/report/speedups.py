@@ -122,8 +122,8 @@ def _winners(rows: Sequence[Row]) -> str:
     if not lines:
         return ""
     return (
-        "## Best configurations\n\nOf those whose intervals overlap with the greatest speedup's, the one that pays back "
-        "soonest.\n\n"
+        "## Best configurations\n\nOf those whose intervals overlap with the greatest speedup's, the one that pays "
+        "back soonest.\n\n"
         + to_markdown(Table(["workload", "best", "speedup", PAYS_BACK, "intervals overlap with"], lines, "lllrl"))
     )
 
@@ -217,7 +217,7 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
 
 
 def _share(share: float) -> str:
-    """Return a share as text; a profiler makes kernels a little longer, so that many short ones can exceed the whole."""
+    """Return a share as text; under a profiler kernels take a little longer, so that their sum can exceed the whole."""
     return "all" if share >= 1 else f"{share:.0%}"
 
 
@@ -334,7 +334,7 @@ def _method(speedups: Speedups) -> str:
         "concluded. The row of eager is eager against another copy of itself. “Same arithmetic” is the speedup "
         "over eager with the row's own dtype and layout, where those are not the workload's. Cold: fresh compile "
         "caches; warm: another process with those caches; importing torch is counted in neither. It pays back once "
-        "the time saved exceeds what compiling cost beyond eager's first calls. Kernels are timed under a profiler, which "
-        "makes each a little longer."
+        "the time saved exceeds what compiling cost beyond eager's first calls. Kernels are timed under a profiler, "
+        "which makes each a little longer."
         "\n\n" + values
     )

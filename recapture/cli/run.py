@@ -54,7 +54,8 @@ def run_command(
     from recapture.declare.compilers import builtin_compilers
     from recapture.declare.name_filter import matcher
     from recapture.report.markdown import write_report
-    from recapture.report.terminal import RunProgress, print_summary
+    from recapture.report.run_progress import RunProgress
+    from recapture.report.terminal import print_summary
 
     words = [
         *what,

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recapture.base.scrub import encodable
-from recapture.conformance.rounding import all_close, is_rounded_number, is_rounded_tensor, isclose, may_round, same_scalar
+from recapture.conformance.rounding import (
+    all_close,
+    is_rounded_number,
+    is_rounded_tensor,
+    isclose,
+    may_round,
+    same_scalar,
+)
 from recapture.conformance.seen import tensors_of
 
 if TYPE_CHECKING:
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
     from recapture.conformance.seen import Seen, TensorSeen
 
 __all__ = ["Comparison", "Difference", "compare", "compare_form"]
+
 
 class Difference(NamedTuple):
     """One silent difference: on which input, where, of which kind, and both sides in words."""

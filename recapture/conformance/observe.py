@@ -97,7 +97,6 @@ def see_raised(error: BaseException) -> Raised:
     return Raised(qualified(type(error)), safe_text(error), traceback_text(error), error)
 
 
-
 def _torch_state() -> dict[str, Any]:
     import torch
 

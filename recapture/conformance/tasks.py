@@ -1,4 +1,4 @@
-"""What children of the pool do for a run: examine one cell, collect a suite, survey the machine.
+"""What children of the pool do: examine one cell, collect a suite, survey the machine, print a cell as a script.
 
 Each task gets its payload as JSON and returns its result as JSON (see `recapture.pool.worker.run_task`). A server
 imports this module when it starts, so that its children find everything imported.
@@ -13,16 +13,19 @@ import msgspec
 
 from recapture.base.torch_compat import skip_guard_timing
 from recapture.conformance.cell import CellSpec, examine
+from recapture.conformance.repro import CellToPrint
+from recapture.conformance.repro import print_cell as print_script
 from recapture.declare.collection import collect_suite
 from recapture.declare.compilers import builtin_compilers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CELL", "COLLECT", "SURVEY", "cell", "collect", "survey"]
+__all__ = ["CELL", "COLLECT", "PRINT", "SURVEY", "cell", "collect", "print_cell", "survey"]
 
 CELL = f"{__name__}:cell"
 COLLECT = f"{__name__}:collect"
+PRINT = f"{__name__}:print_cell"
 SURVEY = f"{__name__}:survey"
 
 builtin_compilers()  # imports their modules, once, in the server
@@ -47,3 +50,8 @@ def survey(payload: bytes, _enter: Callable[[str], None]) -> bytes:
 
     device = msgspec.json.decode(payload, type=str)
     return msgspec.json.encode({"checks": doctor.examine(device), "environment": describe(device)})
+
+
+def print_cell(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Print one cell as a script: `CellToPrint` → `Printed`."""
+    return msgspec.json.encode(print_script(msgspec.json.decode(payload, type=CellToPrint)))

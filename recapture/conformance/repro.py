@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CellToPrint", "Printed", "SuitePrinter", "print_cell", "recorded_line"]
 
-TEMPLATE = '''\
+BEGIN = '''\
 """{header}"""
 
 {future}# --- the case -------------------------------------------------------------------------------------------------------
@@ -46,7 +46,10 @@ TEMPLATE = '''\
 # --- recapture's own comparison, as text by module; what it decides is what a recorded run decides ------------------
 
 {sources} = {{
-{modules}}}
+'''
+
+END = '''\
+}}
 
 if __name__ == "__main__":
     import sys
@@ -155,12 +158,12 @@ class SuitePrinter:
             if both:
                 raise UsageError(f"{address!r} cannot be printed: its case and its compiler both define {both[0]!r}")
         taken = _defined(parts.code.body) | _defined(source.body)
-        text = _fill(parts, compiler, None if own else source, taken, self.suite.name, device, recorded)
+        begin, end = _fill(parts, compiler, None if own else source, taken, self.suite.name, device, recorded)
         try:
-            compile(text, "script", "exec", dont_inherit=True)
+            compile(begin + end, "script", "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
             raise UsageError(f"{address!r} cannot be printed: its script does not compile: {error}") from None
-        return text
+        return begin + _modules() + end
 
     def _is_own(self, compiler: Compiler) -> bool:
         """Whether a compiler is declared in the suite's own file."""
@@ -233,8 +236,8 @@ def _fill(
     suite: str,
     device: str,
     recorded: list[str],
-) -> str:
-    """The text of a script; `source` is the compiler's, None where it is part of the case's file."""
+) -> tuple[str, str]:
+    """The text of a script before and after the comparison's source; `source` is the compiler's, None in one file."""
     case, arguments = parts.case, parts.arguments
     names = {name: _free(name, taken) for name in OWN_NAMES}
     given = [name for name in ("watch", "rewrite_of") if name in arguments]
@@ -261,7 +264,7 @@ def _fill(
     header = [f"{suite}::{case.name}::{compiler.name} on {device}: {summary}", ""]
     header += ["Compares eager with what the compiler makes of it, on the example and on every held-out input."]
     header += ["", *recorded] if recorded else []
-    return TEMPLATE.format(
+    begin = BEGIN.format(
         header="\n".join(map(_in_docstring, header)) + "\n",
         future=f"from __future__ import {', '.join(parts.code.futures)}\n\n" if parts.code.futures else "",
         case=_stand_ins(parts.code.called) + parts.code.body.strip(),
@@ -269,9 +272,9 @@ def _fill(
         describe=_printable(compiler.describe()),
         compiler="# It is declared beside the case." if source is None else source.body.strip(),
         sources=names["SOURCES"],
-        modules=_modules(),
-        script="".join(f"            {name}={value!a},\n" for name, value in vars(script).items()),
     )
+    lines = "".join(f"            {name}={value!a},\n" for name, value in vars(script).items())
+    return begin, END.format(sources=names["SOURCES"], script=lines)
 
 
 @lru_cache

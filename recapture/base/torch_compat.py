@@ -6,6 +6,7 @@ Where a release lacks a thing, setting it is left undone, and asking for it answ
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import logging
 import os
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OWN_VARIABLES",
     "float32_flags",
+    "installed_torch",
     "is_capture_error",
     "is_out_of_memory",
     "isolate_caches",
@@ -41,6 +43,11 @@ def release(version: str | None = None) -> tuple[int, ...]:
 
         version = str(torch.__version__)
     return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+def installed_torch() -> str:
+    """Return the version of the installed torch without importing it; raises PackageNotFoundError without one."""
+    return importlib.metadata.version("torch")
 
 
 def reset_dynamo() -> None:

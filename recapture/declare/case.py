@@ -73,7 +73,7 @@ def case(
     branch, shape, dtype or Python value. They are called under a fixed seed, afresh for every run, and what they make
     is moved to the device. The inputs are used in order on one captured callable (and one module), as a program would.
 
-    `claims` maps a compiler to ``(id, expected)`` or a list of them; `recapture.declare.claim.Claim` gives the grammar.
+    `claims` maps a compiler to ``(id, expected)`` or a list of them; `recapture.declare.claim` gives the grammar.
     `concrete_args` names the arguments that ``fx:concrete_args`` specialises on (default: all that hold no tensor).
     `rewrite_of` is a function that this one is offered as an equivalent of: the `eager` compiler then compares the two.
     `watch` is called after every run; what it returns (a global counter, say) must agree as well.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from recapture.declare.claim import ClaimSyntaxError, SpeedClaim
 
 if TYPE_CHECKING:
     from recapture.declare.case import Inputs
@@ -22,37 +23,8 @@ everywhere, everything in bfloat16, bfloat16 autocast."""
 
 Factory = TypeVar("Factory", bound=Callable[[], Any])
 
-_EXPECTED = re.compile(r"(>=|<=|>|<)(\d+(?:\.\d+)?)")
-
-
 class WorkloadError(Exception):
     """A workload is declared wrongly; the message names it."""
-
-
-@dataclass(frozen=True)
-class SpeedClaim:
-    """A published speedup: `expected` bounds the ratio eager ÷ compiled (``>=1.5``), `published` is the source's.
-
-    A figure from one GPU is no bound on another: `expected` says what of it should hold anywhere.
-    """
-
-    id: str
-    expected: str
-    published: str
-
-    def holds(self, low: float, high: float) -> bool | None:
-        """Whether the whole interval of the ratio satisfies the bound (True), or fails it (False); else None."""
-        match = _EXPECTED.fullmatch(self.expected)
-        if match is None:  # checked when the claim was made
-            raise WorkloadError(self.expected)
-        bound = float(match[2])
-        inside = {
-            ">=": (low >= bound, high < bound),
-            ">": (low > bound, high <= bound),
-            "<=": (high <= bound, low > bound),
-            "<": (high < bound, low >= bound),
-        }[match[1]]
-        return True if inside[0] else False if inside[1] else None
 
 
 @dataclass(frozen=True)
@@ -102,7 +74,7 @@ def workload(
     step to compile, not the model alone. Dropout and other random numbers make a model incomparable: leave them out.
 
     `dtype` is how eager does the arithmetic unless the command line says otherwise (see DTYPES). `claims` maps a
-    compiler to ``(id, expected, published)`` triples; see `SpeedClaim`. `devices` are those it is meant for, `requires`
+    compiler to ``(id, expected, published)`` triples; `recapture.declare.claim` gives the grammar. `devices` are those it is meant for, `requires`
     the modules it needs. The decorated factory is returned unchanged. Raises WorkloadError naming the workload.
     """
 
@@ -158,7 +130,8 @@ def _claims(refuse: Callable[[str], WorkloadError], how: str, rows: object) -> t
     for row in rows:
         if not (isinstance(row, tuple) and len(row) == 3 and all(isinstance(part, str) for part in row)):
             raise refuse(f"a claim of {how!r} is not (id, expected, published) but {row!r}")
-        if not _EXPECTED.fullmatch(row[1]):
-            raise refuse(f"claim {row[0]}: a bound is written as '>=1.5' or '<1', not {row[1]!r}")
-        found.append(SpeedClaim(*row))
+        try:
+            found.append(SpeedClaim(*row))
+        except ClaimSyntaxError as error:
+            raise refuse(str(error)) from None
     return tuple(found)

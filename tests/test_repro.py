@@ -486,15 +486,12 @@ for path in sys.argv[1:]:
 
 
 def chosen_cells():
-    """Committed cells of this torch: one or two of each verdict and phase of each compiler that needs no C++."""
+    """Committed cells of this torch: one of each verdict and phase of each compiler that needs no C++."""
     found = {}
-    dynamo = ("export", "compile:eager")  # their cells take longest
     for row in read_results(REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu").records:
-        kind = (row.compiler, row.verdict, row.phase)
-        most = 1 if row.compiler in dynamo else 2
-        if row.compiler in REPLAYED and row.verdict in DECIDED_IN_THE_CELL and len(found.get(kind, [])) < most:
-            found.setdefault(kind, []).append(row)
-    return [row for rows in found.values() for row in rows]
+        if row.compiler in REPLAYED and row.verdict in DECIDED_IN_THE_CELL:
+            found.setdefault((row.compiler, row.verdict, row.phase), row)
+    return list(found.values())
 
 
 def test_a_script_decides_as_the_record_was_decided(tmp_path):
@@ -593,7 +590,7 @@ def odd(fn, example):
     return fn
 '''
 
-ODD = "it's \"\"\" {odd}\n\x00"
+ODD = 'it\'s """ {odd}\n\x00'
 
 
 @pytest.fixture
@@ -617,7 +614,11 @@ def test_hostile_names_are_printed_in_scripts_that_run(hostile, run, case, compi
 
 @pytest.mark.parametrize(
     ("case", "says"),
-    [("a b", "is not defined at the top level"), ("<lambda>", "is not defined at"), ("helper", "is not written in the")],
+    [
+        ("a b", "is not defined at the top level"),
+        ("<lambda>", "is not defined at"),
+        ("helper", "is not written in the"),
+    ],
 )
 def test_hostile_names_that_cannot_be_printed_are_refused_in_one_line(hostile, case, says):
     with pytest.raises(UsageError, match=says) as refused:
@@ -632,7 +633,13 @@ def test_hostile_names_that_cannot_be_printed_are_refused_in_one_line(hostile, c
 def test_any_message_of_a_record_fits_a_script(suite, message):
     error = ErrorInfo("T", message, "0")
     row = Record(
-        case="mine::branch", compiler="fx", device="cpu", case_hash="0", verdict=Verdict.ERROR, phase="call", error=error
+        case="mine::branch",
+        compiler="fx",
+        device="cpu",
+        case_hash="0",
+        verdict=Verdict.ERROR,
+        phase="call",
+        error=error,
     )
     (found,) = find_suites((str(suite),)).suites
     text = SuitePrinter(found).script("branch", "fx", "cpu", [recorded_line(row)])

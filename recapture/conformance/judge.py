@@ -91,18 +91,17 @@ def compare(
 def compare_form(where: str, eager: Seen, other: Seen) -> Difference | None:
     """Return the first difference in type, structure, dtype, shape, device or plain value; None where there is none.
 
-    The elements of tensors are not compared: for callers that have a rule of their own for them.
+    Described with `seen.see_form`, tensors are compared without their elements: for callers with a rule of their own.
     """
-    found = _Comparer("", show_values=True, compares_elements=False)
+    found = _Comparer("", show_values=True)
     found.values(where, eager, other)
     return found.differences[0] if found.differences else None
 
 
 class _Comparer:
-    def __init__(self, label: str, *, show_values: bool, compares_elements: bool = True) -> None:
+    def __init__(self, label: str, *, show_values: bool) -> None:
         self.label = label
         self.show_values = show_values
-        self.compares_elements = compares_elements
         self.kind: str | None = None
         self.exact: Callable[[], Seen | None] | None = None
         self.differences: list[Difference] = []
@@ -161,7 +160,7 @@ class _Comparer:
             if one != two:
                 self.differ(here, "structure" if kind == "layout" else kind, f"eager {one}, this {two}")
                 return
-        if not self.compares_elements or mine.data is None or theirs.data is None:  # on device meta there are none
+        if mine.data is None or theirs.data is None:  # on device meta there are no values
             return
         if not all_close(mine.data, theirs.data, mine.dtype) and not self._rounded(path, eager, other):
             self.differ(here, "value", self._describe_values(mine, theirs))

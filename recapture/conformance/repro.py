@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CellToPrint", "Printed", "SuitePrinter", "print_cell", "recorded_line"]
 
-BEGIN = '''\
-"""{header}"""
-
+BEGIN = """\
 {future}# --- the case -------------------------------------------------------------------------------------------------------
 
 {case}
@@ -46,9 +44,9 @@ BEGIN = '''\
 # --- recapture's own comparison, as text by module; what it decides is what a recorded run decides ------------------
 
 {sources} = {{
-'''
+"""
 
-END = '''\
+END = """\
 }}
 
 if __name__ == "__main__":
@@ -64,7 +62,7 @@ if __name__ == "__main__":
         replay.Script(
 {script}        ),
     )
-'''
+"""
 
 STAND_IN = "lambda *_, **__: lambda decorated: decorated"
 """What takes the place of `case` and `compiler` where a suite calls them as functions: they return what they get."""
@@ -158,12 +156,14 @@ class SuitePrinter:
             if both:
                 raise UsageError(f"{address!r} cannot be printed: its case and its compiler both define {both[0]!r}")
         taken = _defined(parts.code.body) | _defined(source.body)
-        begin, end = _fill(parts, compiler, None if own else source, taken, self.suite.name, device, recorded)
+        header = _header(f"{address} on {device}: {_summary(parts.case)}", recorded)
+        begin, end = _fill(parts, compiler, None if own else source, taken, self.suite.name, device)
         try:
-            compile(begin + end, "script", "exec", dont_inherit=True)
+            _check_syntax(header)
+            _check_syntax(begin + end)
         except (SyntaxError, ValueError) as error:
             raise UsageError(f"{address!r} cannot be printed: its script does not compile: {error}") from None
-        return begin + _modules() + end
+        return header + begin + _modules() + end
 
     def _is_own(self, compiler: Compiler) -> bool:
         """Whether a compiler is declared in the suite's own file."""
@@ -176,9 +176,7 @@ class SuitePrinter:
             try:
                 code = closure(self.suite.path, *key)
             except KeyError:
-                raise UsageError(
-                    f"case {name!r} is not defined at the top level of {self.suite.path.name}"
-                ) from None
+                raise UsageError(f"case {name!r} is not defined at the top level of {self.suite.path.name}") from None
             self._known[key] = _Parts(case, decorator_arguments(self.suite.path, name), code)
         return self._known[key]
 
@@ -235,7 +233,6 @@ def _fill(
     taken: set[str],
     suite: str,
     device: str,
-    recorded: list[str],
 ) -> tuple[str, str]:
     """The text of a script before and after the comparison's source; `source` is the compiler's, None in one file."""
     case, arguments = parts.case, parts.arguments
@@ -260,12 +257,7 @@ def _fill(
         checks_inputs=bool(compiler.checks_inputs),
         device=device,
     )
-    summary = (case.target.__doc__ or "").strip().split("\n")[0]
-    header = [f"{suite}::{case.name}::{compiler.name} on {device}: {summary}", ""]
-    header += ["Compares eager with what the compiler makes of it, on the example and on every held-out input."]
-    header += ["", *recorded] if recorded else []
     begin = BEGIN.format(
-        header="\n".join(map(_in_docstring, header)) + "\n",
         future=f"from __future__ import {', '.join(parts.code.futures)}\n\n" if parts.code.futures else "",
         case=_stand_ins(parts.code.called) + parts.code.body.strip(),
         inputs="\n\n".join(inputs),
@@ -275,6 +267,26 @@ def _fill(
     )
     lines = "".join(f"            {name}={value!a},\n" for name, value in vars(script).items())
     return begin, END.format(sources=names["SOURCES"], script=lines)
+
+
+def _summary(case: Case) -> str:
+    return (case.target.__doc__ or "").strip().split("\n")[0]
+
+
+def _header(title: str, recorded: list[str]) -> str:
+    """The docstring of a script."""
+    lines = [
+        title,
+        "",
+        "Compares eager with what the compiler makes of it, on the example and on every held-out input.",
+    ]
+    lines += ["", *recorded] if recorded else []
+    return '"""' + "".join(f"{_in_docstring(line)}\n" for line in lines) + '"""\n\n'
+
+
+@lru_cache(maxsize=4096)
+def _check_syntax(text: str) -> None:
+    compile(text, "script", "exec", dont_inherit=True)
 
 
 @lru_cache
@@ -304,6 +316,8 @@ def _free(name: str, taken: set[str]) -> str:
 
 def _printable(text: str) -> str:
     """A line of text with what cannot be printed, lone surrogates included, as escapes."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
@@ -311,6 +325,7 @@ def _in_docstring(line: str) -> str:
     return _printable(line).replace("\\", "\\\\").replace('"""', "'''")
 
 
+@lru_cache
 def _in_brackets(source: str) -> str:
     """An expression, in brackets where it needs them to go on over several lines."""
     try:

@@ -19,7 +19,7 @@ from typing import Any
 from recapture.base.exceptions import qualified
 from recapture.base.torch_compat import is_out_of_memory
 
-__all__ = ["Seen", "TensorSeen", "see", "see_module", "see_result_of", "tensors_of"]
+__all__ = ["Seen", "TensorSeen", "see", "see_form", "see_module", "see_result_of", "tensors_of"]
 
 MAX_DEPTH = 12
 """Levels of nesting that are described; deeper values are compared by type alone."""
@@ -59,13 +59,18 @@ class Seen:
     scalar: Any = None
 
 
-def see(value: Any, *, on_device: bool = False) -> Seen:
+def see(value: Any) -> Seen:
     """Describe a value as plain data; cycles, very deep values and what cannot be described end in their type.
 
     Describing runs the value's own code (properties, ``__repr__``, ``__iter__``). What that code raises is caught,
-    except for errors that mean that memory ran out. `on_device` leaves the copies of tensors on their device.
+    except for errors that mean that memory ran out.
     """
-    return _Describer(_clone if on_device else _copy).see(value)
+    return _Describer(_copy).see(value)
+
+
+def see_form(value: Any) -> Seen:
+    """Describe a value as `see` does, without the elements of its tensors, which are not copied."""
+    return _Describer(lambda _: None).see(value)
 
 
 def see_result_of(call: Callable[[], Any]) -> Seen:
@@ -323,22 +328,11 @@ def _attribute(value: Any, name: str) -> list[Any]:
 
 def _copy(plain: Any) -> Any:
     """A dense copy on the CPU; None for what has no values (device meta) or cannot be copied."""
-    data = _clone(plain)
-    try:
-        return None if data is None else data.cpu()
-    except (NotImplementedError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise
-        return None
-
-
-def _clone(plain: Any) -> Any:
-    """A dense copy on the tensor's device; None for what has no values or cannot be copied."""
     import torch
 
     try:
         data = plain.clone()
-        return data if plain.layout == torch.strided else data.to_dense()
+        return (data if plain.layout == torch.strided else data.to_dense()).cpu()
     except (NotImplementedError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise

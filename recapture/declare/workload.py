@@ -23,6 +23,7 @@ everywhere, everything in bfloat16, bfloat16 autocast."""
 
 Factory = TypeVar("Factory", bound=Callable[[], Any])
 
+
 class WorkloadError(Exception):
     """A workload is declared wrongly; the message names it."""
 

@@ -37,7 +37,10 @@ __all__ = [
 
 
 def release(version: str | None = None) -> tuple[int, ...]:
-    """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; the running one by default."""
+    """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; the running one by default.
+
+    This does without `packaging`: the scripts of `recapture repro` carry it and need torch alone.
+    """
     if version is None:
         import torch
 
@@ -259,7 +262,7 @@ def float32_flags() -> tuple[str, bool, bool]:
 
 
 def set_float32_flags(dtype: str | tuple[str, bool, bool]) -> None:
-    """Set those flags for a way of doing arithmetic (`recapture.declare.workload.DTYPES`), or as `float32_flags` gave them.
+    """Set those flags for an arithmetic (one of `recapture.declare.workload.DTYPES`), or as `float32_flags` gave them.
 
     torch's defaults on every release: TF32 off in matrix products, on in cuDNN, no trying out.
     """

@@ -54,7 +54,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     break_reasons: tuple[str, ...] = ()
 
 
-def examine(spec: CellSpec, enter: Callable[[Phase], None]) -> Findings:
+def examine(spec: CellSpec, enter: Callable[[str], None]) -> Findings:
     """Run one cell in this process; `enter` is called with each phase as it begins, so that a crash can be placed."""
     enter("reference")
     trial = _try(spec, enter)
@@ -66,7 +66,7 @@ def examine(spec: CellSpec, enter: Callable[[Phase], None]) -> Findings:
     return _findings(ruling, trial)
 
 
-def _try(spec: CellSpec, enter: Callable[[Phase], None]) -> Trial:
+def _try(spec: CellSpec, enter: Callable[[str], None]) -> Trial:
     case = _load(spec)
     compiler = _compiler(spec)
     try:
@@ -111,9 +111,9 @@ def _findings(ruling: Ruling, trial: Trial) -> Findings:
         reason=ruling.reason,
         differences=tuple(Difference(*one) for one in ruling.differences),
         notes=ruling.notes,
-        graphs=log and log.graphs,
-        graph_breaks=log and log.graph_breaks,
-        recompiles=log and log.recompiles,
+        graphs=None if log is None else log.graphs,
+        graph_breaks=None if log is None else log.graph_breaks,
+        recompiles=None if log is None else log.recompiles,
         break_reasons=() if log is None else tuple(dict.fromkeys(scrub(reason) for reason in log.break_reasons)),
     )
 

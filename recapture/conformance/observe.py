@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recapture.base.exceptions import qualified, safe_text, traceback_text
 from recapture.base.torch_compat import seed_everything
 from recapture.conformance.seen import Seen, see, see_module, see_result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Observation", "Raised", "observe_call", "restored_torch_state", "see_raised"]
 

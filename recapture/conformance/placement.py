@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["map_tensors"]
 
@@ -14,7 +16,7 @@ def map_tensors(
 ) -> Any:
     """Return a value with `change` applied to every tensor in lists, tuples, dicts and dataclasses.
 
-    A list that occurs twice, or in itself, is one list afterwards too: `lists` has those met so far.
+    A list that occurs twice, or in itself, is one list afterwards too; `lists` maps a list's id to it and its copy.
     """
     import torch
 

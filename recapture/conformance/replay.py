@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Script", "replay"]
 
-BRACKETS = {"list": "[]", "tuple": "()", "dict": "{}"}
-"""How the containers that are shown without their type's name are written."""
+BRACKETS = {"list": ("[", "]"), "dict": ("{", "}")}
+"""Brackets of the containers that are not shown in parentheses."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _text(seen: Seen) -> str:
     if seen.children is not None:
         plain = seen.type in ("list", "tuple")
         inner = ", ".join(_text(one) if plain else f"{label}: {_text(one)}" for label, one in seen.children)
-        first, last = BRACKETS.get(seen.type, "()")
+        first, last = BRACKETS.get(seen.type, ("(", ")"))
         return f"{name}{first}{inner}{last}"
     if seen.scalar is None:
         return "None" if seen.type == "NoneType" else seen.type

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CellToPrint", "Printed", "SuitePrinter", "print_cell", "recorded_line"]
 
 BEGIN = """\
-{future}# --- the case -------------------------------------------------------------------------------------------------------
+{future}# --- the case -----------------------------------------------------------------------------------------------
 
 {case}
 
@@ -138,7 +138,10 @@ class SuitePrinter:
         return self._parts(case).code.hash
 
     def script(self, name: str, compiler_name: str, device: str, recorded: list[str]) -> str:
-        """Return the script of one cell; `recorded` are lines about its records. Raises UsageError where there is none."""
+        """Return the script of one cell; `recorded` are lines about its records.
+
+        Raises UsageError where no script can be made.
+        """
         address = f"{self.suite.name}::{name}::{compiler_name}"
         compiler = self.compilers[compiler_name]
         if vars(sys.modules[compiler.function.__module__]).get(compiler.function_name) is not compiler.function:

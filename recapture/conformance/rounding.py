@@ -29,7 +29,7 @@ PYTHON_FLOAT = (1.3e-6, 1e-5)
 """Relative and absolute tolerance of Python floats: a Python float may have been read from a float32 tensor."""
 
 ERROR_FACTOR = 3.0
-"""Largest ratio of a result's distance from the float64 result to eager's distance (the rule of torch's dynamobench)."""
+"""Largest ratio of a result's distance from the float64 result to eager's (the rule of torch's dynamobench)."""
 
 PLAUSIBLE = {"torch.float16": 0.05, "torch.bfloat16": 0.2, "torch.float32": 1e-2}
 PLAUSIBLE |= {"torch.complex32": 0.05, "torch.complex64": 1e-2}

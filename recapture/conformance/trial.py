@@ -161,7 +161,7 @@ class _Eager:
 
 
 def _against_rewrite(case: Case, first: list[Observation], eager: _Eager) -> list[Call]:
-    """Compare a rewrite with the function that it was offered as equivalent to; any other case has nothing to compare."""
+    """Compare a rewrite with the function that it was offered as equivalent to; other cases have nothing to compare."""
     if case.rewrite_of is None:
         return []
     original = _Eager(eager.load, eager.device)

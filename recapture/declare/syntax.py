@@ -17,7 +17,6 @@ __all__ = [
     "called_part",
     "dotted",
     "imported_names",
-    "without_project",
     "is_call",
     "is_future",
     "is_import",
@@ -25,6 +24,7 @@ __all__ = [
     "names_defined",
     "names_of_decorators",
     "names_used",
+    "without_project",
 ]
 
 PROJECT = "recapture"

@@ -75,8 +75,9 @@ def workload(
     step to compile, not the model alone. Dropout and other random numbers make a model incomparable: leave them out.
 
     `dtype` is how eager does the arithmetic unless the command line says otherwise (see DTYPES). `claims` maps a
-    compiler to ``(id, expected, published)`` triples; `recapture.declare.claim` gives the grammar. `devices` are those it is meant for, `requires`
-    the modules it needs. The decorated factory is returned unchanged. Raises WorkloadError naming the workload.
+    compiler to ``(id, expected, published)`` triples; `recapture.declare.claim` gives the grammar. `devices` are those
+    it is meant for, `requires` the modules it needs. The decorated factory is returned unchanged. Raises WorkloadError
+    naming the workload.
     """
 
     def register(factory: Factory) -> Factory:

@@ -52,6 +52,7 @@ class Workload:
         return self.loss is not None
 
 
+# Longer than 60 lines because its docstring is the reference for authors of workloads.
 def workload(
     *,
     inputs: Inputs,
@@ -72,7 +73,7 @@ def workload(
     what it makes is used in rotation. Without `loss` an iteration is a call of the model in eval mode, under
     ``torch.no_grad()`` unless `no_grad` is False. With `loss` it is a training step: ``loss(model(*inputs),
     *targets)``, backward, and one step of ``optimizer(parameters)``; `whole_step` gives compilers built on Dynamo the
-    step to compile, not the model alone. Dropout and other random numbers make a model incomparable: leave them out.
+    whole step to compile. Dropout and other random numbers make a model incomparable: leave them out.
 
     `dtype` is how eager does the arithmetic unless the command line says otherwise (see DTYPES). `claims` maps a
     compiler to ``(id, expected, published)`` triples; `recapture.declare.claim` gives the grammar. `devices` are those

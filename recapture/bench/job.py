@@ -23,7 +23,7 @@ from recapture.base.torch_compat import (
 )
 from recapture.base.torch_watch import CaptureLog, compile_seconds, recorded_cudagraphs, watch_cudagraphs, watch_dynamo
 from recapture.bench.conditions import CpuWatch
-from recapture.measurement.gate import Snapshot, deviations
+from recapture.bench.gate import Snapshot, deviations
 from recapture.bench.probes import allocated, kernel_seconds, operators, peak_memory, warm_libraries
 from recapture.bench.subject import Subject
 from recapture.bench.timing import interleave

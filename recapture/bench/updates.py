@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["wrong_update"]
 
 LONGER = 2.0
-"""Largest ratio of the lengths of a candidate's and eager's steps: rounding turns steps, but hardly changes their length."""
+"""Largest ratio of the lengths of a candidate's and eager's steps: rounding hardly changes how long a step is."""
 
 AGREE = 0.2
 """Smallest cosine of eager's steps and float64's that point the same way; below it they are mostly noise."""

@@ -139,3 +139,11 @@ def test_a_range_that_cannot_be_read_is_refused_with_its_id(expected):
 def test_what_is_no_bound_is_refused_with_its_id(expected):
     with pytest.raises(ClaimSyntaxError, match="claim L1: "):
         SpeedClaim("L1", expected, "2x")
+
+
+def test_a_recorded_claim_about_a_range_stays_as_it_was_judged_where_it_was_measured():
+    from recapture.bench.figures import _claimed
+    from recapture.results.speedups import Claimed
+
+    recorded = Claimed(id="L1", expected=">=1.5 torch<2", published="2x", holds=True)
+    assert _claimed(recorded, None, ()) is recorded

@@ -105,7 +105,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
-    """Do one job in this process; `enter` is called with each phase as it begins, so that a crash or a timeout can be placed."""
+    """Do one job in this process; `enter` is called with each phase as it begins: it says where a crash happened."""
     enter("reference")
     if job.gpu is not None:
         visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]

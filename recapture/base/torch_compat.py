@@ -7,6 +7,7 @@ torch at work.
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import logging
 import os
@@ -22,6 +23,7 @@ __all__ = [
     "OTHER_CACHES",
     "OWN_VARIABLES",
     "float32_flags",
+    "installed_torch",
     "is_capture_error",
     "is_out_of_memory",
     "isolate_caches",
@@ -37,12 +39,20 @@ __all__ = [
 
 
 def release(version: str | None = None) -> tuple[int, ...]:
-    """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; the running one by default."""
+    """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; the running one by default.
+
+    This does without `packaging`: the scripts of `recapture repro` carry it and need torch alone.
+    """
     if version is None:
         import torch
 
         version = str(torch.__version__)
     return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+def installed_torch() -> str:
+    """Return the version of the installed torch without importing it; raises PackageNotFoundError without one."""
+    return importlib.metadata.version("torch")
 
 
 def reset_dynamo() -> None:
@@ -265,7 +275,7 @@ def float32_flags() -> tuple[str, bool, bool]:
 
 
 def set_float32_flags(dtype: str | tuple[str, bool, bool]) -> None:
-    """Set those flags for a dtype of `recapture.declare.workload.DTYPES`, or as `float32_flags` returned them.
+    """Set those flags for an arithmetic (one of `recapture.declare.workload.DTYPES`), or as `float32_flags` gave them.
 
     Otherwise they are torch's defaults on every release: TF32 off in matrix products and on in cuDNN, no trying out.
     """

@@ -18,6 +18,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.version import Version
+
 __all__ = ["CudaProbe", "Machine", "Torch", "first_error", "release", "run"]
 
 PROGRAM = """#include <cmath>
@@ -173,11 +175,8 @@ class Machine:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """Return the numbers a version starts with: ``2.11.0+cu130`` gives ``(2, 11, 0)``."""
-    match = re.match(r"\d+(?:\.\d+)*", version)
-    if match is None:
-        raise ValueError(f"not a version: {version!r}")
-    return tuple(int(part) for part in match.group().split("."))
+    """Return the numbers of a version: ``2.11.0+cu130`` gives ``(2, 11, 0)``. Raises ValueError for other text."""
+    return Version(version).release
 
 
 def run(command: list[str], *, stdin: str = "", timeout: float = 30) -> subprocess.CompletedProcess[str]:

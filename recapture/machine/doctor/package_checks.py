@@ -9,10 +9,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.requirements import Requirement
+from packaging.version import Version
+
 from recapture.machine.doctor.facts import release, run
 from recapture.machine.doctor.register import Finding, check, fault, ok, warning
 
 if TYPE_CHECKING:
+    from packaging.specifiers import Specifier
+
     from recapture.machine.doctor.facts import Machine
     from recapture.machine.doctor.register import Affects
 
@@ -102,9 +107,9 @@ def torchvision_build(machine: Machine) -> Finding:
         return ok("torchvision is not installed")
     torch = machine.torch
     doubts = [
-        f"declares torch{relation}{wanted}"
-        for relation, wanted in _torch_requirements()
-        if not _satisfies(torch.release, relation, release(wanted))
+        f"declares torch{one}"
+        for one in _torch_requirements()
+        if not one.contains(Version(torch.version).base_version, prereleases=True)
     ]
     built_for = _local_version("torchvision")
     local = torch.version.partition("+")[2]
@@ -117,7 +122,7 @@ def torchvision_build(machine: Machine) -> Finding:
     reason = " and ".join(doubts)
     if error is None:
         return ok(f"{pair}: it {reason}, yet imports")
-    wanted = next((wanted for relation, wanted in _torch_requirements() if relation == "=="), None)
+    wanted = next((one.version for one in _torch_requirements() if one.operator == "=="), None)
     mend = "install the torchvision released with this torch" + (f", or torch {wanted}" if wanted else "")
     return fault(f"{pair}: it {reason}, and its import ends with {error}", mend)
 
@@ -153,24 +158,10 @@ def scipy_version(machine: Machine) -> Finding:
     return ok(found)
 
 
-def _torch_requirements() -> list[tuple[str, str]]:
-    relations: list[tuple[str, str]] = []
-    for line in importlib.metadata.requires("torchvision") or []:
-        match = re.match(r"torch\s*\(?\s*([^);]*)", line)
-        if match and re.match(r"torch(?![\w-])", line):
-            relations += re.findall(r"(==|>=|<=|<|>)\s*([\d.]+)", match.group(1))
-    return relations
-
-
-def _satisfies(have: tuple[int, ...], relation: str, wanted: tuple[int, ...]) -> bool:
-    comparisons = {
-        "==": have == wanted,
-        ">=": have >= wanted,
-        "<=": have <= wanted,
-        "<": have < wanted,
-        ">": have > wanted,
-    }
-    return comparisons[relation]
+def _torch_requirements() -> list[Specifier]:
+    """What torchvision's metadata demands of torch."""
+    requirements = map(Requirement, importlib.metadata.requires("torchvision") or [])
+    return [one for requirement in requirements if requirement.name == "torch" for one in requirement.specifier]
 
 
 def _local_version(package: str) -> str:

@@ -137,9 +137,9 @@ def suite_of(case: str) -> str:
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Sort key that puts T2 before T10."""
-    parts = re.findall(r"(\d+)|(\D+)", text)
-    return [(0, int(digits), "") if digits else (1, 0, words) for digits, words in parts]
+    """Sort key that puts T2 before T10; numbers may have any number of digits."""
+    parts = re.findall(r"([0-9]+)|([^0-9]+)", text)
+    return [(0, len(digits.lstrip("0")), digits.lstrip("0")) if digits else (1, 0, words) for digits, words in parts]
 
 
 def compiler_key(name: str) -> tuple[int, str, str]:

@@ -76,9 +76,7 @@ class Format(Generic[T]):
             return f"not a JSON {self._noun}: {shorten(str(error), REASON_LIMIT)}"
         if version is not msgspec.UNSET and version != self._version:
             named = shorten(repr(version), 40)
-            return (
-                f"{self._noun} schema {named} is not understood by this version, which reads {self._version}"
-            )
+            return f"{self._noun} schema {named} is not understood by this version, which reads {self._version}"
         return shorten(str(error), REASON_LIMIT)
 
 

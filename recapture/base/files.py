@@ -37,16 +37,17 @@ def read_regular(path: Path, *, most: int = MOST_BYTES) -> bytes:
         if isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.ENXIO):
             raise UsageError(f"cannot read {path}: {_irregular(path)}, not a regular file") from None
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    with os.fdopen(handle, "rb", buffering=0) as file:
+    try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise UsageError(f"cannot read {path}: {_kind(found.st_mode)}, not a regular file")
         if found.st_size > most:
             raise UsageError(f"cannot read {path}: {found.st_size} bytes, more than the {most} that are read")
-        try:
-            return _read(file.fileno(), most + 1, path)
-        except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        return _read(handle, most + 1, path)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    finally:
+        os.close(handle)
 
 
 def _read(handle: int, most: int, path: Path) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from recapture.cli.options import require_torch
+from recapture.cli.output import echo
 
 __all__ = ["list_command"]
 
@@ -23,7 +24,7 @@ def list_command(what: tuple[str, ...], keyword: str | None, show_compilers: boo
 
     if show_compilers:
         for name, compiler in builtin_compilers().items():
-            click.echo(f"{name:25} {compiler.describe()}")
+            echo(f"{name:25} {compiler.describe()}")
         return 0
     selection = find_suites(what)
     require_torch()
@@ -33,10 +34,10 @@ def list_command(what: tuple[str, ...], keyword: str | None, show_compilers: boo
         found = collect_suites(pool, selection.suites)
     for info in found:
         if info.error is not None:
-            click.echo(f"recapture: suite {info.name!r} cannot be collected: {info.error}", err=True)
+            echo(f"recapture: suite {info.name!r} cannot be collected: {info.error}", err=True)
             status = 2
         for case in info.cases:
             address = f"{info.name}::{case.name}"
             if matches is None or matches(address):
-                click.echo(f"{address:45} {case.summary}")
+                echo(f"{address:45} {case.summary}")
     return status

@@ -12,6 +12,7 @@ import click
 
 from recapture import __version__
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError, did_you_mean
+from recapture.cli.output import echo_error
 
 __all__ = ["main"]
 
@@ -77,25 +78,25 @@ def _run(arguments: list[str] | None) -> int:
         _check(sys.argv[1:] if arguments is None else arguments)
         status: Any = cli.main(args=arguments, prog_name="recapture", standalone_mode=False)
     except RecaptureError as error:
-        click.echo(f"recapture: {' '.join(str(error).split())}", err=True)
+        echo_error(str(error))
         return error.exit_status
     except _NO_ARGUMENTS as error:
         error.show()
         return 2
     except click.ClickException as error:
-        click.echo(f"recapture: {' '.join(error.format_message().split())}", err=True)
+        echo_error(error.format_message())
         return 2
     except (click.Abort, KeyboardInterrupt):
         words = sys.argv[1:] if arguments is None else arguments
         kept = "; what is done is kept, and --resume goes on" if words and words[0] in RESUMED else ""
-        click.echo(f"recapture: interrupted{kept}", err=True)
+        echo_error(f"interrupted{kept}")
         return 130
     except BrokenPipeError:  # the reader of a pipe went away, as `| head` does
         sys.stderr.close()
         return 0
     except OSError as error:  # no room, no right to read or write
         named = f"{error.filename}: " if error.filename else ""
-        click.echo(f"recapture: {named}{error.strerror or error}", err=True)
+        echo_error(f"{named}{error.strerror or error}")
         return 2 if error.errno in _NO_PATH else EnvironmentUnfitError.exit_status
     return status if isinstance(status, int) else 0
 

@@ -8,16 +8,19 @@ first (``SCHEMA_VERSION``):
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from recapture.base.decode import Format, too_large
 from recapture.base.files import write_atomically
 from recapture.base.scrub import without_paths
-from recapture.machine.doctor.register import Check
 from recapture.machine.hardware import CpuInfo, GpuInfo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recapture.machine.doctor.register import Check
 
 __all__ = [
     "ENVIRONMENT",

@@ -16,9 +16,10 @@ __all__ = ["render"]
 
 def render(checks: Sequence[Check]) -> str:
     """Return a table of the checks, as wide as the terminal, and a last line that counts what is wrong."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from recapture.report.console import SafeConsole
 
     table = Table(box=None, pad_edge=False, show_edge=False)
     for heading in ("check", "status", "found", "mend"):
@@ -26,7 +27,7 @@ def render(checks: Sequence[Check]) -> str:
     for one in checks:
         table.add_row(*(Text(text) for text in (one.name, one.status, one.found, one.mend)))
     out = io.StringIO()
-    Console(file=out, width=shutil.get_terminal_size((120, 24)).columns, no_color=True).print(table)
+    SafeConsole(file=out, width=shutil.get_terminal_size((120, 24)).columns, no_color=True).print(table)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     counts = {status: sum(one.status == status for one in checks) for status in ("fault", "warning", "unknown")}
     told = [

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import html
-import re
 from typing import TYPE_CHECKING
 
 from recapture.analysis import facts, summary
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.errors import UsageError
+from recapture.base.escape import html_text
+from recapture.base.escape import markdown_code as code
+from recapture.base.escape import markdown_text as plain
 from recapture.base.files import write_atomically
-from recapture.base.text import one_line, plural, shorten
+from recapture.base.text import plural, shorten
 from recapture.results.directories import REPORT, read_results
 from recapture.results.verdicts import SILENTLY_WRONG
 
@@ -30,8 +31,6 @@ MESSAGE_LIMIT = 200
 
 DIFFERENCES_SHOWN = 4
 """Differences spelled out for one silently wrong cell; the records hold all of them."""
-
-_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 def render_conformance(records: Sequence[Record], environment: Environment | None) -> str:
@@ -64,24 +63,6 @@ def write_report(directory: Path) -> Path:
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
     return path
-
-
-def code(text: str, *, in_table: bool = False) -> str:
-    """Return text as a code span, whatever characters it holds; inside a table no character ends the table's cell."""
-    text = one_line(text) or " "
-    if in_table and re.search(r"\\+\|", text):  # no number of backslashes puts a backslash before a pipe into a cell
-        entities = (char if char.isalnum() or char == " " else f"&#{ord(char)};" for char in text)
-        return f"<code>{''.join(entities)}</code>"
-    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
-    if text.startswith("`") or text.endswith("`"):
-        text = f" {text} "
-    span = f"{fence}{text}{fence}"
-    return span.replace("|", "\\|") if in_table else span
-
-
-def plain(text: str) -> str:
-    """Return text on one line with everything escaped that Markdown would read as markup."""
-    return _SPECIAL.sub(r"\\\1", one_line(text))
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, align: str = "") -> str:
@@ -307,16 +288,11 @@ def _not_run(records: Sequence[Record]) -> str:
 
 def _folded(group: Group) -> str:
     """Return a group as one line that opens on its cells; HTML, because no Markdown is read inside a summary."""
-    title = f"<b>{_escaped(group.title)}</b> " if group.title not in ("graph break", "note") else ""
-    text = f"<code>{_escaped(shorten(group.text, MESSAGE_LIMIT))}</code>" if group.text else ""
+    title = f"<b>{html_text(group.title)}</b> " if group.title not in ("graph break", "note") else ""
+    text = f"<code>{html_text(shorten(group.text, MESSAGE_LIMIT))}</code>" if group.text else ""
     cells = "\n".join(
-        f"<li><code>{_escaped(case)}</code>: {', '.join(f'<code>{_escaped(name)}</code>' for name in names)}</li>"
+        f"<li><code>{html_text(case)}</code>: {', '.join(f'<code>{html_text(name)}</code>' for name in names)}</li>"
         for case, names in summary.together(group.records).items()
     )
     number = plural(len(group.records), "cell")
     return f"<details><summary>{number}: {title}{text}</summary>\n<ul>\n{cells}\n</ul>\n</details>"
-
-
-def _escaped(text: str) -> str:
-    """Text for an HTML block: no blank line may end the block, and GitHub's autolinks and mentions stay off in code."""
-    return html.escape(one_line(text), quote=False)

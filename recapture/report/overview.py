@@ -147,6 +147,6 @@ def _by_case(addresses: Iterable[str]) -> str:
     """Name cells case by case, the compilers of each in brackets."""
     found: dict[str, list[str]] = defaultdict(list)
     for address in addresses:
-        suite, name, compiler = address.split("::", 2)
-        found[f"{suite}::{name}"].append(compiler)
+        case, compiler = address.rsplit("::", 1)
+        found[case].append(compiler)
     return ", ".join(f"{code(case)} ({', '.join(map(plain, compilers))})" for case, compilers in found.items())

@@ -132,7 +132,7 @@ def claim_status(row: Row, claim: Claimed) -> str:
 def _claims(rows: Sequence[Row]) -> str:
     lines = [
         [
-            claim.id,
+            plain(claim.id),
             claim_status(row, claim),
             code(row.workload, in_table=True),
             code(str(row.configuration), in_table=True),
@@ -287,8 +287,8 @@ def _conditions(rows: Sequence[Row]) -> str:
             lines.append(f"- {title}: {min(s[0] for s in spreads):g} to {max(s[2] for s in spreads):g} {unit}")
     first = processes[0][1].conditions
     lines.append(
-        f"- CPU: {first.threads} threads on {first.affinity} cores, governor {first.governor or 'unknown'}, "
-        f"allocator {first.allocator or 'unknown'}, load {min(one.conditions.load or 0 for _, one in processes):g} to "
+        f"- CPU: {first.threads} threads on {first.affinity} cores, governor {plain(first.governor or 'unknown')}, "
+        f"allocator {plain(first.allocator or 'unknown')}, load {min(one.conditions.load or 0 for _, one in processes):g} to "
         f"{max(one.conditions.load or 0 for _, one in processes):g}"
     )
     others = [one.conditions.cpu_others for _, one in processes if one.conditions.cpu_others is not None]

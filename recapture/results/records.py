@@ -8,7 +8,7 @@ History of the file format, newest first (``SCHEMA_VERSION``):
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -20,6 +20,7 @@ from recapture.results.verdicts import RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 __all__ = [
     "CONFORMANCE",
@@ -35,6 +36,7 @@ __all__ = [
     "json_schema",
     "read_conformance",
     "read_jsonl",
+    "read_output",
     "schema_of",
     "sort_key",
     "write_jsonl",
@@ -44,6 +46,9 @@ SCHEMA_VERSION: Literal[1] = 1  # and in the annotations of `schema`, which make
 CONFORMANCE = "conformance.jsonl"
 PARTIAL = "conformance.partial.jsonl"
 TIMINGS = "timings.jsonl"
+MOST_OUTPUT = 512 << 20
+"""Bytes of the largest file of what cells printed that is read."""
+
 Phase = Literal["reference", "capture", "call"]
 
 
@@ -174,10 +179,27 @@ def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -
     return rows
 
 
+def read_output(path: Path) -> dict[str, dict[str, str]]:
+    """Return what each cell printed last, by its address: ``cell`` and, unless empty, ``stdout`` and ``stderr``.
+
+    Lines that cannot be read are left out: they hold no result. A file that does not exist has none. Raises UsageError
+    where the file is not a regular one or has more than `MOST_OUTPUT` bytes.
+    """
+    said: dict[str, dict[str, str]] = {}
+    for line in read_regular(path, most=MOST_OUTPUT).splitlines() if os.path.lexists(path) else ():
+        try:
+            row = _OUTPUT.decode(line)
+        except (ValueError, RecursionError):
+            continue
+        if "cell" in row:
+            said[row["cell"]] = {"cell": row["cell"]} | {key: text for key, text in row.items() if text}
+    return said
+
+
 def read_conformance(directory: Path) -> list[Record]:
     """Read the finished conformance records of one results directory."""
     path = directory / CONFORMANCE
-    if not path.is_file():
+    if not os.path.lexists(path):
         interrupted = (
             " (a run there was interrupted: finish it with --resume)" if (directory / PARTIAL).exists() else ""
         )
@@ -224,6 +246,7 @@ def _check_timing(row: Timing) -> None:
             raise ValueError(f"`{name}` is negative or out of range")
 
 
+_OUTPUT = msgspec.json.Decoder(dict[str, str])
 _FORMATS: dict[type[Any], Format[Any]] = {
     Record: Format(Record, "record", SCHEMA_VERSION, _check_record, by_bytes=True),
     Timing: Format(Timing, "record", SCHEMA_VERSION, _check_timing, by_bytes=True),

@@ -41,7 +41,7 @@ def torch_version(results: Results) -> str:
 def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
     """Sort key of torch versions: 2.9.1 before 2.10.0, a pre-release before its release, then the build."""
     release, _, build = version.partition("+")
-    match = re.match(r"(\d+(?:\.\d+)*)(.*)", release)
+    match = re.match(r"([0-9]{1,9}(?:\.[0-9]{1,9})*)(.*)", release, re.DOTALL)
     if match is None:
         return ((), 0, version)
     numbers = tuple(int(part) for part in match[1].split("."))

@@ -15,12 +15,11 @@ import msgspec
 from recapture.base.decode import Format, too_large
 from recapture.base.files import write_atomically
 from recapture.base.scrub import without_paths
+from recapture.machine.doctor.register import Check  # noqa: TC001 - msgspec resolves annotations at run time
 from recapture.machine.hardware import CpuInfo, GpuInfo
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from recapture.machine.doctor.register import Check
 
 __all__ = [
     "ENVIRONMENT",

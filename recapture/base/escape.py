@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-from recapture.base.text import one_line, shorten
+from recapture.base.text import one_line, printable, shorten
 
 __all__ = ["LONGEST", "html_text", "json_text", "markdown_code", "markdown_text"]
 
@@ -14,7 +14,7 @@ LONGEST = 1000
 
 _MARKUP = re.compile(
     r"([\\`*{}\[\]<>#|~$&]|(?<![^\W_])_|_(?![^\W_])"
-    r"|^[-+](?=\s|$)"  # what would begin a list
+    r"|^[-+](?=\s|$)|^[-=](?=[-= ]*$)"  # what would begin a list, be a rule or underline a heading
     r"|(?<=[A-Za-z]):(?=//)|(?<=\b[wW]{3})\.|(?<=\w)@(?=\w))"  # what GitHub turns into a link by itself
 )
 _NUMBERED = re.compile(r"^([0-9]{1,9})([.)])(?=\s|$)")
@@ -46,13 +46,13 @@ def html_text(text: str) -> str:
 
 
 def json_text(text: str) -> str:
-    r"""Return a JSON document with ``\u`` escapes in place of what a terminal may obey or not show; it means the same."""
+    r"""Return a JSON document with ``\u`` escapes for what a terminal may obey or not show; it means the same."""
     return _UNSHOWN.sub(_as_escape, text)
 
 
 def _as_escape(found: re.Match[str]) -> str:
     char = found[0]
-    if char.isprintable():
+    if printable(char) == char:
         return char
     data = char.encode("utf-16-be", errors="surrogatepass")
     return "".join(f"\\u{data[place] << 8 | data[place + 1]:04x}" for place in range(0, len(data), 2))

@@ -34,7 +34,8 @@ def render_html(records: Sequence[Record], environment: Environment | None) -> s
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    compilers = summary.compilers_in_order(records)
+    shown, _ = summary.in_matrix(records)
+    compilers = summary.compilers_in_order(shown)
     page = templates.get_template("conformance.html.j2").render(
         place=facts.place(records, environment),
         accounting=facts.accounting(records, environment),
@@ -46,10 +47,10 @@ def render_html(records: Sequence[Record], environment: Environment | None) -> s
         warnings=facts.warnings(environment),
         uncollected=facts.uncollected(environment),
         compilers=compilers,
-        totals={name: summary.count(one for one in records if one.compiler == name) for name in compilers},
+        totals={name: summary.count(cells) for name, cells in summary.by_compiler(shown).items()},
         legend={mark: (words, _LEGEND_KINDS[mark]) for mark, words in summary.LEGEND.items()},
-        suites=_suites(records, compilers),
-        details=[_detail(record) for record in sorted(records, key=_order)],
+        suites=_suites(shown, compilers),
+        details=[_detail(record) for record in sorted(shown, key=_order)],
         claims=_claims(records),
         failures=_groups(summary.failure_groups(records)),
         breaks=_groups(summary.break_groups(records)),
@@ -83,9 +84,9 @@ def _suites(records: Sequence[Record], compilers: Sequence[str]) -> list[dict[st
     ordered = sorted(records, key=_order)
     places = {(record.case, record.compiler): place for place, record in enumerate(ordered)}
     suites = []
-    for suite in summary.suites_in_order(records):
+    for suite, members in summary.by_suite(records).items():
         rows = []
-        for case in sorted({record.case for record in records if summary.suite_of(record.case) == suite}):
+        for case in sorted({record.case for record in members}):
             cells = []
             for compiler in compilers:
                 place = places.get((case, compiler))

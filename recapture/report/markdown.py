@@ -35,14 +35,16 @@ DIFFERENCES_SHOWN = 4
 
 def render_conformance(records: Sequence[Record], environment: Environment | None) -> str:
     """Return the conformance report of one results directory; it holds no dates, times or paths."""
+    shown, left_out = summary.in_matrix(records)
     sections = [
         _head(records, environment),
         _environment(environment),
         _uncollected(environment),
-        _counts(records),
+        _counts(shown),
         _claims(records),
         _silent_wrongs(records),
-        _matrices(records),
+        _matrices(shown),
+        plain(left_out),
         _failures(records),
         _breaks(records),
         _notes(records),
@@ -128,12 +130,10 @@ def _counts(records: Sequence[Record]) -> str:
         return ""
     suites = summary.suites_in_order(records)
     rows = []
-    for compiler in summary.compilers_in_order(records):
-        cells = [record for record in records if record.compiler == compiler]
-        by_suite = [[record for record in cells if summary.suite_of(record.case) == suite] for suite in suites]
-        rows.append([code(compiler, in_table=True), _four(cells), *map(_four, by_suite)])
-    by_suite = [[record for record in records if summary.suite_of(record.case) == suite] for suite in suites]
-    rows.append(["all", _four(records), *map(_four, by_suite)])
+    for compiler, cells in summary.by_compiler(records).items():
+        mine = summary.by_suite(cells)
+        rows.append([code(compiler, in_table=True), _four(cells), *(_four(mine.get(suite, ())) for suite in suites)])
+    rows.append(["all", _four(records), *map(_four, summary.by_suite(records).values())])
     headers = ["compiler", "all suites", *(code(suite, in_table=True) for suite in suites)]
     return "## Counts\n\nright/**silently wrong**/failing/not run\n\n" + table(headers, rows, align="lr")
 
@@ -242,8 +242,7 @@ def _matrices(records: Sequence[Record]) -> str:
         marks[record.case, record.compiler] = f"**{one}**" if record.verdict in SILENTLY_WRONG else one
     legend = "; ".join(f"{f'**{one}**' if one in 'Ww' else one} {words}" for one, words in summary.LEGEND.items())
     sections = [f"## Matrix\n\n{legend}; empty: no such cell."]
-    for suite in summary.suites_in_order(records):
-        cells = [record for record in records if summary.suite_of(record.case) == suite]
+    for suite, cells in summary.by_suite(records).items():
         compilers = summary.compilers_in_order(cells)
         rows = [
             [code(case.split("::", 1)[-1], in_table=True), *(marks.get((case, name), "") for name in compilers)]

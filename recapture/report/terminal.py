@@ -60,8 +60,11 @@ def print_summary(
         _say(console, f"suite {name} could not be collected: {shorten(error, 160)}", "bold red")
     for check in facts.failing_checks(environment):
         _say(console, f"the machine is at fault: {shorten(check, 160)}", "bold red")
-    if records and not _print_matrix(console, records):
-        _print_counts(console, records)
+    shown, left_out = summary.in_matrix(records)
+    if records and not _print_matrix(console, shown):
+        _print_counts(console, shown)
+    if left_out:
+        _say(console, left_out)
     wrong = [record for cells in summary.silent_wrongs(records).values() for record in cells]
     if wrong:
         _say(console, f"\nsilently wrong: {len(wrong)}", "bold red")
@@ -197,9 +200,9 @@ def _print_matrix(console: Console, records: Sequence[Record]) -> bool:
     cells = {(record.case, record.compiler): record for record in records}
     _say(console, "")
     _say(console, " " * (label + 2) + "".join(f"{number:>{column}}" for number in range(1, len(compilers) + 1)), "dim")
-    for suite in summary.suites_in_order(records):
+    for suite, members in summary.by_suite(records).items():
         _say(console, suite, "bold")
-        for case in sorted({record.case for record in records if summary.suite_of(record.case) == suite}):
+        for case in sorted({record.case for record in members}):
             line = Text(f"  {case.split('::', 1)[-1]:{label}}")
             for compiler in compilers:
                 record = cells.get((case, compiler))
@@ -219,12 +222,12 @@ def _print_counts(console: Console, records: Sequence[Record]) -> None:
     """Print a line for each compiler, never wrapped and never cut."""
     from rich.text import Text
 
-    compilers = summary.compilers_in_order(records)
+    compilers = summary.by_compiler(records)
     label = max(map(len, compilers)) + 2
     _say(console, "")
     _say(console, " " * label + "".join(f"{name:>8}" for name in ("right", "wrong", "failing", "not run")), "dim")
-    for compiler in compilers:
-        counts = summary.count(record for record in records if record.compiler == compiler)
+    for compiler, cells in compilers.items():
+        counts = summary.count(cells)
         line = Text(f"{compiler:{label}}{counts.right:>8}")
         line.append(f"{counts.silently_wrong:>8}", "bold red" if counts.silently_wrong else "")
         line.append(f"{counts.failing:>8}{counts.not_run:>8}")

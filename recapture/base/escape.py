@@ -10,7 +10,10 @@ from recapture.base.text import one_line, printable, shorten
 __all__ = ["LONGEST", "html_text", "json_text", "markdown_code", "markdown_text"]
 
 LONGEST = 1000
-"""Characters of one text that Markdown shows: a table pads every row to its longest cell."""
+"""Characters of one name or message that Markdown shows: a table pads every row to its longest cell."""
+
+LONGEST_TEXT = 20_000
+"""Characters of one text outside code: the packages that differ are one line."""
 
 _MARKUP = re.compile(
     r"([\\`*{}\[\]<>#|~$&]|(?<![^\W_])_|_(?![^\W_])"
@@ -24,7 +27,7 @@ _UNSHOWN = re.compile(r"[^\n -~]")
 
 def markdown_text(text: str) -> str:
     """Return text on one line with everything escaped that Markdown would read as markup."""
-    return _NUMBERED.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", shorten(text, LONGEST)))
+    return _NUMBERED.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", shorten(text, LONGEST_TEXT)))
 
 
 def markdown_code(text: str, *, in_table: bool = False) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from planted_records import evidence
 
 from recapture.analysis.cell_changes import category, diff
 from recapture.analysis.changes import CATEGORIES, Diff, diff_schema, found
@@ -348,7 +349,7 @@ def better(tmp_path):
     for name, verdict in (("old", Verdict.ERROR), ("new", Verdict.PASS)):
         directory = tmp_path / name / "cpu"
         directory.mkdir(parents=True)
-        (directory / "conformance.jsonl").write_bytes(msgspec.json.encode(record(verdict)) + b"\n")
+        (directory / "conformance.jsonl").write_bytes(msgspec.json.encode(record(verdict, **evidence(verdict))) + b"\n")
     return tmp_path / "old" / "cpu", tmp_path / "new" / "cpu"
 
 

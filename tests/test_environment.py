@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from recapture.base.errors import UsageError
-from recapture.machine.describe import capability_of, installed_packages, suite_commit
+from recapture.machine.describe import capability_of, installed_packages, suite_commit, variables
 from recapture.machine.doctor import Check
 from recapture.machine.environment import (
     ENVIRONMENT,
@@ -182,7 +182,7 @@ def test_bytes_that_are_no_utf8_are_refused_by_name(tmp_path):
     path = tmp_path / ENVIRONMENT
     write_environment(path, environment())
     path.write_bytes(path.read_bytes().replace(b'"image": "', b'"image": "\xe9', 1))
-    with pytest.raises(UsageError, match=rf"{ENVIRONMENT}: not a JSON object: .*utf-8"):
+    with pytest.raises(UsageError, match=rf"{ENVIRONMENT}: not UTF-8: "):
         read_environment(path)
 
 
@@ -217,7 +217,7 @@ def test_an_absent_file_and_one_that_is_no_json_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read .*No such file"):
         read_environment(tmp_path)
     (tmp_path / ENVIRONMENT).write_text("[]")
-    with pytest.raises(UsageError, match="not a JSON object"):
+    with pytest.raises(UsageError, match="not a JSON environment"):
         read_environment(tmp_path)
 
 
@@ -266,6 +266,24 @@ def test_variables_are_recorded_without_paths_serial_numbers_or_secrets(describe
     assert described.flags["env TORCHINDUCTOR_CACHE_DIR"] == "<path>"
     assert described.flags["env CUDA_VISIBLE_DEVICES"] == "<GPU>"
     assert not any("TOKEN" in name for name in described.flags)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "recorded"),
+    [
+        ("TORCH_PASSWD", "hunter2", None),
+        ("PYTORCH_AUTH", "hunter2", None),
+        ("TORCHINDUCTOR_secret", "hunter2", None),
+        ("TORCH_HUB_LOGIN", "hunter2", "<set>"),
+        ("TORCHINDUCTOR_NEW_SWITCH", "1", "1"),
+        ("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS", "ATEN,TRITON", "ATEN,TRITON"),
+        ("TORCHINDUCTOR_AUTOGRAD_CACHE", "0", "0"),
+        ("TRITON_PTXAS_PATH", "/usr/local/bin/ptxas", "<path>"),
+    ],
+)
+def test_only_variables_that_are_known_to_be_public_keep_their_value(monkeypatch, name, value, recorded):
+    monkeypatch.setenv(name, value)
+    assert variables(r"TORCH|PYTORCH_|TRITON_").get(f"env {name}") == recorded
 
 
 def test_nothing_private_is_recorded(described):

@@ -161,3 +161,37 @@ def test_frames_of_this_project_in_a_stack_that_torchscript_wrote_do_not_count()
     )
     assert scrub(message).splitlines()[2:] == ["control_flow.py(130): f", "RuntimeError: view size is not compatible"]
     assert scrub(message.replace("/home/me", f"{ours}/data/suites")) == scrub(message)
+
+
+# --- secrets
+
+
+@pytest.mark.parametrize(
+    ("message", "public"),
+    [
+        ("cannot reach https://me:hunter2@pypi.example/simple", "cannot reach https://…@pypi.example/simple"),
+        ("proxy http://token123@proxy:3128 refused", "proxy http://…@proxy:3128 refused"),
+        ("Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.e30.abc123", "Authorization: Bearer …"),
+        ("Authorization: Basic bWU6aHVudGVyMjIyMjI=", "Authorization: Basic …"),
+        ("used hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789 to log in", "used … to log in"),
+        ("used ghp_0123456789abcdefghijABCDEFGHIJ012345", "used …"),
+        ("?api_key=0123456789abcdef&x=1", "?api_key=…&x=1"),
+        ("PGPASSWORD=hunter2 psql", "PGPASSWORD=… psql"),
+    ],
+)
+def test_secrets_in_messages_are_not_published(message, public):
+    assert scrub(message) == public
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Expected a bearer of attributes, got a basic function_with_a_long_name",
+        "see https://pytorch.org/docs/stable/index.html?highlight=token",
+        "unexpected token=')' in source",
+        "hf_generate_something_long_enough is not defined",
+        "mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6)",
+    ],
+)
+def test_messages_without_secrets_keep_their_words(message):
+    assert scrub(message) == message

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from planted_records import evidence
 
 from recapture.analysis.history import history
 from recapture.base.errors import UsageError
@@ -30,7 +31,9 @@ def releases(tmp_path):
     def put(image, verdict, case_hash="0"):
         directory = tmp_path / image / "cpu"
         directory.mkdir(parents=True)
-        row = Record(case="s::c", compiler="compile", device="cpu", verdict=verdict, case_hash=case_hash)
+        row = Record(
+            case="s::c", compiler="compile", device="cpu", verdict=verdict, case_hash=case_hash, **evidence(verdict)
+        )
         (directory / "conformance.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
 
     put("torch2.10.0-cu130", Verdict.PASS)
@@ -74,7 +77,7 @@ def test_what_a_drifted_twin_changed_is_no_change_of_the_next_release(tmp_path):
     ):
         directory = tmp_path / image / "cpu"
         directory.mkdir(parents=True)
-        row = Record(case="s::c", compiler="compile", device="cpu", verdict=verdict, case_hash="0")
+        row = Record(case="s::c", compiler="compile", device="cpu", verdict=verdict, case_hash="0", **evidence(verdict))
         (directory / "conformance.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
     found = history("s::c", tmp_path)
     assert [entry.changed for entry in found[0].entries] == [False, True, False]
@@ -113,8 +116,8 @@ def test_text_of_one_cell_is_a_line_a_release(capsys, releases):
     assert capsys.readouterr().out.splitlines() == [
         "s::c::compile on cpu",
         "  2.0.1          torch2.0.1-cu118      pass",
-        "→ 2.2.2          torch2.2.2-cu121      wrong",
-        "  2.9.1          torch2.9.1-cu128      wrong",
+        "→ 2.2.2          torch2.2.2-cu121      wrong  on example, result: value",
+        "  2.9.1          torch2.9.1-cu128      wrong  on example, result: value",
         "→ 2.10.0 (bare)  bare-torch2.10.0-cpu  pass   (the case was edited)",
         "→ 2.10.0         torch2.10.0-cu130     pass",
     ]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from planted_records import evidence
 
 from recapture.analysis.overview import overview
 from recapture.cli.main import main
@@ -27,6 +28,7 @@ def put(root, image, verdicts, capability="cpu", compilers=("compile", "fx"), ha
             device="cpu",
             verdict=verdicts.get((case, compiler), Verdict.PASS),
             case_hash=(hashes or {}).get(case, "0"),
+            **evidence(verdicts.get((case, compiler))),
         )
         for case in CASES
         for compiler in compilers

@@ -145,9 +145,9 @@ def test_a_last_line_that_was_never_a_record_is_not_called_cut_off(tmp_path):
 
 def test_a_cell_that_is_recorded_twice_is_named_with_both_lines(tmp_path):
     path = tmp_path / "c.jsonl"
-    rows = [record(), record(device="cuda"), record("s::b"), record(verdict=Verdict.WRONG)]
+    rows = [record(), record(device="cuda"), record("s::b"), record(verdict=Verdict.CRASH)]
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-    with pytest.raises(UsageError, match=r"c\.jsonl: s::a::compile on cpu is there twice, on lines 1 and 4"):
+    with pytest.raises(UsageError, match=r"c\.jsonl: s::a::compile on cpu is recorded twice, on lines 1 and 4"):
         read_jsonl(path, Record)
     assert read_jsonl(path, Record, tolerate_torn_tail=True) == rows
 

@@ -199,6 +199,8 @@ def _warnings(old: Results, new: Results) -> Iterable[str]:
         if environment is None:
             yield f"{side} has no environment.json: what else differs is not known"
             continue
+        if results.misfiled:
+            yield f"{side}: {results.misfiled}"
         accounting, complete = facts.accounting(results.records, environment)
         if not complete:
             yield f"{side} is incomplete: {accounting}"

@@ -118,10 +118,7 @@ def _release(results: Results) -> Release:
     return Release(
         torch=torch_version(results),
         image=results.image,
-        compilers={
-            name: summary.count(record for record in records if record.compiler == name)
-            for name in summary.compilers_in_order(records)
-        },
+        compilers={name: summary.count(cells) for name, cells in summary.by_compiler(records).items()},
         claims={name: summary.overall_status(cells) for name, cells in claims.items()},
     )
 

@@ -12,7 +12,7 @@ from recapture.base.text import one_line, shorten
 from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from recapture.results.records import Difference, Record
 
@@ -23,6 +23,8 @@ __all__ = [
     "Counts",
     "Group",
     "break_groups",
+    "by_compiler",
+    "by_suite",
     "claim_cells",
     "claim_status",
     "claims_by_id",
@@ -34,6 +36,7 @@ __all__ = [
     "describe_difference",
     "explain",
     "failure_groups",
+    "in_matrix",
     "mark",
     "measured",
     "natural_key",
@@ -76,8 +79,21 @@ _MARKS = {
     Verdict.ENVIRONMENT: "!",
 }
 
+TYPE_LIMIT = 100
+"""Characters of an exception's type that are shown."""
+
 _FAMILIES = ("eager", "compile", "jit", "fx", "make_fx", "export", "aoti", "onnx")
 _COUNTED = re.compile(r"\b(graphs|graph_breaks|recompiles)=")
+
+
+MOST_COMPILERS = 100
+"""Columns of a matrix: more would make a report that nobody can read, and fill the memory of who renders it."""
+
+MOST_SUITES = 300
+"""Suites with a matrix, and a column of counts, of their own."""
+
+MOST_CASES = 5000
+"""Rows of all matrices together."""
 
 
 class ClaimStatus(str, Enum):
@@ -139,9 +155,9 @@ def suite_of(case: str) -> str:
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Sort key that puts T2 before T10."""
-    parts = re.findall(r"(\d+)|(\D+)", text)
-    return [(0, int(digits), "") if digits else (1, 0, words) for digits, words in parts]
+    """Sort key that puts T2 before T10; numbers may have any number of digits."""
+    parts = re.findall(r"([0-9]+)|([^0-9]+)", text)
+    return [(0, len(digits.lstrip("0")), digits.lstrip("0")) if digits else (1, 0, words) for digits, words in parts]
 
 
 def compiler_key(name: str) -> tuple[int, str, str]:
@@ -158,6 +174,43 @@ def compilers_in_order(records: Iterable[Record]) -> list[str]:
 def suites_in_order(records: Iterable[Record]) -> list[str]:
     """Return the suites that occur, by name."""
     return sorted({suite_of(record.case) for record in records})
+
+
+def in_matrix(records: Sequence[Record]) -> tuple[Sequence[Record], str]:
+    """Return the records that matrices and tables of counts show, and what they leave out; empty where nothing is."""
+    suites, cases = suites_in_order(records), sorted({record.case for record in records})
+    shown_suites = set(suites[:MOST_SUITES])
+    shown_cases = {*[case for case in cases if suite_of(case) in shown_suites][:MOST_CASES]}
+    shown = [record for record in records if record.case in shown_cases]
+    shown_compilers = set(compilers_in_order(shown)[:MOST_COMPILERS])
+    shown = [record for record in shown if record.compiler in shown_compilers]
+    compilers = {record.compiler for record in records}
+    parts = [
+        f"{all_of_them - number} of {all_of_them} {noun}"
+        for all_of_them, number, noun in (
+            (len(suites), len(shown_suites), "suites"),
+            (len(compilers), len(shown_compilers), "compilers"),
+            (len(cases), len(shown_cases), "cases"),
+        )
+        if all_of_them > number
+    ]
+    return (shown, f"Left out of the matrix: {', '.join(parts)}; the records have them.") if parts else (records, "")
+
+
+def by_compiler(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return the records of each compiler, in the order of the reports."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.compiler, []).append(record)
+    return {name: found[name] for name in sorted(found, key=compiler_key)}
+
+
+def by_suite(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return the records of each suite, by name."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(suite_of(record.case), []).append(record)
+    return dict(sorted(found.items()))
 
 
 def count(records: Iterable[Record]) -> Counts:
@@ -213,7 +266,7 @@ def measured(record: Record, expected: str = "") -> str:
     words = str(record.verdict)
     if record.verdict is Verdict.ERROR:
         words += f"({record.phase})" if record.phase else ""
-        words += f":{record.error.type.rsplit('.', 1)[-1]}" if record.error else ""
+        words += f":{shorten(record.error.type.rsplit('.', 1)[-1], TYPE_LIMIT)}" if record.error else ""
     for name in dict.fromkeys(_COUNTED.findall(expected)):
         number = getattr(record, name)
         words += f" {name}={'unknown' if number is None else number}"

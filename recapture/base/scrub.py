@@ -18,8 +18,17 @@ _OURS = re.compile(rf"(?m)^[ \t]*(?:{re.escape(str(PACKAGE))}/(?!data/)\S+|<froz
 Installed suites lie under ``data/``: they are what is measured.
 """
 
+_SECRETS = (
+    (r"(?<=[A-Za-z0-9]://)[^\s/@\"']{1,500}@", "…@"),  # a user's name and password in an address
+    (r"(?i)\b(bearer|basic)(\s+)(?=[\w.~+/=-]*[0-9=])[\w.~+/=-]{16,}", r"\1\2…"),
+    (r"\b(?:gh[opsur]_|github_pat_|glpat-|hf_|sk-|pypi-|xox[abprs]-|AKIA)(?=\w*[0-9])[A-Za-z0-9-]{16,}", "…"),
+    (r"(?i)\b(\w*(?:password|passwd|secret|api_?key|access_?token|auth_?token)=)[^\s\"',;&]{4,}", r"\1…"),
+)
+"""What must not be published though a message quotes it: passwords, tokens and keys."""
+
 _SCRUBBING = [
     (_OURS, ""),
+    *((re.compile(pattern), replacement) for pattern, replacement in _SECRETS),
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\b0x[0-9a-fA-F]{4,}"), "0x…"),
     (re.compile(r"(_(?:obj|type)_id\([^,\n]*,\s*)\d+"), r"\1…"),  # guards name objects by their address

@@ -77,11 +77,10 @@ def bench_command(
     that compiler alone. Without any, every workload meant for the device is measured. Each configuration that computes
     what eager does gets a speedup with an interval, and the cost of getting there.
     """
-    from rich.console import Console
-
     from recapture.bench.benchmark import list_workloads, run_benchmark
     from recapture.bench.selection import BenchOptions
     from recapture.declare.workload_sources import shapes_of
+    from recapture.report.console import SafeConsole
     from recapture.report.publisher import FilePublisher
     from recapture.report.speedups_terminal import BenchProgress, print_speedups
 
@@ -117,15 +116,15 @@ def bench_command(
         resume=resume,
         results=results,
     )
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False)
     if not console.is_terminal:  # a file or a pipe has room
-        console = Console(highlight=False, width=PIPE_WIDTH)
+        console = SafeConsole(highlight=False, width=PIPE_WIDTH)
     if list_only:
         for info in list_workloads(options):
             text = info.summary or info.error
             console.print(info.spec.name + (f": {text}" if text else ""), markup=False, soft_wrap=True)
         return 0
-    errors = Console(stderr=True, highlight=False)
+    errors = SafeConsole(stderr=True, highlight=False)
     with BenchProgress(errors) as progress:
         summary = run_benchmark(options, progress, FilePublisher(), lambda line: errors.print(line, markup=False))
     print_speedups(console, summary.speedups, summary.workloads)

@@ -8,6 +8,7 @@ import click
 
 from recapture.base.errors import UsageError
 from recapture.cli.options import console, how_to_print
+from recapture.cli.output import echo, echo_json
 
 __all__ = ["diff"]
 
@@ -42,9 +43,9 @@ def diff(context: click.Context, old: Path, new: Path, form: str, fail_on: tuple
 
     changes = compare(*locate(old, new))
     if form == "json":
-        click.echo(to_json(changes), nl=False)
+        echo_json(to_json(changes))
     elif form == "markdown":
-        click.echo(to_markdown(changes), nl=False)
+        echo(to_markdown(changes), nl=False)
     else:
         print_diff(console(), changes)
     if "slower" in fail_on and not changes.speeds:

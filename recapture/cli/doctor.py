@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from recapture.base.errors import EnvironmentUnfitError
+from recapture.cli.output import echo, echo_json
 
 __all__ = ["doctor"]
 
@@ -24,8 +25,8 @@ def doctor(context: click.Context, device: str, as_json: bool) -> None:
 
     checks = examine(device)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
+        echo_json(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode() + "\n")
     else:
-        click.echo(render(checks), nl=False)
+        echo(render(checks), nl=False)
     if any(one.status == "fault" for one in checks):
         context.exit(EnvironmentUnfitError.exit_status)

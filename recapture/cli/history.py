@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from recapture.cli.options import console, how_to_print
+from recapture.cli.output import echo, echo_json
 
 __all__ = ["history"]
 
@@ -24,7 +25,7 @@ __all__ = ["history"]
 def history(cell: str | None, results: Path, form: str) -> None:
     """Show how CELL ended with every torch release that has results, and where that changed.
 
-    CELL is SUITE::NAME::COMPILER; a case alone (SUITE::NAME, or only NAME) stands for all its cells. Without CELL,
+    CELL is SUITE::NAME::COMPILER; a case alone (SUITE::NAME, or only NAME) means all its cells. Without CELL,
     show how many cells go wrong or fail under each compiler with every release, and what each release changed.
     """
     from recapture.analysis import history as analysis
@@ -33,16 +34,18 @@ def history(cell: str | None, results: Path, form: str) -> None:
     from recapture.report import overview as overviews
 
     if cell is None:
-        found = overview(results)
+        releases = overview(results)
         if form == "text":
-            overviews.print_overviews(console(), found)
+            overviews.print_overviews(console(), releases)
+        elif form == "json":
+            echo_json(overviews.to_json(releases))
         else:
-            click.echo((overviews.to_json if form == "json" else overviews.to_markdown)(found), nl=False)
+            echo(overviews.to_markdown(releases), nl=False)
         return
     found = analysis.history(cell, results)
     if form == "json":
-        click.echo(histories.to_json(found), nl=False)
+        echo_json(histories.to_json(found))
     elif form == "markdown":
-        click.echo(histories.to_markdown(found), nl=False)
+        echo(histories.to_markdown(found), nl=False)
     else:
         histories.print_histories(console(), found)

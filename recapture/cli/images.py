@@ -10,6 +10,7 @@ import click
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.cli.options import MOST_GIB, WEEK, Range
+from recapture.cli.output import echo
 from recapture.machine.pins import can_run_on, find_image, load_images, load_pins, parse_capability
 
 if TYPE_CHECKING:
@@ -33,17 +34,17 @@ def images() -> None:
 @click.option("--gpu", metavar="CAPABILITY", help="Say which can run on such a GPU, as 7.0. [default: the GPU found]")
 def list_command(gpu: str | None) -> None:
     """List the images, and which of them can run on a GPU."""
-    from rich.console import Console
     from rich.table import Table
 
     from recapture.machine.nvidia_gpus import local_gpus
+    from recapture.report.console import SafeConsole
 
     driver = None
     if gpu is None:
         found = local_gpus()
         if found:
             gpu, driver = found[0].capability, found[0].driver
-            click.echo(f"{found[0].name}, capability {gpu}, driver {driver}:")
+            echo(f"{found[0].name}, capability {gpu}, driver {driver}:")
     else:
         parse_capability(gpu)
     table = Table(box=None, pad_edge=False)
@@ -59,9 +60,9 @@ def list_command(gpu: str | None) -> None:
                 reasons.setdefault(reason, []).append(image.name)
         table.add_row(*row)
     # Wide enough for every row: a name cut off by a narrow terminal cannot be copied.
-    Console(width=max(120, Console().width), highlight=False).print(table)
+    SafeConsole(width=max(120, SafeConsole().width), highlight=False).print(table)
     for reason, names in reasons.items():
-        click.echo(f"\nnot on {gpu}: {', '.join(names)}\n  ({reason})")
+        echo(f"\nnot on {gpu}: {', '.join(names)}\n  ({reason})")
 
 
 @images.command()
@@ -76,7 +77,7 @@ def lock(names: tuple[str, ...]) -> None:
     if not names:
         plans.append(build_plan(pins.tools))
     for plan in plans:
-        click.echo(f"{plan.path}: {write_lock(plan)} packages")
+        echo(f"{plan.path}: {write_lock(plan)} packages")
 
 
 @images.command()
@@ -96,9 +97,9 @@ def build(
     built = build_image(
         find_image(name),
         BuildOptions(base=base, network=network, ca=ca, host=host, context=context),
-        lambda line: click.echo(line, err=True),
+        lambda line: echo(line, err=True),
     )
-    click.echo(f"{built.tag}: {built.size / 1e9:.2f} GB, built in {built.seconds:.0f} s, {built.digest}")
+    echo(f"{built.tag}: {built.size / 1e9:.2f} GB, built in {built.seconds:.0f} s, {built.digest}")
 
 
 @images.command(context_settings={"ignore_unknown_options": True})
@@ -139,7 +140,7 @@ def run(
             check_gpus(image, gpus, local_gpus())
         output = {"stdout": _writer(sys.stdout.buffer), "stderr": _writer(sys.stderr.buffer)}
         status = run_image(client, image, arguments, options, output)
-    click.echo(f"on this machine: {results}")
+    echo(f"on this machine: {results}")
     return status
 
 

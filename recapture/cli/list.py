@@ -9,6 +9,7 @@ import msgspec
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.cli.options import require_torch
+from recapture.cli.output import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,7 +67,7 @@ def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) ->
         found = collect_suites(pool, selection.suites)
     for info in found:
         if info.error is not None:
-            click.echo(f"recapture: suite {info.name!r} cannot be collected: {info.error}", err=True)
+            echo(f"recapture: suite {info.name!r} cannot be collected: {info.error}", err=True)
             status = 2
     cases = [(f"{info.name}::{case.name}", case) for info in found for case in info.cases]
     cases = [(address, case) for address, case in cases if matches is None or matches(address)]
@@ -110,7 +111,7 @@ def _source_as_text(source: Source) -> Iterator[str]:
 
 def _print(lines: Iterable[str], rows: list[Any], *, as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+        echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
     else:
         for line in lines:
-            click.echo(line)
+            echo(line)

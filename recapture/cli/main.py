@@ -15,6 +15,7 @@ import click
 
 from recapture import __version__
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError, did_you_mean
+from recapture.cli.output import echo_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,18 +112,18 @@ def _run(arguments: list[str] | None) -> int:
             status: Any = cli.main(args=arguments, prog_name="recapture", standalone_mode=False)
             sys.stdout.flush()
     except RecaptureError as error:
-        _complain(str(error))
+        _report(str(error))
         return error.exit_status
     except _NO_ARGUMENTS as error:
         error.show()
         return 2
     except click.ClickException as error:
-        _complain(error.format_message())
+        _report(error.format_message())
         return 2
     except (click.Abort, KeyboardInterrupt) as error:
         terminated = isinstance(error, _Termination) or isinstance(error.__cause__, _Termination)
         kept = "; what is done is kept, and --resume goes on" if words and words[0] in RESUMED else ""
-        _complain(f"{'terminated' if terminated else 'interrupted'}{kept}")
+        _report(f"{'terminated' if terminated else 'interrupted'}{kept}")
         return TERMINATED if terminated else INTERRUPTED
     except (_ReaderGoneError, BrokenPipeError):
         _give_up_output()
@@ -140,10 +141,10 @@ def _check(arguments: list[str]) -> None:
             raise UsageError(f"the argument {one!r} is no UTF-8") from None
 
 
-def _complain(text: str) -> None:
+def _report(text: str) -> None:
     """Print an error message as one line; where standard error cannot be written to, the exit status has to do."""
     with contextlib.suppress(OSError):
-        click.echo(f"recapture: {' '.join(text.split())}", err=True)
+        echo_error(text)
 
 
 def _system_error(error: OSError) -> int:
@@ -154,7 +155,7 @@ def _system_error(error: OSError) -> int:
     except OSError:  # it was about the output
         named = "cannot write to standard output: "
         _give_up_output()
-    _complain(f"{named}{error.strerror or error}")
+    _report(f"{named}{error.strerror or error}")
     return 2 if error.errno in _NO_PATH else EnvironmentUnfitError.exit_status
 
 

@@ -55,9 +55,9 @@ def require_torch() -> None:
 
 def console() -> Console:
     """Return the console of standard output, which colours no words by itself."""
-    from rich.console import Console
+    from recapture.report.console import SafeConsole
 
-    return Console(highlight=False)
+    return SafeConsole(highlight=False)
 
 
 how_to_print = click.option(

@@ -11,11 +11,14 @@ import click
 import msgspec
 
 from recapture.base.errors import UsageError
+from recapture.base.text import printable
 from recapture.cli.options import console
+from recapture.cli.output import echo, echo_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from recapture.results.directories import Results
     from recapture.results.speedups import Speedups
 
 __all__ = ["report"]
@@ -35,7 +38,13 @@ def _write(path: Path, text: str) -> None:
     from recapture.base.files import write_atomically
 
     with _writing(path):
-        write_atomically(path, text.encode())
+        write_atomically(path, printable(text).encode())
+
+
+def _warn(results: Results) -> None:
+    misfiled = results.misfiled
+    if misfiled:
+        echo_error(f"warning: {results.directory}: {misfiled}")
 
 
 def _derived(path: Path) -> Speedups:
@@ -73,6 +82,7 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
 
     The ratios of speedups are computed again from their samples.
     """
+    from recapture.base.files import write_output
     from recapture.conformance.ledger import settle
     from recapture.report.html_page import render_html
     from recapture.report.markdown import render_conformance, write_report
@@ -98,15 +108,18 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
         results = read_results(found[0])
         render = render_html if as_html else render_conformance
         text = render(results.records, results.environment)
+        _warn(results)
         if output == Path("-"):
-            click.echo(text, nl=False)
+            echo(text, nl=False)
         else:
-            _write(output, text)
+            with _writing(output):
+                write_output(output, printable(text).encode())
         return
     out = console()
     for number, path in enumerate(found):
         write_report(path)
         results = read_results(path)
+        _warn(results)
         if as_html:
             _write(path / HTML, render_html(results.records, results.environment))
         if not quiet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from recapture.cli.options import check_device, require_torch
+from recapture.cli.output import echo_source
 
 __all__ = ["repro_command"]
 
@@ -19,5 +20,5 @@ def repro_command(cell: str, device: str) -> int:
     from recapture.conformance.printing import script
 
     require_torch()
-    click.echo(script(cell, device).encode(), nl=False)  # UTF-8, as Python reads it
+    echo_source(script(cell, device))
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from recapture.cli.options import MOST_GIB, WEEK, Range, check_device, cores, require_torch
+from recapture.cli.output import echo
 
 __all__ = ["run_command"]
 
@@ -45,7 +46,6 @@ def run_command(
     without any of them every suite runs.
     """
     import msgspec
-    from rich.console import Console
 
     from recapture.base.start_times import described
     from recapture.conformance.plan import RunOptions, check_compilers
@@ -53,6 +53,7 @@ def run_command(
     from recapture.declare.collection import find_suites, shipped_suites
     from recapture.declare.compilers import builtin_compilers
     from recapture.declare.name_filter import matcher
+    from recapture.report.console import SafeConsole
     from recapture.report.markdown import write_report
     from recapture.report.run_progress import RunProgress
     from recapture.report.terminal import print_summary
@@ -78,11 +79,11 @@ def run_command(
     if set(options.selection.suites) <= set(shipped_suites()):  # they bring no compilers of their own
         check_compilers(options, builtin_compilers())
     require_torch()
-    console = Console()
-    with RunProgress(Console(stderr=True)) as progress:
-        summary = run_cells(options, progress, lambda text: click.echo(f"recapture: {text}", err=True))
+    console = SafeConsole()
+    with RunProgress(SafeConsole(stderr=True)) as progress:
+        summary = run_cells(options, progress, lambda text: echo(f"recapture: {text}", err=True))
     if start_times:
-        click.echo(f"recapture: {described()}", err=True)
+        echo(f"recapture: {described()}", err=True)
     write_report(summary.directory)
     if options.whole:
         print_summary(console, summary.records, summary.environment, summary.directory)
@@ -95,5 +96,5 @@ def run_command(
         there = f"{len(summary.records)} records in all: recapture report {summary.directory} shows them"
         console.print(there, soft_wrap=True, highlight=False, markup=False)
     for suite in summary.failed_suites:
-        click.echo(f"recapture: suite {suite.name!r} was not run: {suite.error}", err=True)
+        echo(f"recapture: suite {suite.name!r} was not run: {suite.error}", err=True)
     return 2 if summary.failed_suites else 0

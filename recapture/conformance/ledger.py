@@ -25,6 +25,7 @@ from recapture.results.records import (
     Timing,
     append_record,
     read_jsonl,
+    read_output,
     sort_key,
     write_jsonl,
 )
@@ -277,11 +278,7 @@ def _said(directory: Path) -> dict[str, dict[str, str]]:
     """The last output of every cell, without empty streams; lines that cannot be read are passed over."""
     said: dict[str, dict[str, str]] = {}
     for name in (OUTPUT, PARTIAL_OUTPUT):
-        path = directory / name
-        for line in path.read_bytes().splitlines() if path.exists() else []:
-            with contextlib.suppress(msgspec.DecodeError):
-                row = msgspec.json.decode(line, type=dict[str, str])
-                said[row["cell"]] = {"cell": row["cell"]} | {key: text for key, text in row.items() if text}
+        said |= read_output(directory / name)
     return said
 
 

@@ -22,6 +22,34 @@ from recapture.machine.image_match import image_for, pinned_images
 __all__ = ["capability_of", "describe", "installed_packages", "suite_commit", "variables"]
 
 
+SWITCHES = frozenset({"", "0", "1", "true", "false", "True", "False", "on", "off", "ON", "OFF", "yes", "no"})
+"""Values that can be no secret, whatever the variable's name."""
+
+PUBLIC_VARIABLES = frozenset(
+    """
+    AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL AOT_INDUCTOR_DEBUG_COMPILE AOT_INDUCTOR_OPT_LEVEL
+    AOT_PARTITIONER_DEBUG ATEN_CPU_CAPABILITY CC CUBLASLT_WORKSPACE_SIZE CUBLAS_WORKSPACE_CONFIG
+    CUDA_CACHE_DISABLE CUDA_CACHE_MAXSIZE CUDA_DEVICE_MAX_CONNECTIONS CUDA_DEVICE_ORDER CUDA_HOME
+    CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING CUDA_PATH CUDA_VERSION CUDA_VISIBLE_DEVICES CUDNN_VERSION CXX
+    GOMP_CPU_AFFINITY GOMP_SPINCOUNT INDUCTOR_WRITE_MISSING_OPS KMP_AFFINITY KMP_BLOCKTIME KMP_HW_SUBSET
+    KMP_SETTINGS LD_PRELOAD MKL_CBWR MKL_DEBUG_CPU_TYPE MKL_DYNAMIC MKL_ENABLE_INSTRUCTIONS MKL_NUM_THREADS
+    MKL_THREADING_LAYER NCCL_DEBUG NCCL_NVLS_ENABLE NCCL_P2P_DISABLE NCCL_VERSION NVIDIA_TF32_OVERRIDE
+    OMP_DYNAMIC OMP_NUM_THREADS OMP_PLACES OMP_PROC_BIND OMP_SCHEDULE OMP_THREAD_LIMIT OMP_WAIT_POLICY
+    PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_JIT PYTORCH_JIT_LOG_LEVEL PYTORCH_NO_CUDA_MEMORY_CACHING
+    PYTORCH_NVFUSER_DISABLE PYTORCH_NVML_BASED_CUDA_CHECK PYTORCH_TENSOREXPR PYTORCH_VERSION
+    TORCHDYNAMO_CACHE_SIZE_LIMIT TORCHDYNAMO_DISABLE TORCHDYNAMO_DYNAMIC_SHAPES TORCHDYNAMO_SUPPRESS_ERRORS
+    TORCHDYNAMO_VERBOSE TORCHINDUCTOR_AUTOGRAD_CACHE TORCHINDUCTOR_CACHE_DIR TORCHINDUCTOR_COMPILE_THREADS
+    TORCHINDUCTOR_CPP_WRAPPER TORCHINDUCTOR_FORCE_DISABLE_CACHES TORCHINDUCTOR_FREEZING
+    TORCHINDUCTOR_FX_GRAPH_CACHE TORCHINDUCTOR_MAX_AUTOTUNE TORCHINDUCTOR_MAX_AUTOTUNE_GEMM
+    TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS TORCHINDUCTOR_WORKER_START TORCH_ALLOW_TF32_CUBLAS_OVERRIDE
+    TORCH_BLAS_PREFER_CUBLASLT TORCH_COMPILE_DEBUG TORCH_COMPILE_DISABLE TORCH_CUDA_ARCH_LIST
+    TORCH_CUDNN_V8_API_DISABLED TORCH_LOGS TORCH_SYMM_MEM_DISABLE_MULTICAST TRITON_CACHE_DIR TRITON_INTERPRET
+    TRITON_PTXAS_BLACKWELL_PATH TRITON_PTXAS_PATH
+    """.split()  # noqa: SIM905 - seventy lines otherwise
+)
+"""The variables whose values are recorded: documented switches of torch and of the libraries beneath it."""
+
+
 def installed_packages() -> dict[str, str]:
     """Return the version of every installed distribution by normalised name, sorted.
 
@@ -183,12 +211,16 @@ def _flags() -> dict[str, Flag]:
 def variables(pattern: str) -> dict[str, str]:
     """Return the environment's variables whose names begin with a match of `pattern`, as flags of a record.
 
-    A name has "env " before it; values come without paths and serial numbers, and secrets not at all.
+    A name has "env " before it. Only the values of `PUBLIC_VARIABLES` are kept, without paths and serial numbers: any
+    other may be a secret, and is recorded as ``<set>`` unless it is a switch (``0``, ``1``, ``true`` …). A name that
+    says it is a secret is left out.
     """
     return {
-        f"env {name}": _public(name, value)
+        f"env {name}": _public(name, value) if name in PUBLIC_VARIABLES or value in SWITCHES else "<set>"
         for name, value in sorted(os.environ.items())
-        if re.match(pattern, name) and name not in OTHER_CACHES and not re.search(r"TOKEN|KEY|SECRET|PASSWORD", name)
+        if re.match(pattern, name)
+        and name not in OTHER_CACHES
+        and not re.search(r"(?i)token|key|secret|passw|auth(?!o)|cred", name)
     }
 
 

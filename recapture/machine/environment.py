@@ -8,15 +8,18 @@ first (``SCHEMA_VERSION``):
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from recapture.base.errors import UsageError
+from recapture.base.decode import Format, too_large
 from recapture.base.files import write_atomically
 from recapture.base.scrub import without_paths
-from recapture.machine.doctor.register import Check
+from recapture.machine.doctor.register import Check  # noqa: TC001 - msgspec resolves annotations at run time
 from recapture.machine.hardware import CpuInfo, GpuInfo
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "ENVIRONMENT",
@@ -26,13 +29,14 @@ __all__ = [
     "GpuInfo",
     "SuiteEntry",
     "TorchInfo",
+    "check_environment",
     "differences",
     "read_environment",
     "without_private_paths",
     "write_environment",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 Flag = str | int | bool
 
 
@@ -63,7 +67,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     and `recorded` count cells. `selection` is what the command was asked for, `doctor` the checks that are not ok.
     """
 
-    schema: int = SCHEMA_VERSION
+    schema: Literal[1] = SCHEMA_VERSION
     image: str
     image_digest: str
     lock_hash: str | None
@@ -123,37 +127,30 @@ def write_environment(path: Path, environment: Environment) -> None:
 
 
 def read_environment(path: Path) -> Environment:
-    """Read ``environment.json``, named itself or by its directory.
+    """Read ``environment.json``, given its own path or its directory's.
 
     Raises UsageError, naming the file and the field, for what this version does not understand.
     """
-    if path.is_dir():
-        path /= ENVIRONMENT
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    try:
-        environment = msgspec.json.decode(data, type=Environment)
-    except ValueError as error:  # msgspec's, and what Python says of bytes that are no UTF-8
-        raise UsageError(f"{path}: {_why(data, error)}") from None
-    if environment.schema != SCHEMA_VERSION:  # a later version may keep the fields and change what they mean
-        raise UsageError(f"{path}: {_other_schema(environment.schema)}")
-    return environment
+    return _FORMAT.read(path / ENVIRONMENT if path.is_dir() else path)
 
 
-def _why(data: bytes, error: ValueError) -> str:
-    try:
-        version = msgspec.json.decode(data).get("schema")
-    except (ValueError, AttributeError):
-        return f"not a JSON object: {error}"
-    if version != SCHEMA_VERSION:
-        return _other_schema(version)
-    return str(error)
-
-
-def _other_schema(version: object) -> str:
-    return f"environment schema {version!r} is not understood by this version, which reads {SCHEMA_VERSION}"
+def check_environment(environment: Environment) -> None:
+    """Raise ValueError, naming the field, for counts and sizes that are negative or beyond anything countable."""
+    cpu, gpu = environment.cpu, environment.gpu
+    counts: list[tuple[str, float | None]] = [
+        ("planned", environment.planned),
+        ("recorded", environment.recorded),
+        ("cpu.cores", cpu.cores),
+        ("cpu.threads", cpu.threads),
+        ("cpu.memory", cpu.memory),
+        *((f"suites {one.name}", one.cases) for one in environment.suites),
+    ]
+    if gpu is not None:
+        counts += [("gpu.memory", gpu.memory), ("gpu.power_limit", gpu.power_limit)]
+    for name, number in counts:
+        if too_large(number):
+            raise ValueError(f"`{name}` is negative or out of range")
 
 
 ENVIRONMENT = "environment.json"
+_FORMAT = Format(Environment, "environment", SCHEMA_VERSION, check_environment)

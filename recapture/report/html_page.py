@@ -47,7 +47,7 @@ WIDE_COLUMN_WIDTH = 4.0
 """Width of a column of the matrix with a horizontal header, in root em."""
 
 
-def render_html(records: Sequence[Record], environment: Environment | None) -> str:
+def render_html(every: Sequence[Record], environment: Environment | None) -> str:
     """Return the report as one HTML page without external parts; the same bytes for the same records."""
     import jinja2
 
@@ -58,10 +58,9 @@ def render_html(records: Sequence[Record], environment: Environment | None) -> s
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    compilers = summary.compilers_in_order(records)
-    by_compiler: dict[str, list[Record]] = {name: [] for name in compilers}
-    for record in records:
-        by_compiler[record.compiler].append(record)
+    records, left_out = summary.in_matrix(every)
+    by_compiler = summary.by_compiler(records)
+    compilers = list(by_compiler)
     ordered = sorted(records, key=_order)
     places = {(record.case, record.compiler): place for place, record in enumerate(ordered)}
     longest = max((len(record.case.split("::", 1)[-1]) for record in records), default=0)
@@ -76,15 +75,16 @@ def render_html(records: Sequence[Record], environment: Environment | None) -> s
     }
     brief = facts.brief(environment) if environment else []
     page = templates.get_template("conformance.html.j2").render(
-        place=facts.place(records, environment),
-        accounting=facts.accounting(records, environment),
-        counts=summary.count(records),
-        by_kind=_verdicts_by_kind(records),
+        place=facts.place(every, environment),
+        accounting=facts.accounting(every, environment),
+        counts=summary.count(every),
+        by_kind=_verdicts_by_kind(every),
         facts=brief,
         why_bare=facts.why_bare(environment) if environment else "",
         faults=facts.failing_checks(environment),
         warnings=facts.warnings(environment),
         uncollected=facts.uncollected(environment),
+        left_out=left_out,
         compilers=compilers,
         totals={name: summary.count(cells) for name, cells in by_compiler.items()},
         label=round(label, 1),

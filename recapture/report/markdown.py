@@ -34,14 +34,16 @@ DIFFERENCES_SHOWN = 4
 
 def render_conformance(records: Sequence[Record], environment: Environment | None) -> str:
     """Return the conformance report of one results directory; it holds no dates, times or paths."""
+    shown, left_out = summary.in_matrix(records)
     sections = [
         _head(records, environment),
         _environment(environment),
         _uncollected(environment),
-        _counts(records),
+        _counts(shown),
         _claims(records),
         _silent_wrongs(records),
-        _matrices(records),
+        _matrices(shown),
+        plain(left_out),
         _failures(records),
         _breaks(records),
         _notes(records),

@@ -149,6 +149,6 @@ def _by_case(cells: Iterable[str]) -> str:
     """Name cells case by case, the compilers of each in brackets."""
     found: dict[str, list[str]] = defaultdict(list)
     for cell in cells:
-        suite, name, compiler = cell.split("::", 2)
-        found[f"{suite}::{name}"].append(compiler)
+        case, compiler = cell.rsplit("::", 1)
+        found[case].append(compiler)
     return ", ".join(f"{code(case)} ({', '.join(map(plain, compilers))})" for case, compilers in found.items())

@@ -47,9 +47,9 @@ class RunProgress:
 
     def __init__(self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         if console is None:
-            from rich.console import Console
+            from recapture.report.console import SafeConsole
 
-            console = Console(stderr=True)
+            console = SafeConsole(stderr=True)
         self._console = console
         self._clock = clock
         self._running: dict[str, None] = {}

@@ -304,8 +304,9 @@ def _conditions(rows: Sequence[Row]) -> str:
             lines.append(f"- {title}: {min(s[0] for s in spreads):g} to {max(s[2] for s in spreads):g} {unit}")
     first = processes[0][1].conditions
     lines.append(
-        f"- CPU: {first.threads} threads on {first.affinity} cores, governor {first.governor or 'unknown'}, "
-        f"allocator {first.allocator or 'unknown'}, load {min(one.conditions.load or 0 for _, one in processes):g} to "
+        f"- CPU: {first.threads} threads on {first.affinity} cores, governor {plain(first.governor or 'unknown')}, "
+        f"allocator {plain(first.allocator or 'unknown')}, "
+        f"load {min(one.conditions.load or 0 for _, one in processes):g} to "
         f"{max(one.conditions.load or 0 for _, one in processes):g}"
     )
     others = [one.conditions.cpu_others for _, one in processes if one.conditions.cpu_others is not None]

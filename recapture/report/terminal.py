@@ -71,8 +71,11 @@ def print_summary(
         say(console, f"suite {name} could not be collected: {shorten(error, MESSAGE_LIMIT)}", "bold red")
     for check in facts.failing_checks(environment):
         say(console, f"the machine is at fault: {shorten(check, MESSAGE_LIMIT)}", "bold red")
-    if records and not _print_matrix(console, records):
-        _print_counts(console, records)
+    shown, left_out = summary.in_matrix(records)
+    if records and not _print_matrix(console, shown):
+        _print_counts(console, shown)
+    if left_out:
+        say(console, left_out)
     _print_silent_wrongs(console, summary.silent_wrongs(records), directory / REPORT)
     _print_failures(console, summary.failure_groups(records), directory / REPORT)
     _print_claims(console, records)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,12 +24,12 @@ REPORT = "conformance.md"
 """The rendered report beside the records; nothing reads it back."""
 
 BEFORE = "before-"
-"""How the folders begin in which a results directory keeps what is no longer its own: whoever wants one names it."""
+"""The beginning of the names of folders with older results; they are read only when they are named themselves."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """The verdicts of one environment; `environment` is None where it was not recorded."""
+    """The records of one environment; `environment` is None where it was not recorded."""
 
     directory: Path
     records: tuple[Record, ...]
@@ -43,10 +45,24 @@ class Results:
         """The directory's own name: ``cpu``, or a compute capability such as ``sm_90``."""
         return self.directory.resolve().name
 
+    @property
+    def misfiled(self) -> str:
+        """What says that the environment beside the records is another image's; empty where nothing does.
+
+        A copy of results may have any name: only one that is the name of an image, with a torch release in it, counts.
+        """
+        environment = self.environment
+        if environment is None or not re.search(r"torch\d", self.image):
+            return ""
+        recorded = (environment.image, environment.capability)
+        if recorded == (self.image, self.capability):
+            return ""
+        return f"{ENVIRONMENT} is of {'/'.join(recorded)}, and is filed as {self.image}/{self.capability}"
+
 
 def holds_results(directory: Path) -> bool:
     """Whether a directory is one of results, finished or interrupted."""
-    return (directory / CONFORMANCE).is_file() or (directory / PARTIAL).is_file()
+    return any(os.path.lexists(directory / name) for name in (CONFORMANCE, PARTIAL))
 
 
 def find_speedups(root: Path) -> list[Path]:
@@ -82,7 +98,7 @@ def read_results(directory: Path) -> Results:
     where there are not as many records as its environment says.
     """
     records = read_conformance(directory)
-    environment = read_environment(directory) if (directory / ENVIRONMENT).is_file() else None
+    environment = read_environment(directory / ENVIRONMENT) if os.path.lexists(directory / ENVIRONMENT) else None
     recorded = environment.recorded if environment else None
     if recorded not in (None, len(records)):
         path = directory / CONFORMANCE

@@ -8,17 +8,19 @@ History of the file format, newest first (``SCHEMA_VERSION``):
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
+from recapture.base.decode import Format, too_large
 from recapture.base.errors import UsageError
-from recapture.base.files import append_line, write_atomically
-from recapture.results.verdicts import Verdict  # noqa: TC001 - msgspec resolves the annotation at run time
+from recapture.base.files import append_line, read_regular, write_atomically
+from recapture.results.verdicts import RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 __all__ = [
     "CONFORMANCE",
@@ -34,6 +36,7 @@ __all__ = [
     "json_schema",
     "read_conformance",
     "read_jsonl",
+    "read_output",
     "schema_of",
     "sort_key",
     "write_jsonl",
@@ -43,6 +46,9 @@ SCHEMA_VERSION: Literal[1] = 1  # and in the annotations of `schema`, which make
 CONFORMANCE = "conformance.jsonl"
 PARTIAL = "conformance.partial.jsonl"
 TIMINGS = "timings.jsonl"
+MOST_OUTPUT = 512 << 20
+"""Bytes of the largest file of what cells printed that is read."""
+
 Phase = Literal["reference", "capture", "call"]
 
 
@@ -147,28 +153,25 @@ def append_record(handle: int, row: Record | Timing) -> None:
 def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -> list[R]:
     """Read rows of one kind.
 
-    `tolerate_torn_tail` drops a last line without its newline: what a run killed in mid-write leaves. Such a file may
-    hold a cell more than once; a finished one may not.
-    Raises UsageError, naming file, line and field, for anything this version does not understand.
+    `tolerate_torn_tail` drops a last line without its newline: what a run killed while it was writing leaves. Such a
+    file may hold a cell more than once; a finished one may not.
+    Raises UsageError, naming file, line and field, for what this version does not understand and for what cannot be
+    true (see `_check_record`).
     """
-    decoder = msgspec.json.Decoder(kind)
+    form: Format[R] = _FORMATS[kind]
     rows: list[R] = []
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    lines = data.split(b"\n")
+    lines = read_regular(path).split(b"\n")
     torn = lines.pop()  # what follows the last newline: empty in a whole file
     places: dict[tuple[str, str, str], int] = {}
     for number, line in enumerate(lines, 1):
         try:
-            rows.append(decoder.decode(line))
-        except ValueError as error:  # msgspec's, and what Python says of bytes that are no UTF-8
-            raise UsageError(f"{path}:{number}: {_explain(line, error)}") from None
+            rows.append(form.decode(line))
+        except ValueError as error:
+            raise UsageError(f"{path}:{number}: {error}") from None
         first = places.setdefault(sort_key(rows[-1]), number)
         if first != number and not tolerate_torn_tail:
             case, compiler, device = sort_key(rows[-1])
-            raise UsageError(f"{path}: {case}::{compiler} on {device} is there twice, on lines {first} and {number}")
+            raise UsageError(f"{path}: {case}::{compiler} on {device} is recorded twice, on lines {first} and {number}")
     if torn and not tolerate_torn_tail:
         if not torn.startswith(b"{"):
             raise UsageError(f"{path}:{len(lines) + 1}: not a JSON record")
@@ -176,10 +179,27 @@ def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -
     return rows
 
 
+def read_output(path: Path) -> dict[str, dict[str, str]]:
+    """Return what each cell printed last, by its address: ``cell`` and, unless empty, ``stdout`` and ``stderr``.
+
+    Lines that cannot be read are left out: they hold no result. A file that does not exist has none. Raises UsageError
+    where the file is not a regular one or has more than `MOST_OUTPUT` bytes.
+    """
+    said: dict[str, dict[str, str]] = {}
+    for line in read_regular(path, most=MOST_OUTPUT).splitlines() if os.path.lexists(path) else ():
+        try:
+            row = _OUTPUT.decode(line)
+        except (ValueError, RecursionError):
+            continue
+        if "cell" in row:
+            said[row["cell"]] = {"cell": row["cell"]} | {key: text for key, text in row.items() if text}
+    return said
+
+
 def read_conformance(directory: Path) -> list[Record]:
     """Read the finished conformance records of one results directory."""
     path = directory / CONFORMANCE
-    if not path.is_file():
+    if not os.path.lexists(path):
         interrupted = (
             " (a run there was interrupted: finish it with --resume)" if (directory / PARTIAL).exists() else ""
         )
@@ -205,11 +225,29 @@ def _line(row: Record | Timing) -> bytes:
     return msgspec.json.encode(row) + b"\n"
 
 
-def _explain(line: bytes, error: ValueError) -> str:
-    try:
-        version = msgspec.json.decode(line).get("schema")
-    except (ValueError, AttributeError):
-        return f"not a JSON record: {error}"
-    if version != SCHEMA_VERSION:
-        return f"record schema {version!r} is not understood by this version, which reads {SCHEMA_VERSION}"
-    return str(error)
+def _check_record(row: Record) -> None:
+    """Raise ValueError for a record that no run can have written: it was edited, or damaged."""
+    for name in ("graphs", "graph_breaks", "recompiles"):
+        if too_large(getattr(row, name)):
+            raise ValueError(f"`{name}` is negative or out of range")
+    if row.verdict in RIGHT and row.differences:
+        raise ValueError(f"`verdict` is {row.verdict}, but `differences` has {len(row.differences)}")
+    if row.verdict in RIGHT and row.error:
+        raise ValueError(f"`verdict` is {row.verdict}, but there is an `error`")
+    if row.verdict in SILENTLY_WRONG and not row.differences:
+        raise ValueError(f"`verdict` is {row.verdict}, but `differences` is empty")
+    if row.verdict is Verdict.ERROR and row.error is None:
+        raise ValueError("`verdict` is error, but there is no `error`")
+
+
+def _check_timing(row: Timing) -> None:
+    for name in ("seconds", "peak_rss"):
+        if too_large(getattr(row, name)):
+            raise ValueError(f"`{name}` is negative or out of range")
+
+
+_OUTPUT = msgspec.json.Decoder(dict[str, str])
+_FORMATS: dict[type[Any], Format[Any]] = {
+    Record: Format(Record, "record", SCHEMA_VERSION, _check_record, by_bytes=True),
+    Timing: Format(Timing, "record", SCHEMA_VERSION, _check_timing, by_bytes=True),
+}

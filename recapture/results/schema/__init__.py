@@ -1,7 +1,7 @@
 """The JSON Schemas of the result files, for readers that are not written in Python.
 
-`python -m recapture.results.schema` writes them again from `recapture.results.records` and `recapture.results.speedups`; a test fails where
-that was forgotten.
+`python -m recapture.results.schema` writes them again from `recapture.results.records` and
+`recapture.results.speedups`; a test fails where that was forgotten.
 """
 
 from __future__ import annotations

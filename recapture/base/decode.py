@@ -1,0 +1,106 @@
+"""Reading JSON that may be damaged or hostile: what is not understood is refused, with the field and the reason."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from recapture.base.errors import UsageError
+from recapture.base.files import read_regular
+from recapture.base.text import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["Format", "too_large"]
+
+T = TypeVar("T")
+
+LARGEST = 2.0**63
+"""The largest number that a file may hold: no count, size or duration comes near it."""
+
+REASON_LIMIT = 300
+"""Characters of a reason shown: it may quote the file."""
+
+
+class _Versioned(msgspec.Struct):
+    schema: Any = msgspec.UNSET
+
+
+class Format(Generic[T]):
+    """One kind of JSON document: its type, what to call it, its version, and what must hold of its values.
+
+    `check` raises ValueError, naming the field, for values that cannot be true. With `by_bytes` a document that is
+    encoded again to the same bytes is taken to have no field twice, which spares a second parse.
+    """
+
+    def __init__(
+        self, kind: type[T], noun: str, version: int, check: Callable[[T], None], *, by_bytes: bool = False
+    ) -> None:
+        self._decoder = msgspec.json.Decoder(kind)
+        self._noun, self._version, self._check, self._by_bytes = noun, version, check, by_bytes
+
+    def decode(self, data: bytes) -> T:
+        """Return the document; raises ValueError with the reason where this version does not understand it."""
+        try:
+            document = self._decoder.decode(data)
+            if not (self._by_bytes and msgspec.json.encode(document) == data):
+                found = json.loads(data, object_pairs_hook=_unique, parse_int=_integer, parse_float=_float)
+                if "schema" not in found:
+                    raise ValueError("missing required field `schema`")
+            self._check(document)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        except ValueError as error:  # msgspec's, Python's of bytes that are not UTF-8, and a check's
+            raise ValueError(self._reason(data, error)) from None
+        return document
+
+    def read(self, path: Path) -> T:
+        """Return the document in a file; raises UsageError naming the file, the field and the reason."""
+        data = read_regular(path)
+        try:
+            return self.decode(data)
+        except ValueError as error:
+            raise UsageError(f"{path}: {error}") from None
+
+    def _reason(self, data: bytes, error: ValueError) -> str:
+        """Say what is wrong: another version first, for all else follows from it."""
+        if isinstance(error, UnicodeDecodeError):
+            return f"not UTF-8: {shorten(str(error), REASON_LIMIT)}"
+        try:
+            version = msgspec.json.decode(data, type=_Versioned).schema
+        except (ValueError, RecursionError):
+            return f"not a JSON {self._noun}: {shorten(str(error), REASON_LIMIT)}"
+        if version is not msgspec.UNSET and version != self._version:
+            named = shorten(repr(version), 40)
+            return f"{self._noun} schema {named} is not understood by this version, which reads {self._version}"
+        return shorten(str(error), REASON_LIMIT)
+
+
+def too_large(number: float | None) -> bool:
+    """Whether a number is negative or beyond what anything countable reaches."""
+    return number is not None and not 0 <= number < LARGEST
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"the field `{twice}` appears twice")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20 or abs(int(digits)) > LARGEST:
+        raise ValueError(f"the number {shorten(digits, 24)} is out of range")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    if abs(float(digits)) > LARGEST:
+        raise ValueError(f"the number {shorten(digits, 24)} is out of range")
+    return float(digits)

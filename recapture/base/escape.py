@@ -1,0 +1,61 @@
+"""Text that others wrote (names, messages, file contents) made harmless for Markdown, HTML blocks in it, and JSON."""
+
+from __future__ import annotations
+
+import html
+import re
+
+from recapture.base.text import one_line, printable, shorten
+
+__all__ = ["LONGEST", "html_text", "json_text", "markdown_code", "markdown_text"]
+
+LONGEST = 1000
+"""Characters of one name or message that Markdown shows: a table pads every row to its longest cell."""
+
+LONGEST_TEXT = 20_000
+"""Characters of one text outside code: the packages that differ are one line."""
+
+_MARKUP = re.compile(
+    r"([\\`*{}\[\]<>#|~$&]|(?<![^\W_])_|_(?![^\W_])"
+    r"|^[-+](?=\s|$)|^[-=](?=[-= ]*$)"  # what would begin a list, be a rule or underline a heading
+    r"|(?<=[A-Za-z]):(?=//)|(?<=\b[wW]{3})\.|(?<=\w)@(?=\w))"  # what GitHub turns into a link by itself
+)
+_NUMBERED = re.compile(r"^([0-9]{1,9})([.)])(?=\s|$)")
+
+_UNSHOWN = re.compile(r"[^\n -~]")
+
+
+def markdown_text(text: str) -> str:
+    """Return text on one line with everything escaped that Markdown would read as markup."""
+    return _NUMBERED.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", shorten(text, LONGEST_TEXT)))
+
+
+def markdown_code(text: str, *, in_table: bool = False) -> str:
+    """Return text as a code span, whatever characters it holds; inside a table no character ends the table's cell."""
+    text = shorten(text, LONGEST) or " "
+    if in_table and re.search(r"\\+\|", text):  # no number of backslashes puts a backslash before a pipe into a cell
+        entities = (char if char.isalnum() or char == " " else f"&#{ord(char)};" for char in text)
+        return f"<code>{''.join(entities)}</code>"
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    if text.startswith("`") or text.endswith("`"):
+        text = f" {text} "
+    span = f"{fence}{text}{fence}"
+    return span.replace("|", "\\|") if in_table else span
+
+
+def html_text(text: str) -> str:
+    """Return text on one line for an HTML block in Markdown: no blank line may end the block, no tag begin in it."""
+    return html.escape(one_line(text), quote=False)
+
+
+def json_text(text: str) -> str:
+    r"""Return a JSON document with ``\u`` escapes for what a terminal may obey or not show; it means the same."""
+    return _UNSHOWN.sub(_as_escape, text)
+
+
+def _as_escape(found: re.Match[str]) -> str:
+    char = found[0]
+    if printable(char) == char:
+        return char
+    data = char.encode("utf-16-be", errors="surrogatepass")
+    return "".join(f"\\u{data[place] << 8 | data[place + 1]:04x}" for place in range(0, len(data), 2))

@@ -1,0 +1,40 @@
+"""The console that everything on a terminal is printed through: no text can control the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.segment import Segment
+
+from recapture.base.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import ConsoleOptions, RenderableType
+
+__all__ = ["SafeConsole"]
+
+
+class SafeConsole(Console):
+    """A console that replaces what a terminal would obey in any text; colours and movements come from rich alone.
+
+    A string that is printed is one line: line breaks inside it are replaced too, so that no name can add a line. It may
+    begin with empty lines.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print objects as `rich.console.Console.print` does, each string as one line."""
+        super().print(*(_line(one) if isinstance(one, str) else one for one in objects), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of what is printed, without control characters in those that are text."""
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else printable(segment.text)
+            yield segment if text == segment.text else Segment(text, segment.style, segment.control)
+
+
+def _line(text: str) -> str:
+    words = text.lstrip("\n")
+    return text[: len(text) - len(words)] + (words if words.isprintable() else printable(words, keep=""))

@@ -1,0 +1,109 @@
+"""What no output may hold, whatever the files said: control characters, markup that is not the report's own."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from html.parser import HTMLParser
+
+from markdown_it import MarkdownIt
+
+CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+"""Characters that a terminal obeys, that turn the direction of writing, or that cannot be seen; not the line break."""
+
+INLINE = re.compile(r"<br>|</?code>")
+BLOCK_TAGS = {"details", "summary", "b", "code", "ul", "li"}
+UNUSED = {"fence", "code_block", "hr", "blockquote_open", "ordered_list_open", "image"}
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+
+
+def control(text: str, what: str) -> list[str]:
+    """Return what is wrong with any text that people see."""
+    found = CONTROL.search(text)
+    if found is None:
+        return []
+    return [f"{what} has U+{ord(found[0]):04X} after {text[max(0, found.start() - 30) : found.start()]!r}"]
+
+
+def markdown(text: str, what: str) -> list[str]:
+    """Return what is wrong with a report in Markdown, as a parser of CommonMark with tables reads it."""
+    problems = control(text, what)
+    for token in _MARKDOWN.parse(text):
+        if token.type == "html_block":
+            problems += _block(token.content, what)
+        elif token.type in UNUSED:
+            problems.append(f"{what} has a {token.type}: {token.content[:80]!r}")
+        elif token.type == "inline":
+            problems += _inline(token, what)
+    return problems
+
+
+def _inline(token, what: str) -> list[str]:
+    problems = []
+    if token.content.lstrip().startswith("injected"):
+        problems.append(f"{what} has a paragraph, heading or cell of its own: {token.content[:80]!r}")
+    for child in token.children:
+        if child.type == "html_inline" and not INLINE.fullmatch(child.content):
+            problems.append(f"{what} has {child.content[:80]!r}")
+        elif child.type == "link_open" and re.search("evil|javascript", str(child.attrs)):
+            problems.append(f"{what} has a link to {child.attrs}")
+        elif child.type in UNUSED:
+            problems.append(f"{what} has a {child.type}: {child.attrs}")
+    return problems
+
+
+def _block(text: str, what: str) -> list[str]:
+    tags = _Tags()
+    tags.feed(text)
+    return [
+        f"{what} has <{tag}> with {dict(attributes)}"
+        for tag, attributes in tags.found
+        if tag not in BLOCK_TAGS or attributes
+    ]
+
+
+def page(text: str, what: str) -> list[str]:
+    """Return what is wrong with a page of HTML: a tag or an attribute that its template does not have."""
+    tags = _Tags()
+    tags.feed(text)
+    problems = control(text, what)
+    number = sum(tag == "script" for tag, _ in tags.found)
+    if number != _scripts():
+        problems.append(f"{what} has {number} scripts")
+    for tag, attributes in tags.found:
+        bad = [name for name, value in attributes if name.startswith("on") or "javascript:" in (value or "")[:20]]
+        if bad or tag in ("img", "iframe", "object"):
+            problems.append(f"{what} has <{tag}> with {bad}")
+    return problems
+
+
+@functools.lru_cache
+def _scripts() -> int:
+    """The number of scripts in a page that nothing hostile is in."""
+    from recapture.report.html_page import render_html
+
+    tags = _Tags()
+    tags.feed(render_html([], None))
+    return sum(tag == "script" for tag, _ in tags.found)
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[tuple[str, list[tuple[str, str | None]]]] = []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.found.append((tag, attrs))
+
+
+def document(text: str, what: str) -> list[str]:
+    """Return what is wrong with JSON on standard output."""
+    try:
+        json.loads(text)
+    except ValueError as error:
+        return [f"{what} is no JSON: {error}"]
+    return control(text, what)

@@ -1,0 +1,194 @@
+"""``python -m tests.fuzz --inputs 10000 --seed 1 --jobs 2``: mutate files, run what reads them, report what goes wrong.
+
+Every input has a number: its seed. ``--only NUMBER`` repeats one. Exit status 1 where anything was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.fuzz import commands, corpus, mutations
+
+SECONDS = 10
+"""Seconds that one command may take."""
+
+MEMORY = 1 << 30
+"""Bytes of address space that an input may take beyond what the process has at the start."""
+
+PER_INPUT = 2
+"""Commands run on each input."""
+
+
+def mutate(seed: int, root: Path) -> tuple[str, list[str], list[str] | None]:
+    """Damage one file below a folder; return what was done, which commands read it, and arguments of their own."""
+    choose = random.Random(seed)
+    files = corpus.files(root)
+    path = choose.choice(files)
+    data = path.read_bytes()
+    way = choose.random()
+    if way < 0.62:
+        kind = "json"
+        path.write_bytes(mutations.edit_json(choose, data, lines=path.suffix == ".jsonl"))
+    elif way < 0.82:
+        kind = "bytes"
+        path.write_bytes(mutations.edit_bytes(choose, data))
+    elif way < 0.9:
+        kind = "replaced"
+        mutations.replace_file(choose, path)
+    elif way < 0.94 and path.name.startswith("conformance"):
+        kind = "many"
+        path.write_bytes(mutations.many_rows(choose, data))
+    elif way < 0.97:
+        kind = "arguments"
+        mark = choose.choice(mutations.MARKS)
+        old = str(root / "results" / corpus.OLD)
+        arguments = choose.choice(
+            (
+                ["diff", mark, old],
+                ["diff", old, old + mark],
+                ["history", mark, "--results", str(root / "results")],
+                ["history", "--results", mark],
+                ["report", mark],
+                ["report", "--output", old + "/x" + mark, old],
+                [mark],
+                ["report", "--" + mark],
+                ["diff", old, old, "--format", mark],
+            )
+        )
+        return kind, ["arguments"], arguments
+    else:
+        kind = "folder"
+        folder = path.parent.parent
+        name = choose.choice(mutations.MARKS).replace("/", "_").replace("\0", "")
+        try:
+            folder.rename(folder.with_name(os.fsdecode((name + folder.name).encode(errors="surrogateescape"))[:80]))
+        except (OSError, UnicodeError):
+            kind = "unchanged"
+        results = str(root / "results")
+        arguments = choose.choice((["report", results], ["history", "--results", results], ["report", "--html", results],
+                                   ["history", "--results", results, "--format", "markdown"]))  # fmt: skip
+        return kind, [f"folder {arguments[-1]}" if "--format" in arguments else "folder"], arguments
+    names = commands.names_for(path, root)
+    return kind, choose.sample(names, min(PER_INPUT, len(names))), None
+
+
+def one(seed: int, pristine: Path, root: Path) -> dict[str, object]:
+    """Run one input in this process, which is the input's own; return what was found."""
+    shutil.copytree(pristine, root)
+    os.mkfifo(root / "pipe")
+    kind, names, arguments = mutate(seed, root)
+    problems, slowest, statuses = [], 0.0, []
+    for name in names:
+        signal.alarm(SECONDS)
+        began = time.monotonic()
+        status, wrong = commands.run(name, root, arguments)
+        problems += wrong
+        statuses.append(status)
+        slowest = max(slowest, time.monotonic() - began)
+        signal.alarm(0)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "seed": seed,
+        "kind": kind,
+        "names": names,
+        "problems": problems,
+        "seconds": slowest,
+        "peak": peak,
+        "statuses": statuses,
+    }
+
+
+def child(seed: int, pristine: Path, root: Path) -> dict[str, object]:
+    """Run one input in a child with its limits; how it died is a finding too."""
+    answer, back = os.pipe()
+    process = os.fork()
+    if not process:
+        try:
+            os.close(answer)
+            size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            found = one(seed, pristine, root)
+            with os.fdopen(back, "w") as out:
+                json.dump(found, out)
+            os._exit(0)
+        except BaseException as error:
+            os.write(2, f"input {seed}: {type(error).__name__}: {error}\n".encode(errors="replace"))
+            os._exit(70)
+    os.close(back)
+    with os.fdopen(answer) as said:
+        text = said.read()
+    _, status = os.waitpid(process, 0)
+    shutil.rmtree(root, ignore_errors=True)
+    if os.WIFSIGNALED(status) or os.WEXITSTATUS(status):
+        how = f"died of {signal.Signals(status & 127).name}" if os.WIFSIGNALED(status) else "the fuzzer itself failed"
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+            how = f"took more than {SECONDS} s"
+        return {"seed": seed, "kind": "?", "names": [], "problems": [how], "seconds": 0.0, "peak": 0, "statuses": []}
+    return json.loads(text)
+
+
+def share(job: tuple[list[int], str]) -> list[dict[str, object]]:
+    """Run some inputs one after the other, in a folder of their own."""
+    os.fsync = lambda _handle: None  # nothing here has to outlive a crash of the machine, and a disk takes its time
+    seeds, folder = job
+    import_all()
+    pristine = Path(folder) / "pristine"
+    work = Path(tempfile.mkdtemp(dir=folder))
+    return [child(seed, pristine, work / "input") for seed in seeds]
+
+
+def import_all() -> None:
+    """Import what the commands import, once for all children."""
+    import scipy.stats  # noqa: F401
+
+    from recapture.bench import figures  # noqa: F401
+    from recapture.cli import diff, history, main, report  # noqa: F401
+    from recapture.conformance import ledger, repro  # noqa: F401
+    from recapture.report import console, html_page, markdown, speedups_terminal, terminal  # noqa: F401
+
+
+def main() -> int:
+    """Fuzz as the command line says; print figures, and each finding with its seed."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--inputs", type=int, default=10_000)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--jobs", type=int, default=1)
+    options.add_argument("--only", type=int)
+    asked = options.parse_args()
+    seeds = [asked.only] if asked.only is not None else list(range(asked.seed, asked.seed + asked.inputs))
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        corpus.build(Path(folder) / "pristine")
+        jobs = [(seeds[number :: asked.jobs], folder) for number in range(asked.jobs)]
+        if asked.jobs == 1:
+            shares = [share(jobs[0])]
+        else:
+            with multiprocessing.get_context("spawn").Pool(asked.jobs) as pool:
+                shares = pool.map(share, jobs)
+    found = [each for mine in shares for each in mine]
+    bad = [each for each in found if each["problems"]]
+    for each in sorted(bad, key=lambda each: each["seed"]):
+        print(f"seed {each['seed']} ({each['kind']}, {', '.join(each['names'])}):")
+        for problem in each["problems"][:3]:
+            print(f"    {ascii(problem)[:1500]}")
+    seconds = time.monotonic() - began
+    kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(Counter(each["kind"] for each in found).items()))
+    print(f"{len(found)} inputs in {seconds:.0f} s, {len(found) / seconds:.1f} a second: {kinds}")
+    ends = Counter(status for each in found for status in each["statuses"])
+    print(f"exit statuses: {', '.join(f'{number} times {status}' for status, number in sorted(ends.items(), key=str))}")
+    print(f"{sum(len(each['names']) for each in found)} commands; the slowest took {max(each['seconds'] for each in found):.1f} s; "
+          f"peak memory {max(each['peak'] for each in found) / 1024:.0f} MiB")  # fmt: skip
+    print(f"{len(bad)} inputs with findings; repeat one with --only SEED" if bad else "no findings")
+    return 1 if bad else 0

@@ -1,0 +1,11 @@
+"""What a record of each verdict has to say for itself: readers refuse one that contradicts itself."""
+
+from recapture.results.records import Difference, ErrorInfo
+from recapture.results.verdicts import SILENTLY_WRONG, Verdict
+
+
+def evidence(verdict):
+    """The fields that a record with this verdict cannot be without."""
+    if verdict in SILENTLY_WRONG:
+        return {"differences": (Difference("example", "result", "value", ""),)}
+    return {"error": ErrorInfo("E", "m", "0123456789")} if verdict is Verdict.ERROR else {}

@@ -1,0 +1,66 @@
+"""The fuzzer of `tests/fuzz`: some inputs by default, 10,000 with ``-m fuzz``, and proof that it sees what it looks for."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import checks
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def fuzz(*arguments):
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.fuzz", *arguments]
+    return subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_damaged_and_hostile_files_end_in_one_line_or_in_a_clean_report():
+    done = fuzz("--inputs", "150", "--seed", os.environ.get("RECAPTURE_FUZZ_SEED", "1"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "150 inputs" in done.stdout
+    assert "no findings" in done.stdout
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(7200)
+def test_ten_thousand_inputs():
+    done = fuzz("--inputs", "10000", "--seed", "1000", "--jobs", str(len(os.sched_getaffinity(0))))
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a \x1b[31m b", "U+001B"),
+        ("a \x9b b", "U+009B"),
+        ("a \u202e b", "U+202E"),
+        ("a \u200b b", "U+200B"),
+        ("a\n\n<script>alert(1)</script>\n", "<script>"),
+        ("a <img src=x> b", "<img"),
+        ("<details onclick=x><summary>a</summary></details>", "onclick"),
+        ("see [evil](javascript:alert(1))", "]("),
+        ("see [evil](http://evil.example)", "link"),
+        ("# injected-heading", "injected"),
+        ("| a |\n|---|\n| injected |", "injected"),
+        ("```\ncode\n```", "fence"),
+        ("> quote", "blockquote"),
+    ],
+)
+def test_the_fuzzer_sees_what_must_not_be_in_markdown(text, said):
+    problems = checks.markdown(text, "it")
+    assert problems
+    assert said in problems[0] or said == "]("
+
+
+def test_the_fuzzer_accepts_what_reports_are_made_of():
+    text = "# Title `code`\n\n| a | b |\n|:--|--:|\n| `x` | **1**<br>2 |\n\n<details><summary>1</summary>\n<ul>\n</ul>\n</details>\n"
+    assert checks.markdown(text, "it") == []
+
+
+def test_the_fuzzer_sees_a_script_and_a_handler_in_a_page():
+    assert checks.page("<script>1</script><p onclick=x>", "it")

@@ -126,7 +126,9 @@ def fields_of(kind: type[msgspec.Struct]) -> str:
     """Describe one struct: its docstring, then its fields with their types."""
     docs = member_docs(kind)
     defaults = {one.name: one for one in msgspec.structs.fields(kind)}
-    types = {name: text for base in reversed(kind.__mro__) for name, text in vars(base).get("__annotations__", {}).items()}
+    types = {
+        name: text for base in reversed(kind.__mro__) for name, text in vars(base).get("__annotations__", {}).items()
+    }
     rows = []
     for name in kind.__struct_fields__:
         needed = "yes" if defaults[name].required else "no"
@@ -195,7 +197,9 @@ def command_of(name: str) -> click.Command:
     return found
 
 
-def commands(name: str, command: click.Command, parent: click.Context) -> Iterator[tuple[str, click.Command, click.Context]]:
+def commands(
+    name: str, command: click.Command, parent: click.Context
+) -> Iterator[tuple[str, click.Command, click.Context]]:
     """Yield a command and those below it, each with its full name and context."""
     context = click.Context(command, info_name=name, parent=parent, terminal_width=100, max_content_width=100)
     yield context.command_path, command, context
@@ -209,7 +213,9 @@ def commands(name: str, command: click.Command, parent: click.Context) -> Iterat
 def command_line_page() -> str:
     """Every command with its options, and the exit statuses."""
     top = click.Context(cli, info_name="recapture")
-    parts = [f"# Command line\n\nWritten from the commands themselves; `recapture COMMAND --help` prints the same.\n\n{exits()}"]
+    parts = [
+        f"# Command line\n\nWritten from the commands themselves; `recapture COMMAND --help` prints the same.\n\n{exits()}"
+    ]
     for name in COMMANDS:
         for path, command, context in commands(name, command_of(name), top):
             usage = " ".join([path, *command.collect_usage_pieces(context)])
@@ -289,7 +295,9 @@ def signature(function: Callable[..., Any]) -> str:
 
 def api_page() -> str:
     """The functions and classes that suite files use."""
-    parts = ["# Python API\n\nWritten from the docstrings. `from recapture import case, compiler, workload` gives all three."]
+    parts = [
+        "# Python API\n\nWritten from the docstrings. `from recapture import case, compiler, workload` gives all three."
+    ]
     for function in (case, workload, compiler):
         parts.append(f"## {function.__name__}\n\n```text\n{signature(function)}\n```\n\n{docstring(function)}")
     parts += [f"## {kind.__name__}\n\n{docstring(kind)}" for kind in (Claim, SpeedClaim)]
@@ -299,7 +307,16 @@ def api_page() -> str:
 def images_page() -> str:
     """Every pinned image, and the GPUs that it can run on."""
     rows = [
-        [f"`{one.name}`", one.python, one.torch, one.numpy, one.scipy, one.cuda, ", ".join(one.capabilities), str(one.driver)]
+        [
+            f"`{one.name}`",
+            one.python,
+            one.torch,
+            one.numpy,
+            one.scipy,
+            one.cuda,
+            ", ".join(one.capabilities),
+            str(one.driver),
+        ]
         for one in load_images().values()
     ]
     head = ["image", "Python", "torch", "numpy", "scipy", "CUDA", "GPU capabilities", "oldest driver"]
@@ -333,7 +350,9 @@ def silently_wrong_page() -> str:
     cases = {row.case for row in rows}
     order = [name for name in builtin_compilers() if name in counts()]
     groups = ("right", "silently wrong", "failing", "not run")
-    table = grid(["compiler", *groups], ([f"`{name}`", *(str(counts()[name][one]) for one in groups)] for name in order))
+    table = grid(
+        ["compiler", *groups], ([f"`{name}`", *(str(counts()[name][one]) for one in groups)] for name in order)
+    )
     wrong = [row for row in rows if groups_of(row.verdict) == "silently wrong" and row.compiler == "compile"]
     listed = grid(
         ["case", "verdict", "input", "what differs"],

@@ -56,7 +56,12 @@ def package_imports(names: list[str]) -> Imports:
 def upward(imports: Imports) -> list[str]:
     """Return the imports of a layer that is not below; empty means that there is no cycle either."""
     order = list(imports)
-    return [f"{name} imports {one}" for name in order for one in sorted(imports[name]) if order.index(one) < order.index(name)]
+    return [
+        f"{name} imports {one}"
+        for name in order
+        for one in sorted(imports[name])
+        if order.index(one) < order.index(name)
+    ]
 
 
 def direct(imports: Imports) -> Imports:
@@ -82,6 +87,19 @@ def table(imports: Imports) -> str:
     return "\n".join(lines)
 
 
+def arrow(start: tuple[int, int], end: tuple[int, int]) -> str:
+    """Return the path of an arrow between two boxes, given by their upper left corners, that crosses no other box."""
+    (x, y), (to_x, to_y) = start, end
+    middle, half = BOX_WIDTH // 2, BOX_HEIGHT // 2
+    if to_x > x:  # sideways over the free column, then down
+        return f"M{x + BOX_WIDTH},{y + half} H{to_x + middle} V{to_y}"
+    if to_x < x:  # down, then sideways
+        return f"M{x + middle},{y + BOX_HEIGHT} V{to_y + half} H{to_x + BOX_WIDTH}"
+    if to_y - y > ROW_HEIGHT:  # around the boxes between
+        return f"M{x},{y + half} H{x - MARGIN // 2} V{to_y + half} H{to_x}"
+    return f"M{x + middle},{y + BOX_HEIGHT} V{to_y}"
+
+
 def drawing(imports: Imports) -> str:
     """Return the drawing as SVG: arrows point from a package to those it imports; implied arrows are left out."""
     arrows = direct(imports)
@@ -95,26 +113,21 @@ def drawing(imports: Imports) -> str:
         place[name] = (MARGIN + column * COLUMN_WIDTH, MARGIN + (top - height[name]) * ROW_HEIGHT)
     width = max(x for x, _ in place.values()) + BOX_WIDTH + MARGIN
     tall = max(y for _, y in place.values()) + BOX_HEIGHT + MARGIN
+    size = f'width="{width}" height="{tall}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{tall}" viewBox="0 0 {width} {tall}" '
-        'font-family="sans-serif" font-size="15">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width} {tall}" font-family="sans-serif">',
         "<title>The packages of recapture and their imports</title>",
-        '<defs><marker id="head" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto">'
+        '<defs><marker id="head" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto">',
         '<path d="M0,0 L9,4 L0,8 z" fill="#55606e"/></marker></defs>',
         f'<rect width="{width}" height="{tall}" rx="8" fill="#ffffff" stroke="#c9d1d9"/>',
     ]
     for name, targets in arrows.items():
-        x, y = place[name]
-        for one in sorted(targets):
-            to_x, to_y = place[one]
-            parts.append(
-                f'<line x1="{x + BOX_WIDTH // 2}" y1="{y + BOX_HEIGHT}" x2="{to_x + BOX_WIDTH // 2}" y2="{to_y}" '
-                'stroke="#55606e" stroke-width="1.5" marker-end="url(#head)"/>'
-            )
+        lines = [arrow(place[name], place[one]) for one in sorted(targets)]
+        parts += [f'<path d="{line}" fill="none" stroke="#55606e" marker-end="url(#head)"/>' for line in lines]
     for name, (x, y) in place.items():
         parts.append(
             f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="5" fill="#eaf1fb" stroke="#3b6ea8"/>'
-            f'<text x="{x + BOX_WIDTH // 2}" y="{y + 22}" text-anchor="middle" fill="#12263f">{name}</text>'
+            f'<text x="{x + BOX_WIDTH // 2}" y="{y + 22}" font-size="15" text-anchor="middle" fill="#12263f">{name}</text>'
         )
     return "\n".join([*parts, "</svg>", ""])
 

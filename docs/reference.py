@@ -126,9 +126,9 @@ def fields_of(kind: type[msgspec.Struct]) -> str:
     """Describe one struct: its docstring, then its fields with their types."""
     docs = member_docs(kind)
     defaults = {one.name: one for one in msgspec.structs.fields(kind)}
-    types = {
-        name: text for base in reversed(kind.__mro__) for name, text in vars(base).get("__annotations__", {}).items()
-    }
+    types: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        types |= vars(base).get("__annotations__", {})
     rows = []
     for name in kind.__struct_fields__:
         needed = "yes" if defaults[name].required else "no"
@@ -140,8 +140,8 @@ def fields_of(kind: type[msgspec.Struct]) -> str:
 
 FILES: dict[str, tuple[str, tuple[type[msgspec.Struct], ...]]] = {
     "conformance.jsonl": (
-        "One JSON object a line, one line a cell, sorted by case, compiler and device. It holds no times, addresses, paths "
-        "or dates: two runs of one installation give the same bytes.",
+        """One JSON object a line, one line a cell, sorted by case, compiler and device. It holds no times, addresses,
+paths or dates: two runs of one installation give the same bytes.""",
         (records.Record, records.ErrorInfo, records.Difference, records.ClaimResult),
     ),
     "timings.jsonl": ("What each cell cost. These figures differ from run to run.", (records.Timing,)),
@@ -176,14 +176,19 @@ FILES: dict[str, tuple[str, tuple[type[msgspec.Struct], ...]]] = {
 """Every file of results that programs may read, what it is, and the structs it is made of."""
 
 
+FILES_INTRODUCTION = """# Files of a results directory
+
+Written from the structs that read and write the files. JSON Schemas ship in `recapture/results/schema/`. A reader refuses
+a file whose `schema` it does not know.
+
+Beside these files are reports for people: `conformance.md`, `conformance.html` and `speedups-*.md`. Nothing reads them
+back. `recapture report` renders them again.
+"""
+
+
 def files_page() -> str:
     """Every file of a results directory with its fields."""
-    parts = [
-        "# Files of a results directory\n\nWritten from the structs that read and write the files. JSON Schemas ship in "
-        "`recapture/results/schema/`. A reader refuses a file whose `schema` it does not know.\n\n"
-        "Beside these files are reports for people, `conformance.md`, `conformance.html` and `speedups-*.md`. Nothing reads "
-        "them back: `recapture report` renders them again.\n"
-    ]
+    parts = [FILES_INTRODUCTION]
     for name, (about, kinds) in FILES.items():
         parts.append(f"## {name}\n\n{about}\n")
         parts += [f"### {kind.__name__}\n\n{fields_of(kind)}" for kind in kinds]
@@ -213,9 +218,8 @@ def commands(
 def command_line_page() -> str:
     """Every command with its options, and the exit statuses."""
     top = click.Context(cli, info_name="recapture")
-    parts = [
-        f"# Command line\n\nWritten from the commands themselves; `recapture COMMAND --help` prints the same.\n\n{exits()}"
-    ]
+    source = "Written from the commands themselves; `recapture COMMAND --help` prints the same."
+    parts = [f"# Command line\n\n{source}\n\n{exits()}"]
     for name in COMMANDS:
         for path, command, context in commands(name, command_of(name), top):
             usage = " ".join([path, *command.collect_usage_pieces(context)])
@@ -286,10 +290,10 @@ Written from `recapture/machine/doctor/`. A cell that fails with an error that a
 
 def signature(function: Callable[..., Any]) -> str:
     """Return the signature of a public function, an argument a line."""
-    lines = []
-    for one in inspect.signature(function).parameters.values():
-        default = "" if one.default is one.empty else f" = {one.default!r}"
-        lines.append(f"    {one.name}: {one.annotation}{default},\n")
+    lines = [
+        f"    {one.name}: {one.annotation}{'' if one.default is one.empty else f' = {one.default!r}'},\n"
+        for one in inspect.signature(function).parameters.values()
+    ]
     return f"{function.__name__}(\n{''.join(lines)})"
 
 

@@ -1,7 +1,7 @@
 """Draw the packages of recapture and their imports, as they are in the source.
 
-``python tools/package_graph.py --write`` writes docs/packages.svg and the table in ARCHITECTURE.md; without ``--write`` it
-prints the table. An import of a higher layer, or a cycle, ends it with exit status 1. It needs grimp, which comes with
+``python tools/package_graph.py --write`` writes docs/packages.svg and the table in ARCHITECTURE.md; without ``--write``
+it prints the table. An import of a higher layer, or a cycle, ends it with exit status 1. It needs grimp, which comes with
 import-linter. The order of the layers is that of pyproject.toml.
 """
 
@@ -115,7 +115,7 @@ def drawing(imports: Imports) -> str:
     tall = max(y for _, y in place.values()) + BOX_HEIGHT + MARGIN
     size = f'width="{width}" height="{tall}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width} {tall}" font-family="sans-serif">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width} {tall}" style="font: 15px sans-serif">',
         "<title>The packages of recapture and their imports</title>",
         '<defs><marker id="head" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto">',
         '<path d="M0,0 L9,4 L0,8 z" fill="#55606e"/></marker></defs>',
@@ -127,7 +127,7 @@ def drawing(imports: Imports) -> str:
     for name, (x, y) in place.items():
         parts.append(
             f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="5" fill="#eaf1fb" stroke="#3b6ea8"/>'
-            f'<text x="{x + BOX_WIDTH // 2}" y="{y + 22}" font-size="15" text-anchor="middle" fill="#12263f">{name}</text>'
+            f'<text x="{x + BOX_WIDTH // 2}" y="{y + 22}" text-anchor="middle" fill="#12263f">{name}</text>'
         )
     return "\n".join([*parts, "</svg>", ""])
 

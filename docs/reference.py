@@ -178,8 +178,8 @@ paths or dates: two runs of one installation give the same bytes.""",
 
 FILES_INTRODUCTION = """# Files of a results directory
 
-Written from the structs that read and write the files. JSON Schemas ship in `recapture/results/schema/`. A reader refuses
-a file whose `schema` it does not know.
+Written from the structs that read and write the files. JSON Schemas ship in `recapture/results/schema/`. A reader
+refuses a file whose `schema` it does not know.
 
 Beside these files are reports for people: `conformance.md`, `conformance.html` and `speedups-*.md`. Nothing reads them
 back. `recapture report` renders them again.
@@ -299,13 +299,12 @@ def signature(function: Callable[..., Any]) -> str:
 
 def api_page() -> str:
     """The functions and classes that suite files use."""
-    parts = [
-        "# Python API\n\nWritten from the docstrings. `from recapture import case, compiler, workload` gives all three."
+    source = "Written from the docstrings. `from recapture import case, compiler, workload` gives all three."
+    functions = [
+        f"## {one.__name__}\n\n```text\n{signature(one)}\n```\n\n{docstring(one)}" for one in (case, workload, compiler)
     ]
-    for function in (case, workload, compiler):
-        parts.append(f"## {function.__name__}\n\n```text\n{signature(function)}\n```\n\n{docstring(function)}")
-    parts += [f"## {kind.__name__}\n\n{docstring(kind)}" for kind in (Claim, SpeedClaim)]
-    return "\n\n".join(parts) + "\n"
+    kinds = [f"## {one.__name__}\n\n{docstring(one)}" for one in (Claim, SpeedClaim)]
+    return "\n\n".join(["# Python API", source, *functions, *kinds]) + "\n"
 
 
 def images_page() -> str:

@@ -26,18 +26,20 @@ def test_the_readme_and_the_guides_have_commands_that_run():
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("```sh\nfalse\n```\n", "exit status 1, not 0"),
-        ("<!-- exit status: 1 -->\n```sh\ntrue\n```\n", "exit status 0, not 1"),
-        ("```sh\nfalse | true\n```\n", "exit status 1, not 0"),
+        ("```sh\nfalse\n```\n", "failed:\nfalse"),
+        ("```sh\ntrue  # exit status 1\n```\n", "status 0"),
+        ("```sh\nfalse  # exit status 2\ntrue\n```\n", "status 1"),
+        ("```sh\nfalse\ntrue\n```\n", "failed"),
+        ("```sh\nfalse | true\n```\n", "failed"),
         ("```sh\necho one\n```\n<!-- output -->\n```text\ntwo\n```\n", "the document shows"),
-        ("```python\nraise SystemExit(3)\n```\n", "exit status 3, not 0"),
+        ("```python\nraise SystemExit(3)\n```\n", "failed"),
         ("```bash\ntrue\n```\n", "label the block"),
         ("```\ntrue\n```\n", "label the block"),
         ("<!-- not run: -->\n```sh\ntrue\n```\n", "no reason"),
         ("<!-- file: a.py -->\n```python\n1\n```\n", "no later command names a.py"),
         ("<!-- output -->\n```text\none\n```\n", "without a command"),
         ("```sh\ntrue\n", "no end"),
-        ("```sh\n.venv/bin/nox -s tests\n```\n", "exit status 99, not 0"),
+        ("```sh\n.venv/bin/nox -s tests\n```\n", "failed"),
     ],
 )
 def test_what_is_wrong_with_a_document_is_found(text, complaint, tmp_path):
@@ -50,7 +52,7 @@ def test_a_right_document_runs_in_order(tmp_path):
     make_copy(tmp_path)
     text = (
         "<!-- file: a.py -->\n```python\nprint('one')\n```\n\n```sh\npython a.py > a.txt\n```\n\n"
-        "```sh\ncat a.txt\n```\n<!-- output -->\n```text\none\n```\n\n<!-- not run: no GPU -->\n```sh\nfalse\n```\n"
+        "```sh\nfalse  # exit status 1\ncat a.txt\n```\n<!-- output -->\n```text\none\n```\n\n<!-- not run: no GPU -->\n```sh\nfalse\n```\n"
     )
     assert run_document(text, tmp_path) == 2
 

@@ -1,8 +1,8 @@
 """Draw the packages of recapture and their imports, as they are in the source.
 
 ``python tools/package_graph.py --write`` writes docs/packages.svg and the table in ARCHITECTURE.md; without ``--write``
-it prints the table. An import of a higher layer, or a cycle, ends it with exit status 1. It needs grimp, which comes with
-import-linter. The order of the layers is that of pyproject.toml.
+it prints the table. An import of a higher layer, or a cycle, ends it with exit status 1. It needs grimp, which comes
+with import-linter. The order of the layers is that of pyproject.toml.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import msgspec
 
@@ -21,7 +21,7 @@ from recapture.machine.environment import Environment, SuiteEntry
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Begun, Ended
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
-from recapture.results.records import ClaimResult, Record, Timing
+from recapture.results.records import ClaimResult, Phase, Record, Timing
 from recapture.results.verdicts import RIGHT, Verdict
 
 if TYPE_CHECKING:
@@ -188,6 +188,11 @@ class _Execution:
             self.progress.cell_started(self.running[message.id].address)
         cell = self.running.pop(message.id)
         self.begun.discard(message.id)
+        if message.lost:  # this cell or a neighbour removed its directory: it runs again, alone
+            self.deaths[cell.key] = self.deaths.get(cell.key, 0) + 1
+            if self.deaths[cell.key] < 2:
+                suspects.append(cell)
+                return
         self._record(cell, self._findings(message), message)
 
     def _submit(self, queue: deque[PlannedCell]) -> None:
@@ -197,7 +202,7 @@ class _Execution:
         self.running[number] = queue.popleft()
 
     def _findings(self, ended: Ended) -> Findings:
-        phase: Any = ended.phase
+        phase: Any = ended.phase if ended.phase in get_args(Phase) else None
         if ended.cause == "timeout":
             return Findings(
                 verdict=Verdict.TIMEOUT, phase=phase, reason=f"still running after {self.options.timeout:g} s"
@@ -207,7 +212,12 @@ class _Execution:
                 verdict=Verdict.OOM, phase=phase, reason=f"used more than {self.options.memory / GIB:g} GiB"
             )
         if ended.result is not None and ended.status == 0:
-            return self._environmental(msgspec.json.decode(ended.result, type=Findings), ended)
+            try:
+                findings = msgspec.json.decode(ended.result, type=Findings)
+            except (msgspec.MsgspecError, RecursionError):
+                ended = msgspec.structs.replace(ended, result=None, unreadable=True)
+            else:
+                return self._environmental(findings, ended)
         return self._environmental(Findings(verdict=Verdict.CRASH, phase=phase, reason=cause_of_death(ended)), ended)
 
     def _environmental(self, findings: Findings, ended: Ended) -> Findings:

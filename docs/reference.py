@@ -29,6 +29,7 @@ from recapture.machine import environment, hardware
 from recapture.machine.doctor import register
 from recapture.machine.pins import load_images
 from recapture.results import records, speedups, verdicts
+from recapture.results.sources import published_claims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -240,6 +241,7 @@ def exits() -> str:
         0: "Done.",
         1: "`recapture diff` found what `--fail-on` names.",
         130: "Interrupted by Ctrl-C. What is done is kept; `--resume` goes on.",
+        143: "Ended by SIGTERM, as a container engine or a batch system sends it. What is done is kept, too.",
     }
     for kind in (errors.UsageError, errors.EnvironmentUnfitError):
         found[kind.exit_status] = (inspect.getdoc(kind) or "").split(": exit status")[0].rstrip(".") + "."
@@ -305,6 +307,27 @@ def api_page() -> str:
     ]
     kinds = [f"## {one.__name__}\n\n{docstring(one)}" for one in (Claim, SpeedClaim)]
     return "\n\n".join(["# Python API", source, *functions, *kinds]) + "\n"
+
+
+def claims_page() -> str:
+    """Every published claim, by its source, with what shows it."""
+    parts = ["# Published claims\n\nWritten from `suites/claims.toml`; `recapture list --claims` prints the same."]
+    claims = list(published_claims().values())
+    for source in dict.fromkeys(claim.source for claim in claims):
+        facts = [source.kind, source.language, *([str(source.year)] if source.year else []), f"torch {source.torch}"]
+        title = f"[{plain(source.title)}]({source.link})" if source.link else plain(source.title)
+        rows = [
+            [
+                f"`{one.id}`",
+                plain(one.claim),
+                ", ".join(f"{shown.kind} `{shown.name}`" for shown in one.shown_by) or plain(one.not_shown or ""),
+            ]
+            for one in claims
+            if one.source == source
+        ]
+        about = f"{title}. {plain(', '.join(facts))}.{' ' + plain(source.note) if source.note else ''}"
+        parts.append(f"## {source.id}\n\n{about}\n\n{grid(['claim', 'what it says', 'what shows it'], rows)}")
+    return "\n\n".join(parts)
 
 
 def images_page() -> str:
@@ -399,6 +422,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "checks": checks_page,
     "api": api_page,
     "images": images_page,
+    "claims": claims_page,
     "releases": releases_page,
     "silently-wrong": silently_wrong_page,
     "speedups": best_speeds_page,

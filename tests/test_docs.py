@@ -20,6 +20,7 @@ from recapture.declare.compilers import builtin_compilers
 from recapture.machine.doctor import examine
 from recapture.machine.pins import load_images
 from recapture.results.records import Record, read_conformance
+from recapture.results.sources import published_claims
 from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
@@ -183,7 +184,7 @@ class TestReference:
 
     def test_every_exit_status_is_there(self):
         listed = re.findall(r"^\| `(\d+)` \| (.+\.) \|$", reference.exits(), flags=re.MULTILINE)
-        assert [int(status) for status, _ in listed][:4] == [0, 1, 2, 3]
+        assert [int(status) for status, _ in listed] == [0, 1, 2, 3, 130, 143]
 
     def test_every_field_of_every_file_is_there(self):
         page = reference.files_page()
@@ -198,9 +199,9 @@ class TestReference:
         assert nested
         assert nested <= listed
 
-    def test_every_compiler_check_and_image_is_there(self):
-        pages = reference.compilers_page(), reference.checks_page(), reference.images_page()
-        names = builtin_compilers(), [one.name for one in examine("cpu")], load_images()
+    def test_every_compiler_check_image_and_claim_is_there(self):
+        pages = reference.compilers_page(), reference.checks_page(), reference.images_page(), reference.claims_page()
+        names = builtin_compilers(), [one.name for one in examine("cpu")], load_images(), published_claims()
         for page, wanted in zip(pages, names, strict=True):
             assert {name for name in wanted if f"| `{name}` |" not in page} == set()
 

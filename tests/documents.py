@@ -8,7 +8,7 @@ Comments directly above a block say what is special about it:
 - ``<!-- file: NAME -->``: it is written to a file, which a later command of the document names;
 - ``<!-- output -->``: a block of ``text`` that the command above it has to print.
 
-In an expected output, a line ``…`` matches any lines, and ``…`` within a line any characters.
+In an expected output, a line ``…`` matches any lines, and ``…`` within a line any characters. Runs of blanks count as one.
 """
 
 from __future__ import annotations
@@ -108,13 +108,18 @@ def check_blocks(blocks: list[Block]) -> None:
 def matches(expected: str, printed: str) -> bool:
     """Whether a command printed what the document shows."""
     pattern = ""
-    for line in expected.splitlines():
-        if line.strip() == "…":
+    for line in map(_single_blanks, expected.splitlines()):
+        if line == "…":
             pattern += r"(?:[^\n]*\n)*?"
         else:
-            pattern += r"[^\n]*".join(re.escape(part.rstrip()) for part in line.split("…")) + r"[ ]*\n"
+            pattern += r"[^\n]*".join(map(re.escape, line.split("…"))) + r"\n"
+    lines = [_single_blanks(line) for line in printed.rstrip("\n").splitlines()]
     # Another Python than the image's runs the same cells, and files them under another name.
-    return re.fullmatch(pattern, printed.replace("bare-torch", "torch").rstrip("\n") + "\n") is not None
+    return re.fullmatch(pattern, "\n".join([*lines, ""]).replace("bare-torch", "torch")) is not None
+
+
+def _single_blanks(line: str) -> str:
+    return re.sub(r" +", " ", line.rstrip())
 
 
 def make_copy(folder: Path) -> None:

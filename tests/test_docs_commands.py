@@ -71,6 +71,8 @@ def test_a_marked_block_inside_a_list_is_found():
         ("a\n…\n", "a\nb\nc\n", True),
         ("a\n…\nc\n", "a\nb\n", False),
         ("a … c\n", "a b c\n", True),
+        ("  a  b\n", " a b  \n", True),
+        ("a b\n", "ab\n", False),
         ("a\n", "a\nb\n", False),
         ("torch2.11.0-cu130 on cpu\n", "bare-torch2.11.0-cu130 on cpu\n", True),
     ],

@@ -70,7 +70,10 @@ def docstring(thing: object) -> str:
 
 
 def plain_block(text: str) -> str:
-    """Escape one paragraph, or each item of a list."""
+    """Escape one paragraph, or each item of a list; what is indented is shown as it is."""
+    if all(line.startswith("    ") for line in text.splitlines()):
+        return f"```text\n{inspect.cleandoc(text)}\n```"
+    text = text.removesuffix("::") + (":" if text.endswith("::") else "")
     if not text.startswith("- "):
         return plain(text)
     return "\n".join("- " + plain(item) for item in re.split(r"^- ", text, flags=re.MULTILINE)[1:])
@@ -305,8 +308,9 @@ def api_page() -> str:
     functions = [
         f"## {one.__name__}\n\n```text\n{signature(one)}\n```\n\n{docstring(one)}" for one in (case, workload, compiler)
     ]
-    kinds = [f"## {one.__name__}\n\n{docstring(one)}" for one in (Claim, SpeedClaim)]
-    return "\n\n".join(["# Python API", source, *functions, *kinds]) + "\n"
+    claims = f"## Claims\n\n{docstring(importlib.import_module(Claim.__module__))}"
+    kinds = [f"### {one.__name__}\n\n{docstring(one)}" for one in (Claim, SpeedClaim)]
+    return "\n\n".join(["# Python API", source, *functions, claims, *kinds]) + "\n"
 
 
 def claims_page() -> str:

@@ -319,7 +319,7 @@ def claims_page() -> str:
     claims = list(published_claims().values())
     for source in dict.fromkeys(claim.source for claim in claims):
         facts = [source.kind, source.language, *([str(source.year)] if source.year else []), f"torch {source.torch}"]
-        title = f"[{plain(source.title)}]({source.link})" if source.link else plain(source.title)
+        title = f"[{plain(source.title)}]({source.link})" if source.link else "No public address is known"
         rows = [
             [
                 f"`{one.id}`",
@@ -329,8 +329,10 @@ def claims_page() -> str:
             for one in claims
             if one.source == source
         ]
-        about = f"{title}. {plain(', '.join(facts))}.{' ' + plain(source.note) if source.note else ''}"
-        parts.append(f"## {source.id}\n\n{about}\n\n{grid(['claim', 'what it says', 'what shows it'], rows)}")
+        about = f"{', '.join([title, *map(plain, facts)])}.{' ' + plain(source.note) if source.note else ''}"
+        parts.append(
+            f"## {source.id}: {plain(source.title)}\n\n{about}\n\n{grid(['claim', 'what it says', 'what shows it'], rows)}"
+        )
     return "\n\n".join(parts)
 
 

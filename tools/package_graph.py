@@ -91,10 +91,10 @@ def arrow(start: tuple[int, int], end: tuple[int, int]) -> str:
     """Return the path of an arrow between two boxes, given by their upper left corners, that crosses no other box."""
     (x, y), (to_x, to_y) = start, end
     middle, half = BOX_WIDTH // 2, BOX_HEIGHT // 2
-    if to_x > x:  # sideways over the free column, then down
-        return f"M{x + BOX_WIDTH},{y + half} H{to_x + middle} V{to_y}"
+    if to_x > x:  # sideways over the free column, then down; it leaves a box below the place where others arrive
+        return f"M{x + BOX_WIDTH},{y + half + 9} H{to_x + middle} V{to_y}"
     if to_x < x:  # down, then sideways
-        return f"M{x + middle},{y + BOX_HEIGHT} V{to_y + half} H{to_x + BOX_WIDTH}"
+        return f"M{x + middle},{y + BOX_HEIGHT} V{to_y + half - 9} H{to_x + BOX_WIDTH}"
     if to_y - y > ROW_HEIGHT:  # around the boxes between
         return f"M{x},{y + half} H{x - MARGIN // 2} V{to_y + half} H{to_x}"
     return f"M{x + middle},{y + BOX_HEIGHT} V{to_y}"

@@ -5,17 +5,14 @@ Sphinx calls `write` before it reads the pages (see conf.py).
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
-import json
-import re
-from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from page_text import docstring, grid, member_docs, plain
+from results_pages import best_speeds_page, groups_of, releases_page, silently_wrong_page
 
 from recapture.analysis.changes import CATEGORIES, FAIL_ON, SPEED_CATEGORIES
 from recapture.base import errors
@@ -32,14 +29,10 @@ from recapture.results import records, speedups, verdicts
 from recapture.results.sources import published_claims
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 __all__ = ["PAGES", "write"]
-
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "results"
-LATEST = RESULTS / "torch2.11.0-cu130" / "cpu"
-"""The results of the image that the README's commands install."""
 
 
 def write(folder: Path) -> None:
@@ -49,54 +42,6 @@ def write(folder: Path) -> None:
         path, text = folder / f"{name}.md", page()
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
-
-
-def grid(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a Markdown table; cells are Markdown of one line."""
-    lines = [list(head), *map(list, rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "".join("| " + " | ".join(part.replace("|", r"\|") for part in line) + " |\n" for line in lines)
-
-
-def plain(text: str) -> str:
-    """Return help text with the characters escaped that Markdown reads as structure outside of back-ticks."""
-    parts = re.split(r"(`+[^`]+`+)", " ".join(text.split()))
-    return "".join(part if part.startswith("`") else re.sub(r"([*_<>\[\]\\])", r"\\\1", part) for part in parts)
-
-
-def docstring(thing: object) -> str:
-    """Return a docstring as Markdown paragraphs."""
-    return "\n\n".join(plain_block(part) for part in (inspect.getdoc(thing) or "").split("\n\n"))
-
-
-def plain_block(text: str) -> str:
-    """Escape one paragraph, or each item of a list; what is indented is shown as it is."""
-    if all(line.startswith("    ") for line in text.splitlines()):
-        return f"```text\n{inspect.cleandoc(text)}\n```"
-    text = text.removesuffix("::") + (":" if text.endswith("::") else "")
-    if not text.startswith("- "):
-        return plain(text)
-    return "\n".join("- " + plain(item) for item in re.split(r"^- ", text, flags=re.MULTILINE)[1:])
-
-
-def member_docs(thing: type) -> dict[str, str]:
-    """Return the docstrings that stand below the fields of a class."""
-    body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(thing))).body[0]
-    if not isinstance(body, ast.ClassDef):
-        raise TypeError(thing)
-    found: dict[str, str] = {}
-    for before, after in zip(body.body, body.body[1:], strict=False):
-        target = before.targets[0] if isinstance(before, ast.Assign) else getattr(before, "target", None)
-        text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
-        if isinstance(target, ast.Name) and isinstance(text, str):
-            found[target.id] = " ".join(text.split())
-    return found
-
-
-def groups_of(verdict: verdicts.Verdict) -> str:
-    """Return the group that a verdict counts in."""
-    named = {"right": "RIGHT", "silently wrong": "SILENTLY_WRONG", "failing": "FAILING", "not run": "NOT_RUN"}
-    return next(words for words, name in named.items() if verdict in getattr(verdicts, name))
 
 
 def verdict_page() -> str:
@@ -330,9 +275,8 @@ def claims_page() -> str:
             if one.source == source
         ]
         about = f"{', '.join([title, *map(plain, facts)])}.{' ' + plain(source.note) if source.note else ''}"
-        parts.append(
-            f"## {source.id}: {plain(source.title)}\n\n{about}\n\n{grid(['claim', 'what it says', 'what shows it'], rows)}"
-        )
+        table = grid(["claim", "what it says", "what shows it"], rows)
+        parts.append(f"## {source.id}: {plain(source.title)}\n\n{about}\n\n{table}")
     return "\n\n".join(parts)
 
 
@@ -358,66 +302,6 @@ Written from `docker/images.toml`. A GPU can run an image when its capability ha
 image's and an equal or higher minor number. V100 is 7.0, A100 is 8.0, H100 and H200 are 9.0.
 
 {grid(head, rows)}"""
-
-
-def releases_page() -> str:
-    """The committed history of all releases, one heading level down."""
-    text = (RESULTS / "README.md").read_text(encoding="utf-8")
-    return "# Every release\n\n`recapture history --format markdown` prints this page.\n\n" + re.sub(
-        r"^#", "##", text, flags=re.MULTILINE
-    )
-
-
-def counts() -> dict[str, Counter[str]]:
-    """Count the groups of verdicts in the latest results, by compiler."""
-    found: dict[str, Counter[str]] = {}
-    for row in records.read_conformance(LATEST):
-        found.setdefault(row.compiler, Counter())[groups_of(row.verdict)] += 1
-    return found
-
-
-def silently_wrong_page() -> str:
-    """What each compiler gets silently wrong in the latest results, counted and listed by case."""
-    rows = records.read_conformance(LATEST)
-    cases = {row.case for row in rows}
-    order = [name for name in builtin_compilers() if name in counts()]
-    groups = ("right", "silently wrong", "failing", "not run")
-    table = grid(
-        ["compiler", *groups], ([f"`{name}`", *(str(counts()[name][one]) for one in groups)] for name in order)
-    )
-    wrong = [row for row in rows if groups_of(row.verdict) == "silently wrong" and row.compiler == "compile"]
-    listed = grid(
-        ["case", "verdict", "input", "what differs"],
-        (
-            [f"`{row.case}`", f"`{row.verdict}`", f"`{one.input}`", plain(f"{one.where}: {one.detail}")]
-            for row in wrong
-            for one in row.differences[:1]
-        ),
-    )
-    return f"""# Silently wrong results
-
-Written from `{LATEST.relative_to(ROOT)}`: {len(rows)} cells, {len(cases)} cases.
-
-{table}
-`eager` is silently wrong where a case is offered as a rewrite of another function and computes something else.
-
-## Under `torch.compile`
-
-The first difference of each case. `conformance.md` in the results directory has all of them, for every compiler.
-
-{listed}"""
-
-
-def best_speeds_page() -> str:
-    """The best configuration of every workload in the committed benchmarks."""
-    parts = ["# Speedups\n"]
-    for path in sorted(RESULTS.rglob("speedups-*.json")):
-        head = json.loads(path.read_text(encoding="utf-8"))["environment"]
-        machine = head["gpu"]["name"] if head["gpu"] else f"{head['cpu']['model']}, {head['cpu']['cores']} cores"
-        report = path.with_suffix(".md").read_text(encoding="utf-8")
-        section = report.split("## Best configurations\n", 1)[1].split("\n## ", 1)[0]
-        parts.append(f"## {machine}, torch {head['torch']['version']}\n\nFrom `{path.relative_to(ROOT)}`.\n{section}")
-    return "\n".join(parts)
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -11,8 +11,10 @@ import check_site
 import click
 import msgspec
 import package_graph
+import page_text
 import pytest
 import reference
+import results_pages
 from documents import ROOT, find_documents
 
 from recapture.cli.main import COMMANDS
@@ -80,7 +82,7 @@ class TestReadme:
 
 
 def silently_wrong_of_latest():
-    return Counter(row.compiler for row in read_conformance(reference.LATEST) if row.verdict in SILENTLY_WRONG)
+    return Counter(row.compiler for row in read_conformance(results_pages.LATEST) if row.verdict in SILENTLY_WRONG)
 
 
 def group(record):
@@ -96,7 +98,7 @@ class TestFound:
         counts = silently_wrong_of_latest()
         assert len(told) == 7
         assert {name: int(number) for name, number in told.items()} == {name: counts[name] for name in told}
-        assert len({row.case for row in read_conformance(reference.LATEST)}) == 74
+        assert len({row.case for row in read_conformance(results_pages.LATEST)}) == 74
 
     def test_its_changes_are_those_of_the_records(self):
         rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| (\d+) \| (\d+) \| (\d+) \| \d+ \|$", FOUND, flags=re.MULTILINE)
@@ -206,7 +208,7 @@ class TestReference:
             assert {name for name in wanted if f"| `{name}` |" not in page} == set()
 
     def test_text_is_escaped_but_for_what_is_in_back_ticks(self):
-        assert reference.plain("a_b `c_d` <e> ``f*g`` [h]") == r"a\_b `c_d` \<e\> ``f*g`` \[h\]"
+        assert page_text.plain("a_b `c_d` <e> ``f*g`` [h]") == r"a\_b `c_d` \<e\> ``f*g`` \[h\]"
 
     def test_pages_that_did_not_change_are_not_written_again(self, tmp_path):
         reference.write(tmp_path)

@@ -17,7 +17,10 @@ def run(command, suite, cells, *options):
     assert command.leftovers() == []
     records = records_below(command.directory / "results")
     assert len(records) == len(cells)
-    return {cell.split("::")[1]: (str(row.verdict), row.phase, row.reason) for cell, row in records.items()}
+    return {
+        cell.split("::")[1]: (str(row.verdict), row.phase, row.reason and row.reason.partition(": ")[0])
+        for cell, row in records.items()
+    }
 
 
 def test_whatever_stands_in_place_of_a_result_is_one_crash(command):

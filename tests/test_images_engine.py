@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from recapture.base.errors import EnvironmentUnfitError
-from recapture.images.container import RunOptions, run_image
+from recapture.images.container import ContainerOptions, run_image
 from recapture.images.engine import connect
 from recapture.machine.describe import installed_packages
 from recapture.machine.image_match import image_for, pinned_images
@@ -181,7 +181,7 @@ def _run_as(user, group, results, cases, queue):
         os.setgroups([group])
         os.setgid(user)
         os.setuid(user)
-        queue.put(run_image(client, IMAGE, (str(cases), "--compiler", "eager"), RunOptions(results), {}))
+        queue.put(run_image(client, IMAGE, (str(cases), "--compiler", "eager"), ContainerOptions(results), {}))
 
 
 @as_root
@@ -298,7 +298,7 @@ def test_a_client_that_is_asked_to_end_takes_its_container_along(client, built, 
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_for(lambda: client.containers.list(filters={"label": OWNER}))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 130
+        assert process.wait(60) == 143
     assert containers(client) == []
 
 

@@ -38,7 +38,7 @@ PIPE_WIDTH = 180
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Compile so many at a time; what autotunes does so alone.",
+    help="Rows that compile at a time; those that autotune do so alone.",
 )
 @click.option(
     "--gpus", type=click.IntRange(1), default=1, show_default=True, help="Time on one, compile on the others."
@@ -79,8 +79,8 @@ def bench_command(
     """
     from rich.console import Console
 
-    from recapture.bench.benchmark import list_workloads, run
-    from recapture.bench.selection import Options
+    from recapture.bench.benchmark import list_workloads, run_benchmark
+    from recapture.bench.selection import BenchOptions
     from recapture.declare.workload_sources import shapes_of
     from recapture.report.publisher import FilePublisher
     from recapture.report.speedups_terminal import BenchProgress, print_speedups
@@ -95,7 +95,7 @@ def bench_command(
         sizes = tuple(shapes_of(one) for one in shapes)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    options = Options(
+    options = BenchOptions(
         names=what,
         models=models,
         shapes=sizes,
@@ -125,9 +125,9 @@ def bench_command(
             text = info.summary or info.error
             console.print(info.spec.name + (f": {text}" if text else ""), markup=False, soft_wrap=True)
         return 0
-    told = Console(stderr=True, highlight=False)
-    with BenchProgress(told) as progress:
-        summary = run(options, progress, FilePublisher(), lambda line: told.print(line, markup=False))
+    errors = Console(stderr=True, highlight=False)
+    with BenchProgress(errors) as progress:
+        summary = run_benchmark(options, progress, FilePublisher(), lambda line: errors.print(line, markup=False))
     print_speedups(console, summary.speedups, summary.workloads)
     console.print(f"results: {summary.path.with_suffix('.md')}", markup=False, soft_wrap=True)
     return 0

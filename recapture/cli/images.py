@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -126,16 +125,15 @@ def run(
 
     Every other option and argument is `recapture run`'s: recapture images run torch2.6.0-cu124 basic_use --timeout 60
     """
-    from recapture.images.container import RunOptions, check_gpus, run_image
+    from recapture.images.container import ContainerOptions, check_gpus, run_image
     from recapture.images.engine import connect, is_local
     from recapture.machine.nvidia_gpus import local_gpus
 
     image = find_image(name)
-    options = RunOptions(results=results, gpus=gpus, deadline=deadline, memory=container_memory)
+    options = ContainerOptions(results=results, gpus=gpus, deadline=deadline, memory=container_memory)
     reason = can_run_on(image, capability) if capability else None
     if reason:
         raise EnvironmentUnfitError(f"{image.name} cannot run there: {reason} (see `recapture images list`)")
-    signal.signal(signal.SIGTERM, _interrupt)  # so that the container goes when this process is asked to
     with connect(host, context) as client:
         if gpus and is_local(client):
             check_gpus(image, gpus, local_gpus())
@@ -143,10 +141,6 @@ def run(
         status = run_image(client, image, arguments, options, output)
     click.echo(f"on this machine: {results}")
     return status
-
-
-def _interrupt(*_signal: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _writer(stream: BinaryIO) -> Callable[[bytes], None]:

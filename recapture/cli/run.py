@@ -24,6 +24,7 @@ DEFAULT_MEMORY_GIB = 8.0
 @click.option("--memory", type=Range(0.1, MOST_GIB), default=DEFAULT_MEMORY_GIB, show_default=True, help="GiB a cell.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 @click.option("--resume", is_flag=True, help="Run only what is missing, was edited, or failed by the machine.")
+@click.option("--start-times", is_flag=True, help="Show how long each stage took before the first cell.")
 @click.option("--worker", type=click.Choice(["auto", "fork", "fresh"]), default="auto", help="How cells get a process.")
 def run_command(
     what: tuple[str, ...],
@@ -35,6 +36,7 @@ def run_command(
     memory: float,
     results: Path,
     resume: bool,
+    start_times: bool,
     worker: str,
 ) -> int:
     """Run cases through compilers and record a verdict for every cell.
@@ -45,8 +47,9 @@ def run_command(
     import msgspec
     from rich.console import Console
 
-    from recapture.conformance.plan import Options, check_compilers
-    from recapture.conformance.runner import GIB, run
+    from recapture.base.start_times import described
+    from recapture.conformance.plan import RunOptions, check_compilers
+    from recapture.conformance.runner import GIB, run_cells
     from recapture.declare.collection import find_suites, shipped_suites
     from recapture.declare.compilers import builtin_compilers
     from recapture.declare.name_filter import matcher
@@ -58,7 +61,7 @@ def run_command(
         *(["-k", keyword] if keyword else []),
         *(part for name in compilers for part in ("--compiler", name)),
     ]
-    options = Options(
+    options = RunOptions(
         selection=find_suites(what),
         keyword=matcher(keyword) if keyword else None,
         compilers=compilers,
@@ -76,7 +79,9 @@ def run_command(
     require_torch()
     console = Console()
     with RunProgress(Console(stderr=True)) as progress:
-        summary = run(options, progress, lambda text: click.echo(f"recapture: {text}", err=True))
+        summary = run_cells(options, progress, lambda text: click.echo(f"recapture: {text}", err=True))
+    if start_times:
+        click.echo(f"recapture: {described()}", err=True)
     write_report(summary.directory)
     if options.whole:
         print_summary(console, summary.records, summary.environment, summary.directory)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Write = Mapping[str, Callable[[bytes], object]]
 
-__all__ = ["RunOptions", "check_gpus", "run_image"]
+__all__ = ["ContainerOptions", "check_gpus", "run_image"]
 
 _OWNER = "org.recapture.owner"
 _STOP_SECONDS = 10
@@ -38,7 +38,7 @@ _NO_TOOLKIT = (
 )
 
 
-class RunOptions(NamedTuple):
+class ContainerOptions(NamedTuple):
     """How to run: where results go, which GPUs (``all`` or UUIDs), and the limits in seconds and GiB."""
 
     results: Path
@@ -69,7 +69,7 @@ def check_gpus(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -> None:
             )
 
 
-def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: RunOptions, write: Write) -> int:
+def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: ContainerOptions, write: Write) -> int:
     """Run ``recapture run ARGUMENTS`` in a container of the image and return its exit status.
 
     `write` says what takes the container's ``stdout`` and ``stderr`` as they come; a stream not named is dropped.
@@ -109,7 +109,7 @@ def _digest(client: Any, image: Image) -> str:
 
 
 def _in_container(
-    client: Any, settings: dict[str, Any], place: Mounted | Copied, options: RunOptions, write: Write
+    client: Any, settings: dict[str, Any], place: Mounted | Copied, options: ContainerOptions, write: Write
 ) -> int:
     """Create, start and watch a container, collect what it recorded, and remove it whatever happens."""
     container = None
@@ -143,7 +143,7 @@ def _start(container: Any) -> None:
         raise
 
 
-def _watch(client: Any, container: Any, options: RunOptions, write: Write) -> int:
+def _watch(client: Any, container: Any, options: ContainerOptions, write: Write) -> int:
     """Pass the output on until the container ends; return its exit status. The deadline is kept here, on this side."""
     # One reader a stream: the SDK's joint one can lose what the engine sends together with its answer's head.
     followers = [threading.Thread(target=_follow, args=(container, name, write), daemon=True) for name in write]
@@ -190,7 +190,7 @@ def _follow(container: Any, name: str, write: Write) -> None:
             write[name](chunk)
 
 
-def _hardening(options: RunOptions) -> dict[str, Any]:
+def _hardening(options: ContainerOptions) -> dict[str, Any]:
     """Return the settings every run has: no network, nothing writable but /tmp and the results, no privileges."""
     from docker.types import DeviceRequest, LogConfig, Ulimit
 
@@ -266,7 +266,7 @@ def _clear_left_behind(client: Any) -> None:
         container.remove(force=True, v=True)
 
 
-def _engine_stopped(options: RunOptions, place: Mounted | Copied) -> str:
+def _engine_stopped(options: ContainerOptions, place: Mounted | Copied) -> str:
     kept = (
         f"what was recorded is in {options.results}"
         if isinstance(place, Mounted)

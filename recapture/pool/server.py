@@ -88,7 +88,8 @@ class Server:
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host, which then closes the socket
+        for number in (signal.SIGINT, signal.SIGTERM):  # they are for the host, which then closes the socket
+            signal.signal(number, signal.SIG_IGN)
         selector = selectors.DefaultSelector()
         selector.register(self.link, selectors.EVENT_READ)
         selector.register(wake_read, selectors.EVENT_READ)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.pool.client import Client, ServerDiedError
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from recapture.pool.protocol import Ended
 
 __all__ = ["WorkerPool", "cause_of_death"]
+
+T = TypeVar("T")
 
 CANARY = "recapture.pool.worker:canary"
 
@@ -46,6 +48,8 @@ class WorkerPool:
         self.why = ""
         self.level = "bare"
         self.modules: list[str] = []
+        self.device_works = False
+        self._asked: dict[str, tuple[Client, int]] = {}
         self.successor: Client | None = None
         self.home = Home()
         try:
@@ -89,6 +93,17 @@ class WorkerPool:
             self.home.renew()
         self.client = self._client(fork=self.client.fork)
         self._preload()
+
+    def ask(self, task: str, payload: Any, *, timeout: float) -> None:
+        """Submit a task whose result `answer` returns later, so that others run at the same time."""
+        self._asked[task] = (self.client, self.client.submit(task, payload, timeout=timeout, memory=1 << 40))
+
+    def answer(self, task: str, payload: Any, kind: type[T], *, timeout: float) -> T | Ended:
+        """Return the result of a task that was asked for; asks for it now where that server is gone or nobody did."""
+        client, number = self._asked.pop(task, (None, 0))
+        if client is not self.client:
+            return self.client.run(task, payload, kind, timeout=timeout)
+        return self.client.result(number, kind, timeout=timeout)
 
     def _preload(self) -> None:
         """Preload the level and the modules; without the modules where importing one of them kills the server."""
@@ -140,10 +155,13 @@ class WorkerPool:
             self.successor = None
 
     def prepare(self, level: str, modules: list[str]) -> None:
-        """Preload a level of `torch_compat.preload` and modules, or less where children could not use the device."""
+        """Preload a level of `torch_compat.preload` and modules, or less where children could not use the device.
+
+        A child tries the device, unless `device_works` says that one has used it and nothing was preloaded since.
+        """
         self.level, self.modules = level, modules
         self._preload()
-        if self.device == "cpu":
+        if self.device == "cpu" or (self.device_works and level == "bare" and not modules):
             return
         while not isinstance(answer := self.client.run(CANARY, self.device, float, timeout=CANARY_SECONDS), float):
             level, fork = self.level, self.client.fork

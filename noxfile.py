@@ -117,6 +117,14 @@ def lint(session: nox.Session) -> None:
     session.run("mypy")
 
 
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site into build/docs; a warning, a broken link and a page that loads something remote are errors."""
+    session.install("-e", ".", *nox.project.dependency_groups(PYPROJECT, "docs"))
+    session.run("sphinx-build", "--fail-on-warning", "--keep-going", "--fresh-env", "--quiet", "docs", "build/docs")
+    session.run("python", "docs/check_site.py", "build/docs")
+
+
 @nox.session(venv_backend="none")
 def clean(session: nox.Session) -> None:
     """Remove the environments of the other sessions: five to seven gigabytes each."""

@@ -11,16 +11,27 @@ class Verdict(str, Enum):
     """How one cell (case × compiler × device) ended; every planned cell has exactly one."""
 
     PASS = "pass"  # noqa: S105 - a verdict, not a password
+    """Captured whole. Values, dtypes, shapes, Python types and mutations equal eager's on every input."""
     PASS_WITH_BREAKS = "pass_with_breaks"  # noqa: S105
+    """The same, but the graph was broken. The record says how often and why."""
     SPECIALIZED = "specialized"
+    """Right on the example, silently wrong on a held-out input."""
     WRONG = "wrong"
+    """Silently wrong on the example itself."""
     ERROR = "error"
+    """An exception, in the phase `capture` or `call`. The record has its type, message and fingerprint."""
     CRASH = "crash"
+    """The process died of a signal, or left no result."""
     TIMEOUT = "timeout"
+    """The process was still running at its deadline."""
     OOM = "oom"
+    """Out of memory: the process passed its limit, or torch said so."""
     UNSTABLE = "unstable"
+    """Two runs of eager do not agree, so no compiler can be judged."""
     NOT_APPLICABLE = "not_applicable"
+    """This torch has no such API, or the case needs a newer torch or another package."""
     ENVIRONMENT = "environment"
+    """The machine or installation is at fault. The record names the check of `recapture doctor`."""
 
     def __str__(self) -> str:
         return self.value

@@ -1,0 +1,62 @@
+"""Check a built site: every local link and anchor exists, and no page loads anything from elsewhere.
+
+``python docs/check_site.py FOLDER`` prints what is wrong and exits with status 1; 0 where nothing is.
+"""
+
+from __future__ import annotations
+
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src"}
+"""The attributes through which a page loads another file."""
+
+
+class Page(HTMLParser):
+    """The ids, links and loaded files of one page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note the ids and addresses of one tag."""
+        found = {name: value or "" for name, value in attrs}
+        if "id" in found:
+            self.ids.add(found["id"])
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        if tag in LOADED and found.get(LOADED[tag]):
+            self.loaded.append(found[LOADED[tag]])
+
+
+def problems(folder: Path) -> list[str]:
+    """Return what is wrong with the site in a folder, a line each."""
+    pages = {path.resolve(): Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
+    if not pages:
+        return [f"no page in {folder}"]
+    found = []
+    for path, page in pages.items():
+        name = path.relative_to(folder.resolve())
+        found += [f"{name}: loads {one} from elsewhere" for one in page.loaded if urlsplit(one).netloc]
+        for address in [*page.links, *page.loaded]:
+            parts = urlsplit(address)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if not target.exists():
+                found.append(f"{name}: {address} does not exist")
+            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].ids:
+                found.append(f"{name}: {address} names no place of that page")
+    return found
+
+
+if __name__ == "__main__":
+    wrong = problems(Path(sys.argv[1]))
+    print("\n".join(wrong) or "every link and anchor of the site exists")
+    sys.exit(1 if wrong else 0)

@@ -1,0 +1,320 @@
+"""Write the reference pages of the site from the code, so that they cannot differ from it; it needs no torch.
+
+Sphinx calls `write` before it reads the pages (see conf.py).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from page_text import docstring, grid, member_docs, plain
+from results_pages import best_speeds_page, groups_of, releases_page, silently_wrong_page
+
+from recapture.analysis.changes import CATEGORIES, FAIL_ON, SPEED_CATEGORIES
+from recapture.base import errors
+from recapture.cli.main import COMMANDS, cli
+from recapture.declare.case import case
+from recapture.declare.claim import Claim
+from recapture.declare.compiler import compiler
+from recapture.declare.compilers import builtin_compilers
+from recapture.declare.workload import SpeedClaim, workload
+from recapture.machine import environment, hardware
+from recapture.machine.doctor import register
+from recapture.machine.pins import load_images
+from recapture.results import records, speedups, verdicts
+from recapture.results.sources import published_claims
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+__all__ = ["PAGES", "write"]
+
+
+def write(folder: Path) -> None:
+    """Write every page into a folder; pages that did not change keep their time, so that Sphinx skips them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        path, text = folder / f"{name}.md", page()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def verdict_page() -> str:
+    """Every verdict, its group and its meaning; and what `recapture diff` makes of two verdicts."""
+    docs = member_docs(verdicts.Verdict)
+    rows = [[f"`{one}`", groups_of(one), plain(docs[one.name])] for one in verdicts.Verdict]
+    kinds = [[f"`{name}`", plain(text)] for name, text in CATEGORIES.items()]
+    speeds = [[f"`{name}`", plain(text)] for name, text in SPEED_CATEGORIES.items()]
+    return f"""# Verdicts and categories
+
+Written from `recapture/results/verdicts.py` and `recapture/analysis/changes.py`.
+
+## Verdicts
+
+Every planned cell (case × compiler × device) ends with exactly one verdict.
+
+{grid(["verdict", "counted as", "meaning"], rows)}
+## Categories of `recapture diff`
+
+Each cell is in at most one category. The list is in order of weight, heaviest first.
+
+{grid(["category", "meaning"], kinds)}
+`--fail-on` takes {", ".join(f"`{name}`" for name in [*FAIL_ON, "slower"])}.
+
+## Categories of compared speeds
+
+{grid(["category", "meaning"], speeds)}"""
+
+
+def fields_of(kind: type[msgspec.Struct]) -> str:
+    """Describe one struct: its docstring, then its fields with their types."""
+    docs = member_docs(kind)
+    defaults = {one.name: one for one in msgspec.structs.fields(kind)}
+    types: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        types |= vars(base).get("__annotations__", {})
+    rows = []
+    for name in kind.__struct_fields__:
+        needed = "yes" if defaults[name].required else "no"
+        rows.append([f"`{name}`", f"`{types[name]}`", needed, plain(docs.get(name, ""))])
+    if not any(row[3] for row in rows):
+        return f"{docstring(kind)}\n\n{grid(['field', 'type', 'required'], [row[:3] for row in rows])}"
+    return f"{docstring(kind)}\n\n{grid(['field', 'type', 'required', 'meaning'], rows)}"
+
+
+FILES: dict[str, tuple[str, tuple[type[msgspec.Struct], ...]]] = {
+    "conformance.jsonl": (
+        """One JSON object a line, one line a cell, sorted by case, compiler and device. It holds no times, addresses,
+paths or dates: two runs of one installation give the same bytes.""",
+        (records.Record, records.ErrorInfo, records.Difference, records.ClaimResult),
+    ),
+    "timings.jsonl": ("What each cell cost. These figures differ from run to run.", (records.Timing,)),
+    "environment.json": (
+        "The machine and the installation, without host names, user names or absolute paths.",
+        (
+            environment.Environment,
+            environment.TorchInfo,
+            hardware.GpuInfo,
+            hardware.CpuInfo,
+            environment.SuiteEntry,
+            register.Check,
+        ),
+    ),
+    "speedups-&lt;gpu&gt;.json": (
+        "What `recapture bench` measured, with every raw sample. On a CPU it is `speedups-cpu.json`.",
+        (
+            speedups.Speedups,
+            speedups.Row,
+            speedups.Configuration,
+            speedups.Measured,
+            speedups.Process,
+            speedups.Series,
+            speedups.Start,
+            speedups.Conditions,
+            speedups.Deviation,
+            speedups.Reasons,
+            speedups.Claimed,
+        ),
+    ),
+}
+"""Every file of results that programs may read, what it is, and the structs it is made of."""
+
+
+FILES_INTRODUCTION = """# Files of a results directory
+
+Written from the structs that read and write the files. JSON Schemas ship in `recapture/results/schema/`. A reader
+refuses a file whose `schema` it does not know.
+
+Beside these files are reports for people: `conformance.md`, `conformance.html` and `speedups-*.md`. Nothing reads them
+back. `recapture report` renders them again.
+"""
+
+
+def files_page() -> str:
+    """Every file of a results directory with its fields."""
+    parts = [FILES_INTRODUCTION]
+    for name, (about, kinds) in FILES.items():
+        parts.append(f"## {name}\n\n{about}\n")
+        parts += [f"### {kind.__name__}\n\n{fields_of(kind)}" for kind in kinds]
+    return "\n".join(parts)
+
+
+def command_of(name: str) -> click.Command:
+    """Import one command of the command line."""
+    module, _, attribute = COMMANDS[name].partition(":")
+    found: click.Command = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def commands(
+    name: str, command: click.Command, parent: click.Context
+) -> Iterator[tuple[str, click.Command, click.Context]]:
+    """Yield a command and those below it, each with its full name and context."""
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=100, max_content_width=100)
+    yield context.command_path, command, context
+    if isinstance(command, click.Group):
+        for below in command.list_commands(context):
+            found = command.get_command(context, below)
+            if found is not None:
+                yield from commands(below, found, context)
+
+
+def command_line_page() -> str:
+    """Every command with its options, and the exit statuses."""
+    top = click.Context(cli, info_name="recapture")
+    source = "Written from the commands themselves; `recapture COMMAND --help` prints the same."
+    parts = [f"# Command line\n\n{source}\n\n{exits()}"]
+    for name in COMMANDS:
+        for path, command, context in commands(name, command_of(name), top):
+            usage = " ".join([path, *command.collect_usage_pieces(context)])
+            text = "\n\n".join(plain(part) for part in inspect.cleandoc(command.help or "").split("\n\n"))
+            rows = [
+                [f"`{' '.join(record[0].split())}`", plain(record[1])]
+                for record in (one.get_help_record(context) for one in command.get_params(context))
+                if record is not None and not record[0].endswith("--help")
+            ]
+            listed = grid(["option", "meaning"], rows) if rows else ""
+            parts.append(f"## {path}\n\n```text\n{usage}\n```\n\n{text}\n\n{listed}")
+    return "\n".join(parts)
+
+
+def exits() -> str:
+    """Describe the exit statuses: those of errors from their classes, and those that are no error."""
+    found = {
+        0: "Done.",
+        1: "`recapture diff` found what `--fail-on` names.",
+        130: "Interrupted by Ctrl-C. What is done is kept; `--resume` goes on.",
+        143: "Ended by SIGTERM, as a container engine or a batch system sends it. What is done is kept, too.",
+    }
+    for kind in (errors.UsageError, errors.EnvironmentUnfitError):
+        found[kind.exit_status] = (inspect.getdoc(kind) or "").split(": exit status")[0].rstrip(".") + "."
+    rows = [[f"`{status}`", found[status]] for status in sorted(found)]
+    return f"## Exit statuses\n\n{grid(['status', 'meaning'], rows)}"
+
+
+def compilers_page() -> str:
+    """Every compiler that ships."""
+    rows = []
+    for one in builtin_compilers().values():
+        needs = [*([f"torch {one.since}"] if one.since else []), *one.requires]
+        marks = [
+            *(["built on Dynamo"] if one.uses_dynamo else []),
+            *(["generates code"] if one.generates_code else []),
+            *(["runs only when named"] if one.optional else []),
+        ]
+        rows.append([f"`{one.name}`", plain(one.describe()), ", ".join(needs), ", ".join(marks)])
+    return f"""# Compilers
+
+Written from `recapture/declare/compilers/`. `recapture list --compilers` prints the list for your installation.
+"Generates code" means that it compiles C++ on a CPU or Triton kernels on a GPU.
+
+{grid(["name", "what it does", "needs", "remarks"], rows)}"""
+
+
+def checks_page() -> str:
+    """Every check of `recapture doctor`."""
+    importlib.import_module("recapture.machine.doctor")  # registers the checks
+    affects = {
+        "all": "every cell",
+        "codegen": "compilers that generate code",
+        "dynamo": "compilers built on Dynamo",
+        "cuda": "cells on a GPU",
+        "numpy": "what crosses between tensors and arrays",
+    }
+    rows = [
+        [f"`{one.name}`", plain(inspect.getdoc(one.function) or ""), affects[one.affects], ", ".join(one.devices)]
+        for one in register._REGISTER.values()  # noqa: SLF001 - the register has no other reader
+    ]
+    return f"""# Checks of `recapture doctor`
+
+Written from `recapture/machine/doctor/`. A cell that fails with an error that a failing check explains gets the verdict
+`environment`, and the check is named in its record.
+
+{grid(["check", "what it does", "concerns", "devices"], rows)}"""
+
+
+def signature(function: Callable[..., Any]) -> str:
+    """Return the signature of a public function, an argument a line."""
+    lines = [
+        f"    {one.name}: {one.annotation}{'' if one.default is one.empty else f' = {one.default!r}'},\n"
+        for one in inspect.signature(function).parameters.values()
+    ]
+    return f"{function.__name__}(\n{''.join(lines)})"
+
+
+def api_page() -> str:
+    """The functions and classes that suite files use."""
+    source = "Written from the docstrings. `from recapture import case, compiler, workload` gives all three."
+    functions = [
+        f"## {one.__name__}\n\n```text\n{signature(one)}\n```\n\n{docstring(one)}" for one in (case, workload, compiler)
+    ]
+    claims = f"## Claims\n\n{docstring(importlib.import_module(Claim.__module__))}"
+    kinds = [f"### {one.__name__}\n\n{docstring(one)}" for one in (Claim, SpeedClaim)]
+    return "\n\n".join(["# Python API", source, *functions, claims, *kinds]) + "\n"
+
+
+def claims_page() -> str:
+    """Every published claim, by its source, with what shows it."""
+    parts = ["# Published claims\n\nWritten from `suites/claims.toml`; `recapture list --claims` prints the same."]
+    claims = list(published_claims().values())
+    for source in dict.fromkeys(claim.source for claim in claims):
+        facts = [source.kind, source.language, *([str(source.year)] if source.year else []), f"torch {source.torch}"]
+        title = f"[{plain(source.title)}]({source.link})" if source.link else "No public address is known"
+        rows = [
+            [
+                f"`{one.id}`",
+                plain(one.claim),
+                ", ".join(f"{shown.kind} `{shown.name}`" for shown in one.shown_by) or plain(one.not_shown or ""),
+            ]
+            for one in claims
+            if one.source == source
+        ]
+        about = f"{', '.join([title, *map(plain, facts)])}.{' ' + plain(source.note) if source.note else ''}"
+        table = grid(["claim", "what it says", "what shows it"], rows)
+        parts.append(f"## {source.id}: {plain(source.title)}\n\n{about}\n\n{table}")
+    return "\n\n".join(parts)
+
+
+def images_page() -> str:
+    """Every pinned image, and the GPUs that it can run on."""
+    rows = [
+        [
+            f"`{one.name}`",
+            one.python,
+            one.torch,
+            one.numpy,
+            one.scipy,
+            one.cuda,
+            ", ".join(one.capabilities),
+            str(one.driver),
+        ]
+        for one in load_images().values()
+    ]
+    head = ["image", "Python", "torch", "numpy", "scipy", "CUDA", "GPU capabilities", "oldest driver"]
+    return f"""# Images
+
+Written from `docker/images.toml`. A GPU can run an image when its capability has the same major number as one of the
+image's and an equal or higher minor number. V100 is 7.0, A100 is 8.0, H100 and H200 are 9.0.
+
+{grid(head, rows)}"""
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "verdicts": verdict_page,
+    "files": files_page,
+    "command-line": command_line_page,
+    "compilers": compilers_page,
+    "checks": checks_page,
+    "api": api_page,
+    "images": images_page,
+    "claims": claims_page,
+    "releases": releases_page,
+    "silently-wrong": silently_wrong_page,
+    "speedups": best_speeds_page,
+}
+"""Every generated page by its file name."""

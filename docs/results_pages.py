@@ -1,0 +1,86 @@
+"""The pages of the site that are written from the committed results."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+from page_text import grid, plain
+
+from recapture.declare.compilers import builtin_compilers
+from recapture.results import records, verdicts
+
+__all__ = ["LATEST", "best_speeds_page", "groups_of", "releases_page", "silently_wrong_page"]
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+LATEST = RESULTS / "torch2.11.0-cu130" / "cpu"
+"""The results of the image that the README's commands install."""
+
+
+def groups_of(verdict: verdicts.Verdict) -> str:
+    """Return the group that a verdict counts in."""
+    named = {"right": "RIGHT", "silently wrong": "SILENTLY_WRONG", "failing": "FAILING", "not run": "NOT_RUN"}
+    return next(words for words, name in named.items() if verdict in getattr(verdicts, name))
+
+
+def releases_page() -> str:
+    """The committed history of all releases, one heading level down."""
+    text = (RESULTS / "README.md").read_text(encoding="utf-8")
+    return "# Every release\n\n`recapture history --format markdown` prints this page.\n\n" + re.sub(
+        r"^#", "##", text, flags=re.MULTILINE
+    )
+
+
+def counts() -> dict[str, Counter[str]]:
+    """Count the groups of verdicts in the latest results, by compiler."""
+    found: dict[str, Counter[str]] = {}
+    for row in records.read_conformance(LATEST):
+        found.setdefault(row.compiler, Counter())[groups_of(row.verdict)] += 1
+    return found
+
+
+def silently_wrong_page() -> str:
+    """What each compiler gets silently wrong in the latest results, counted and listed by case."""
+    rows = records.read_conformance(LATEST)
+    cases = {row.case for row in rows}
+    order = [name for name in builtin_compilers() if name in counts()]
+    groups = ("right", "silently wrong", "failing", "not run")
+    table = grid(
+        ["compiler", *groups], ([f"`{name}`", *(str(counts()[name][one]) for one in groups)] for name in order)
+    )
+    wrong = [row for row in rows if groups_of(row.verdict) == "silently wrong" and row.compiler == "compile"]
+    listed = grid(
+        ["case", "verdict", "input", "what differs"],
+        (
+            [f"`{row.case}`", f"`{row.verdict}`", f"`{one.input}`", plain(f"{one.where}: {one.detail}")]
+            for row in wrong
+            for one in row.differences[:1]
+        ),
+    )
+    return f"""# Silently wrong results
+
+Written from `{LATEST.relative_to(ROOT)}`: {len(rows)} cells, {len(cases)} cases.
+
+{table}
+`eager` is silently wrong where a case is offered as a rewrite of another function and computes something else.
+
+## Under `torch.compile`
+
+The first difference of each case. `conformance.md` in the results directory has all of them, for every compiler.
+
+{listed}"""
+
+
+def best_speeds_page() -> str:
+    """The best configuration of every workload in the committed benchmarks."""
+    parts = ["# Speedups\n"]
+    for path in sorted(RESULTS.rglob("speedups-*.json")):
+        head = json.loads(path.read_text(encoding="utf-8"))["environment"]
+        machine = head["gpu"]["name"] if head["gpu"] else f"{head['cpu']['model']}, {head['cpu']['cores']} cores"
+        report = path.with_suffix(".md").read_text(encoding="utf-8")
+        section = report.split("## Best configurations\n", 1)[1].split("\n## ", 1)[0]
+        parts.append(f"## {machine}, torch {head['torch']['version']}\n\nFrom `{path.relative_to(ROOT)}`.\n{section}")
+    return "\n".join(parts)

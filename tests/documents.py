@@ -1,0 +1,196 @@
+"""The commands and programs in the project's documents: finding them, running them, comparing what they print.
+
+A fenced block of ``sh`` or ``python`` is run, in the order of its document, in a temporary copy of what the commands read.
+Each command has to end with exit status 0, or with N where ``# exit status N`` ends its line.
+Comments directly above a block say what is special about it:
+
+- ``<!-- not run: REASON -->``: it is not run;
+- ``<!-- file: NAME -->``: it is written to a file, which a later command of the document names;
+- ``<!-- output -->``: a block of ``text`` that the command above it has to print.
+
+In an expected output, a line ``…`` matches any lines, and ``…`` within a line any characters. Runs of blanks count as one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+LANGUAGES = frozenset({"sh", "python", "text", "yaml", "toml", "json"})
+"""What a block may be labelled as; blocks of other shells, or without a label, would not be run and not be noticed."""
+
+COPIED = ("results", "suites", "docker", "examples")
+"""The folders that commands of the documents read."""
+
+SECONDS = 300
+"""Seconds one block may take."""
+
+_COMMENT = re.compile(r"<!--\s*(not run|file|output)\s*(?::\s*(.*?))?\s*-->")
+
+_STATUS = re.compile(r"^(.*?)\s+# exit status (\d+)$", re.MULTILINE)
+
+
+class DocumentError(Exception):
+    """A document is not written as the head of this file says, or a block of it does not do what it should."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: where it begins, its label, its text, and the comments above it."""
+
+    line: int
+    language: str
+    text: str
+    marks: dict[str, str]
+
+
+def find_documents(root: Path = ROOT) -> list[Path]:
+    """Return the documents whose blocks are run."""
+    top = [path for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md") if (path := root / name).is_file()]
+    site = [path for path in sorted((root / "docs").rglob("*.md")) if "generated" not in path.parts]
+    return [*top, *site, *sorted((root / "examples").rglob("README.md"))]
+
+
+def find_blocks(text: str) -> list[Block]:
+    """Return the fenced blocks of a document in Markdown."""
+    lines = text.splitlines()
+    found: list[Block] = []
+    number = 0
+    while number < len(lines):
+        opened = re.match(r"( *)(```+|~~~+)(.*)$", lines[number])
+        if opened is None:
+            number += 1
+            continue
+        indent, fence, label = opened[1], opened[2], opened[3].strip()
+        end = next((at for at in range(number + 1, len(lines)) if lines[at].strip() == fence), None)
+        if end is None:
+            raise DocumentError(f"line {number + 1}: the block has no end")
+        body = "".join(line.removeprefix(indent) + "\n" for line in lines[number + 1 : end])
+        found.append(Block(number + 1, label, body, _marks_above(lines, number)))
+        number = end + 1
+    return found
+
+
+def _marks_above(lines: list[str], number: int) -> dict[str, str]:
+    marks = {}
+    for line in reversed(lines[:number]):
+        mark = _COMMENT.fullmatch(line.strip())
+        if mark is None:
+            break
+        marks[mark[1]] = mark[2] or ""
+    return marks
+
+
+def check_blocks(blocks: list[Block]) -> None:
+    """Raise DocumentError for a block that would be neither run nor marked with a reason."""
+    for number, block in enumerate(blocks):
+        if block.language.startswith("{"):  # a directive of the site
+            continue
+        if block.language not in LANGUAGES:
+            raise DocumentError(f"line {block.line}: label the block as one of {', '.join(sorted(LANGUAGES))}")
+        if block.marks.get("not run") == "":
+            raise DocumentError(f"line {block.line}: not run, and no reason is given")
+        if "file" in block.marks and not any(
+            block.marks["file"] in later.text for later in blocks[number + 1 :] if later.language == "sh"
+        ):
+            raise DocumentError(f"line {block.line}: no later command names {block.marks['file']}")
+        if "output" in block.marks and (number == 0 or blocks[number - 1].language not in ("sh", "python")):
+            raise DocumentError(f"line {block.line}: an output without a command above it")
+
+
+def matches(expected: str, printed: str) -> bool:
+    """Whether a command printed what the document shows."""
+    pattern = ""
+    for line in map(_single_blanks, expected.splitlines()):
+        if line == "…":
+            pattern += r"(?:[^\n]*\n)*?"
+        else:
+            pattern += r"[^\n]*".join(map(re.escape, line.split("…"))) + r"\n"
+    lines = [_single_blanks(line) for line in printed.rstrip("\n").splitlines()]
+    # Another Python than the image's runs the same cells, and files them under another name.
+    return re.fullmatch(pattern, "\n".join([*lines, ""]).replace("bare-torch", "torch")) is not None
+
+
+def _single_blanks(line: str) -> str:
+    return re.sub(r" +", " ", line.rstrip())
+
+
+def make_copy(folder: Path) -> None:
+    """Fill a folder with what commands read, and with the commands themselves, run by this Python."""
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "tmp").mkdir()
+    (folder / "build").mkdir()
+    for path, command in {
+        "bin/recapture": f'exec "{sys.executable}" -m recapture "$@"',
+        "bin/python": f'exec "{sys.executable}" "$@"',
+        # What `nox -s cpu-suite` runs once the packages are installed; other sessions are not for here.
+        ".venv/bin/nox": '[ "$1 $2" = "-s cpu-suite" ] && shift 2 || exit 99\n[ "${1-}" != -- ] || shift\n'
+        f'exec "{sys.executable}" -m recapture run --device cpu "$@"',
+    }.items():
+        script = folder / path
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(f"#!/bin/sh\n{command}\n")
+        script.chmod(0o755)
+
+
+def run_document(text: str, folder: Path) -> int:
+    """Run every block of a document that is to be run, in a folder made by `make_copy`; return how many there were."""
+    blocks = find_blocks(text)
+    check_blocks(blocks)
+    ran = 0
+    printed = ""
+    for block in blocks:
+        if "output" in block.marks:
+            if not matches(block.text, printed):
+                raise DocumentError(f"line {block.line}: the document shows\n{block.text}\nand printed was\n{printed}")
+        elif block.language in ("sh", "python") and "not run" not in block.marks:
+            if "file" in block.marks:
+                (folder / block.marks["file"]).write_text(block.text)
+                continue
+            printed = _run(block, folder)
+            ran += 1
+    return ran
+
+
+def _run(block: Block, folder: Path) -> str:
+    """Run one block in a folder; return what it wrote to standard output."""
+    if block.language == "sh":
+        checked = _STATUS.sub(
+            r'status=0; \1 || status=$?; [ $status -eq \2 ] || { echo "status $status"; exit 1; }', block.text
+        )
+        command = ["bash", "-euo", "pipefail", "-c", checked]
+    else:
+        command = [sys.executable, "-c", block.text]
+    ended = subprocess.run(
+        command,
+        cwd=folder,
+        env=make_environment(folder),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    if ended.returncode != 0:
+        raise DocumentError(f"line {block.line}: failed:\n{block.text}\n{ended.stdout}{ended.stderr}")
+    return ended.stdout
+
+
+def make_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of commands in a folder made by `make_copy`."""
+    return {
+        **{name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"},
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": str(folder / "tmp"),
+        "COLUMNS": "100",
+    }

@@ -1,0 +1,249 @@
+"""The documents agree with the code and the records: links, names of files, figures, the drawing, the reference."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import check_site
+import click
+import msgspec
+import package_graph
+import page_text
+import pytest
+import reference
+import results_pages
+from documents import ROOT, find_documents
+
+from recapture.cli.main import COMMANDS
+from recapture.declare.compilers import builtin_compilers
+from recapture.machine.doctor import examine
+from recapture.machine.pins import load_images
+from recapture.results.records import Record, read_conformance
+from recapture.results.sources import published_claims
+from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FOUND = (ROOT / "docs" / "found.md").read_text(encoding="utf-8")
+
+
+def section(text, title):
+    return text.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def wrong_links(path):
+    """Links to files that are not there; pages that are generated when the site is built count as there."""
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        file = target.split("#")[0]
+        generated = file.startswith("generated/") and Path(file).stem in reference.PAGES
+        if file and not re.match(r"\w+:", file) and not generated and not (path.parent / file).exists():
+            yield target
+
+
+@pytest.mark.parametrize("path", find_documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_of_a_document_leads_somewhere(path):
+    assert list(wrong_links(path)) == []
+
+
+def test_a_broken_link_is_found(tmp_path):
+    (tmp_path / "there.md").write_text("here")
+    page = tmp_path / "page.md"
+    page.write_text("[a](there.md#top) [b](gone.md) [c](generated/verdicts.md) [d](generated/gone.md)")
+    assert list(wrong_links(page)) == ["gone.md", "generated/gone.md"]
+
+
+class TestReadme:
+    def test_the_command_and_its_output_are_within_the_first_screen(self):
+        lines = README.splitlines()
+        assert lines.index("```text") < 25
+        assert any("silently wrong" in line for line in lines[:40])
+
+    def test_it_names_every_verdict(self):
+        assert set(re.findall(r"`(\w+)`", section(README, "What it says").split("|---|---|")[1])) == set(Verdict)
+
+    def test_its_two_commands_are_there(self):
+        start = "python3 -m venv .venv && .venv/bin/pip install -q nox uv && .venv/bin/nox -s "
+        assert f"\n{start}cpu-suite\n" in README
+        assert f"\n{start}tests\n" in README
+
+    def test_its_counts_are_those_of_the_records(self):
+        counts = silently_wrong_of_latest()
+        told = {
+            name: int(number)
+            for number, name in re.findall(r"(\d+)\s+under\s+`([^`]+)`", section(README, "What it found"))
+        }
+        told["compile"] = told.pop("torch.compile")
+        assert len(told) == 5
+        assert told == {name: counts[name] for name in told}
+
+
+def silently_wrong_of_latest():
+    return Counter(row.compiler for row in read_conformance(results_pages.LATEST) if row.verdict in SILENTLY_WRONG)
+
+
+def group(record):
+    for name, verdicts in {"right": RIGHT, "wrong": SILENTLY_WRONG, "failing": FAILING}.items():
+        if record.verdict in verdicts:
+            return name
+    return "not run"
+
+
+class TestFound:
+    def test_its_counts_are_those_of_the_records(self):
+        told = dict(re.findall(r"^\| `([^`]+)` \| (\d+) \|$", section(FOUND, "On one release"), flags=re.MULTILINE))
+        counts = silently_wrong_of_latest()
+        assert len(told) == 7
+        assert {name: int(number) for name, number in told.items()} == {name: counts[name] for name in told}
+        assert len({row.case for row in read_conformance(results_pages.LATEST)}) == 74
+
+    def test_its_changes_are_those_of_the_records(self):
+        rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| (\d+) \| (\d+) \| (\d+) \| \d+ \|$", FOUND, flags=re.MULTILINE)
+        assert len(rows) == 2
+        for old, new, wrong, failing, fixed in rows:
+            before, after = ({row.cell: group(row) for row in read_conformance(latest_of(name))} for name in (old, new))
+            changed = Counter((before[cell], after[cell]) for cell in before if before[cell] != after[cell])
+            assert sum(number for (_, now), number in changed.items() if now == "wrong") == int(wrong)
+            assert changed["right", "failing"] == int(failing)
+            assert changed["wrong", "right"] + changed["failing", "right"] == int(fixed)
+
+
+def latest_of(version):
+    (found,) = (path for path in (ROOT / "results").glob(f"torch{version}-cu???/cpu"))
+    return found
+
+
+class TestArchitecture:
+    def test_the_drawing_and_the_table_are_those_of_the_source(self):
+        imports = package_graph.package_imports(package_graph.layers())
+        hint = "python tools/package_graph.py --write"
+        assert package_graph.with_table(ARCHITECTURE, imports) == ARCHITECTURE, hint
+        assert package_graph.DRAWING.read_text(encoding="utf-8") == package_graph.drawing(imports), hint
+        assert package_graph.upward(imports) == []
+
+    def test_an_import_of_a_higher_layer_is_found_in_the_source(self, tmp_path):
+        shutil.copytree(ROOT / "recapture", tmp_path / "recapture", ignore=shutil.ignore_patterns("__pycache__"))
+        (tmp_path / "tools").mkdir()
+        for name in ("tools/package_graph.py", "pyproject.toml"):
+            shutil.copy(ROOT / name, tmp_path / name)
+        planted = tmp_path / "recapture" / "base" / "text.py"
+        planted.write_text(planted.read_text() + "\n\ndef planted():\n    import recapture.report.markdown\n")
+        ended = subprocess.run(
+            [sys.executable, "tools/package_graph.py"],
+            cwd=tmp_path,
+            env={"PYTHONPATH": "."},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (1, "base imports report\n")
+
+    def test_implied_arrows_are_left_out_and_the_rest_drawn(self):
+        imports = {"c": {"a", "b"}, "b": {"a"}, "a": set()}
+        assert package_graph.direct(imports) == {"c": {"b"}, "b": {"a"}, "a": set()}
+        assert package_graph.drawing(imports).count("<path d=") == 2 + 1  # and the head of the arrows
+
+    def test_every_package_has_a_row(self):
+        told = re.findall(r"^\| `(\w+)` \|", section(ARCHITECTURE, "Packages"), flags=re.MULTILINE)
+        assert told == package_graph.layers()
+
+    def test_every_file_it_names_exists(self):
+        named = re.findall(r"`((?:recapture|suites|docker|results)/[^`]*)`", ARCHITECTURE)
+        assert len(named) > 10
+        assert [name for name in named if not (ROOT / name).exists()] == []
+
+    @pytest.mark.parametrize("title", ["From a case to a record", "From a record to a diff"])
+    def test_a_walk_visits_each_package_once_and_names_files_of_it(self, title):
+        steps = re.findall(
+            r"^\d+\. `(\w+)`: (.*?)(?=^\d+\. |^$)", section(ARCHITECTURE, title), flags=re.MULTILINE | re.DOTALL
+        )
+        packages = [package for package, _ in steps]
+        assert len(packages) >= 5
+        assert len(set(packages)) == len(packages)
+        for package, text in steps:
+            files = re.findall(r"`(\w+(?:\.py|/))`", text)
+            assert files, package
+            assert [name for name in files if not (ROOT / "recapture" / package / name).exists()] == [], package
+
+
+class TestReference:
+    def test_every_verdict_has_its_meaning(self):
+        page = reference.verdict_page()
+        for verdict in Verdict:
+            assert re.search(rf"^\| `{verdict}` \| [a-z ]+ \| [A-Z].*\. \|$", page, flags=re.MULTILINE), verdict
+
+    def test_every_command_and_option_is_there(self):
+        page = reference.command_line_page()
+        for name in COMMANDS:
+            assert f"## recapture {name}\n" in page
+            command = reference.command_of(name)
+            for option in (one for one in command.params if isinstance(one, click.Option)):
+                assert option.opts[0] in page, (name, option.name)
+        assert "## recapture images build\n" in page
+
+    def test_every_exit_status_is_there(self):
+        listed = re.findall(r"^\| `(\d+)` \| (.+\.) \|$", reference.exits(), flags=re.MULTILINE)
+        assert [int(status) for status, _ in listed] == [0, 1, 2, 3, 130, 143]
+
+    def test_every_field_of_every_file_is_there(self):
+        page = reference.files_page()
+        for _, kinds in reference.FILES.values():
+            for kind in kinds:
+                listed = page.split(f"### {kind.__name__}\n", 1)[1].split("\n##", 1)[0]
+                assert set(re.findall(r"^\| `(\w+)` \|", listed, flags=re.MULTILINE)) == set(kind.__struct_fields__)
+
+    def test_every_struct_of_a_record_is_listed(self):
+        listed = {kind for _, kinds in reference.FILES.values() for kind in kinds}
+        nested = {arg for field in msgspec.structs.fields(Record) for arg in structs_in(field.type)}
+        assert nested
+        assert nested <= listed
+
+    def test_every_compiler_check_image_and_claim_is_there(self):
+        pages = reference.compilers_page(), reference.checks_page(), reference.images_page(), reference.claims_page()
+        names = builtin_compilers(), [one.name for one in examine("cpu")], load_images(), published_claims()
+        for page, wanted in zip(pages, names, strict=True):
+            assert {name for name in wanted if f"| `{name}` |" not in page} == set()
+
+    def test_text_is_escaped_but_for_what_is_in_back_ticks(self):
+        assert page_text.plain("a_b `c_d` <e> ``f*g`` [h]") == r"a\_b `c_d` \<e\> ``f*g`` \[h\]"
+
+    def test_pages_that_did_not_change_are_not_written_again(self, tmp_path):
+        reference.write(tmp_path)
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+        reference.write(tmp_path)
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+        assert {path.stem for path in before} == set(reference.PAGES)
+
+
+def structs_in(kind):
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return {kind}
+    return {one for arg in getattr(kind, "__args__", ()) for one in structs_in(arg)}
+
+
+class TestSite:
+    def test_a_right_site_has_no_problem(self, tmp_path):
+        (tmp_path / "a.html").write_text('<h1 id="top">A</h1><a href="b.html#b">b</a><a href="#top">a</a>')
+        (tmp_path / "b.html").write_text('<p id="b">B</p><a href="https://pytorch.org/">out</a>')
+        assert check_site.problems(tmp_path) == []
+
+    @pytest.mark.parametrize(
+        ("html", "complaint"),
+        [
+            ('<a href="gone.html">x</a>', "gone.html does not exist"),
+            ('<a href="#gone">x</a>', "#gone names no place"),
+            ('<script src="https://cdn.example/x.js"></script>', "loads https://cdn.example/x.js from elsewhere"),
+            ('<link rel="stylesheet" href="//fonts.example/x.css">', "loads //fonts.example/x.css from elsewhere"),
+            ('<img src="gone.svg">', "gone.svg does not exist"),
+        ],
+    )
+    def test_a_problem_is_found(self, tmp_path, html, complaint):
+        (tmp_path / "index.html").write_text(html)
+        (problem,) = check_site.problems(tmp_path)
+        assert complaint in problem
+
+    def test_an_empty_site_is_a_problem(self, tmp_path):
+        assert check_site.problems(tmp_path) == [f"no page in {tmp_path}"]

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from recapture.base.errors import EnvironmentUnfitError
-from recapture.images.container import RunOptions, run_image
+from recapture.images.container import ContainerOptions, run_image
 from recapture.images.engine import connect
 from recapture.machine.describe import installed_packages
 from recapture.machine.image_match import image_for, pinned_images
@@ -181,7 +181,7 @@ def _run_as(user, group, results, cases, queue):
         os.setgroups([group])
         os.setgid(user)
         os.setuid(user)
-        queue.put(run_image(client, IMAGE, (str(cases), "--compiler", "eager"), RunOptions(results), {}))
+        queue.put(run_image(client, IMAGE, (str(cases), "--compiler", "eager"), ContainerOptions(results=results), {}))
 
 
 @as_root

@@ -8,10 +8,12 @@ import socket
 import threading
 import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
+from recapture.base.option_fields import GIB, MOST_GIB, WEEK, option
 from recapture.declare.collection import shipped_suites
 from recapture.images.engine import engine_lost, is_local, reporting
 from recapture.images.mounts import CASES, RESULTS, Copied, Mounted, fetch_results
@@ -25,31 +27,41 @@ if TYPE_CHECKING:
 
     Write = Mapping[str, Callable[[bytes], object]]
 
-__all__ = ["RunOptions", "check_gpus", "run_image"]
+__all__ = ["ContainerOptions", "check_image_runs_on", "run_image"]
 
 _OWNER = "org.recapture.owner"
 _STOP_SECONDS = 10
 _POLL_SECONDS = 0.3
 _SETTLE_SECONDS = 5
-_GIB = 1 << 30
 _NO_TOOLKIT = (
     "the engine cannot hand out NVIDIA GPUs: install nvidia-container-toolkit, run "
     "`nvidia-ctk runtime configure --runtime=docker` and restart Docker"
 )
 
 
-class RunOptions(NamedTuple):
-    """How to run: where results go, which GPUs (``all`` or UUIDs), and the limits in seconds and GiB."""
+@dataclass(frozen=True, kw_only=True)
+class ContainerOptions:
+    """How to run a container: `deadline` in seconds, sizes in bytes; `memory` None is all the engine has."""
 
-    results: Path
-    gpus: tuple[str, ...] = ()
-    deadline: float = 4 * 3600.0
-    memory: float | None = None
-    shared_memory: float = 2.0
-    scratch: float = 8.0
+    gpus: tuple[str, ...] = option(
+        "--gpu", default=(), metavar="all|UUID", help="Give the container GPUs, and run on them."
+    )
+    results: Path = option("--results", default=Path("results"), help="Folder for the results of all images.")
+    deadline: float = option(
+        "--deadline", default=4 * 3600.0, between=(1, WEEK), help="Seconds that the whole run may take."
+    )
+    memory: int | None = option(
+        "--container-memory",
+        default=None,
+        unit=GIB,
+        between=(0.5, MOST_GIB),
+        help="GiB for the whole container. [default: what the engine has]",
+    )
+    shared_memory: int = 2 * GIB
+    scratch: int = 8 * GIB
 
 
-def check_gpus(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -> None:
+def check_image_runs_on(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -> None:
     """Refuse GPUs that are not there (UsageError) or that the image cannot run on (EnvironmentUnfitError).
 
     `found` are the GPUs of the machine that will run it. Where the driver names none, ``all`` is left to the engine.
@@ -69,7 +81,7 @@ def check_gpus(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -> None:
             )
 
 
-def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: RunOptions, write: Write) -> int:
+def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: ContainerOptions, write: Write) -> int:
     """Run ``recapture run ARGUMENTS`` in a container of the image and return its exit status.
 
     `write` says what takes the container's ``stdout`` and ``stderr`` as they come; a stream not named is dropped.
@@ -109,7 +121,7 @@ def _digest(client: Any, image: Image) -> str:
 
 
 def _in_container(
-    client: Any, settings: dict[str, Any], place: Mounted | Copied, options: RunOptions, write: Write
+    client: Any, settings: dict[str, Any], place: Mounted | Copied, options: ContainerOptions, write: Write
 ) -> int:
     """Create, start and watch a container, collect what it recorded, and remove it whatever happens."""
     container = None
@@ -143,7 +155,7 @@ def _start(container: Any) -> None:
         raise
 
 
-def _watch(client: Any, container: Any, options: RunOptions, write: Write) -> int:
+def _watch(client: Any, container: Any, options: ContainerOptions, write: Write) -> int:
     """Pass the output on until the container ends; return its exit status. The deadline is kept here, on this side."""
     # One reader a stream: the SDK's joint one can lose what the engine sends together with its answer's head.
     followers = [threading.Thread(target=_follow, args=(container, name, write), daemon=True) for name in write]
@@ -190,7 +202,7 @@ def _follow(container: Any, name: str, write: Write) -> None:
             write[name](chunk)
 
 
-def _hardening(options: RunOptions) -> dict[str, Any]:
+def _hardening(options: ContainerOptions) -> dict[str, Any]:
     """Return the settings every run has: no network, nothing writable but /tmp and the results, no privileges."""
     from docker.types import DeviceRequest, LogConfig, Ulimit
 
@@ -201,14 +213,14 @@ def _hardening(options: RunOptions) -> dict[str, Any]:
         "security_opt": ["no-new-privileges"],
         "pids_limit": 8192,
         "init": True,
-        "shm_size": int(options.shared_memory * _GIB),
+        "shm_size": options.shared_memory,
         # Executable, for Inductor and triton load what they compile there.
-        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={int(options.scratch * _GIB)}"},  # noqa: S108
+        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={options.scratch}"},  # noqa: S108
         "ulimits": [Ulimit(name="core", soft=0, hard=0)],
         "log_config": LogConfig(type="json-file", config={"max-size": "16m", "max-file": "2"}),
     }
     if options.memory is not None:
-        settings["mem_limit"] = int(options.memory * _GIB)
+        settings["mem_limit"] = options.memory
     if "all" in options.gpus:
         settings["device_requests"] = [DeviceRequest(count=-1, capabilities=[["gpu"]])]
     elif options.gpus:
@@ -266,7 +278,7 @@ def _clear_left_behind(client: Any) -> None:
         container.remove(force=True, v=True)
 
 
-def _engine_stopped(options: RunOptions, place: Mounted | Copied) -> str:
+def _engine_stopped(options: ContainerOptions, place: Mounted | Copied) -> str:
     kept = (
         f"what was recorded is in {options.results}"
         if isinstance(place, Mounted)

@@ -8,8 +8,8 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recapture.base import paths
 from recapture.base.paths import CHECKOUT, PACKAGE
@@ -17,6 +17,9 @@ from recapture.base.scrub import without_paths
 from recapture.machine.environment import Environment, Flag, TorchInfo
 from recapture.machine.hardware import cpu_info, gpu_info
 from recapture.machine.image_match import image_for, pinned_images
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["capability_of", "describe", "installed_packages", "suite_commit", "variables"]
 

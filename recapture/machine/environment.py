@@ -8,15 +8,18 @@ first (``SCHEMA_VERSION``):
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.base.scrub import without_paths
-from recapture.machine.doctor.register import Check
+from recapture.machine.doctor.register import Check  # noqa: TC001 - msgspec reads the annotations
 from recapture.machine.hardware import CpuInfo, GpuInfo
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "ENVIRONMENT",

@@ -14,7 +14,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CpuInfo", "GpuInfo", "cpu_info", "gpu_info", "visible_gpus"]
+__all__ = ["CpuInfo", "GpuInfo", "cores", "cpu_info", "gpu_info", "visible_gpus"]
 
 
 class GpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,6 +43,11 @@ class CpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     memory: int | None
 
 
+def cores() -> int:
+    """Return how many CPU cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def cpu_info() -> CpuInfo:
     """Return what this process may use of the CPU."""
     import psutil
@@ -52,7 +57,7 @@ def cpu_info() -> CpuInfo:
     model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return CpuInfo(
         model=model.group(1).strip() if model else platform.processor() or None,
-        cores=len(os.sched_getaffinity(0)),
+        cores=cores(),
         threads=torch.get_num_threads(),
         governor=_read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         memory=psutil.virtual_memory().total,

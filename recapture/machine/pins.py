@@ -6,13 +6,15 @@ import datetime as dt  # noqa: TC003  (msgspec reads the annotations)
 import hashlib
 import re
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.paths import data_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMINE = """
 import json, sys
 import msgspec
-from recapture.machine.doctor import checks
+from recapture.machine.doctor import register as checks
 device, *names = sys.argv[1:]
 for name in set(checks._REGISTER) - set(names or checks._REGISTER):
     del checks._REGISTER[name]

@@ -180,7 +180,7 @@ def test_another_arithmetic_than_eagers_is_not_called_the_same(measured):
 def test_a_failure_of_eager_itself_says_nothing_of_a_claim(measured):
     [info] = [one for one in collect_workloads(ModelSpec(name="tiny", path=TINY)) if one.spec.name == "tiny_eval"]
     info = msgspec.structs.replace(info, claims={"fx": [("T0", ">=2", "3x")]})
-    execution = runner._Execution(None, [], asked(), [], measured.environment, None, Path("s.json"), None)
+    execution = runner._Execution(None, [], asked(), [], measured.environment, None, Path("s.json"), None, None)
     for phase, holds in (("reference", None), ("call", False)):
         task = runner._Task(info, Configuration("fx", "fp32"), "")
         outcome = job.Outcome(verdict=Verdict.OOM, phase=phase, reason="used more than 1 GiB")
@@ -266,7 +266,7 @@ def test_resume_measures_the_rows_of_an_edited_workload_again(tmp_path, measured
         rows = (msgspec.structs.replace(on_file, hash=hash_on_file),)
         write_speedups(path, msgspec.structs.replace(measured, rows=rows))
         task = runner._Task(info, on_file.configuration, "")
-        runner._Execution(None, [task], asked(resume=True), [], measured.environment, None, path, None)
+        runner._Execution(None, [task], asked(resume=True), [], measured.environment, None, path, None, None)
         return task.row == rows[0]
 
     assert resumed(info.hash)

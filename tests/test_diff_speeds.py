@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from recapture.analysis import cell_changes as compare
+from recapture.analysis.cell_changes import compare
 from recapture.analysis.changes import SPEED_CATEGORIES, Diff, diff_schema, found
 from recapture.analysis.pairing import locate
 from recapture.base.errors import UsageError

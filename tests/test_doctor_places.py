@@ -53,7 +53,7 @@ def test_loading_a_library_fails_where_it_must(planted, tmp_path):
     planted.mount = f"mount -t tmpfs -o noexec tmpfs {tmp_path}"
     program = f"""
 from pathlib import Path
-from recapture.machine.doctor import places
+from recapture.machine.doctor import storage_checks as places
 print(places._refuses_to_load(places._a_shared_library(), Path({str(tmp_path)!r})))
 """
     assert planted.run(program).strip() == "True"
@@ -127,7 +127,9 @@ echo inactive_file {int(cache * gib)} > {group}/memory.stat"""
 def test_the_file_system_of_a_cache_is_told(planted, tmp_path):
     planted.mount = f"mount -t tmpfs tmpfs {tmp_path}"
     assert planted.check("cache-on-network").found == "Inductor's cache is on tmpfs"
-    planted.first = "from recapture.machine.doctor import places; places.NETWORK_FILESYSTEMS |= {'tmpfs'}\n"
+    planted.first = (
+        "from recapture.machine.doctor import storage_checks as places; places.NETWORK_FILESYSTEMS |= {'tmpfs'}\n"
+    )
     assert planted.check("cache-on-network").status == "warning"
 
 

@@ -29,7 +29,7 @@ from recapture.machine.image_match import PinnedImage, image_for, pinned_images
 REPOSITORY = Path(__file__).resolve().parents[1]
 DESCRIBE = """
 import sys, msgspec
-from recapture.machine.environment import describe
+from recapture.machine.describe import describe
 sys.stdout.buffer.write(b"ENV" + msgspec.json.encode(describe(sys.argv[1])))
 """
 
@@ -120,7 +120,7 @@ def test_what_setuptools_carries_inside_itself_is_not_installed():
     """In a process of its own: importing setuptools puts its vendored packages on the path."""
     program = """
 import importlib.metadata, sys
-from recapture.machine.environment import installed_packages
+from recapture.machine.describe import installed_packages
 before = installed_packages()
 import setuptools
 vendored = [entry for entry in sys.path if entry.endswith("_vendor")]
@@ -279,7 +279,7 @@ def test_nothing_private_is_recorded(described):
 
 def test_the_capability_without_a_gpu_is_cpu():
     assert capability_of("cpu") == "cpu"
-    program = "from recapture.machine.environment import capability_of; print(capability_of('cuda'))"
+    program = "from recapture.machine.describe import capability_of; print(capability_of('cuda'))"
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=env, timeout=300, check=True

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from recapture.base.paths import PACKAGE
 from recapture.base.scrub import fingerprint, scrub
 
 COLLECT = Path(__file__).parent / "resources" / "messages" / "collect.py"
@@ -152,10 +153,10 @@ def test_an_installed_suite_and_a_checkouts_leave_the_same_words():
 
 
 def test_frames_of_this_project_in_a_stack_that_torchscript_wrote_do_not_count():
-    ours = Path(fingerprint.__code__.co_filename).parent
+    ours = PACKAGE
     message = (
         "The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript (most recent call last):\n"
-        f"/home/me/control_flow.py(130): f\n{ours}/compilers/base.py(39): capture\n{ours}/cell.py(246): _judge\n"
+        f"/home/me/control_flow.py(130): f\n{ours}/declare/compiler.py(39): capture\n{ours}/conformance/cell.py(246): _judge\n"
         "<frozen runpy>(88): _run_code\nRuntimeError: view size is not compatible\n"
     )
     assert scrub(message).splitlines()[2:] == ["control_flow.py(130): f", "RuntimeError: view size is not compatible"]

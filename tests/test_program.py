@@ -64,7 +64,7 @@ def test_what_lies_in_the_callers_directory_is_not_installed(tmp_path):
     (tmp_path / "mine.egg-info").mkdir()
     (tmp_path / "mine.egg-info" / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
     (tmp_path / "shows.py").write_text(
-        "from recapture.machine.environment import installed_packages\nprint('mine' in installed_packages(), 'torch' in installed_packages())\n"
+        "from recapture.machine.describe import installed_packages\nprint('mine' in installed_packages(), 'torch' in installed_packages())\n"
     )
     for path, shown in (("", "False True"), (str(tmp_path), "True True")):
         environment = {**os.environ, "PYTHONPATH": path}

@@ -144,7 +144,7 @@ def test_a_fresh_process_that_ends_while_the_next_one_starts_is_noticed(tmp_path
     monkeypatch.setattr(Server, "_sweep", lambda *_: None)  # it is for a process that has no children but tasks
     mine, theirs = socket.socketpair()
     with mine, theirs:
-        server = Server(theirs, home=tmp_path, tasks=tmp_path, jobs=2, fork=False)
+        server = Server(theirs, home=tmp_path, tasks=tmp_path, jobs=2, fork=False, imports=[])
         for number in (1, 2):
             server.queue.append(Task(number, "canary", msgspec.Raw(b'"cpu"'), 60.0, 1 << 40))
             server._start()
@@ -166,7 +166,7 @@ def test_an_orphan_is_known_by_its_session_directory_or_environment(tmp_path, ho
     scratch = tmp_path / "task"
     (scratch / "cwd").mkdir(parents=True)
     (tmp_path / "task2").mkdir()
-    server = Server(None, home=tmp_path, tasks=tmp_path, jobs=2, fork=True)
+    server = Server(None, home=tmp_path, tasks=tmp_path, jobs=2, fork=True, imports=[])
     task = Task(1, "canary", msgspec.Raw(b"null"), 60.0, 1 << 40)
     no_pid = 1 << 22
     with subprocess.Popen(["sleep", "60"], **how(scratch)) as process:

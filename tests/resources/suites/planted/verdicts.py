@@ -7,7 +7,7 @@ import time
 import torch
 
 from recapture import case
-from recapture.compilers.base import compiler
+from recapture.declare.compiler import compiler
 
 
 def ones():

@@ -12,7 +12,14 @@ import msgspec
 from recapture.base.errors import UsageError
 from recapture.base.files import append_line, write_atomically
 from recapture.declare.compilers import builtin_compilers
-from recapture.machine.environment import ENVIRONMENT, differences, read_environment, write_environment
+from recapture.machine.environment import (
+    ENVIRONMENT,
+    differences,
+    only_volatile_differ,
+    read_environment,
+    without_private_paths,
+    write_environment,
+)
 from recapture.results.directories import BEFORE, REPORT
 from recapture.results.records import (
     CONFORMANCE,
@@ -215,14 +222,22 @@ E = TypeVar("E", "Environment", "Environment | None")
 def _finish(directory: Path, records: list[Record], timings: list[Timing], environment: E) -> tuple[list[Record], E]:
     """Write the finished files, the records first, and remove what was kept for resuming."""
     records = sorted(records, key=sort_key)
-    write_jsonl(directory / CONFORMANCE, records)
-    write_jsonl(directory / TIMINGS, timings)
+    finished = directory / CONFORMANCE
+    before = finished.read_bytes() if finished.exists() else None
+    write_jsonl(finished, records)
+    same = before == finished.read_bytes()
     said = _said(directory)
     kept = [said[row.cell] for row in records if said.get(row.cell, {}).keys() - {"cell"}]
     write_atomically(directory / OUTPUT, b"".join(msgspec.json.encode(one) + b"\n" for one in kept))
     if environment is not None:
         environment = msgspec.structs.replace(_joined(directory, environment), recorded=len(records))
-        write_environment(directory / ENVIRONMENT, environment)
+        described = _environment(directory, ENVIRONMENT)
+        if same and described is not None and only_volatile_differ(described, environment):
+            environment, timings = described, []  # nothing new: timings belong to the machine that is described
+        else:
+            write_environment(directory / ENVIRONMENT, environment)
+    if timings or not (directory / TIMINGS).exists():
+        write_jsonl(directory / TIMINGS, timings)
     for name in PARTIALS:
         (directory / name).unlink(missing_ok=True)
     return records, environment
@@ -233,6 +248,7 @@ def _joined(directory: Path, environment: Environment) -> Environment:
     before = _environment(directory, ENVIRONMENT)
     if before is None or not environment.selection:
         return environment
+    environment = without_private_paths(environment)  # as on file: the same selection is named once
     suites = {one.name: one for one in [*before.suites, *environment.suites]}
     selection = [*before.selection, *environment.selection] if before.selection else []
     return msgspec.structs.replace(

@@ -9,8 +9,8 @@ import pytest
 
 from recapture.bench import benchmark as runner
 from recapture.bench.job import Outcome
-from recapture.bench.tasks import MEASURE
 from recapture.bench.selection import Options
+from recapture.bench.tasks import MEASURE
 from recapture.declare.workload_sources import ModelSpec, WorkloadInfo
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended

@@ -13,8 +13,8 @@ from planted_machine import NAMES, faults, needs_cxx, needs_mounts, without
 from recapture.base.errors import UsageError
 from recapture.cli.doctor import doctor
 from recapture.machine.doctor import Check, examine, explain
-from recapture.report.checks_table import render
 from recapture.machine.doctor.facts import release
+from recapture.report.checks_table import render
 
 MESSAGES = [
     (

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
+
 from recapture.base import paths
 from recapture.base.paths import CHECKOUT, PACKAGE
 from recapture.base.scrub import without_paths
@@ -39,7 +41,7 @@ def installed_packages() -> dict[str, str]:
     for distribution in importlib.metadata.distributions(path=[one for one in path if not _inside(one, path)]):
         name = distribution.metadata["Name"]
         if name:  # a half-removed distribution has none
-            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)  # the first on the path counts
+            found.setdefault(str(canonicalize_name(name)), distribution.version)  # the first on the path counts
     return dict(sorted(found.items()))
 
 

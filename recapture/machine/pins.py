@@ -9,6 +9,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.paths import data_folder
@@ -129,16 +131,17 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def normalise(name: str) -> str:
     """Return a distribution's name as package indexes compare it: lower case, with single hyphens."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return str(canonicalize_name(name))
 
 
 def read_lock(path: Path) -> dict[str, str]:
     """Return the packages of a lock as ``{normalised name: version}``."""
     pins: dict[str, str] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
-        found = re.match(r"([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==([^\s;\\]+)", line)
-        if found:
-            pins[normalise(found[1])] = found[2]
+        if line[:1].isalnum():  # the others are comments and hashes
+            requirement = Requirement(line.rstrip("\\ "))
+            (pin,) = requirement.specifier
+            pins[normalise(requirement.name)] = pin.version
     return pins
 
 

@@ -21,7 +21,7 @@ def render(checks: Sequence[Check]) -> str:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, show_edge=False)
-    for heading in ("check", "status", "found", "mend"):
+    for heading in ("check", "status", "found", "fix"):
         table.add_column(heading, overflow="fold", no_wrap=heading in {"check", "status"})
     for one in checks:
         table.add_row(*(Text(text) for text in (one.name, one.status, one.found, one.mend)))

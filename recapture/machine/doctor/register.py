@@ -10,7 +10,7 @@ import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.scrub import without_paths
-from recapture.machine.doctor.facts import Machine
+from recapture.machine.doctor.facts import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ DEVICES = ("cpu", "cuda")
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing that was looked at: what was found and, where something is wrong, the mend.
+    """One thing that was looked at: what was found and, where something is wrong, how to fix it (`mend`).
 
     `status` is ``ok``, ``warning`` (cells still say something about the compiler), ``fault`` (they do not) or
     ``unknown`` (the check itself could not be made). `affects` says whose cells: ``all``; ``codegen``, what compiles
@@ -48,7 +48,7 @@ class Finding:
 
     status: Status
     found: str
-    mend: str = ""
+    fix: str = ""
     affects: Affects | None = None
 
 
@@ -57,14 +57,14 @@ def ok(found: str) -> Finding:
     return Finding("ok", found)
 
 
-def warning(found: str, mend: str) -> Finding:
+def warning(found: str, fix: str) -> Finding:
     """Say that something may go wrong, or that a figure may mislead."""
-    return Finding("warning", found, mend)
+    return Finding("warning", found, fix)
 
 
-def fault(found: str, mend: str, *, affects: Affects | None = None) -> Finding:
+def fault(found: str, fix: str, *, affects: Affects | None = None) -> Finding:
     """Say that the machine is at fault where a cell's error bears the check's signature."""
-    return Finding("fault", found, mend, affects)
+    return Finding("fault", found, fix, affects)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Registered:
     affects: Affects
     signature: re.Pattern[str]
     devices: tuple[str, ...]
-    function: Callable[[Machine], Finding]
+    function: Callable[[Facts], Finding]
 
 
 _REGISTER: dict[str, _Registered] = {}
@@ -81,10 +81,10 @@ _REGISTER: dict[str, _Registered] = {}
 
 def check(
     name: str, *, affects: Affects, signature: str, devices: tuple[str, ...] = DEVICES
-) -> Callable[[Callable[[Machine], Finding]], Callable[[Machine], Finding]]:
+) -> Callable[[Callable[[Facts], Finding]], Callable[[Facts], Finding]]:
     """Register the decorated function as a check; `signature` matches the text of the errors its fault causes."""
 
-    def register(function: Callable[[Machine], Finding]) -> Callable[[Machine], Finding]:
+    def register(function: Callable[[Facts], Finding]) -> Callable[[Facts], Finding]:
         _REGISTER[name] = _Registered(name, affects, re.compile(signature, re.DOTALL), devices, function)
         return function
 
@@ -98,13 +98,13 @@ def examine(device: str = "cpu") -> list[Check]:
     """
     if device not in DEVICES:
         raise UsageError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
-    machine = Machine(device)
-    return [_made(one, machine) for one in _REGISTER.values() if device in one.devices]
+    facts = Facts(device)
+    return [_made(one, facts) for one in _REGISTER.values() if device in one.devices]
 
 
-def _made(one: _Registered, machine: Machine) -> Check:
+def _made(one: _Registered, facts: Facts) -> Check:
     try:
-        finding = one.function(machine)
+        finding = one.function(facts)
     except ModuleNotFoundError as error:  # torch itself, as where only the images are used
         finding = Finding("unknown", str(error))
     except Exception as error:
@@ -113,7 +113,7 @@ def _made(one: _Registered, machine: Machine) -> Check:
         name=one.name,
         status=finding.status,
         found=_one_line(finding.found),
-        mend=finding.mend,
+        mend=finding.fix,
         affects=finding.affects or one.affects,
     )
 

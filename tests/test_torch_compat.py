@@ -166,7 +166,7 @@ def test_guards_are_not_timed_and_decide_as_before(monkeypatch):
     if not hasattr(guards, "profile_guard_manager"):
         pytest.skip("this release does not time guards")
     timed = []
-    monkeypatch.setattr(guards, "profile_guard_manager", lambda *_: timed.append(1) or 0.0)
+    monkeypatch.setattr(guards, "profile_guard_manager", lambda *_: timed.append(1) or 0.0)  # type: ignore[func-returns-value]
 
     def scale(x, factor):
         return x * factor

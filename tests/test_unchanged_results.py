@@ -30,15 +30,14 @@ def run(warm, tmp_path, monkeypatch):
         names = ("conformance.jsonl", "conformance.md", "environment.json", "timings.jsonl")
         return {name: (results_below(tmp_path / "results") / name).read_bytes() for name in names}
 
-    made.packages = environment.packages
     return made
 
 
 ANOTHER = CpuInfo(model="another CPU", cores=64, threads=64, governor="performance", memory=1 << 40)
 
 
-def test_another_machine_with_the_same_packages_changes_no_file(run):
-    here = {name: version for name, version in run.packages.items() if name != "recapture"}
+def test_another_machine_with_the_same_packages_changes_no_file(run, warm):
+    here = {name: version for name, version in warm.surveyed[1].packages.items() if name != "recapture"}
     before = run(packages=here)
     after = run(packages=here | {"recapture": "0.1.0"}, cpu=ANOTHER, platform="Linux 5.10 x86_64", suite_commit="abc")
     assert after == before

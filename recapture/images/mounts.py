@@ -85,7 +85,6 @@ class Copied:
         self._results = results
         # Also without --resume: a run of a selection keeps the rows that are there.
         self._given: list[tuple[Path, str]] = [(results, RESULTS)]
-        self._volumes: list[Any] = []
         self.user = f"{IMAGE_USER}:{IMAGE_USER}"
         # Volumes take over the owner and mode that the image gives these folders.
         self.mounts = [Mount(RESULTS, None, type="volume"), Mount(CASES, None, type="volume")]

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 SLOW_FIXTURES = {"pool", "warm", "command", "module_command", "measured", "planted"}
 """Fixtures that start servers, compilers or other processes."""
 
-SLOW_WORDS = re.compile(r"torch\.(?:compile|_dynamo|_inductor|export|jit|fx)\b|builtin_compilers|subprocess|\bbench\(|WorkerPool\(")
+SLOW_WORDS = re.compile(
+    r"torch\.(?:compile|_dynamo|_inductor|export|jit|fx)\b|builtin_compilers|subprocess|\bbench\(|WorkerPool\("
+)
 """What the module of a test that is not quick mentions: ways to capture a graph, other processes, benchmarks."""
 
 SHARED = {"measured": "measured", "pool": "pool", "warm": "pool"}

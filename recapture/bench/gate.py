@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import hypot
 from typing import TYPE_CHECKING, Any
 
+from recapture.base.torch_compat import pytree
 from recapture.bench.updates import wrong_update
 from recapture.results.speedups import Deviation
 
@@ -46,9 +47,8 @@ class Snapshot:
 
     def __init__(self, subject: Subject) -> None:
         import torch
-        from torch.utils import _pytree as pytree
 
-        leaves = pytree.tree_leaves(subject.result)
+        leaves = pytree().tree_leaves(subject.result)
         for leaf in leaves:
             if not isinstance(leaf, (torch.Tensor, torch.dtype, torch.device, torch.Size, *PLAIN)):
                 raise TypeError(

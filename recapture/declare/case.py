@@ -53,7 +53,7 @@ class Case:
         return [("example", self.example), *((f"held_out[{i}]", made) for i, made in enumerate(self.held_out))]
 
 
-def case(
+def case(  # long: everything that a case may declare, each with its default
     target: Any = None,
     *,
     example: Inputs | None = None,

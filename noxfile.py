@@ -22,7 +22,7 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_existing_virtualenvs = True
 
 ROOT = Path(__file__).parent
-# Seconds that a run may take after Ctrl-C to end its cells and write down what is done.
+# Seconds that a run may take after Ctrl-C or SIGTERM to end its cells and close its files.
 CLOSING_SECONDS = 30.0
 DEFAULT_IMAGE = "torch2.11.0-cu130"
 # Two workers: the smallest machines of CI have two cores. Tests of one group share what is expensive to make.
@@ -86,7 +86,9 @@ def run_suite(session: nox.Session, *options: str) -> None:
         image_mark(session).write_text(image)
         command = ("recapture",)
     try:
-        session.run(*command, "run", *options, *arguments, interrupt_timeout=CLOSING_SECONDS)
+        session.run(
+            *command, "run", *options, *arguments, interrupt_timeout=CLOSING_SECONDS, terminate_timeout=CLOSING_SECONDS
+        )
     except nox.command.CommandFailed as failed:
         # nox ends with 1 whatever failed; recapture's own status says what to do (3: this machine cannot run it).
         sys.exit(getattr(failed, "return_code", None) or 1)

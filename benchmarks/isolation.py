@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recapture.conformance.plan import Options
+from recapture.conformance.plan import RunOptions
 from recapture.conformance.preparation import IMPORTS, collect_suites
-from recapture.conformance.runner import GIB, Summary, run
+from recapture.conformance.runner import GIB, RunSummary, run_cells
 from recapture.declare.collection import find_suites, shipped_suites
 from recapture.declare.compilers import builtin_compilers
 from recapture.pool.worker_pool import WorkerPool
@@ -69,7 +69,7 @@ class Clock:
 class Measured:
     """One run: its summary, the seconds each cell's process took, and its wall time."""
 
-    summary: Summary
+    summary: RunSummary
     cells: dict[str, float]
     clock: Clock
 
@@ -78,7 +78,7 @@ def measure(cells: Sequence[str], *, worker: str, jobs: int) -> Measured:
     """Run cells, given as addresses, into a results directory that is thrown away."""
     clock = Clock()
     with tempfile.TemporaryDirectory(prefix="recapture-benchmark-") as results:
-        options = Options(
+        options = RunOptions(
             selection=find_suites(tuple(cells)),
             keyword=None,
             compilers=(),
@@ -90,7 +90,7 @@ def measure(cells: Sequence[str], *, worker: str, jobs: int) -> Measured:
             resume=False,
             worker=worker,  # type: ignore[arg-type]
         )
-        summary = run(options, clock, lambda _: None)
+        summary = run_cells(options, clock, lambda _: None)
         rows = read_jsonl(summary.directory / TIMINGS, Timing)
     return Measured(summary, {f"{row.case}::{row.compiler}": row.seconds for row in rows}, clock)
 

@@ -66,6 +66,7 @@ def pool():
 def warm(pool, monkeypatch):
     """Makes runs in this process use the shared server instead of starting their own."""
     monkeypatch.setattr(runner, "WorkerPool", lambda **_: pool)
+    monkeypatch.setattr(runner, "begin_survey", lambda _: None)
     monkeypatch.setattr(runner, "survey", lambda shared: shared.surveyed)
     return pool
 
@@ -129,14 +130,19 @@ class Commands:
                 return left
             time.sleep(0.05)
 
-    def close(self) -> None:
-        """End what a failed test left, so that it does not disturb the next."""
+    def signal(self, number: signal.Signals, *, but: int = 0) -> None:
+        """Send a signal to every process that is left, but for one."""
         for process in Path("/proc").glob("[0-9]*"):
             try:
-                if f"RECAPTURE_TEST={self.mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(process.name), signal.SIGKILL)
+                marked = f"RECAPTURE_TEST={self.mark}".encode() in (process / "environ").read_bytes().split(b"\0")
+                if marked and int(process.name) != but:
+                    os.kill(int(process.name), number)
             except OSError:
                 continue
+
+    def close(self) -> None:
+        """End what a failed test left, so that it does not disturb the next."""
+        self.signal(signal.SIGKILL)
 
 
 @pytest.fixture

@@ -13,15 +13,16 @@ from planted_bench import QUICK, TINY, bench, only, row
 
 from recapture.analysis.remarks import remarks
 from recapture.base.errors import UsageError
-from recapture.bench import benchmark as runner
-from recapture.bench import job, probes
-from recapture.bench.filing import set_aside
+from recapture.bench import benchmark, execution, job, probes
+from recapture.bench.filing import SpeedupsFile, set_aside_others
 from recapture.bench.gate import Snapshot
-from recapture.bench.selection import Options, plan, select
+from recapture.bench.rows import COMPILER_VARIABLES, PlannedRow, make_row
+from recapture.bench.selection import BenchOptions, plan_rows, select
 from recapture.cli.main import main
 from recapture.declare.workload_sources import ModelSpec, WorkloadInfo, collect_workloads
 from recapture.machine.describe import variables
 from recapture.machine.hardware import visible_gpus
+from recapture.pool.outcomes import OutcomeReader
 from recapture.pool.protocol import Ended
 from recapture.report.speedups import render_speedups
 from recapture.results import schema
@@ -119,7 +120,8 @@ def test_a_file_with_a_byte_that_is_no_utf8_is_one_line_and_status_2(tmp_path, c
 def test_an_unreadable_result_is_a_row_with_its_reason():
     result = '{"verdict":"pass","deviations":[{"group":"result","eager":null,"candidate":0,"allowed":0}]}'
     ended = Ended(0, "exit", 0, "call", result, seconds=1, peak_rss=0, stdout="", stderr="", rss_server=0)
-    found = runner._Execution._outcome(SimpleNamespace(checks=[]), ended)
+    outcomes = OutcomeReader(job.Outcome, timeout=1.0, memory=1, checks=[], explainable=execution.EXPLAINABLE)
+    found = outcomes.read(ended)
     assert (str(found.verdict), found.phase) == ("crash", "call")
     assert found.reason.startswith("left an unreadable result: Expected `float`, got `null`")
 
@@ -165,7 +167,7 @@ def test_what_the_run_sets_itself_is_not_told(monkeypatch):
     ):
         monkeypatch.setenv(name, "0")
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    assert variables(runner.COMPILER_VARIABLES) == {"env PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert variables(COMPILER_VARIABLES) == {"env PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
 def test_another_arithmetic_than_eagers_is_not_called_the_same(measured):
@@ -180,14 +182,13 @@ def test_another_arithmetic_than_eagers_is_not_called_the_same(measured):
 def test_a_failure_of_eager_itself_says_nothing_of_a_claim(measured):
     [info] = [one for one in collect_workloads(ModelSpec(name="tiny", path=TINY)) if one.spec.name == "tiny_eval"]
     info = msgspec.structs.replace(info, claims={"fx": [("T0", ">=2", "3x")]})
-    execution = runner._Execution(None, [], asked(), [], measured.environment, None, Path("s.json"), None, None)
     for phase, holds in (("reference", None), ("call", False)):
-        task = runner._Task(info, Configuration("fx", "fp32"), "")
+        planned_row = PlannedRow(info, Configuration("fx", "fp32"), "")
         outcome = job.Outcome(verdict=Verdict.OOM, phase=phase, reason="used more than 1 GiB")
-        [claim] = execution._row(task, outcome).claims
+        [claim] = make_row(planned_row, outcome, None, compile_jobs=1).claims
         assert claim.holds is holds
-    task = runner._Task(info, Configuration("fx", "fp32", dynamic=True), "")
-    assert execution._row(task, outcome).claims == ()
+    planned_row = PlannedRow(info, Configuration("fx", "fp32", dynamic=True), "")
+    assert make_row(planned_row, outcome, None, compile_jobs=1).claims == ()
 
 
 def test_an_edited_compiler_of_the_workloads_own_file_is_another_row(tmp_path):
@@ -196,7 +197,7 @@ def test_an_edited_compiler_of_the_workloads_own_file_is_another_row(tmp_path):
         path.write_text(text)
         os.utime(path, ns=(len(text), len(text)))
         [info] = collect_workloads(ModelSpec(name="own", path=str(path)))
-        return {name: runner._Task(info, Configuration(name, "fp32"), "").hash for name in ("fx", "mine")}
+        return {name: PlannedRow(info, Configuration(name, "fp32"), "").hash for name in ("fx", "mine")}
 
     text = (
         "import torch\nfrom recapture import compiler, workload\n\n\n"
@@ -234,8 +235,8 @@ def test_a_row_whose_deadline_came_says_where_the_main_thread_was():
         '  File "/lib/timer.py", line 43 in check\n  File "/lib/threading.py", line 9 in run\n\n'
         'Thread 0x2 (most recent call first):\n  File "/lib/graph.py", line 869 in backward\n  File "x.py", line 1 in f\n'
     )
-    assert runner._last_seen(stacks) == ", in backward (graph.py:869)"
-    assert runner._last_seen("nothing of the kind") == ""
+    assert execution.last_seen(stacks) == ", in backward (graph.py:869)"
+    assert execution.last_seen("nothing of the kind") == ""
 
 
 def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_missing(tmp_path, capfd):
@@ -265,9 +266,9 @@ def test_resume_measures_the_rows_of_an_edited_workload_again(tmp_path, measured
     def resumed(hash_on_file):
         rows = (msgspec.structs.replace(on_file, hash=hash_on_file),)
         write_speedups(path, msgspec.structs.replace(measured, rows=rows))
-        task = runner._Task(info, on_file.configuration, "")
-        runner._Execution(None, [task], asked(resume=True), [], measured.environment, None, path, None, None)
-        return task.row == rows[0]
+        planned_row = PlannedRow(info, on_file.configuration, "")
+        SpeedupsFile(path, measured.environment, {}, [planned_row], None, resume=True)
+        return planned_row.row == rows[0]
 
     assert resumed(info.hash)
     assert resumed(None)  # of an older version
@@ -279,11 +280,11 @@ def test_a_row_that_is_measured_again_stays_until_it_has_been(tmp_path, capfd, m
     assert bench(TINY, "tiny_eval::fx", "tiny_eval::raises", *quick) == 0
     before = only(tmp_path)
 
-    def interrupt(self):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(runner._Execution, "_wait", interrupt)
+        patched.setattr(execution.RowExecution, "ended", interrupt)
         assert bench(TINY, "tiny_eval::fx", *quick) == 130
     between = only(tmp_path)
     assert [(str(one.configuration), one.again) for one in between.rows] == [("fx fp32", True), ("raises fp32", False)]
@@ -310,21 +311,22 @@ def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost
     assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
     told = " ".join(capfd.readouterr().err.split())
     assert "speedups-cpu.json is of another machine or installation (" in told
-    assert "torch 2.0.1, now" in told or " more); it is speedups-cpu.before-1.json now" in told
+    assert "torch 2.0.1, now" in told or " more); it is in before-1 now" in told
     assert [str(one.configuration) for one in read_speedups(path).rows] == ["raises fp32"]
-    assert read_speedups(path.with_name("speedups-cpu.before-1.json")).rows == measured.rows
+    assert read_speedups(path.parent / "before-1" / path.name).rows == measured.rows
 
 
 @pytest.mark.parametrize("change", [{"model": "another CPU"}, {"cores": 77}])
 def test_figures_of_another_machine_are_set_aside_too(tmp_path, measured, change):
     path = tmp_path / "speedups-cpu.json"
     write_speedups(path, measured)
-    assert set_aside(path, measured.environment) is None
+    assert set_aside_others(path, measured.environment) is None
     other = msgspec.structs.replace(
         measured.environment, cpu=msgspec.structs.replace(measured.environment.cpu, **change)
     )
-    moved, difference = set_aside(path, other)
-    assert moved.name == "speedups-cpu.before-1.json"
+    moved, difference = set_aside_others(path, other)
+    assert (moved / path.name).is_file()
+    assert not path.exists()
     assert f"became {next(iter(change.values()))}" in difference
 
 
@@ -333,10 +335,10 @@ def test_more_gpus_than_there_are_is_bad_input(monkeypatch):
     assert visible_gpus() == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert visible_gpus() == 0
-    monkeypatch.setattr(runner, "visible_gpus", lambda: 1)
+    monkeypatch.setattr(benchmark, "visible_gpus", lambda: 1)
     with pytest.raises(UsageError, match="--gpus 2, but 1 GPU can be used here"):
-        runner.check_gpus(asked(device="cuda", gpus=2))
-    runner.check_gpus(asked(device="cuda"))
+        benchmark.check_gpus(asked(device="cuda", gpus=2))
+    benchmark.check_gpus(asked(device="cuda"))
 
 
 def test_the_workload_of_the_readme_works_as_pasted(tmp_path):
@@ -350,7 +352,7 @@ def test_the_workload_of_the_readme_works_as_pasted(tmp_path):
 
 
 def asked(*names, resume=False, device="cpu", gpus=1):
-    return Options(
+    return BenchOptions(
         **dict.fromkeys(("models", "shapes", "dtypes", "layouts"), ()),
         **dict.fromkeys(("train", "dynamic", "profile"), False),
         **dict.fromkeys(("processes", "seconds", "timeout", "memory", "threads", "compile_jobs"), 1),
@@ -369,7 +371,7 @@ def planned(*names):
     options = asked(*names)
     specs = [ModelSpec(name=name, path=TINY) for name in ("tiny_eval", "tiny_train")]
     infos = [WorkloadInfo(spec=spec, devices=("cpu",), compilers={"slower": ""}) for spec in specs]
-    return {(info.spec.name, how.compiler) for info, how in plan(select(infos, options), options)}
+    return {(info.spec.name, how.compiler) for info, how in plan_rows(select(infos, options), options)}
 
 
 def test_a_file_is_addressed_with_its_workload_and_a_compiler():

@@ -1,4 +1,4 @@
-"""In which order the processes of a benchmark's rows run, and what becomes of rows when their server dies."""
+"""In which order the processes of a benchmark's rows run, and how rows end when their server dies."""
 
 import dataclasses
 from pathlib import Path
@@ -7,13 +7,17 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from recapture.bench import benchmark as runner
+from recapture.base.errors import EnvironmentUnfitError
+from recapture.bench.execution import RowExecution
+from recapture.bench.filing import SpeedupsFile
 from recapture.bench.job import Outcome
-from recapture.bench.selection import Options
+from recapture.bench.rows import PlannedRow
+from recapture.bench.selection import BenchOptions
 from recapture.bench.tasks import MEASURE
 from recapture.declare.workload_sources import ModelSpec, WorkloadInfo
 from recapture.pool.client import ServerDiedError
-from recapture.pool.protocol import Ended
+from recapture.pool.driver import MOST_RESTARTS
+from recapture.pool.protocol import Begun, Ended
 from recapture.results.speedups import Conditions, Configuration, Series, Start, read_speedups
 from recapture.results.verdicts import Verdict
 
@@ -31,15 +35,23 @@ class Client:
         self.fate = fate
         self.running = {}
         self.submitted = []
+        self.begun = []
 
-    def submit(self, kind, job, **limits):
-        assert kind == MEASURE
+    def submit(self, function, job, **limits):
+        assert function == MEASURE
+        assert limits["timed"]
         number = len(self.submitted)
         self.submitted.append((job.model.name, job.timing))
         self.running[number] = job
+        self.begun.append(Begun(number))
         return number
 
+    def last_words(self):
+        return "no memory"
+
     def message(self, timeout):
+        if self.begun:
+            return self.begun.pop(0)
         number, job = next(iter(self.running.items()))
         fate = self.fate(job.model.name, job.timing)
         if fate is not None:
@@ -52,7 +64,8 @@ class Client:
         if job.timing:
             found = msgspec.structs.replace(found, series=(series, series), window=(0.0, 1.0), overhead=0.0)
         fields = {one.name: None for one in msgspec.structs.fields(Ended)}
-        return Ended(**{**fields, "id": number, "status": 0, "result": msgspec.json.encode(found), "stderr": ""})
+        result = msgspec.json.encode(found)
+        return Ended(**{**fields, "id": number, "status": 0, "result": result, "stderr": "", "lost": False})
 
 
 @pytest.fixture
@@ -60,13 +73,14 @@ def execution(tmp_path):
     """Make an execution of some workloads under `compile`, on a stand-in for the server."""
 
     def made(names, client, **changed):
-        options = Options(
+        options = BenchOptions(
             names=(), models=(), shapes=(), train=False, compilers=(), dtypes=(), layouts=(), dynamic=False, device="cpu",
             processes=2, seconds=1, timeout=60, memory=1 << 30, threads=1, compile_jobs=1, gpus=1, profile=False,
             worker="auto", resume=False, results=tmp_path,
         )  # fmt: skip
-        tasks = [
-            runner._Task(
+        options = dataclasses.replace(options, **changed)
+        rows = [
+            PlannedRow(
                 WorkloadInfo(
                     spec=ModelSpec(name=name, path="/x.py"),
                     dtype="fp32",
@@ -78,26 +92,19 @@ def execution(tmp_path):
             )
             for name in names
         ]
-        bench = SimpleNamespace(client=client, restart=lambda: None)
+        pool = SimpleNamespace(client=client, restart=lambda: pool.restarts.append(1), restarts=[])
         sampler = SimpleNamespace(conditions=lambda *_: Conditions())
-        quiet = SimpleNamespace(start=lambda _: None, doing=lambda _: None, finished=lambda _: None)
-        return runner._Execution(
-            bench,
-            tasks,
-            dataclasses.replace(options, **changed),
-            [],
-            ENVIRONMENT,
-            sampler,
-            tmp_path / "speedups-cpu.json",
-            quiet,
-            SimpleNamespace(speedups=lambda *_: None, operators=lambda *_: None),
-        )
+        progress = SimpleNamespace(start=lambda _: None, doing=lambda _: None, finished=lambda _: None)
+        publisher = SimpleNamespace(speedups=lambda *_: None)
+        path = tmp_path / "speedups-cpu.json"
+        file = SpeedupsFile(path, ENVIRONMENT, {}, rows, publisher, resume=options.resume)
+        return RowExecution(pool, options, [], sampler, file, progress)
 
     return made
 
 
 def on_file(execution):
-    return {row.workload: row for row in read_speedups(execution.path).rows}
+    return {row.workload: row for row in read_speedups(execution.file.path).rows}
 
 
 def test_a_row_is_timed_right_after_it_has_compiled_so_that_an_interruption_loses_one(execution):
@@ -146,9 +153,11 @@ def test_a_server_that_died_once_leaves_no_trace(execution):
 
 def test_a_server_found_dead_is_replaced_before_a_row_begins(execution):
     class Dead(Client):
+        alive = False
+
         def submit(self, kind, job, **limits):
-            if not self.submitted and not getattr(self, "told", False):
-                self.told = True
+            if not self.submitted and self.alive is False:
+                self.alive = True
                 raise ServerDiedError
             return super().submit(kind, job, **limits)
 
@@ -162,3 +171,16 @@ def test_with_gpus_to_compile_on_suspects_run_again_when_nothing_else_does(execu
     mine = execution(["a", "b", "c"], client, gpus=2, compile_jobs=2)
     mine.run()
     assert {name: str(row.verdict) for name, row in on_file(mine).items()} == {"a": "pass", "b": "crash", "c": "pass"}
+
+
+def test_a_server_that_keeps_dying_before_a_row_begins_ends_the_benchmark_and_blames_no_compiler(execution):
+    class Dead(Client):
+        def submit(self, kind, job, **limits):
+            raise ServerDiedError
+
+    mine = execution(["a", "b"], Dead())
+    with pytest.raises(EnvironmentUnfitError, match="keeps dying before a task begins: no memory") as error:
+        mine.run()
+    assert error.value.exit_status == 3
+    assert len(mine.driver.pool.restarts) == MOST_RESTARTS
+    assert on_file(mine) == {}

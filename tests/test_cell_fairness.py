@@ -2,7 +2,6 @@
 
 import sys
 import warnings
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -12,6 +11,7 @@ from recapture.base.torch_compat import reset_dynamo
 from recapture.conformance import runner
 from recapture.conformance.cell import CellSpec, Findings, examine
 from recapture.machine.doctor import Check
+from recapture.pool.outcomes import OutcomeReader
 from recapture.pool.protocol import Ended
 from recapture.results.verdicts import Verdict
 
@@ -98,14 +98,15 @@ def test_a_rewrite_that_only_rounds_otherwise_is_right(cell):
 
 def test_where_the_machine_breaks_eager_too_nothing_passed():
     check = Check(name="numpy-version", status="fault", found="numpy 2 with torch 2.1", mend="", affects="numpy")
-    execution = runner._Execution(None, None, SimpleNamespace(), [check], None)
+    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=[check], explainable=runner.EXPLAINABLE)
 
     def judged(verdict, stderr, **found):
+        result = msgspec.json.encode(Findings(verdict=verdict, **found)).decode()
         ended = Ended(
-            id=1, cause="exit", status=0, phase=None, result=None, seconds=0.1, peak_rss=1, stdout="", stderr=stderr,
+            id=1, cause="exit", status=0, phase=None, result=result, seconds=0.1, peak_rss=1, stdout="", stderr=stderr,
             rss_server=1,
         )  # fmt: skip
-        return execution._environmental(Findings(verdict=verdict, **found), ended)
+        return outcomes.read(ended)
 
     found = judged(Verdict.PASS, "Traceback …\nRuntimeError: Numpy is not available\n")
     assert (found.verdict, found.reason) == (Verdict.ENVIRONMENT, check.reason)

@@ -298,7 +298,7 @@ def test_a_client_that_is_asked_to_end_takes_its_container_along(client, built, 
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_for(lambda: client.containers.list(filters={"label": OWNER}))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 130
+        assert process.wait(60) == 143
     assert containers(client) == []
 
 

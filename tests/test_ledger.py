@@ -14,7 +14,7 @@ from recapture.base.files import append_line
 from recapture.conformance import runner
 from recapture.conformance.cell import CellSpec
 from recapture.conformance.ledger import Ledger, settle
-from recapture.conformance.plan import Options, PlannedCell
+from recapture.conformance.plan import PlannedCell, RunOptions
 from recapture.declare.collection import CaseInfo, Selection
 from recapture.machine.environment import read_environment
 from recapture.results.directories import find_results, read_results
@@ -30,7 +30,7 @@ INSTALLED = read_environment(SUITES.parent / "results" / "images" / "bare-torch2
 def ledger(directory: Path, cases: str, *words: str, resume: bool = False, **packages: str) -> Ledger:
     """What a run of some cases through eager writes to; whole without words, under other packages where named."""
     selection = Selection((), tuple((word, None, None) for word in words), frozenset())
-    options = Options(
+    options = RunOptions(
         selection=selection,
         keyword=None,
         compilers=(),

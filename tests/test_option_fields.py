@@ -11,12 +11,12 @@ import pytest
 
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import GIB, argument, declared, known_device, option
-from recapture.bench.selection import Options as BenchOptions
+from recapture.bench.selection import BenchOptions
 from recapture.cli.bench import bench_command
 from recapture.cli.images import images
 from recapture.cli.options import takes
 from recapture.cli.run import run_command
-from recapture.conformance.plan import Options as RunOptions
+from recapture.conformance.plan import RunOptions
 from recapture.images.build import BuildOptions
 from recapture.images.container import ContainerOptions
 from recapture.images.engine import EngineOptions

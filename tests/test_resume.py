@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from conftest import SUITES, records_below, results_below, run_in_process
+from planted_bench import QUICK, TINY, only
 
 from recapture.conformance import runner
 from recapture.conformance.ledger import Ledger
-from recapture.conformance.plan import Options
+from recapture.conformance.plan import RunOptions
 from recapture.declare.collection import Selection
 from recapture.machine.environment import SuiteEntry, read_environment
 from recapture.results.records import Record, read_jsonl
+from recapture.results.speedups import read_speedups
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,12 +45,15 @@ def interrupted(command, suite: Path, results: str, number: signal.Signals) -> i
         time.sleep(0.02)
         lines = sum(path.read_bytes().count(b"\n") for path in command.directory.glob(f"{results}/*/*/*.partial.jsonl"))
         lines //= 2  # records and timings
+    if number == signal.SIGTERM:  # a batch system sends it to every process of a job, in any order
+        command.signal(number, but=process.pid)
+        time.sleep(0.1)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    if number == signal.SIGINT:
-        assert process.returncode == 130
-        said = "recapture: interrupted; what is done is kept, and --resume goes on"
-        assert err.strip().splitlines()[-1] == said
+    if number in (signal.SIGINT, signal.SIGTERM):
+        assert process.returncode == 128 + number
+        word = "interrupted" if number == signal.SIGINT else "terminated"
+        assert err.strip().splitlines()[-1] == f"recapture: {word}; what is done is kept, and --resume goes on"
     else:
         assert process.returncode == -number
     assert command.leftovers(30.0) == []
@@ -58,12 +63,12 @@ def interrupted(command, suite: Path, results: str, number: signal.Signals) -> i
 
 
 def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(warm, command, capfd):
-    """Killed, or stopped with Ctrl-C, and its last line torn: only what is missing runs again."""
+    """Killed, or stopped with Ctrl-C or SIGTERM, and its last line torn: only what is missing runs again."""
     suite = command.directory / "waiting.py"
     slow_suite(suite)
     assert run_in_process(suite, *LIGHT, "--results", command.directory / "whole") == 0
     expected = results_below(command.directory / "whole")
-    for number in (signal.SIGKILL, signal.SIGINT):
+    for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
         done = interrupted(command, suite, number.name, number)
         directory = results_below(command.directory / number.name)
         with (directory / "conformance.partial.jsonl").open("ab") as partial:
@@ -133,7 +138,7 @@ def test_a_whole_run_keeps_the_rows_of_a_suite_that_broke_and_drops_those_of_cas
         slow_suite(tmp_path / f"{name}.py", cases=1)
         assert run_in_process(tmp_path / f"{name}.py", "--compiler", "eager", "--results", tmp_path / "results") == 0
     directory = results_below(tmp_path / "results")
-    options = Options(
+    options = RunOptions(
         selection=Selection((), (), frozenset()),
         keyword=None,
         compilers=(),
@@ -167,3 +172,40 @@ def test_two_runs_in_one_directory_are_refused(warm, tmp_path, capfd):
         assert run_in_process(suite, "--compiler", "eager", "--results", results) == 2
     assert capfd.readouterr().err.strip().splitlines()[-1] == f"recapture: another run is writing to {directory}"
     assert run_in_process(suite, "--compiler", "eager", "--results", results) == 0
+
+
+def test_a_run_that_is_terminated_while_it_starts_leaves_nothing(command):
+    suite = command.directory / "waiting.py"
+    slow_suite(suite, cases=1)
+    process = command.start("run", suite, "--compiler", "eager", "--results", "results")
+    end = time.monotonic() + 60
+    while len(command.processes()) < 2:  # until the server is importing torch
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert command.leftovers(5.0) == []
+
+
+def test_a_benchmark_that_is_terminated_keeps_its_finished_rows_and_goes_on(command):
+    arguments = [TINY, "tiny_eval::eager", "tiny_eval::hangs", *QUICK, "--timeout", "300", "--results", "results"]
+    process = command.start("bench", *arguments)
+    end = time.monotonic() + 300
+    finished = 0
+    while not finished:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+        finished = sum(len(read_speedups(path).rows) for path in command.directory.rglob("speedups-cpu.json"))
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert err.strip().splitlines()[-1] == "recapture: terminated; what is done is kept, and --resume goes on"
+    assert command.leftovers(5.0) == []
+    [row] = only(command.directory / "results").rows
+    assert str(row.configuration) == "eager fp32"
+    done = command("bench", *arguments[:2], *QUICK, "--results", "results", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "0 configurations" in done.stderr

@@ -6,19 +6,15 @@ import json
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from conftest import SUITES, records_below, results_below, run_in_process
 
-from recapture.base.errors import EnvironmentUnfitError
 from recapture.cli.main import _run
 from recapture.conformance import runner
-from recapture.conformance.plan import Options
+from recapture.conformance.plan import RunOptions
 from recapture.declare.collection import find_suites
-from recapture.pool.client import ServerDiedError
-from recapture.pool.protocol import Begun, Ended
 
 if TYPE_CHECKING:
     from recapture.results.records import Record
@@ -227,7 +223,7 @@ def test_cells_that_may_generate_code_come_after_all_others(warm, tmp_path):
         def cell_finished(self, record, seconds):
             pass
 
-    options = Options(
+    options = RunOptions(
         selection=find_suites((str(tmp_path / "two.py"),)),
         keyword=None,
         compilers=("eager", "fx"),
@@ -238,7 +234,7 @@ def test_cells_that_may_generate_code_come_after_all_others(warm, tmp_path):
         results=tmp_path / "results",
         resume=False,
     )
-    summary = runner.run(options, Order(), lambda _: None)
+    summary = runner.run_cells(options, Order(), lambda _: None)
     assert len(summary.records) == 4
     assert {cell.split("::")[1] for cell in started[:2]} == {"b"}
     assert {cell.split("::")[1] for cell in started[2:]} == {"a"}
@@ -302,80 +298,6 @@ def test_the_end_of_one_task_leaves_the_helpers_of_another_alone(warm, tmp_path)
     suite.write_text(ORPHANS.replace("{here}", str(tmp_path)))
     assert run_in_process(suite, "--compiler", "eager", "--jobs", 2, "--results", tmp_path / "results") == 0
     assert {str(record.verdict) for record in records_below(tmp_path / "results").values()} == {"pass"}
-
-
-class Dying:
-    """A pool, and its client, whose server dies when it is sent the cell of that number, or before any begins."""
-
-    def __init__(self, number: int, *, always: bool):
-        self.client = self
-        self.fork = True
-        self.number = number
-        self.always = always
-        self.sent = 0
-        self.messages = []
-        self.restarts = 0
-
-    def submit(self, task, payload, *, timeout, memory):
-        self.sent += 1
-        if self.sent == self.number:
-            raise ServerDiedError
-        self.messages += [Begun(self.sent), ended(self.sent)]
-        return self.sent
-
-    def message(self, timeout):
-        if self.always or not self.messages:
-            raise ServerDiedError
-        return self.messages.pop(0)
-
-    def restart(self):
-        self.restarts += 1
-        self.messages.clear()
-
-    def last_words(self):
-        return "cannot be decoded"
-
-
-def ended(number):
-    return Ended(
-        id=number,
-        cause="exit",
-        status=1,
-        phase=None,
-        result=None,
-        seconds=0.1,
-        peak_rss=1,
-        stdout="",
-        stderr="",
-        rss_server=1,
-    )
-
-
-def execution(bench, recorded):
-    ledger = SimpleNamespace(record=lambda row, *_: recorded.append(row.case))
-    progress = SimpleNamespace(cell_started=lambda *_: None, cell_finished=lambda *_: None)
-    options = SimpleNamespace(jobs=1, timeout=1.0, memory=1)
-    return runner._Execution(bench, ledger, options, [], progress)
-
-
-def cells(*names):
-    info = SimpleNamespace(hash="", claims={})
-    return [SimpleNamespace(key=(f"s::{name}", "eager", "cpu"), spec=None, info=info, address=name) for name in names]
-
-
-def test_a_server_that_dies_before_any_cell_begins_ends_the_run():
-    bench, recorded = Dying(0, always=True), []
-    with pytest.raises(EnvironmentUnfitError, match="dies before a cell begins: cannot be decoded"):
-        execution(bench, recorded).run(cells("one", "two"))
-    assert bench.restarts == runner.MOST_FRUITLESS
-    assert recorded == []
-
-
-def test_a_cell_that_finds_the_server_dead_is_run_by_the_next():
-    bench, recorded = Dying(3, always=False), []
-    execution(bench, recorded).run(cells("one", "two", "three"))
-    assert bench.restarts == 1
-    assert sorted(recorded) == ["s::one", "s::three", "s::two"]
 
 
 def test_a_missing_compiler_of_the_machine_is_the_machines_fault(command):

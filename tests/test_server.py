@@ -7,13 +7,18 @@ import os
 import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import msgspec
 import pytest
 from conftest import SUITES, records_below, results_below
 
-from recapture.pool.protocol import Task
-from recapture.pool.server import OUTPUT_CAP_BYTES, TAIL_BYTES, Child, Server, _cut, _tail
+from recapture.pool.output_files import OUTPUT_CAP_BYTES, TAIL_BYTES, cut, tail
+from recapture.pool.processes import mark_of
+from recapture.pool.protocol import LineBuffer, Task
+from recapture.pool.running import Child, Running
+from recapture.pool.server import Server
 from recapture.results.records import Timing, read_jsonl
 
 DEADLY = SUITES / "planted" / "deadly.py"
@@ -126,31 +131,31 @@ def test_autograd_works_in_every_forked_child(command):
 @pytest.mark.parametrize("punches", [True, False])
 def test_an_output_file_past_its_cap_keeps_its_end_and_goes_on(tmp_path, monkeypatch, punches):
     if not punches:  # a file system that cannot give blocks back
-        monkeypatch.setattr("recapture.pool.server._punch", lambda *_: False)
+        monkeypatch.setattr("recapture.pool.output_files._punch", lambda *_: False)
     path = tmp_path / "stdout"
     with path.open("ab", buffering=0) as writer:
         writer.write(b"x" * (OUTPUT_CAP_BYTES + 1))
         writer.write(b"the last words so far\n")
-        _cut(path)
-        assert _tail(path).endswith("xxx" + "the last words so far\n")
+        cut(path)
+        assert tail(path).endswith("xxx" + "the last words so far\n")
         assert path.stat().st_blocks * 512 < 1 << 20
         writer.write(b"the end of it\n")
-    assert _tail(path).endswith("the last words so far\nthe end of it\n")
-    assert len(_tail(path)) == TAIL_BYTES
+    assert tail(path).endswith("the last words so far\nthe end of it\n")
+    assert len(tail(path)) == TAIL_BYTES
 
 
 def test_a_fresh_process_that_ends_while_the_next_one_starts_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/true")
-    monkeypatch.setattr(Server, "_sweep", lambda *_: None)  # it is for a process that has no children but tasks
+    monkeypatch.setattr(Running, "sweep", lambda *_: None)  # it is for a process that has no children but tasks
     mine, theirs = socket.socketpair()
     with mine, theirs:
         server = Server(theirs, home=tmp_path, tasks=tmp_path, jobs=2, fork=False, imports=[])
         for number in (1, 2):
             server.queue.append(Task(number, "canary", msgspec.Raw(b'"cpu"'), 60.0, 1 << 40))
             server._start()
-            os.waitid(os.P_PID, list(server.children)[-1], os.WEXITED | os.WNOWAIT)
+            os.waitid(os.P_PID, list(server.running)[-1], os.WEXITED | os.WNOWAIT)
         server._reap()
-        assert server.children == {}
+        assert server.running == {}
 
 
 @pytest.mark.parametrize(
@@ -166,14 +171,43 @@ def test_an_orphan_is_known_by_its_session_directory_or_environment(tmp_path, ho
     scratch = tmp_path / "task"
     (scratch / "cwd").mkdir(parents=True)
     (tmp_path / "task2").mkdir()
-    server = Server(None, home=tmp_path, tasks=tmp_path, jobs=2, fork=True, imports=[])
+    running = Running(tmp_path)
     task = Task(1, "canary", msgspec.Raw(b"null"), 60.0, 1 << 40)
     no_pid = 1 << 22
     with subprocess.Popen(["sleep", "60"], **how(scratch)) as process:
-        child = Child(task, no_pid, scratch, 0.0)
-        assert server._comes_of(child, process.pid) == known
+        child = Child(task, no_pid, scratch, 0.0, None)
+        assert running._comes_of(child, process.pid) == known
         session = os.getsid(process.pid)
-        assert server._comes_of(Child(task, session, tmp_path / "other", 0.0), process.pid)
-        server.children[session] = Child(task, session, scratch, 0.0)
-        assert not server._comes_of(child, process.pid)
+        assert running._comes_of(Child(task, session, tmp_path / "other", 0.0, None), process.pid)
+        running[session] = Child(task, session, scratch, 0.0, None)
+        assert not running._comes_of(child, process.pid)
         process.kill()
+
+
+def test_a_mark_is_inherited_over_forks_sessions_and_programs():
+    marked = "import os, subprocess, sys; from recapture.pool.processes import mark; mark(); print(os.getpid());"
+    below = "import os; from recapture.pool.processes import mark_of; print(mark_of(os.getpid()))"
+    script = f"{marked} sys.stdout.flush(); subprocess.run([sys.executable, '-c', {below!r}], start_new_session=True, cwd='/', env={{'PYTHONPATH': {str(Path.cwd())!r}}})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    owner, found = done.stdout.split()
+    assert found == owner
+    assert mark_of(os.getpid()) is None
+
+
+def test_lines_come_whole_however_a_stream_is_cut():
+    stream = b"one\n\n" + b"x" * 5000 + b"\nlast"
+    for size in (1, 2, 7, 5000, 10_000):
+        buffer = LineBuffer()
+        lines = [line for at in range(0, len(stream), size) for line in buffer.add(stream[at : at + size])]
+        assert lines == [b"one", b"", b"x" * 5000]
+        assert buffer.add(b"!\n") == [b"last!"]
+
+
+def test_a_message_of_many_chunks_is_put_together_in_time_that_grows_with_its_size():
+    buffer, chunk = LineBuffer(), b"x" * 4096
+    begin = time.monotonic()
+    for _ in range(50_000):  # 200 MB: joining them anew each time would copy 5 TB
+        assert buffer.add(chunk) == []
+    (line,) = buffer.add(b"\n")
+    assert len(line) == 50_000 * 4096
+    assert time.monotonic() - begin < 20

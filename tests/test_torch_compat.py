@@ -1,12 +1,18 @@
 """What is set in torch and asked of it: caches, streams of random numbers, which errors mean what."""
 
 import importlib.util
+import os
 import random
+import stat
+import subprocess
 import sys
+import uuid
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from conftest import records_below
 
 from recapture.base.torch_compat import (
     is_capture_error,
@@ -19,6 +25,7 @@ from recapture.base.torch_compat import (
     skip_guard_timing,
 )
 from recapture.base.torch_watch import watch_dynamo
+from recapture.pool.worker_pool import WorkerPool
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -143,11 +150,85 @@ def test_every_stream_of_random_numbers_is_seeded():
 
 def test_every_cache_goes_to_one_place():
     environment = {"TORCHINDUCTOR_COMPILE_THREADS": "7", "TORCHINDUCTOR_CACHE_DIR": "before"}
-    isolate_caches("/cache", environment)
+    isolate_caches("/cache", "/temporary", environment)
+    assert environment["TMPDIR"] == "/temporary"
     assert environment["TORCHINDUCTOR_CACHE_DIR"] == "/cache"
+    assert environment["TORCH_EXTENSIONS_DIR"] == "/cache/extensions"
     assert environment["TRITON_CACHE_DIR"] == "/cache/triton"
     assert environment["TORCHINDUCTOR_FX_GRAPH_CACHE"] == environment["TORCHINDUCTOR_AUTOGRAD_CACHE"] == "0"
     assert environment["TORCHINDUCTOR_COMPILE_THREADS"] == "7"  # the user's choice
+
+
+WHERE = """
+import getpass, os
+import msgspec
+
+def caches(payload, enter):
+    from torch._inductor import codecache
+    from torch.utils import cpp_extension
+    found = [codecache.default_cache_dir(), codecache.cache_dir(), getattr(codecache, "_HEADER_DIR", "")]
+    found.append(cpp_extension._get_build_directory("planted", verbose=False))
+    return msgspec.json.encode([one for one in found if one])
+"""
+
+
+def test_every_directory_that_torch_loads_code_from_lies_in_the_runs_own_home(tmp_path, monkeypatch):
+    (tmp_path / "where.py").write_text(WHERE)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    with WorkerPool(device="cpu", jobs=1) as pool:
+        for level in ("bare", "light"):  # in the second the server has imported Inductor, with its own environment
+            pool.prepare(level, [])
+            found = pool.client.run("where:caches", None, list[str], timeout=120)
+            assert len(found) >= 3
+            assert [one for one in found if not Path(one).is_relative_to(pool.home.path)] == []
+        assert stat.S_IMODE(pool.home.path.stat().st_mode) == 0o700
+
+
+PACKAGES = """
+import torch
+from recapture import case
+
+@case(example=lambda: (torch.ones(3),))
+def adds(x):
+    return x + 1
+"""
+
+PACKAGE_AS_A_USER = """
+import torch
+
+class Adds(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+
+torch._inductor.aoti_compile_and_package(torch.export.export(Adds(), (torch.ones(3),)))
+"""
+
+
+@pytest.mark.slow
+def test_a_header_that_another_user_planted_is_not_compiled(command):
+    """Inductor finds precompiled headers in the temporary directory by their content's hash, and trusts them."""
+
+    def package():
+        script = [sys.executable, "-c", PACKAGE_AS_A_USER]
+        own = {"TMPDIR": str(command.temporary), "TORCHINDUCTOR_CACHE_DIR": str(command.directory / uuid.uuid4().hex)}
+        own["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "1"
+        return subprocess.run(script, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+
+    command.temporary.mkdir()
+    assert package().returncode == 0
+    planted = [path for path in command.temporary.glob("torchinductor_*/precompiled_headers/**/*") if path.is_file()]
+    if not planted:
+        pytest.skip("this release does not precompile headers")
+    for path in planted:
+        path.unlink()
+        if path.suffix == ".h":
+            path.write_text("#error planted by another user\n")
+    assert "planted by another user" in package().stderr  # the plant works
+    (command.directory / "mine.py").write_text(PACKAGES)
+    done = command("run", "mine.py", "--compiler", "aoti", "--results", "results")
+    assert done.returncode == 0, done.stderr
+    record = records_below(command.directory / "results")["mine::adds::aoti"]
+    assert str(record.verdict) == "pass", record
 
 
 def test_a_preload_that_fails_is_passed_over(tmp_path, monkeypatch):

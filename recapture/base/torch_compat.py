@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
 __all__ = [
+    "OTHER_CACHES",
     "OWN_VARIABLES",
     "float32_flags",
     "is_capture_error",
@@ -123,21 +124,32 @@ OWN_VARIABLES = frozenset(
         *WHOLE_GRAPH_CACHES,
     }
 )
-"""What a benchmark sets itself, whatever the environment says."""
+"""Variables that a benchmark sets itself, whatever the environment says."""
+
+OTHER_CACHES = {"TORCH_EXTENSIONS_DIR": "extensions", "PYTORCH_KERNEL_CACHE_PATH": "kernels"}
+"""Variables that name torch's other caches of compiled code, and the folder of each below one directory."""
 
 
-def isolate_caches(cache_dir: str, environment: MutableMapping[str, str], *, whole_graphs: bool = False) -> None:
-    """Point every compile cache of a process that gets this environment at one directory.
+def isolate_caches(
+    cache_dir: str, temporary: str, environment: MutableMapping[str, str], *, whole_graphs: bool = False
+) -> None:
+    """Point every compile cache of a process that gets this environment at one directory, which its user owns.
+
+    What lies in a cache is compiled and run, so nobody else may write there. Temporary files go to `temporary`:
+    Inductor keeps precompiled headers below the temporary directory, whatever the variable for its cache says.
 
     Compiled kernels are shared by content between cells; caches of whole graphs are off, so that each cell compiles for
-    itself and nothing one cell did can decide another's verdict. With `whole_graphs` they are as torch has them, and
-    what AOTInductor compiles is optimised as usual: for a process that goes on with `keep_caches`.
+    itself and nothing that one cell did can decide another's verdict. With `whole_graphs` they are as torch has them,
+    and what AOTInductor compiles is optimised as usual: for a process that goes on with `keep_caches`.
     """
+    environment["TMPDIR"] = temporary
     environment["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
     environment["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
+    for name, folder in OTHER_CACHES.items():
+        environment[name] = os.path.join(cache_dir, folder)  # noqa: PTH118 - likewise
     environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if whole_graphs:
-        for name in WHOLE_GRAPH_CACHES:  # when they are set, torch heeds nothing else
+        for name in WHOLE_GRAPH_CACHES:  # when they are set, torch ignores its own settings
             environment.pop(name, None)
     else:
         environment.update(dict.fromkeys(WHOLE_GRAPH_CACHES, "0"))

@@ -14,16 +14,16 @@ T = TypeVar("T")
 
 
 class Compilations(Generic[T]):
-    """Rows that wait to compile: `most` at a time, but those that are to be `alone` last, and one by one.
+    """Rows that wait to compile: `most` at a time; those that must be `alone` come last, one by one.
 
-    Whatever else ran then would decide which kernels autotuning finds fastest, and several that tune at a time keep
-    each other from ever ending.
+    Autotuning times kernels: other work beside it would change which one wins, and several rows that tune at a time
+    may never end.
     """
 
     def __init__(self, rows: Iterable[T], *, most: int, alone: Callable[[T], bool]) -> None:
         self._most = most
         self._alone = alone
-        self._waiting = deque(sorted(rows, key=alone))  # the sort is stable: else they keep their order
+        self._waiting = deque(sorted(rows, key=alone))  # the sort is stable
 
     def __bool__(self) -> bool:
         return bool(self._waiting)

@@ -1,4 +1,4 @@
-"""A configuration: one compiler and the way the arithmetic is done."""
+"""The configurations of a workload: a compiler with a dtype, a memory layout, and symbolic sizes or not."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _ON_CUDA = (
     "aoti",
 )
 
-# Without CUDA graphs two modes are others under another name.
+# These two modes differ from others only by CUDA graphs, so on the CPU they are left out.
 _CUDA_GRAPHS = frozenset({"compile:reduce-overhead", "compile:max-autotune"})
 
 DEFAULT_COMPILERS = {"cuda": _ON_CUDA, "cpu": tuple(name for name in _ON_CUDA if name not in _CUDA_GRAPHS)}
-"""What is compared unless the command line says otherwise."""
+"""Compilers that are compared by default, by device."""
 
 
 def configurations(

@@ -1,4 +1,4 @@
-"""From what the processes of a row measured to the figures of the row."""
+"""The figures of a row, computed from the samples of its processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["claim_holds", "derive", "measure"]
 
 
 def measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: list[Start | None]) -> Measured:
-    """Return the figures of timed processes; `starts` are the cold one's and the warm one's."""
+    """Return the figures of timed processes; `starts` are the cold start and the warm start, None where unknown."""
     eager = median(median(one.eager.seconds) for one in processes)
     candidate = median(median(one.candidate.seconds) for one in processes)
     even = [_break_even(start, processes[0].eager_start, eager, candidate) for start in starts]
@@ -36,7 +36,7 @@ def measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: lis
 
 
 def derive(row: Row) -> Row:
-    """Return a row with what its samples say by the statistics of this version: ratios, finding and claims."""
+    """Return a row whose ratios, finding and claims are computed again from its samples by this version."""
     if row.measured is None or not row.processes:
         return row
     measured = msgspec.structs.replace(row.measured, **_ratios(row.processes))
@@ -50,7 +50,7 @@ def derive(row: Row) -> Row:
 
 
 def claim_holds(claim: SpeedClaim, measured: Measured, processes: tuple[Process, ...]) -> bool | None:
-    """Whether a claim holds; None where the interval straddles its bound, and of a shared device."""
+    """Whether a claim holds; None where the interval contains its bound, and where the device was shared."""
     return None if _shared(processes) else claim.holds(*measured.speedup[1:])
 
 
@@ -59,9 +59,9 @@ def _shared(processes: tuple[Process, ...]) -> bool:
 
 
 def _ratios(processes: tuple[Process, ...]) -> dict[str, Any]:
-    """What follows from the samples alone: those fields of `Measured`."""
+    """The fields of `Measured` that follow from the samples alone."""
     found = intervals.compare([(one.eager.seconds, one.candidate.seconds) for one in processes])
-    # An interval says how samples spread, not how other work skewed them: of a shared device nothing is concluded.
+    # An interval describes how samples spread, not how other work skewed them: a shared device allows no conclusion.
     twins = [(one.twin.seconds, one.candidate.seconds) for one in processes if one.twin is not None]
     over = intervals.compare(twins) if twins else None
     return {
@@ -73,7 +73,7 @@ def _ratios(processes: tuple[Process, ...]) -> dict[str, Any]:
 
 
 def _break_even(start: Start | None, eager_start: Start, eager: float, candidate: float) -> float | None:
-    """Iterations after which what compiling cost, beyond eager's own first calls, is paid back; None: never."""
+    """Iterations until the seconds of compiling, less those of eager's first calls, are saved; None: never."""
     if start is None or candidate >= eager:
         return None
     cost = start.total - eager_start.total

@@ -2,55 +2,71 @@
 
 from __future__ import annotations
 
-import fcntl
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from recapture.base.errors import UsageError
+from recapture.base.locks import locked
 from recapture.machine.environment import differences
-from recapture.results.speedups import read_speedups
+from recapture.results.set_aside import set_aside
+from recapture.results.speedups import Speedups, read_speedups, write_speedups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from recapture.bench.job import Operator
+    from recapture.bench.rows import PlannedRow
     from recapture.machine.environment import Environment
 
-__all__ = ["joined", "set_aside", "writing"]
+__all__ = ["Publisher", "SpeedupsFile", "set_aside_others", "writing"]
+
+LOCK = ".speedups.lock"
+
+Method = dict[str, "str | int | float"]
+
+
+class Publisher(Protocol):
+    """What renders the results of a benchmark for people."""
+
+    def speedups(self, path: Path, speedups: Speedups) -> None:
+        """Render the rows that were just written to `path`."""
+
+    def operators(self, folder: Path, title: str, operators: tuple[Sequence[Operator], Sequence[Operator]]) -> None:
+        """Render the operators of eager and of a row."""
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Hold the lock of a file that another benchmark, of other workloads, or a report may write too.
 
-    Raises UsageError where the file's directory cannot be made or written to.
+    Raises UsageError where the file's folder cannot be made or written to.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with (path.parent / ".speedups.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(path.parent / LOCK, wait=True):
+        try:
             yield
-    except OSError as error:
-        raise UsageError(f"cannot write results to {path.parent}: {error.strerror}") from None
+        except OSError as error:
+            raise UsageError(f"cannot write results to {path.parent}: {error.strerror}") from None
 
 
-def set_aside(path: Path, environment: Environment) -> tuple[Path, str] | None:
-    """Keep a file of another machine or installation under another name; return that name, and what differs."""
+def set_aside_others(path: Path, environment: Environment) -> tuple[Path, str] | None:
+    """Move a file of another machine or installation, and its report, into a folder ``before-N`` beside it.
+
+    Return that folder and what differs; None where there is no such file.
+    """
     if not path.is_file():
         return None
     before = read_speedups(path).environment
     difference = ", ".join(filter(None, (_hardware(before, environment), differences(before, environment))))
     if not difference:
         return None
-    number = 1
-    while (moved := path.with_name(f"{path.stem}.before-{number}.json")).exists():
-        number += 1
-    path.rename(moved)
-    return moved, difference
+    return set_aside(path.parent, (path.name, path.with_suffix(".md").name)), difference
 
 
 def _hardware(before: Environment, now: Environment) -> str:
-    """In what two machines differ that may not time rows of one table; empty where in nothing."""
+    """In what two machines differ whose rows do not belong in one table; empty where they do not differ."""
     found = [
         f"{was} became {has}"
         for was, has in (
@@ -63,7 +79,67 @@ def _hardware(before: Environment, now: Environment) -> str:
     return ", ".join(found)
 
 
-def joined(before: dict[str, str | int | float], now: dict[str, str | int | float]) -> dict[str, str | int | float]:
-    """Say how rows were measured that come from several runs: with every value there was."""
-    told = {name: dict.fromkeys([*str(before[name]).split(" and "), str(now[name])]) for name in before if name in now}
-    return now | {name: " and ".join(values) for name, values in told.items() if len(values) > 1}
+class SpeedupsFile:
+    """The file that the rows of a benchmark go to, beside rows of other runs that it holds.
+
+    With `resume`, rows on file that are finished and were not edited since are taken from it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        environment: Environment,
+        method: Method,
+        rows: list[PlannedRow],
+        publisher: Publisher,
+        *,
+        resume: bool,
+    ) -> None:
+        self.path = path
+        self.environment = environment
+        self.method = method
+        self.rows = rows
+        self.publisher = publisher
+        self.resume = resume
+        kept = self._on_file() if resume else None
+        done = {row.key: row for row in kept.rows if not row.again} if kept else {}
+        for planned in rows:
+            row = done.get(planned.key)
+            if row is not None and row.hash in (None, planned.hash):  # else it was edited since
+                planned.row = row
+
+    def speedups(self) -> Speedups:
+        """Return all rows there are so far. What was measured before stays until it has been measured again."""
+        kept = self._on_file()
+        planned = {row.key for row in self.rows}
+        done = {planned.key: planned.row for planned in self.rows if planned.row is not None}
+        before = {
+            row.key: msgspec.structs.replace(row, again=row.again or row.key in planned)
+            for row in (kept.rows if kept else ())
+            if row.key not in done
+        }
+        rows = {**before, **done}
+        return Speedups(
+            environment=self.environment,
+            method=_joined(kept.method if kept and (before or self.resume) else {}, self.method),
+            planned=len(rows.keys() | planned),
+            rows=tuple(rows[key] for key in sorted(rows)),
+        )
+
+    def write(self) -> None:
+        """Write all rows there are so far, and their report."""
+        with writing(self.path):
+            found = self.speedups()
+            write_speedups(self.path, found)
+            self.publisher.speedups(self.path, found)
+
+    def _on_file(self) -> Speedups | None:
+        return read_speedups(self.path) if self.path.is_file() else None
+
+
+def _joined(before: Method, now: Method) -> Method:
+    """Return how rows of several runs were measured: of every setting all its values, joined by "and"."""
+    values = {
+        name: dict.fromkeys([*str(before[name]).split(" and "), str(now[name])]) for name in before if name in now
+    }
+    return now | {name: " and ".join(found) for name, found in values.items() if len(found) > 1}

@@ -1,4 +1,4 @@
-"""What a command line of `recapture bench` asks for → workloads and the configurations of each."""
+"""Options of `recapture bench` → workloads, and the configurations of each."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from recapture.machine.hardware import cores
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import cause_of_death
-from recapture.results.speedups import Configuration
 
 if TYPE_CHECKING:
     from recapture.pool.worker_pool import WorkerPool
+    from recapture.results.speedups import Configuration
 
-__all__ = ["Options", "check_names", "choose", "collect", "plan", "select", "shipped_workloads"]
+__all__ = ["BenchOptions", "check_names", "choose", "collect", "plan_rows", "select", "shipped_workloads"]
 
 COLLECT_SECONDS = 120.0
+"""Seconds that importing a file of workloads may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class BenchOptions:
     """What a command line asked for; an empty tuple means the defaults. `memory` is in bytes."""
 
     names: tuple[str, ...] = argument("[WORKLOAD|FILE]...")
@@ -81,18 +82,18 @@ def shipped_workloads() -> list[Path]:
 
 @dataclass(frozen=True)
 class _Address:
-    """What one argument names: a file, a workload, or a workload of a file; and None for all compilers or one."""
+    """An argument: a file, a workload, or a workload of a file; `compiler` None means every compiler."""
 
     path: Path | None
     workload: str | None
     compiler: str | None
 
     def means(self, spec: ModelSpec) -> bool:
-        """Whether a workload is meant."""
+        """Whether the argument names this workload."""
         return self.workload in (None, spec.name) and (self.path is None or str(self.path) == spec.path)
 
 
-def _addresses(options: Options) -> list[_Address]:
+def _addresses(options: BenchOptions) -> list[_Address]:
     """Read ``FILE::workload::compiler`` and ``workload::compiler``, of which all but the first may be left out."""
     found = []
     for name in options.names:
@@ -105,8 +106,8 @@ def _addresses(options: Options) -> list[_Address]:
     return found
 
 
-def check_names(options: Options) -> None:
-    """Raise UsageError for what is wrong whatever the workloads turn out to be: before a server is started."""
+def check_names(options: BenchOptions) -> None:
+    """Raise UsageError for mistakes that can be found before a server is started."""
     files = _files(options)
     for path in files:
         if not path.is_file():
@@ -116,8 +117,8 @@ def check_names(options: Options) -> None:
         configurations("fp32", compilers=compilers, dtypes=options.dtypes, layouts=options.layouts, dynamic=False)
 
 
-def collect(pool: WorkerPool, options: Options) -> list[WorkloadInfo]:
-    """Describe the files and models that were named, and those that ship where a name is none of theirs."""
+def collect(pool: WorkerPool, options: BenchOptions) -> list[WorkloadInfo]:
+    """Describe the named files and models; the shipped files too where a name is in none of them."""
     files = _files(options)
     specs = [ModelSpec(name=path.stem, path=str(path)) for path in files]
     specs += [
@@ -132,13 +133,13 @@ def collect(pool: WorkerPool, options: Options) -> list[WorkloadInfo]:
     return found
 
 
-def _files(options: Options) -> list[Path]:
+def _files(options: BenchOptions) -> list[Path]:
     """The files that were named."""
     return list(dict.fromkeys(one.path for one in _addresses(options) if one.path is not None))
 
 
-def _meant(infos: list[WorkloadInfo], options: Options) -> list[_Address]:
-    """The addresses, without each file that is there for the sake of workloads of it which another names."""
+def _meant(infos: list[WorkloadInfo], options: BenchOptions) -> list[_Address]:
+    """The addresses without files that only say where a workload of another address is declared."""
     addresses = _addresses(options)
     names = {one.workload for one in addresses if one.path is None}
     sources = {info.spec.path for info in infos if info.spec.name in names}
@@ -147,15 +148,15 @@ def _meant(infos: list[WorkloadInfo], options: Options) -> list[_Address]:
 
 def _described(pool: WorkerPool, spec: ModelSpec) -> list[WorkloadInfo]:
     try:
-        told = pool.client.run(tasks.WORKLOADS, spec, list[WorkloadInfo], timeout=COLLECT_SECONDS)
+        found = pool.client.run(tasks.WORKLOADS, spec, list[WorkloadInfo], timeout=COLLECT_SECONDS)
     except ServerDiedError:
         pool.restart()
         return [WorkloadInfo(spec=spec, error="killed the worker server on import")]
-    return [WorkloadInfo(spec=spec, error=cause_of_death(told))] if isinstance(told, Ended) else told
+    return [WorkloadInfo(spec=spec, error=cause_of_death(found))] if isinstance(found, Ended) else found
 
 
-def choose(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
-    """The workloads that were asked for; raises UsageError for what is unknown or, asked for by name, broken."""
+def choose(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInfo]:
+    """Return the requested workloads; raise UsageError for an unknown one, and for a named file that is broken."""
     asked = set(_files(options))
     for info in infos:
         if info.error is not None and (info.spec.path is None or Path(info.spec.path) in asked):
@@ -180,8 +181,8 @@ def choose(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
     ]
 
 
-def select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
-    """The workloads to measure: of those that were asked for, the ones meant for the device or asked for by name."""
+def select(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInfo]:
+    """Return the workloads to measure: the requested ones that suit the device or were requested by name."""
     chosen = choose(infos, options)
     names = {one.workload for one in _addresses(options)}
     here = [info for info in chosen if options.device in info.devices or info.spec.name in names]
@@ -190,8 +191,8 @@ def select(infos: list[WorkloadInfo], options: Options) -> list[WorkloadInfo]:
     return here
 
 
-def plan(infos: list[WorkloadInfo], options: Options) -> list[tuple[WorkloadInfo, Configuration]]:
-    """The rows that were asked for: of a workload addressed with a compiler, only those compilers."""
+def plan_rows(infos: list[WorkloadInfo], options: BenchOptions) -> list[tuple[WorkloadInfo, Configuration]]:
+    """Return the requested rows; a workload addressed with compilers gets only those."""
     meant = _meant(infos, options)
     rows: dict[tuple[str, Configuration], tuple[WorkloadInfo, Configuration]] = {}
     for info in infos:

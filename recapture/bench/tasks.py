@@ -1,4 +1,4 @@
-"""What children of the pool do for a benchmark: run one of its processes, and describe a file of workloads."""
+"""Functions that children of the pool run for a benchmark: one of its processes, and the workloads of a file."""
 
 from __future__ import annotations
 

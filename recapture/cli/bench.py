@@ -7,7 +7,7 @@ import dataclasses
 import click
 
 from recapture.base.errors import UsageError
-from recapture.bench.selection import Options
+from recapture.bench.selection import BenchOptions
 from recapture.cli.options import takes
 
 __all__ = ["bench_command"]
@@ -17,10 +17,10 @@ PIPE_WIDTH = 180
 
 
 @click.command("bench")
-@takes(options=Options)
+@takes(options=BenchOptions)
 @click.option("--channels-last", is_flag=True, help="The same as --layout channels-last.")
 @click.option("--list", "list_only", is_flag=True, help="Show the workloads and do nothing.")
-def bench_command(options: Options, *, channels_last: bool, list_only: bool) -> int:
+def bench_command(options: BenchOptions, *, channels_last: bool, list_only: bool) -> int:
     """Measure the speed of workloads under compilers against eager: right first, then fast.
 
     WORKLOAD is a workload's name, FILE a file of workloads; FILE::WORKLOAD is one of them, and ::COMPILER after either
@@ -29,7 +29,7 @@ def bench_command(options: Options, *, channels_last: bool, list_only: bool) -> 
     """
     from rich.console import Console
 
-    from recapture.bench.benchmark import list_workloads, run
+    from recapture.bench.benchmark import list_workloads, run_benchmark
     from recapture.report.publisher import FilePublisher
     from recapture.report.speedups_terminal import BenchProgress, print_speedups
 
@@ -48,9 +48,9 @@ def bench_command(options: Options, *, channels_last: bool, list_only: bool) -> 
             text = info.summary or info.error
             console.print(info.spec.name + (f": {text}" if text else ""), markup=False, soft_wrap=True)
         return 0
-    told = Console(stderr=True, highlight=False)
-    with BenchProgress(told) as progress:
-        summary = run(options, progress, FilePublisher(), lambda line: told.print(line, markup=False))
+    errors = Console(stderr=True, highlight=False)
+    with BenchProgress(errors) as progress:
+        summary = run_benchmark(options, progress, FilePublisher(), lambda line: errors.print(line, markup=False))
     print_speedups(console, summary.speedups, summary.workloads)
     console.print(f"results: {summary.path.with_suffix('.md')}", markup=False, soft_wrap=True)
     return 0

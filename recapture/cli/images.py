@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -103,7 +102,6 @@ def run(
     reason = can_run_on(image, capability) if capability else None
     if reason:
         raise EnvironmentUnfitError(f"{image.name} cannot run there: {reason} (see `recapture images list`)")
-    signal.signal(signal.SIGTERM, _interrupt)  # so that the container goes when this process is asked to
     with connect(engine) as client:
         if options.gpus and is_local(client):
             check_image_runs_on(image, options.gpus, local_gpus())
@@ -111,10 +109,6 @@ def run(
         status = run_image(client, image, arguments, options, output)
     click.echo(f"on this machine: {options.results}")
     return status
-
-
-def _interrupt(*_signal: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _writer(stream: BinaryIO) -> Callable[[bytes], None]:

@@ -1,30 +1,63 @@
-"""``recapture list``: the cases of the suites, or the compilers."""
+"""``recapture list``: the cases of the suites, the compilers, or the published claims."""
 
 from __future__ import annotations
 
-import click
+from typing import TYPE_CHECKING, Any
 
+import click
+import msgspec
+
+from recapture.base.errors import UsageError, did_you_mean
 from recapture.cli.options import require_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from recapture.results.sources import PublishedClaim, Source
 
 __all__ = ["list_command"]
 
 
 @click.command("list")
-@click.argument("what", nargs=-1, metavar="[SUITE|FILE]...")
+@click.argument("what", nargs=-1, metavar="[SUITE|FILE|ID]...")
 @click.option("-k", "keyword", metavar="EXPR", help="Only cases whose suite::name matches: words, and, or, not.")
 @click.option("--compilers", "show_compilers", is_flag=True, help="List the compilers instead of the cases.")
-def list_command(what: tuple[str, ...], keyword: str | None, show_compilers: bool) -> int:
+@click.option("--claims", "show_claims", is_flag=True, help="List the published claims, all or those of the IDs given.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def list_command(
+    what: tuple[str, ...], keyword: str | None, show_compilers: bool, show_claims: bool, as_json: bool
+) -> int:
     """List the cases of the suites, with what each shows."""
+    if show_compilers and show_claims:
+        raise UsageError("--compilers and --claims cannot be combined")
+    if keyword and (show_compilers or show_claims):
+        raise UsageError("-k chooses among cases: it cannot be combined with --compilers or --claims")
+    if show_claims:
+        chosen = _chosen_claims(what)
+        _print(_claims_as_text(chosen), chosen, as_json=as_json)
+        return 0
+    if show_compilers:
+        return _list_compilers(what, as_json=as_json)
+    return _list_cases(what, keyword, as_json=as_json)
+
+
+def _list_compilers(what: tuple[str, ...], *, as_json: bool) -> int:
+    from recapture.declare.compilers import builtin_compilers
+
+    if what:
+        raise UsageError(f"--compilers takes no argument: {what[0]!r}")
+    found = {name: compiler.describe() for name, compiler in builtin_compilers().items()}
+    lines = (f"{name:25} {summary}" for name, summary in found.items())
+    _print(lines, [{"name": name, "summary": summary} for name, summary in found.items()], as_json=as_json)
+    return 0
+
+
+def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) -> int:
     from recapture.conformance.preparation import IMPORTS, collect_suites
     from recapture.declare.collection import find_suites
-    from recapture.declare.compilers import builtin_compilers
     from recapture.declare.name_filter import matcher
     from recapture.pool.worker_pool import WorkerPool
 
-    if show_compilers:
-        for name, compiler in builtin_compilers().items():
-            click.echo(f"{name:25} {compiler.describe()}")
-        return 0
     selection = find_suites(what)
     require_torch()
     matches = matcher(keyword) if keyword else None
@@ -35,8 +68,49 @@ def list_command(what: tuple[str, ...], keyword: str | None, show_compilers: boo
         if info.error is not None:
             click.echo(f"recapture: suite {info.name!r} cannot be collected: {info.error}", err=True)
             status = 2
-        for case in info.cases:
-            address = f"{info.name}::{case.name}"
-            if matches is None or matches(address):
-                click.echo(f"{address:45} {case.summary}")
+    cases = [(f"{info.name}::{case.name}", case) for info in found for case in info.cases]
+    cases = [(address, case) for address, case in cases if matches is None or matches(address)]
+    rows = [
+        {"case": address, "summary": case.summary, "claims": case.claims, "hash": case.hash} for address, case in cases
+    ]
+    _print((f"{address:45} {case.summary}" for address, case in cases), rows, as_json=as_json)
     return status
+
+
+def _chosen_claims(ids: tuple[str, ...]) -> list[PublishedClaim]:
+    from recapture.results.sources import published_claims
+
+    known = published_claims()
+    for name in ids:
+        if name not in known:
+            raise UsageError(f"no claim {name!r}{did_you_mean(name, known)} (`recapture list --claims` names them all)")
+    return [claim for name, claim in known.items() if not ids or name in ids]
+
+
+def _claims_as_text(claims: list[PublishedClaim]) -> Iterator[str]:
+    """Yield lines: each document, then what it claims, the figures, the releases, and what checks it."""
+    for source in dict.fromkeys(claim.source for claim in claims):
+        yield from _source_as_text(source)
+        for claim in (one for one in claims if one.source == source):
+            yield f"  {claim.id:4}{claim.claim}"
+            details = [
+                ("published", claim.figures),
+                ("claimed for torch", claim.torch),
+                *(("shown by", str(one)) for one in claim.shown_by),
+                ("not shown", claim.not_shown),
+            ]
+            yield from (f"      {label}: {text}" for label, text in details if text)
+
+
+def _source_as_text(source: Source) -> Iterator[str]:
+    when = f", {source.year}" if source.year else ""
+    yield f"{source.id}: {source.title} ({source.kind}{when}; torch {source.torch}; {source.language})"
+    yield from (f"   {text}" for text in (source.link, source.note) if text)
+
+
+def _print(lines: Iterable[str], rows: list[Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+    else:
+        for line in lines:
+            click.echo(line)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
+import os
+import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recapture import __version__
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["main"]
 
@@ -31,10 +37,24 @@ COMMANDS = {
 RESUMED = ("run", "bench")
 """The commands that keep what is done when they are interrupted."""
 
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit status after Ctrl-C."""
+
+TERMINATED = 128 + signal.SIGTERM
+"""Exit status after SIGTERM."""
+
 _NO_PATH = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP)
-"""What the system says of an argument that can be no path."""
+"""Errors of the system about an argument that cannot be a path."""
 
 _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before 8.2 click prints the help itself
+
+
+class _ReaderGoneError(Exception):
+    """The reader of a pipe went away, as `| head` does. Not an OSError: click would make exit status 1 of that."""
+
+
+class _Termination(KeyboardInterrupt):
+    """SIGTERM came: the command closes as after Ctrl-C."""
 
 
 class _Lazy(click.Group):
@@ -57,6 +77,12 @@ class _Lazy(click.Group):
             raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _ReaderGoneError from None
+
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="recapture")
@@ -65,38 +91,44 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 what --fail-on names was found, 2 bad input, 3 unfit environment."""
+    """Run the command line and exit: 0 done, 1 what --fail-on names was found, 2 bad input, 3 unfit environment.
+
+    Output that cannot be written is status 3 too; after Ctrl-C it is 130, after SIGTERM 143.
+    """
     sys.exit(_run(arguments))
 
 
 def _run(arguments: list[str] | None) -> int:
+    words = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is shown as a question mark
             stream.reconfigure(errors="replace")
     try:
-        _check(sys.argv[1:] if arguments is None else arguments)
-        status: Any = cli.main(args=arguments, prog_name="recapture", standalone_mode=False)
+        if sys.stdout is None:  # closed: the next file that is opened would take its number
+            raise EnvironmentUnfitError("standard output is closed")
+        _check(words)
+        with _closing_on_sigterm():
+            status: Any = cli.main(args=arguments, prog_name="recapture", standalone_mode=False)
+            sys.stdout.flush()
     except RecaptureError as error:
-        click.echo(f"recapture: {' '.join(str(error).split())}", err=True)
+        _complain(str(error))
         return error.exit_status
     except _NO_ARGUMENTS as error:
         error.show()
         return 2
     except click.ClickException as error:
-        click.echo(f"recapture: {' '.join(error.format_message().split())}", err=True)
+        _complain(error.format_message())
         return 2
-    except (click.Abort, KeyboardInterrupt):
-        words = sys.argv[1:] if arguments is None else arguments
+    except (click.Abort, KeyboardInterrupt) as error:
+        terminated = isinstance(error, _Termination) or isinstance(error.__cause__, _Termination)
         kept = "; what is done is kept, and --resume goes on" if words and words[0] in RESUMED else ""
-        click.echo(f"recapture: interrupted{kept}", err=True)
-        return 130
-    except BrokenPipeError:  # the reader of a pipe went away, as `| head` does
-        sys.stderr.close()
+        _complain(f"{'terminated' if terminated else 'interrupted'}{kept}")
+        return TERMINATED if terminated else INTERRUPTED
+    except (_ReaderGoneError, BrokenPipeError):
+        _give_up_output()
         return 0
     except OSError as error:  # no room, no right to read or write
-        named = f"{error.filename}: " if error.filename else ""
-        click.echo(f"recapture: {named}{error.strerror or error}", err=True)
-        return 2 if error.errno in _NO_PATH else EnvironmentUnfitError.exit_status
+        return _system_error(error)
     return status if isinstance(status, int) else 0
 
 
@@ -106,3 +138,56 @@ def _check(arguments: list[str]) -> None:
             one.encode()
         except UnicodeEncodeError:
             raise UsageError(f"the argument {one!r} is no UTF-8") from None
+
+
+def _complain(text: str) -> None:
+    """Print an error message as one line; where standard error cannot be written to, the exit status has to do."""
+    with contextlib.suppress(OSError):
+        click.echo(f"recapture: {' '.join(text.split())}", err=True)
+
+
+def _system_error(error: OSError) -> int:
+    """Report an error of the system; return the exit status."""
+    named = f"{error.filename}: " if error.filename else ""
+    try:
+        sys.stdout.flush()
+    except OSError:  # it was about the output
+        named = "cannot write to standard output: "
+        _give_up_output()
+    _complain(f"{named}{error.strerror or error}")
+    return 2 if error.errno in _NO_PATH else EnvironmentUnfitError.exit_status
+
+
+def _give_up_output() -> None:
+    """Drop what is still to be written: Python writes it at exit, and would fail again with a status of its own."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, AttributeError):  # AttributeError: it is None, as it was closed
+            with contextlib.suppress(OSError, AttributeError, ValueError):
+                os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+@contextlib.contextmanager
+def _closing_on_sigterm() -> Iterator[None]:
+    """Make SIGTERM interrupt the command, as Ctrl-C does: engines, containers and batch systems send it."""
+    try:
+        before = signal.getsignal(signal.SIGTERM)
+        if before is not signal.SIG_DFL:  # the caller ignores or handles it
+            yield
+            return
+        signal.signal(signal.SIGTERM, _terminate)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(*_signal: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the closing
+    raise _Termination

@@ -8,15 +8,16 @@ from typing import Any
 import click
 
 from recapture.cli.options import require_torch, takes
-from recapture.conformance.plan import Options, check_compilers
+from recapture.conformance.plan import RunOptions, check_compilers
 
 __all__ = ["run_command"]
 
 
 @click.command("run")
-@takes(options=Options)
+@takes(options=RunOptions)
+@click.option("--start-times", is_flag=True, help="Show how long each stage took before the first cell.")
 @click.pass_context
-def run_command(context: click.Context, options: Options) -> int:
+def run_command(context: click.Context, options: RunOptions, *, start_times: bool) -> int:
     """Run cases through compilers and record a verdict for every cell.
 
     SUITE is a suite's name, FILE a file or folder of cases, CELL an address (suite::case or suite::case::compiler);
@@ -25,7 +26,8 @@ def run_command(context: click.Context, options: Options) -> int:
     import msgspec
     from rich.console import Console
 
-    from recapture.conformance.runner import run
+    from recapture.base.start_times import described
+    from recapture.conformance.runner import run_cells
     from recapture.declare.collection import shipped_suites
     from recapture.declare.compilers import builtin_compilers
     from recapture.report.markdown import write_report
@@ -37,7 +39,9 @@ def run_command(context: click.Context, options: Options) -> int:
     require_torch()
     console = Console()
     with RunProgress(Console(stderr=True)) as progress:
-        summary = run(options, progress, lambda text: click.echo(f"recapture: {text}", err=True))
+        summary = run_cells(options, progress, lambda text: click.echo(f"recapture: {text}", err=True))
+    if start_times:
+        click.echo(f"recapture: {described()}", err=True)
     write_report(summary.directory)
     if options.whole:
         print_summary(console, summary.records, summary.environment, summary.directory)

@@ -1,16 +1,19 @@
-"""The files of one results directory while a run writes them, and what becomes of a run that was interrupted."""
+"""The files of one results directory while a run writes them, and how an interrupted run is continued or closed."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import functools
+import math
 import os
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.files import append_line, write_atomically
+from recapture.base.locks import locked, open_to_append, refuse_irregular
+from recapture.conformance.durations import earlier_runs
 from recapture.declare.compilers import builtin_compilers
 from recapture.machine.environment import (
     ENVIRONMENT,
@@ -20,7 +23,7 @@ from recapture.machine.environment import (
     without_private_paths,
     write_environment,
 )
-from recapture.results.directories import BEFORE, REPORT
+from recapture.results.directories import REPORT
 from recapture.results.records import (
     CONFORMANCE,
     PARTIAL,
@@ -32,12 +35,14 @@ from recapture.results.records import (
     sort_key,
     write_jsonl,
 )
+from recapture.results.set_aside import set_aside
 from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recapture.conformance.plan import Key, Options, PlannedCell
+    from recapture.conformance.durations import Expected
+    from recapture.conformance.plan import Key, PlannedCell, RunOptions
     from recapture.machine.environment import Environment
 
 __all__ = ["Ledger", "settle"]
@@ -48,6 +53,13 @@ PARTIAL_ENVIRONMENT = "environment.partial.json"
 PARTIAL_OUTPUT = "output.partial.jsonl"
 FINISHED = (CONFORMANCE, TIMINGS, OUTPUT, REPORT, ENVIRONMENT)
 PARTIALS = (PARTIAL, PARTIAL_TIMINGS, PARTIAL_OUTPUT, PARTIAL_ENVIRONMENT)
+LOCK = ".lock"
+
+CODEGEN_SECONDS = 10.0
+"""Seconds expected of a cell that generates code and was never run."""
+
+CAPTURE_SECONDS = 0.1
+"""Seconds expected of any other cell that was never run."""
 
 Row = TypeVar("Row", Record, Timing)
 
@@ -55,7 +67,9 @@ Row = TypeVar("Row", Record, Timing)
 class Ledger:
     """The files of one results directory: every planned cell ends here exactly once, whatever happens in between."""
 
-    def __init__(self, directory: Path, options: Options, cells: list[PlannedCell], environment: Environment) -> None:
+    def __init__(
+        self, directory: Path, options: RunOptions, cells: list[PlannedCell], environment: Environment
+    ) -> None:
         self.directory = directory
         self.options = options
         self.environment = environment
@@ -64,11 +78,12 @@ class Ledger:
         self.timings: dict[Key, Timing] = {}
         self.seconds = 0.0
         self.warnings: list[str] = []
-        """What became of older results, a line each."""
+        """What happened to older results, a line each."""
 
     def __enter__(self) -> Ledger:
         with contextlib.ExitStack() as stack:  # what was opened is closed again when a later step refuses
-            stack.callback(_locked(self.directory).close)
+            stack.enter_context(locked(self.directory / LOCK, wait=False))
+            refuse_irregular(self.directory / name for name in (*PARTIALS, *FINISHED))
             self._read_before(resumed=self._set_aside())
             self._partial = self._append_to(PARTIAL, stack)
             self._partial_timings = self._append_to(PARTIAL_TIMINGS, stack)
@@ -80,10 +95,10 @@ class Ledger:
         return self
 
     def _set_aside(self) -> bool:
-        """Keep what another installation left, or what this run starts anew, in a folder of its own.
+        """Move results of another installation, or results that this run starts again from nothing, to a folder.
 
-        Return whether an unfinished whole run of this installation is on file that this one goes on with. Raises
-        UsageError where this one would neither go on with it nor replace it.
+        Return whether this run continues an unfinished whole run of the same installation. Raises UsageError where
+        there is an unfinished whole run that this one would neither continue nor replace.
         """
         unfinished = _environment(self.directory, PARTIAL_ENVIRONMENT)
         partial = differences(unfinished, self.environment) if unfinished else ""
@@ -93,7 +108,7 @@ class Ledger:
         before = None if replaced else _environment(self.directory, ENVIRONMENT)
         finished = differences(before, self.environment) if before else ""
         if partial or finished:
-            folder = _moved(self.directory, (*(FINISHED if finished else ()), *(PARTIALS if partial else ())))
+            folder = set_aside(self.directory, (*(FINISHED if finished else ()), *(PARTIALS if partial else ())))
             self.warnings.append(
                 f"warning: older results in {self.directory} are of another installation ({finished or partial}); "
                 f"they are in its {folder.name} now"
@@ -104,7 +119,7 @@ class Ledger:
                 "by recapture report --interrupted, or name other --results"
             )
         if resumed and not self.options.resume:
-            folder = _moved(self.directory, PARTIALS)
+            folder = set_aside(self.directory, PARTIALS)
             self.warnings.append(
                 f"warning: what an unfinished run had recorded in {self.directory} is in its {folder.name} now; with "
                 "--resume it would have gone on"
@@ -116,18 +131,18 @@ class Ledger:
         started = _rows(self.directory, Record, PARTIAL)
         self.before = _rows(self.directory, Record, CONFORMANCE) | started
         self.timings_before = _rows(self.directory, Timing, TIMINGS, PARTIAL_TIMINGS)
-        # An unfinished whole run was to replace what is finished: what it had not reached still has to run.
+        # An unfinished whole run replaces the finished results: cells that it had not reached still have to run.
         known = started if resumed or not self.options.resume else self.before
         hashes = {key: cell.info.hash for key, cell in self.cells.items()}
         same = {
             key: row
             for key, row in known.items()
-            if row.case_hash == hashes.get(key) and row.verdict is not Verdict.ENVIRONMENT  # it may have been mended
+            if row.case_hash == hashes.get(key) and row.verdict is not Verdict.ENVIRONMENT  # it may have been fixed
         }
         if self.options.resume:
             self.done = same
             self.timings = {key: row for key, row in self.timings_before.items() if key in same}
-        if self.options.whole:  # from here on its partial files hold all of it, and nothing else
+        if self.options.whole:  # from here on, the partial files hold the rows of this run alone
             held = self._kept(self.before) | same
             timings = [row for key, row in self.timings_before.items() if key in held]
             try:
@@ -140,30 +155,39 @@ class Ledger:
         self._files.close()
 
     def _append_to(self, name: str, stack: contextlib.ExitStack) -> int:
-        """Open a file to append to, without the line that a killed run left half written."""
-        path = self.directory / name
-        try:
-            if path.exists():
-                os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        except OSError as error:
-            raise UsageError(f"cannot write results to {path}: {error.strerror}") from None
+        handle = open_to_append(self.directory / name)
         stack.callback(os.close, handle)
         return handle
 
     def missing(self) -> list[PlannedCell]:
-        """The planned cells that still have to run, long ones first: the last minute should not be one long cell."""
+        """The planned cells that still have to run, long ones first: the last minute should not be one long cell.
+
+        A cell that passed its deadline before, here or in the results of another environment, comes before all others.
+        """
         todo = [cell for key, cell in self.cells.items() if key not in self.done]
-        builtin = builtin_compilers()
+        return sorted(todo, key=self._expected_seconds, reverse=True)
 
-        def cost(cell: PlannedCell) -> float:
-            before = self.timings_before.get(cell.key)
-            if before is not None:
-                return before.seconds
-            how = builtin.get(cell.spec.compiler)
-            return 10.0 if how is not None and how.generates_code else 0.1
+    @functools.cached_property
+    def hanging(self) -> set[Key]:
+        """The planned cells that passed their deadline before, here or in the results of another environment."""
+        here = {key for key, row in self.before.items() if row.verdict is Verdict.TIMEOUT}
+        elsewhere = {key for key, expected in self._earlier.items() if expected.hangs and key not in self.before}
+        return self.cells.keys() & (here | elsewhere)
 
-        return sorted(todo, key=cost, reverse=True)
+    def _expected_seconds(self, cell: PlannedCell) -> float:
+        if cell.key in self.hanging:
+            return math.inf
+        before = self.timings_before.get(cell.key)
+        if before is not None:
+            return before.seconds
+        if cell.key in self._earlier:
+            return self._earlier[cell.key].seconds
+        how = builtin_compilers().get(cell.spec.compiler)
+        return CODEGEN_SECONDS if how is not None and how.generates_code else CAPTURE_SECONDS
+
+    @functools.cached_property
+    def _earlier(self) -> dict[Key, Expected]:
+        return earlier_runs(self.options.results, self.options.device)
 
     def estimate(self, cells: list[PlannedCell], jobs: int) -> float | None:
         """Seconds the cells took last time, divided by jobs; None when most were never run."""
@@ -171,18 +195,21 @@ class Ledger:
         return sum(known) / jobs if cells and len(known) > len(cells) / 2 else None
 
     def record(self, row: Record, timing: Timing, stdout: str, stderr: str) -> None:
-        """Keep one finished cell, on disk at once."""
+        """Keep one finished cell, on disk at once. Raises OSError, naming the directory, where there is no room."""
         key = (row.case, row.compiler, row.device)
-        append_record(self._partial, row)
-        append_record(self._partial_timings, timing)
+        said = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
+        try:
+            append_record(self._partial, row)
+            append_record(self._partial_timings, timing)
+            append_line(self._partial_output, msgspec.json.encode(said) + b"\n")
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.directory)) from None
         self.done[key] = row
         self.timings[key] = timing
         self.seconds += timing.seconds
-        said = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
-        append_line(self._partial_output, msgspec.json.encode(said) + b"\n")
 
     def close(self) -> tuple[list[Record], Environment]:
-        """Write the finished files: what ran, and the directory's other rows as far as they are kept."""
+        """Write the finished files: the planned cells, and the directory's other rows that are kept."""
         absent = self.cells.keys() - self.done.keys()
         if absent:
             raise AssertionError(f"{len(absent)} planned cells have no record, the first {min(absent)}")
@@ -192,26 +219,27 @@ class Ledger:
         return _finish(self.directory, records, timings, self.environment)
 
     def _kept(self, rows: dict[Key, Row]) -> dict[Key, Row]:
-        """The rows that a selective run leaves alone, and a whole one too where their suite could not be collected."""
+        """The rows that this run keeps: all where it is selective, otherwise those of suites that failed to import."""
         broken = {suite.name for suite in self.environment.suites if suite.error is not None}
         return {key: row for key, row in rows.items() if not self.options.whole or key[0].split("::")[0] in broken}
 
 
 def settle(directory: Path) -> bool:
-    """Make finished files of what an interrupted run recorded there; False where no run was interrupted.
+    """Make finished files of what an interrupted run recorded in a directory; return False where none was interrupted.
 
-    The environment keeps how many cells had been planned, so that every report says what is missing. What a whole run
-    was to replace is kept in a folder of its own.
+    The environment keeps the number of planned cells, so that every report says what is missing. Finished results that
+    an unfinished whole run was about to replace are moved to a folder ``before-N``.
     """
     if not (directory / PARTIAL).exists():
         return False
-    with contextlib.closing(_locked(directory)):
+    with locked(directory / LOCK, wait=False):
+        refuse_irregular(directory / name for name in (*PARTIALS, *FINISHED))
         environment = _environment(directory, PARTIAL_ENVIRONMENT)
         whole = environment is not None and not environment.selection
         records = _rows(directory, Record, *(() if whole else (CONFORMANCE,)), PARTIAL)
         timings = _rows(directory, Timing, *(() if whole else (TIMINGS,)), PARTIAL_TIMINGS)
         if whole and (directory / CONFORMANCE).exists():
-            _moved(directory, FINISHED)
+            set_aside(directory, FINISHED)
         _finish(directory, list(records.values()), list(timings.values()), environment)
     return True
 
@@ -244,7 +272,7 @@ def _finish(directory: Path, records: list[Record], timings: list[Timing], envir
 
 
 def _joined(directory: Path, environment: Environment) -> Environment:
-    """Add to a selective run what the directory's other rows were selected by; none means that everything was run."""
+    """Add the suites and selections of the directory's other rows; no selection means that everything was run."""
     before = _environment(directory, ENVIRONMENT)
     if before is None or not environment.selection:
         return environment
@@ -261,41 +289,8 @@ def _environment(directory: Path, name: str) -> Environment | None:
     return read_environment(path) if path.exists() else None
 
 
-def _moved(directory: Path, names: tuple[str, ...]) -> Path:
-    """Move files to a new folder of their directory; return it."""
-    number = 1
-    while (folder := directory / f"{BEFORE}{number}").exists():
-        number += 1
-    try:
-        folder.mkdir()
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                (directory / name).rename(folder / name)
-    except OSError as error:
-        raise UsageError(f"cannot write results to {folder}: {error.strerror}") from None
-    return folder
-
-
-def _locked(directory: Path) -> TextIO:
-    """Open the directory's lock; closing it lets the next run in."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / ".lock").open("w")
-    except OSError as error:
-        raise UsageError(f"cannot write results to {directory}: {error.strerror}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise UsageError(f"another run is writing to {directory}") from None
-    except OSError as error:  # a file system without locks
-        lock.close()
-        raise UsageError(f"cannot lock {directory}: {error.strerror}") from None
-    return lock
-
-
 def _said(directory: Path) -> dict[str, dict[str, str]]:
-    """What every cell printed last, without what is empty; lines that cannot be read are passed over."""
+    """The last output of every cell, without empty streams; lines that cannot be read are passed over."""
     said: dict[str, dict[str, str]] = {}
     for name in (OUTPUT, PARTIAL_OUTPUT):
         path = directory / name
@@ -307,7 +302,7 @@ def _said(directory: Path) -> dict[str, dict[str, str]]:
 
 
 def _rows(directory: Path, kind: type[Row], *names: str) -> dict[Key, Row]:
-    """The rows of some files, those of an interrupted run after the finished ones; the later row of a cell counts."""
+    """The rows of files, given from older to newer: the newest row of a cell counts."""
     rows: list[Row] = []
     for name in names:
         path = directory / name

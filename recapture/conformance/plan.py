@@ -1,4 +1,4 @@
-"""What a run will do: the options it was given, and every cell they select."""
+"""What a run will do: its options, and every cell that they select."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from recapture.declare.collection import CaseInfo, SuiteInfo
 
-__all__ = ["Key", "Options", "PlannedCell", "check_compilers", "plan_cells"]
+__all__ = ["Key", "PlannedCell", "RunOptions", "check_compilers", "plan_cells"]
 
 Key = tuple[str, str, str]
 """A cell's case (``suite::name``), compiler and device."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class RunOptions:
     """What `recapture run` was asked to do; `timeout` in seconds, `memory` in bytes per cell."""
 
     selection: Selection = argument("[SUITE|FILE|CELL]...", parse=find_suites)
@@ -57,11 +57,11 @@ class Options:
         "--worker", default="auto", show_default=False, help="How cells get a process."
     )
     words: tuple[str, ...] = ()
-    """The selection as it was typed, for the record."""
+    """The selection as typed on the command line; it is written to the environment."""
 
     @property
     def whole(self) -> bool:
-        """Whether everything there is was asked for."""
+        """Whether the run has no selection: all suites, cases and default compilers."""
         return not self.selection.wanted and self.keyword is None and not self.compilers
 
 
@@ -83,17 +83,18 @@ class PlannedCell:
         return f"{self.spec.suite}::{self.spec.case}::{self.spec.compiler}"
 
 
-def check_compilers(options: Options, known: Collection[str]) -> None:
-    """Raise UsageError, with the nearest name, for a compiler that was asked for and is none of the known ones."""
+def check_compilers(options: RunOptions, known: Collection[str]) -> None:
+    """Raise UsageError, naming the nearest known compiler, for a requested compiler that is not known."""
     for name in [*options.compilers, *(how for _, _, how in options.selection.wanted if how)]:
         if name not in known:
             raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, known)}")
 
 
-def plan_cells(options: Options, suites: list[SuiteInfo], failed: list[SuiteInfo]) -> list[PlannedCell]:
+def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteInfo]) -> list[PlannedCell]:
     """Return every selected cell of the collected suites.
 
-    Raises UsageError for a compiler, case or claim that names what does not exist, and when nothing is selected.
+    Raises UsageError for an unknown compiler or case, for a claim about an unknown compiler, and where nothing is
+    selected.
     """
     builtin = builtin_compilers()
     theirs: dict[str, SuiteInfo] = {}

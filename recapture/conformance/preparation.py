@@ -1,17 +1,15 @@
-"""What a run finds out before its first cell: the suites, the machine, and how much its server should preload."""
+"""What a run does before its first cell: collect suites, examine the machine, decide what the server preloads."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.conformance import tasks
 from recapture.declare.collection import DYNAMO, SuiteInfo
 from recapture.declare.compilers import builtin_compilers
-from recapture.machine import doctor  # noqa: TC001 - msgspec resolves annotations at run time
-from recapture.machine.environment import Environment  # noqa: TC001 - likewise
+from recapture.machine import doctor
+from recapture.machine.environment import Environment
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import cause_of_death
@@ -20,53 +18,90 @@ if TYPE_CHECKING:
     from recapture.declare.collection import SuiteFile
     from recapture.pool.worker_pool import WorkerPool
 
-__all__ = ["IMPORTS", "collect_suites", "preload_level", "survey"]
+__all__ = ["IMPORTS", "begin_survey", "collect_suites", "preload_level", "survey"]
 
 IMPORTS = (tasks.__name__,)
-"""What every server of a run imports when it starts."""
+"""Modules that every server of a run imports when it starts."""
 
 COLLECT_SECONDS = 120.0
+"""Seconds that the import of a suite may take."""
+
 COLLECT_MEMORY = 8 << 30
+"""Bytes of memory that the import of a suite may take."""
+
 SURVEY_SECONDS = 180.0
+"""Seconds that examining or describing the machine may take."""
 
 TORCH_ALONE = frozenset({"eager", "jit.trace", "jit.script", "fx", "fx:concrete_args"})
 """Compilers that need nothing beyond ``import torch``: importing Dynamo takes longer than all their cells."""
 
 
-class _Survey(msgspec.Struct):
-    checks: list[doctor.Check]
-    environment: Environment
-
-
 def collect_suites(pool: WorkerPool, suites: tuple[SuiteFile, ...]) -> list[SuiteInfo]:
-    """Collect suites, each in a process of its own: a suite file may do anything when it is imported."""
+    """Collect suites, each in a process of its own: a suite file may do anything when it is imported.
+
+    As many at a time as the pool has jobs. Where that kills the server, one after the other, to know which suite it is.
+    """
+    try:
+        numbers = [
+            pool.client.submit(tasks.COLLECT, _where(suite), timeout=COLLECT_SECONDS, memory=COLLECT_MEMORY)
+            for suite in suites
+        ]
+        return [
+            _info(suite, pool.client.result(number, SuiteInfo, timeout=COLLECT_SECONDS))
+            for suite, number in zip(suites, numbers, strict=True)
+        ]
+    except ServerDiedError:
+        pool.restart()
     found = []
     for suite in suites:
         try:
-            where = (suite.name, str(suite.path))
-            info = pool.client.run(tasks.COLLECT, where, SuiteInfo, timeout=COLLECT_SECONDS, memory=COLLECT_MEMORY)
+            answer = pool.client.run(
+                tasks.COLLECT, _where(suite), SuiteInfo, timeout=COLLECT_SECONDS, memory=COLLECT_MEMORY
+            )
         except ServerDiedError:
             pool.restart()
-            info = SuiteInfo(suite.name, str(suite.path), error="killed the worker server on import")
-        if isinstance(info, Ended):
-            info = SuiteInfo(suite.name, str(suite.path), error=f"died on import: {cause_of_death(info)}")
-        found.append(info)
+            answer = SuiteInfo(suite.name, str(suite.path), error="killed the worker server on import")
+        found.append(_info(suite, answer))
     return found
 
 
+def _where(suite: SuiteFile) -> tuple[str, str]:
+    return suite.name, str(suite.path)
+
+
+def _info(suite: SuiteFile, answer: SuiteInfo | Ended) -> SuiteInfo:
+    if isinstance(answer, Ended):
+        return SuiteInfo(suite.name, str(suite.path), error=f"died on import: {cause_of_death(answer)}")
+    return answer
+
+
+def begin_survey(pool: WorkerPool) -> None:
+    """Begin what `survey` does, so that it goes on while suites are collected."""
+    for task in (tasks.ENVIRONMENT, tasks.CHECKS):
+        pool.ask(task, pool.device, timeout=SURVEY_SECONDS)
+
+
 def survey(pool: WorkerPool) -> tuple[list[doctor.Check], Environment]:
-    """Examine the machine, in a child: for CUDA that initialises the device."""
-    found = pool.client.run(tasks.SURVEY, pool.device, _Survey, timeout=SURVEY_SECONDS)
-    if isinstance(found, Ended):
-        last = (found.stderr.strip().splitlines() or [cause_of_death(found)])[-1]
-        raise EnvironmentUnfitError(f"this environment cannot be examined: {last}")
-    return found.checks, found.environment
+    """Examine and describe the machine, in children: for CUDA that initialises the device."""
+    environment = pool.answer(tasks.ENVIRONMENT, pool.device, Environment, timeout=SURVEY_SECONDS)
+    checks = pool.answer(tasks.CHECKS, pool.device, list[doctor.Check], timeout=SURVEY_SECONDS)
+    if isinstance(environment, Ended):
+        raise _unexamined(environment)
+    if isinstance(checks, Ended):
+        raise _unexamined(checks)
+    pool.device_works = environment.capability != "cpu"
+    return checks, environment
+
+
+def _unexamined(ended: Ended) -> EnvironmentUnfitError:
+    last = (ended.stderr.strip().splitlines() or [cause_of_death(ended)])[-1]
+    return EnvironmentUnfitError(f"this environment cannot be examined: {last}")
 
 
 def preload_level(device: str, modules: list[str], compilers: set[str], *, compiles: bool) -> str:
     """Return how much a server should import for these compilers, and for suites that import these modules.
 
-    `compiles` False says that no cell to come generates code, whatever the suites and compilers could do.
+    `compiles` False means that none of the cells to run generates code, even where suites or compilers could.
     """
     ours = {name: how for name, how in builtin_compilers().items() if name in compilers}
     if ours.keys() <= TORCH_ALONE and DYNAMO not in modules:

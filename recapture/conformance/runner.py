@@ -3,56 +3,67 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.start_times import note
 from recapture.conformance.cell import Findings
 from recapture.conformance.ledger import Ledger
-from recapture.conformance.plan import Key, Options, PlannedCell, plan_cells
-from recapture.conformance.preparation import IMPORTS, collect_suites, preload_level, survey
+from recapture.conformance.plan import PlannedCell, RunOptions, plan_cells
+from recapture.conformance.preparation import IMPORTS, begin_survey, collect_suites, preload_level, survey
 from recapture.conformance.tasks import CELL
 from recapture.declare.claim import Claim
 from recapture.declare.compilers import builtin_compilers
-from recapture.machine import doctor
 from recapture.machine.environment import Environment, SuiteEntry
-from recapture.pool.client import ServerDiedError
-from recapture.pool.protocol import Begun, Ended
-from recapture.pool.worker_pool import WorkerPool, cause_of_death
+from recapture.pool.driver import Driver, Request
+from recapture.pool.outcomes import OutcomeReader
+from recapture.pool.worker_pool import WorkerPool
 from recapture.results.records import ClaimResult, Record, Timing
 from recapture.results.verdicts import RIGHT, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
+    from recapture.conformance.plan import Key
     from recapture.declare.collection import SuiteInfo
+    from recapture.machine import doctor
+    from recapture.pool.protocol import Ended
 
-__all__ = ["Progress", "Summary", "run"]
+__all__ = ["GIB", "CellProgress", "RunSummary", "run_cells"]
 
 GIB = 1 << 30
+"""Bytes in a gibibyte."""
 
-MOST_FRUITLESS = 3
-"""So often the server may die before another cell begins; a new one would fare no better."""
+PUBLISHED_CAPABILITIES = ("cpu", "sm_70", "sm_80", "sm_90")
+"""The devices that the published claims are about: the CPU, V100, A100 and H100."""
+
+EXPLAINABLE = (*RIGHT, Verdict.ERROR, Verdict.CRASH)
+"""Verdicts that become ``environment`` where a fault of the machine explains the error.
+
+The right ones too: where eager fails because of the machine and a compiled call fails in the same way, they agree, and
+that says nothing.
+"""
 
 
-class Progress(Protocol):
-    """What the runner tells of its progress."""
+class CellProgress(Protocol):
+    """What a run reports while it goes on."""
 
     def start(self, total: int, estimate_seconds: float | None) -> None:
-        """Be told how many cells will run, and how many seconds that took before."""
+        """Take the number of cells that will run, and the seconds that took before."""
 
     def cell_started(self, cell: str) -> None:
-        """Be told of a cell whose process has begun."""
+        """Take the address of a cell whose process has begun."""
 
     def cell_finished(self, record: Record, seconds: float) -> None:
-        """Be told of a cell's record."""
+        """Take the record of a cell, and the seconds its process took."""
 
 
 @dataclass
-class Summary:
+class RunSummary:
     """How a run ended: where its results are, and which suites could not be collected.
 
     `records` are all that the directory holds, `selected` those of the cells that were asked for.
@@ -67,29 +78,29 @@ class Summary:
     rss_server: int
 
 
-def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Summary:
-    """Run the selected cells and leave complete, sorted results; Ctrl-C keeps what is done for ``--resume``.
+def run_cells(options: RunOptions, progress: CellProgress, warn: Callable[[str], None]) -> RunSummary:
+    """Run the selected cells and leave complete, sorted results; an interruption keeps what is done for ``--resume``.
 
-    `warn` is told, a line each, what a user should know before the verdicts come.
+    `warn` takes, a line each, what a user should know before the verdicts come.
     """
+    note("imports")
     with WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=IMPORTS) as pool:
+        note("server")
+        begin_survey(pool)
         suites = collect_suites(pool, options.selection.suites)
+        note("suites")
         failed = [suite for suite in suites if suite.error is not None]
         usable = [suite for suite in suites if suite.error is None]
         if not usable:
             raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
-        cells = plan_cells(options, usable, failed)
-        modules = sorted({module for suite in usable for module in suite.imports})
-        staged = options.device == "cpu"
-        compiling = {cell.spec.compiler for cell in cells if staged and _compiles(cell)}
-        if compiling and not all(map(_compiles, cells)):
-            pool.launch_successor(preload_level(options.device, modules, compiling, compiles=True), modules)
+        stages = _Stages(options.device, usable, plan_cells(options, usable, failed))
+        stages.launch_second_server(pool)
         checks, environment = survey(pool)
+        note("machine")
         if options.device == "cuda" and environment.capability == "cpu":
             raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
-        compiles = not staged or all(map(_compiles, cells))
-        wanted = {cell.spec.compiler for cell in cells}
-        pool.prepare(preload_level(options.device, modules, wanted, compiles=compiles), modules)
+        stages.prepare_first_server(pool)
+        note("preload")
         directory = options.results / environment.image / environment.capability
         environment = msgspec.structs.replace(
             environment,
@@ -98,20 +109,61 @@ def run(options: Options, progress: Progress, warn: Callable[[str], None]) -> Su
             selection=[] if options.whole else [" ".join(options.words)],
             doctor=[check for check in checks if check.status in ("fault", "warning")],
         )
-        with Ledger(directory, options, cells, environment) as ledger:
+        with Ledger(directory, options, stages.cells, environment) as ledger:
             for text in (*ledger.warnings, *_warnings(environment, checks, failed)):
                 warn(text)
-            execution = _Execution(pool, ledger, options, checks, progress)
+            execution = CellExecution(pool, ledger, options, checks, progress)
             missing = ledger.missing()
             progress.start(len(missing), ledger.estimate(missing, options.jobs))
-            later = [cell for cell in missing if staged and _compiles(cell)]
-            execution.run([cell for cell in missing if not staged or not _compiles(cell)])
-            if later:
-                pool.hand_over(preload_level(options.device, modules, compiling, compiles=True), modules)
-                execution.run(later)
+            first, second = stages.split(missing, ledger.hanging)
+            execution.run(first)
+            if second:
+                stages.hand_over(pool)
+                execution.run(second)
             records, environment = ledger.close()
             selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
-            return Summary(directory, records, selected, environment, failed, ledger.seconds, pool.client.rss)
+            return RunSummary(directory, records, selected, environment, failed, ledger.seconds, pool.client.rss)
+
+
+class _Stages:
+    """On the CPU, cells that generate no code run first, while a second server imports what the others need."""
+
+    def __init__(self, device: str, suites: list[SuiteInfo], cells: list[PlannedCell]) -> None:
+        self.cells = cells
+        self._device = device
+        self._staged = device == "cpu"
+        self._modules = sorted({module for suite in suites for module in suite.imports})
+        compiling = [cell for cell in cells if _compiles(cell)]
+        self._compiling = {cell.spec.compiler for cell in compiling} if self._staged else set()
+        self._all_compile = len(compiling) == len(cells)
+
+    def launch_second_server(self, pool: WorkerPool) -> None:
+        """Start the server of the second stage where there will be two stages."""
+        if self._compiling and not self._all_compile:
+            pool.launch_successor(self._level(self._compiling, compiles=True), self._modules)
+
+    def prepare_first_server(self, pool: WorkerPool) -> None:
+        """Preload what the cells of the first stage need; where there is one stage, what all need."""
+        wanted = {cell.spec.compiler for cell in self.cells}
+        pool.prepare(self._level(wanted, compiles=not self._staged or self._all_compile), self._modules)
+
+    def hand_over(self, pool: WorkerPool) -> None:
+        """Go on with the server of the second stage."""
+        pool.hand_over(self._level(self._compiling, compiles=True), self._modules)
+
+    def split(self, cells: list[PlannedCell], hanging: Collection[Key]) -> tuple[list[PlannedCell], list[PlannedCell]]:
+        """Return the cells of either stage, in their order.
+
+        A cell that is known to hang is the first to start in the stage where others run beside it: the first stage
+        has to end before the second can begin, so there a hanging cell would keep everything waiting.
+        """
+        if not self._staged or not any(map(_compiles, cells)):
+            return cells, []
+        first = [cell for cell in cells if not _compiles(cell) and cell.key not in hanging]
+        return first, [cell for cell in cells if _compiles(cell) or cell.key in hanging]
+
+    def _level(self, compilers: set[str], *, compiles: bool) -> str:
+        return preload_level(self._device, self._modules, compilers, compiles=compiles)
 
 
 def _compiles(cell: PlannedCell) -> bool:
@@ -120,109 +172,62 @@ def _compiles(cell: PlannedCell) -> bool:
     return compiler is None or compiler.generates_code or cell.info.compiles
 
 
-PUBLISHED_CAPABILITIES = ("cpu", "sm_70", "sm_80", "sm_90")
-"""The GPUs that the published claims assume: V100, A100, H100."""
-
-
 def _warnings(environment: Environment, checks: list[doctor.Check], failed: list[SuiteInfo]) -> Iterator[str]:
     if environment.capability not in PUBLISHED_CAPABILITIES:
         yield f"warning: the published claims assume capability 7.0, 8.0 or 9.0; this GPU is {environment.capability}"
     for check in checks:
         if check.status == "fault":
-            yield f"warning: {check.name}: {check.found}; mend: {check.mend}"
+            yield f"warning: {check.name}: {check.found}; fix: {check.mend}"
     for suite in failed:
         yield f"warning: suite {suite.name!r} is left out: {suite.error}"
 
 
-@dataclass
-class _Execution:
-    """Drives the server through a list of cells."""
+class CellExecution:
+    """Runs lists of cells, and files the record of each (`recapture.pool.driver.Work`)."""
 
-    pool: WorkerPool
-    ledger: Ledger
-    options: Options
-    checks: list[doctor.Check]
-    progress: Progress
-    running: dict[int, PlannedCell] = field(default_factory=dict)
-    begun: set[int] = field(default_factory=set)
-    deaths: dict[Key, int] = field(default_factory=dict)
-    fruitless: int = 0
-    """How often the server died since a cell last began."""
+    def __init__(
+        self,
+        pool: WorkerPool,
+        ledger: Ledger,
+        options: RunOptions,
+        checks: list[doctor.Check],
+        progress: CellProgress,
+    ) -> None:
+        self.pool = pool
+        self.ledger = ledger
+        self.progress = progress
+        self.at_once = 2 * options.jobs  # the server never waits for the next cell
+        self.queue: deque[PlannedCell] = deque()
+        self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
+        self.outcomes = OutcomeReader(
+            Findings, timeout=options.timeout, memory=options.memory, checks=checks, explainable=EXPLAINABLE
+        )
 
     def run(self, cells: list[PlannedCell]) -> None:
-        queue = deque(cells)
-        suspects: deque[PlannedCell] = deque()
-        while queue or suspects or self.running:
-            try:
-                self._step(queue, suspects)
-            except ServerDiedError:
-                self.fruitless += 1
-                if self.fruitless > MOST_FRUITLESS:
-                    words = self.pool.client.last_words()
-                    raise EnvironmentUnfitError(f"the worker server dies before a cell begins: {words}") from None
-                # Whoever ran when the server died may have killed it: those cells run again, alone, at the end.
-                for number, cell in self.running.items():
-                    if number not in self.begun:
-                        queue.appendleft(cell)
-                        continue
-                    self.deaths[cell.key] = self.deaths.get(cell.key, 0) + 1
-                    if self.deaths[cell.key] >= 2:
-                        self._record(
-                            cell, Findings(verdict=Verdict.CRASH, reason="killed the worker server, twice"), None
-                        )
-                    else:
-                        suspects.append(cell)
-                self.running.clear()
-                self.begun.clear()
-                self.pool.restart()
+        """Run cells, started in this order."""
+        self.queue.extend(cells)
+        self.driver.run()
 
-    def _step(self, queue: deque[PlannedCell], suspects: deque[PlannedCell]) -> None:
-        if queue:
-            while queue and len(self.running) < 2 * self.options.jobs:  # the server never waits for the next cell
-                self._submit(queue)
-        elif suspects and not self.running:
-            self._submit(suspects)
-        while isinstance(message := self.pool.client.message(self.options.timeout), Begun):
-            self.fruitless = 0
-            self.begun.add(message.id)
-            self.progress.cell_started(self.running[message.id].address)
-        cell = self.running.pop(message.id)
-        self.begun.discard(message.id)
-        self._record(cell, self._findings(message), message)
+    def next(self, running: Collection[PlannedCell]) -> PlannedCell | None:
+        """Return the next cell, while fewer are under way than keep the server busy."""
+        return self.queue.popleft() if self.queue and len(running) < self.at_once else None
 
-    def _submit(self, queue: deque[PlannedCell]) -> None:
-        """Submit the first cell of a queue, where it stays if the server is dead by now."""
-        spec = queue[0].spec
-        number = self.pool.client.submit(CELL, spec, timeout=self.options.timeout, memory=self.options.memory)
-        self.running[number] = queue.popleft()
+    def request(self, task: PlannedCell) -> Request:
+        """Return the request to examine a cell."""
+        return Request(CELL, task.spec)
 
-    def _findings(self, ended: Ended) -> Findings:
-        phase: Any = ended.phase
-        if ended.cause == "timeout":
-            return Findings(
-                verdict=Verdict.TIMEOUT, phase=phase, reason=f"still running after {self.options.timeout:g} s"
-            )
-        if ended.cause == "memory":
-            return Findings(
-                verdict=Verdict.OOM, phase=phase, reason=f"used more than {self.options.memory / GIB:g} GiB"
-            )
-        if ended.result is not None and ended.status == 0:
-            return self._environmental(msgspec.json.decode(ended.result, type=Findings), ended)
-        return self._environmental(Findings(verdict=Verdict.CRASH, phase=phase, reason=cause_of_death(ended)), ended)
+    def begun(self, task: PlannedCell) -> None:
+        """Report a cell whose process has started."""
+        note("first cell")
+        self.progress.cell_started(task.address)
 
-    def _environmental(self, findings: Findings, ended: Ended) -> Findings:
-        """A failure that a failing check of the doctor explains is the machine's, not the compiler's.
+    def ended(self, task: PlannedCell, ended: Ended) -> None:
+        """File the record of a cell whose process ended."""
+        self._record(task, self.outcomes.read(ended), ended)
 
-        Also where eager failed of it, and a compiled call in the same way: that agrees, and says nothing.
-        """
-        if findings.verdict not in (*RIGHT, Verdict.ERROR, Verdict.CRASH):
-            return findings
-        kind = findings.error.type if findings.error else ""
-        text = f"{findings.error.message if findings.error else ''}\n{ended.stderr}"
-        check = doctor.explain(kind, text, self.checks)
-        if check is None:
-            return findings
-        return msgspec.structs.replace(findings, verdict=Verdict.ENVIRONMENT, reason=check.reason)
+    def given_up(self, task: PlannedCell, reason: str) -> None:
+        """File the record of a cell that will not run again."""
+        self._record(task, self.outcomes.crash(reason), None)
 
     def _record(self, cell: PlannedCell, findings: Findings, ended: Ended | None) -> None:
         case, compiler, device = cell.key

@@ -1,4 +1,4 @@
-"""What children of the pool do for a run: examine one cell, collect a suite, survey the machine.
+"""Functions that children of the pool run: examine one cell, collect a suite, examine and describe the machine.
 
 Each task gets its payload as JSON and returns its result as JSON (see `recapture.pool.worker.run_task`). A server
 imports this module when it starts, so that its children find everything imported.
@@ -19,11 +19,12 @@ from recapture.declare.compilers import builtin_compilers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CELL", "COLLECT", "SURVEY", "cell", "collect", "survey"]
+__all__ = ["CELL", "CHECKS", "COLLECT", "ENVIRONMENT", "cell", "checks", "collect", "environment"]
 
 CELL = f"{__name__}:cell"
 COLLECT = f"{__name__}:collect"
-SURVEY = f"{__name__}:survey"
+CHECKS = f"{__name__}:checks"
+ENVIRONMENT = f"{__name__}:environment"
 
 builtin_compilers()  # imports their modules, once, in the server
 
@@ -40,10 +41,15 @@ def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:
     return msgspec.json.encode(collect_suite(suite, Path(path)))
 
 
-def survey(payload: bytes, _enter: Callable[[str], None]) -> bytes:
-    """Examine the machine and the installation: the device → checks and environment."""
+def checks(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Let the doctor examine machine and installation: the device → a list of `Check`."""
     from recapture.machine import doctor
+
+    return msgspec.json.encode(doctor.examine(msgspec.json.decode(payload, type=str)))
+
+
+def environment(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Describe machine and installation: the device → `Environment`."""
     from recapture.machine.describe import describe
 
-    device = msgspec.json.decode(payload, type=str)
-    return msgspec.json.encode({"checks": doctor.examine(device), "environment": describe(device)})
+    return msgspec.json.encode(describe(msgspec.json.decode(payload, type=str)))

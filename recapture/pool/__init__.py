@@ -1,1 +1,1 @@
-"""Isolated processes: a server that forks a child for each task; it knows tasks by ``module:function``, nothing of cells."""
+"""Isolated processes: a server forks a child for each task. It knows tasks as ``module:function`` only."""

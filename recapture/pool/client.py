@@ -1,15 +1,15 @@
-"""The host's end of the worker server: starts it, hands it tasks, and starts another when it dies."""
+"""The host's end of the link to a worker server: starts the server, submits tasks and reads what it reports."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,24 +18,25 @@ import msgspec
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.base.torch_compat import isolate_caches
 from recapture.pool import bootstrap
-from recapture.pool.protocol import GOODBYE, Begun, Ended, FromServer, Preload, Ready, Task
+from recapture.pool.output_files import remove
+from recapture.pool.protocol import GOODBYE, Begun, Ended, FromServer, LineBuffer, Preload, Ready, Task
 
 __all__ = ["Client", "ServerDiedError"]
 
 START_SECONDS = 300.0
-"""Importing torch from a cold disk can take a minute; longer than this is a fault."""
+"""Seconds that a server may take to start; importing torch from a cold disk can take a minute."""
 
 SILENCE_SECONDS = 60.0
-"""A server that says nothing for this long after a deadline has passed is not going to."""
+"""Seconds that a server may stay silent after a deadline has passed; then it counts as dead."""
 
 MARK = "RECAPTURE_TASKS"
-"""The environment variable by which the processes of a server can be told from all others."""
+"""Environment variable that names a server's folder of tasks, and so identifies the server's processes."""
 
 T = TypeVar("T")
 
 
 class ServerDiedError(EnvironmentUnfitError):
-    """The server process is gone or hangs: by what a task did to it, or because the machine ran out of memory."""
+    """The server is gone or hangs: because of what a task did to it, or because the machine ran out of memory."""
 
     def __init__(self) -> None:
         super().__init__("the worker server died or hangs")
@@ -46,8 +47,8 @@ class Client:
 
     `fork` False makes it start a fresh Python for each task; `whole_graphs` leaves torch's caches of whole graphs on;
     `imports` are modules that the server imports when it starts.
-    Everything it and its tasks write, compile caches included, goes below `home`, a temporary directory of the
-    caller's, which several servers may share.
+    Everything that the server and its tasks write, compile caches included, goes below `home`, a temporary directory
+    of the caller's (see `recapture.pool.home`), which several servers may share.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Client:
         self.rss = 0
         self._next = 0
         self._unready = 0
+        self._ended: dict[int, Ended] = {}
         self._decoder = msgspec.json.Decoder(FromServer)
 
     def __enter__(self) -> Client:
@@ -84,9 +86,13 @@ class Client:
     def launch(self) -> None:
         """Start the server, and do not wait for it."""
         self.tasks = Path(tempfile.mkdtemp(prefix="tasks-", dir=self.home))
+        self.cache = self.home / "cache"
+        self.temporary = self.home / "tmp"
+        for folder in (self.cache, self.temporary):
+            folder.mkdir(mode=0o700, exist_ok=True)
         mine, theirs = socket.socketpair()
         command = bootstrap.command("recapture.pool.server", "--fd", str(theirs.fileno()))
-        command += ["--home", str(self.home), "--tasks", str(self.tasks)]
+        command += ["--home", str(self.home), "--tasks", str(self.tasks), "--cache", str(self.cache)]
         command += ["--jobs", str(self.jobs), *([] if self.fork else ["--fresh"])]
         command += [word for name in self.imports for word in ("--import", name)]
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
@@ -101,21 +107,20 @@ class Client:
         )
         theirs.close()
         self.link = mine
-        self._buffer = b""
+        self._buffer = LineBuffer()
+        self._lines: deque[bytes] = deque()
         self._unready = 1
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ)
-        if any(char.isspace() for char in environment.get("TMPDIR", "")):
-            environment["TMPDIR"] = str(self.home)  # which WorkerPool has made where the path has no blank
-        isolate_caches(str(self.home / "cache"), environment, whole_graphs=self.whole_graphs)
+        isolate_caches(str(self.cache), str(self.temporary), environment, whole_graphs=self.whole_graphs)
         environment[MARK] = str(self.tasks)
         return environment
 
     def stop(self, *, patience: float = 20.0) -> None:
-        """Close the socket: the server kills its children and goes; after `patience` seconds it is killed.
+        """Close the socket: the server kills its children and ends; after `patience` seconds it is killed.
 
-        One that is still getting ready has no children, and would not notice before it is.
+        A server that is still getting ready has no children, and is killed at once.
         """
         with contextlib.suppress(OSError):
             self.link.settimeout(1.0)
@@ -129,10 +134,10 @@ class Client:
             self.process.wait()
         self.log.close()
         self._kill_survivors()
-        shutil.rmtree(self.tasks, ignore_errors=True)
+        remove(self.tasks)
 
     def _kill_survivors(self) -> None:
-        """Kill what tasks of a server that was itself killed left behind: it bears our mark in its environment."""
+        """Kill what tasks left behind whose server was itself killed: their environment names its folder of tasks."""
         mark = f"{MARK}={self.tasks}".encode()
         for _ in range(100):
             found = False
@@ -171,9 +176,9 @@ class Client:
         return self._next
 
     def message(self, timeout: float) -> Begun | Ended:
-        """Return what the server says next of tasks whose longest deadline is `timeout`.
+        """Return the server's next message about tasks whose longest deadline is `timeout` seconds.
 
-        One that says nothing for `SILENCE_SECONDS` more hangs, which is no better than death.
+        Raises ServerDiedError where the server is gone, or silent for `SILENCE_SECONDS` more.
         """
         while isinstance(message := self._read(timeout + SILENCE_SECONDS), Ready):
             pass
@@ -182,11 +187,25 @@ class Client:
         return message
 
     def run(self, task: str, payload: Any, kind: type[T], *, timeout: float, memory: int = 1 << 40) -> T | Ended:
-        """Run one task to its end; returns its decoded result, or the message of its end when it left none."""
-        wanted = self.submit(task, payload, timeout=timeout, memory=memory)
-        while not isinstance(message := self.message(timeout), Ended) or message.id != wanted:
-            pass
-        return message if message.result is None else msgspec.json.decode(message.result, type=kind)
+        """Run one task to its end; return its decoded result, or the message of its end where it left no such result.
+
+        Raises ServerDiedError where the task killed the server, or removed the directories of it.
+        """
+        return self.result(self.submit(task, payload, timeout=timeout, memory=memory), kind, timeout=timeout)
+
+    def result(self, number: int, kind: type[T], *, timeout: float) -> T | Ended:
+        """Wait for the end of a task that was submitted; what other tasks report meanwhile is kept for its turn."""
+        while number not in self._ended:
+            message = self.message(timeout)
+            if isinstance(message, Ended):
+                self._ended[message.id] = message
+        ended = self._ended.pop(number)
+        if ended.lost:
+            raise ServerDiedError
+        try:
+            return ended if ended.result is None else msgspec.json.decode(ended.result, type=kind)
+        except (msgspec.MsgspecError, RecursionError):
+            return msgspec.structs.replace(ended, result=None, unreadable=True)
 
     def _send(self, message: Task | Preload) -> None:
         try:
@@ -195,7 +214,7 @@ class Client:
             raise ServerDiedError from None
 
     def _read(self, timeout: float) -> FromServer | None:
-        while b"\n" not in self._buffer:
+        while not self._lines:
             self.link.settimeout(timeout)
             try:
                 chunk = self.link.recv(1 << 20)
@@ -205,9 +224,11 @@ class Client:
                 chunk = b""
             if not chunk:
                 raise ServerDiedError
-            self._buffer += chunk
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        message: FromServer = self._decoder.decode(line)
+            self._lines.extend(self._buffer.add(chunk))
+        try:
+            message: FromServer = self._decoder.decode(self._lines.popleft())
+        except (msgspec.MsgspecError, UnicodeDecodeError):  # only a server that was tampered with sends this
+            raise ServerDiedError from None
         if isinstance(message, Ended):
             self.rss = max(self.rss, message.rss_server)
         return message

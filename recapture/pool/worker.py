@@ -1,7 +1,12 @@
 """The process of one task: its own session, scratch directory and output files; it does one thing and exits.
 
-A child forked by the server calls `run_task`; where forking is impossible the server starts this module as a script,
+A child forked by the server calls `run_task`. Where forking is impossible the server starts this module as a script,
 and the same happens in a fresh process.
+
+A case runs in this process, together with the code that judges it: the comparison with eager, and the writing of the
+result. So a case that sets out to deceive can: it may replace functions of torch or of this package, or write a result
+of its own. What isolation protects from a case is everything else: the other cells, the run and its records, and the
+machine's memory, processes and time. Verdicts on code that you do not trust are not evidence.
 """
 
 from __future__ import annotations
@@ -20,6 +25,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from recapture.pool import processes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,16 +42,17 @@ STDERR = "stderr"
 PR_SET_PDEATHSIG = 1
 
 NICENESS = 19
-"""How far tasks stand back: the server must get a processor at once to keep deadlines, also beside a fork bomb."""
+"""Nice value of tasks: the server must get a processor at once to keep deadlines, also beside a fork bomb."""
 
 
 def run_task(scratch: Path, task: str, payload: bytes, deadline: float, *, timed: bool) -> None:
     """Run one task in this process, leave its result in the scratch directory, and exit. Never returns.
 
-    `task` is ``module:function``; the function gets the payload (JSON) and a callable to which it tells the phase it
-    enters, and returns its result (JSON). The speed of a `timed` task is its result: it runs at normal priority.
+    `task` is ``module:function``. The function gets the payload (JSON) and a callable, which it calls with the name of
+    each phase that it enters, and returns its result (JSON). The speed of a `timed` task is its result: it runs at
+    normal priority.
 
-    `deadline` is in seconds: shortly before it, the stack goes to stderr, so that a timeout says where it hung.
+    `deadline` is in seconds. Shortly before it, the stack is written to stderr, so that a timeout says where it hung.
     """
     status = 70
     try:
@@ -54,7 +62,7 @@ def run_task(scratch: Path, task: str, payload: bytes, deadline: float, *, timed
         faulthandler.dump_traceback_later(max(deadline - 0.5, deadline * 0.9), file=sys.__stderr__ or 2)
         _one_thread()
 
-        def enter(phase: str) -> None:  # by name each time: a case may close every file that is open
+        def enter(phase: str) -> None:  # opened each time: a case may close every file that is open
             (scratch / PHASE).write_text(phase)
 
         result = _function(task)(payload, enter)
@@ -86,11 +94,12 @@ def set_process_option(option: int, value: int) -> None:
 def _settle(scratch: Path, *, nice: bool) -> None:
     """Become a process that cannot disturb its parent: own session, own files, dying with the server.
 
-    The working directory and the one for temporary files lie inside the scratch directory, beside what the server
-    reads, so that they go with it, and a case that removes them removes nothing else.
+    The working directory and the one for temporary files lie inside the scratch directory, beside the files that the
+    server reads. They are removed with it, and a case that removes them removes nothing else.
     """
     if os.getpid() != os.getsid(0):
         os.setsid()
+    processes.mark()
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.set_wakeup_fd(-1)
     for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
@@ -103,9 +112,7 @@ def _settle(scratch: Path, *, nice: bool) -> None:
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS if nice else 0)
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(
-            "1000"
-        )  # a machine out of memory takes this process, not the server
+        Path("/proc/self/oom_score_adj").write_text("1000")  # when memory runs out, the kernel kills this process first
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     for number, name in ((1, STDOUT), (2, STDERR)):
@@ -120,9 +127,9 @@ def _settle(scratch: Path, *, nice: bool) -> None:
 def _one_thread() -> None:
     """Let torch compute on one thread: an OpenMP pool does not survive a fork, and one image must give one answer.
 
-    A forked child has inherited the number, but torch makes itself a new pool when it is next asked for one. It must be
-    asked here, with one thread running: of the several that autograd starts, two at a time find no pool and abort the
-    process ("Invalid thread pool!").
+    A forked child has inherited the number, but torch makes a new pool when it is next asked for one. Ask here, while
+    there is one thread: if two of the threads that autograd starts find no pool, they abort the process ("Invalid
+    thread pool!").
     """
     import torch
 
@@ -145,7 +152,7 @@ def _function(task: str) -> Callable[[bytes, Enter], bytes]:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the task that a server wrote into a scratch directory: ``python -m recapture.pool.worker DIR TASK DEADLINE TIMED``."""
+    """Run the task whose payload a server wrote into a scratch directory; arguments: ``DIR TASK DEADLINE TIMED``."""
     scratch, task, deadline, timed = Path(arguments[0]), arguments[1], float(arguments[2]), arguments[3] == "timed"
     os.setsid()
     run_task(scratch, task, (scratch / "payload.json").read_bytes(), deadline, timed=timed)

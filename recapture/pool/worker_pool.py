@@ -1,39 +1,32 @@
-"""A worker server that suits the device: it preloads what tasks import, and starts another server when one dies."""
+"""A worker server that suits the device: preloads what tasks import, and starts another server when one dies."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import signal
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.pool.client import Client, ServerDiedError
-from recapture.pool.protocol import Ended
+from recapture.pool.home import Home
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from recapture.pool.protocol import Ended
+
 __all__ = ["WorkerPool", "cause_of_death"]
+
+T = TypeVar("T")
 
 CANARY = "recapture.pool.worker:canary"
 
 CANARY_SECONDS = 180.0
-"""Initialising a GPU takes this long at most."""
-
-
-def _without_blanks() -> str | None:
-    """Where to make the home: not in a folder whose path has a blank, at which Inductor splits its g++ commands."""
-    if not re.search(r"\s", tempfile.gettempdir()):
-        return None
-    return next((place for place in ("/tmp", "/var/tmp") if os.access(place, os.W_OK | os.X_OK)), None)  # noqa: S108
+"""Seconds that initialising a GPU may take."""
 
 
 class WorkerPool:
-    """A worker server made fit for the device; use it as a context manager.
+    """A worker server that suits the device; use it as a context manager.
 
     `imports` are modules that every server imports when it starts, so that children find them imported.
     """
@@ -53,11 +46,17 @@ class WorkerPool:
         self.imports = imports
         self.worker = worker
         self.why = ""
-        self.home = tempfile.TemporaryDirectory(prefix="recapture-", dir=_without_blanks(), ignore_cleanup_errors=True)
         self.level = "bare"
         self.modules: list[str] = []
-        self.client = self._client(fork=worker != "fresh")
+        self.device_works = False
+        self._asked: dict[str, tuple[Client, int]] = {}
         self.successor: Client | None = None
+        self.home = Home()
+        try:
+            self.client = self._client(fork=worker != "fresh")
+        except BaseException:
+            self.home.cleanup()
+            raise
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -68,25 +67,46 @@ class WorkerPool:
         self.home.cleanup()
 
     def _new_client(self, *, fork: bool) -> Client:
-        home = Path(self.home.name)
-        return Client(home=home, jobs=self.jobs, fork=fork, whole_graphs=self.whole_graphs, imports=self.imports)
+        return Client(
+            home=self.home.path, jobs=self.jobs, fork=fork, whole_graphs=self.whole_graphs, imports=self.imports
+        )
 
     def _client(self, *, fork: bool) -> Client:
         client = self._new_client(fork=fork)
+        client.launch()
         try:
-            client.start()
+            client.wait()
         except ServerDiedError:
-            raise EnvironmentUnfitError(f"the worker server cannot start: {client.last_words()}") from None
+            words = client.last_words()
+            client.stop()
+            raise EnvironmentUnfitError(f"the worker server cannot start: {words}") from None
+        except BaseException:  # Ctrl-C
+            client.stop()
+            raise
         return client
 
     def restart(self) -> None:
-        """Start a server like the one that died, or that hangs."""
+        """Start a server like the one that died or hangs; in a fresh home where a task removed it."""
         self.client.stop(patience=1.0)
+        if not self.home.is_whole():
+            self._dismiss_successor()  # it remembers files in the home that was removed
+            self.home.renew()
         self.client = self._client(fork=self.client.fork)
         self._preload()
 
+    def ask(self, task: str, payload: Any, *, timeout: float) -> None:
+        """Submit a task whose result `answer` returns later, so that others run at the same time."""
+        self._asked[task] = (self.client, self.client.submit(task, payload, timeout=timeout, memory=1 << 40))
+
+    def answer(self, task: str, payload: Any, kind: type[T], *, timeout: float) -> T | Ended:
+        """Return the result of a task that was asked for; asks for it now where that server is gone or nobody did."""
+        client, number = self._asked.pop(task, (None, 0))
+        if client is not self.client:
+            return self.client.run(task, payload, kind, timeout=timeout)
+        return self.client.result(number, kind, timeout=timeout)
+
     def _preload(self) -> None:
-        """Preload what is wanted, without the modules where importing one of them kills the server."""
+        """Preload the level and the modules; without the modules where importing one of them kills the server."""
         try:
             self.client.preload(self.level, self.modules)
         except ServerDiedError:
@@ -98,20 +118,20 @@ class WorkerPool:
     def launch_successor(self, level: str, modules: list[str]) -> None:
         """Start another server, which preloads a level while the first one works on tasks that do not need it.
 
-        Getting ready takes longer than all of the first one's start, and keeps one processor busy. Only for the CPU,
-        where nothing needs to be tried afterwards, and where there are processes to fork.
+        Getting ready takes longer than the whole start of the first server, and keeps one processor busy. Only for the
+        CPU, where no device has to be tried afterwards, and only where processes can be forked.
         """
         if not self.client.fork or self.device != "cpu":
             return
         self.successor = self._new_client(fork=True)
         self.successor.launch()
-        with contextlib.suppress(ServerDiedError):  # found out when it is wanted
+        with contextlib.suppress(ServerDiedError):  # noticed when the server is wanted
             self.successor.ask_preload(level, modules)
 
     def hand_over(self, wanted: str, modules: list[str]) -> None:
-        """Go on with a server that has preloaded the level `wanted`: the successor, or else this one.
+        """Go on with a server that has preloaded the level `wanted`: the successor, otherwise this one.
 
-        Where that fails tasks take longer, and one of them will say why.
+        Where preloading fails, tasks take longer; a task that needs what is missing reports why.
         """
         level = self.level
         if self.successor is not None:
@@ -135,12 +155,15 @@ class WorkerPool:
             self.successor = None
 
     def prepare(self, level: str, modules: list[str]) -> None:
-        """Preload a level of `torch_compat.preload` and modules, or less where children could not use the device."""
+        """Preload a level of `torch_compat.preload` and modules, or less where children could not use the device.
+
+        A child tries the device, unless `device_works` says that one has used it and nothing was preloaded since.
+        """
         self.level, self.modules = level, modules
         self._preload()
-        if self.device == "cpu":
+        if self.device == "cpu" or (self.device_works and level == "bare" and not modules):
             return
-        while not isinstance(told := self.client.run(CANARY, self.device, float, timeout=CANARY_SECONDS), float):
+        while not isinstance(answer := self.client.run(CANARY, self.device, float, timeout=CANARY_SECONDS), float):
             level, fork = self.level, self.client.fork
             self.level = LESS.get(level, "bare")
             self.client.stop()
@@ -153,7 +176,7 @@ class WorkerPool:
                 self.why = "a forked child could not use CUDA"
                 self.client = self._client(fork=False)
             else:
-                last = (told.stderr.strip().splitlines() or [cause_of_death(told)])[-1]
+                last = (answer.stderr.strip().splitlines() or [cause_of_death(answer)])[-1]
                 raise EnvironmentUnfitError(f"CUDA cannot be used in a {'forked' if fork else 'fresh'} process: {last}")
 
 
@@ -162,13 +185,17 @@ LESS = {"cuda": "light", "light": "bare"}
 
 
 def cause_of_death(ended: Ended) -> str:
-    """Say in words how a process ended that left no result."""
+    """Return in words how a process ended that left no result."""
     if ended.cause == "timeout":
         return "passed its deadline"
     if ended.cause == "memory":
         return "passed its memory cap"
     if ended.cause == "processes":
         return "started too many processes"
+    if ended.lost:
+        return "removed directories that its run needs"
+    if ended.unreadable and ended.status >= 0:
+        return "left an unreadable result"
     if ended.status < 0:
         with contextlib.suppress(ValueError):
             return f"died of {signal.Signals(-ended.status).name}"

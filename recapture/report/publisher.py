@@ -19,7 +19,7 @@ __all__ = ["FilePublisher"]
 
 
 class FilePublisher:
-    """Writes ``speedups-<gpu>.md`` and the operator tables of profiled rows (`recapture.bench.benchmark.Publisher`)."""
+    """Writes ``speedups-<gpu>.md`` and the operator tables of profiled rows (`recapture.bench.filing.Publisher`)."""
 
     def speedups(self, path: Path, speedups: Speedups) -> None:
         """Write the report of the rows in `path`, beside it."""

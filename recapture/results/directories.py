@@ -50,8 +50,9 @@ def holds_results(directory: Path) -> bool:
 
 
 def find_speedups(root: Path) -> list[Path]:
-    """Return the files of `recapture bench` at or below a directory, by name."""
-    return sorted(root.rglob("speedups-*.json"))
+    """Return the files of `recapture bench` at or below a directory, by name, but for those that were set aside."""
+    aside = set(root.rglob(f"{BEFORE}*"))
+    return sorted(path for path in root.rglob("speedups-*.json") if path.parent not in aside)
 
 
 def find_results(root: Path, *, needed: bool = True) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -99,7 +100,9 @@ def examine(device: str = "cpu") -> list[Check]:
     if device not in DEVICES:
         raise UsageError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
     facts = Facts(device)
-    return [_made(one, facts) for one in _REGISTER.values() if device in one.devices]
+    concerned = [one for one in _REGISTER.values() if device in one.devices]
+    with ThreadPoolExecutor() as threads:  # most of the time, checks wait for programs such as the C++ compiler
+        return list(threads.map(lambda one: _made(one, facts), concerned))
 
 
 def _made(one: _Registered, facts: Facts) -> Check:

@@ -1,0 +1,116 @@
+"""Locks, and files opened for appending: nothing that was planted under their name is ever opened or emptied."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from recapture.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+__all__ = ["locked", "open_to_append", "refuse_irregular"]
+
+
+def refuse_irregular(paths: Iterable[Path]) -> None:
+    """Raise UsageError where one of the paths is a symbolic link, a FIFO, a device, a socket or a folder.
+
+    A path that does not exist is fine.
+    """
+    for path in paths:
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise UsageError(f"cannot write results to {path}: {error.strerror}") from None
+        if not stat.S_ISREG(mode):
+            raise _irregular(path, mode)
+
+
+def _irregular(path: Path, mode: int) -> UsageError:
+    kinds = (
+        (stat.S_ISLNK, "a symbolic link"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISSOCK, "a socket"),
+    )
+    kind = next((name for fits, name in kinds if fits(mode)), "a device")
+    return UsageError(f"{path} is {kind}, not a regular file: remove it, or name other --results")
+
+
+def _open(path: Path, flags: int) -> int:
+    """Open a regular file, made where there is none. Opening alone changes nothing of a file that exists."""
+    refuse_irregular([path])  # before it is opened: opening a device or a FIFO can have effects of its own
+    try:
+        # What takes the file's place after the check is refused by these flags and by the second check.
+        handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _irregular(path, stat.S_IFLNK) from None
+        raise UsageError(f"cannot write results to {path}: {error.strerror}") from None
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        raise _irregular(path, mode)
+    return handle
+
+
+def open_to_append(path: Path) -> int:
+    """Open a file of lines for appending, without a last line that a killed run left half written.
+
+    Returns a file descriptor. Raises UsageError where the file cannot be written or is not a regular file.
+    """
+    handle = _open(path, os.O_RDWR | os.O_APPEND)
+    try:
+        os.ftruncate(handle, _whole_lines(handle))
+    except OSError as error:
+        os.close(handle)
+        raise UsageError(f"cannot write results to {path}: {error.strerror}") from None
+    return handle
+
+
+def _whole_lines(handle: int, block: int = 1 << 16) -> int:
+    """Return the size in bytes of an open file up to and including its last newline."""
+    end = os.fstat(handle).st_size
+    while end > 0:
+        start = max(0, end - block)
+        at = os.pread(handle, end - start, start).rfind(b"\n")
+        if at >= 0:
+            return start + at + 1
+        end = start
+    return 0
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool) -> Iterator[None]:
+    """Hold the lock file `path`, which is made together with its folder; its content is never touched.
+
+    `wait` waits until another process releases it; otherwise UsageError is raised at once. Raises UsageError too where
+    the lock cannot be opened, is not a regular file, or the file system has no locks.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write results to {path.parent}: {error.strerror}") from None
+    handle = _open(path, os.O_RDWR)
+    try:
+        _lock(handle, path, wait=wait)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, path: Path, *, wait: bool) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        raise UsageError(f"another run is writing to {path.parent}") from None
+    except OSError as error:
+        raise UsageError(f"cannot lock {path.parent}: {error.strerror}") from None

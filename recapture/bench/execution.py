@@ -1,0 +1,166 @@
+"""Runs the processes of a benchmark's rows, and files each row as soon as it is finished, however its processes end."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from recapture.bench.job import Job, Outcome
+from recapture.bench.rows import PlannedProcess, PlannedRow, make_row
+from recapture.bench.schedule import Schedule
+from recapture.bench.tasks import MEASURE
+from recapture.pool.driver import Driver, Request
+from recapture.pool.outcomes import OutcomeReader
+from recapture.results.verdicts import RIGHT, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from recapture.bench.conditions import GpuSampler
+    from recapture.bench.filing import SpeedupsFile
+    from recapture.bench.selection import BenchOptions
+    from recapture.machine import doctor
+    from recapture.pool.protocol import Ended
+    from recapture.pool.worker_pool import WorkerPool
+    from recapture.results.speedups import Row
+
+__all__ = ["RowExecution", "RowProgress"]
+
+EXPLAINABLE = (Verdict.ERROR, Verdict.CRASH)
+"""Verdicts that become ``environment`` where a fault of the machine explains the error."""
+
+
+class RowProgress(Protocol):
+    """What a benchmark reports while it goes on."""
+
+    def start(self, rows: int) -> None:
+        """Take the number of rows that will be measured."""
+
+    def doing(self, what: dict[int, str]) -> None:
+        """Take what runs now: a line for every process."""
+
+    def finished(self, row: Row) -> None:
+        """Take a finished row."""
+
+
+class RowExecution:
+    """Runs the processes of rows (`recapture.pool.driver.Work`)."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        options: BenchOptions,
+        checks: list[doctor.Check],
+        sampler: GpuSampler,
+        file: SpeedupsFile,
+        progress: RowProgress,
+    ) -> None:
+        self.options = options
+        self.sampler = sampler
+        self.file = file
+        self.progress = progress
+        self.schedule = Schedule(
+            (row for row in file.rows if row.row is None), compile_jobs=options.compile_jobs, gpus=options.gpus
+        )
+        self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
+        self.outcomes = OutcomeReader(
+            Outcome, timeout=options.timeout, memory=options.memory, checks=checks, explainable=EXPLAINABLE
+        )
+
+    def run(self) -> None:
+        """Run everything that has no row yet."""
+        self.file.write()  # a results directory that cannot be written is found out before anything is measured
+        self.progress.start(sum(row.row is None for row in self.file.rows))
+        self.driver.run()
+
+    def next(self, running: Collection[PlannedProcess]) -> PlannedProcess | None:
+        """Return the process that starts next beside the running ones."""
+        return self.schedule.next(running)
+
+    def request(self, task: PlannedProcess) -> Request:
+        """Return the request to run a process of a row."""
+        row, timing, gpu = task
+        options = self.options
+        number = len(row.processes)
+        folder = None
+        if options.profile and timing and number == 0:
+            folder = self._profiles(row)
+            folder.mkdir(parents=True, exist_ok=True)
+        cores = len(os.sched_getaffinity(0))
+        beside = 1 if timing else self.schedule.compiling_beside(row)
+        job = Job(
+            model=row.info.spec,
+            configuration=row.configuration,
+            device=options.device,
+            timing=timing,
+            seconds=options.seconds,
+            seed=number,
+            cache=row.cache,
+            # Twice as many as there are cores for: not all that compile use them at the same moment.
+            compile_threads=max(1, min(cores, 2 * cores // beside)),
+            cpu_threads=options.threads,
+            gpu=gpu,
+            profile=None if folder is None else str(folder.resolve()),
+        )
+        return Request(MEASURE, job, timed=True)
+
+    def begun(self, task: PlannedProcess) -> None:  # noqa: ARG002 - all that run are shown
+        """Report what runs now."""
+        self._show()
+
+    def ended(self, task: PlannedProcess, ended: Ended) -> None:
+        """Note how a process ended: the row needs another one, or is finished."""
+        self._show()
+        row = task.row
+        outcome = self.outcomes.read(ended)
+        if outcome.verdict is Verdict.TIMEOUT:
+            outcome = msgspec.structs.replace(outcome, reason=f"{outcome.reason}{last_seen(ended.stderr)}")
+        if task.timing:
+            row.processes.append(outcome)
+        else:
+            row.cold = outcome
+        if outcome.verdict not in RIGHT or len(row.processes) == self.options.processes:
+            self._finish(row, outcome)
+        else:
+            self.schedule.again(row)
+
+    def given_up(self, task: PlannedProcess, reason: str) -> None:
+        """File a row of which a process will not run again."""
+        self._finish(task.row, self.outcomes.crash(reason))
+
+    def _show(self) -> None:
+        self.progress.doing(
+            {
+                number: f"{'timing' if timing else 'compiling'} {row}"
+                + (f" ({len(row.processes) + 1}/{self.options.processes})" if timing else "")
+                for number, (row, timing, _) in self.driver.running.items()
+            }
+        )
+
+    def _finish(self, planned: PlannedRow, outcome: Outcome) -> None:
+        jobs = self.schedule.compiling_beside(planned)
+        planned.row = make_row(planned, outcome, self.sampler, compile_jobs=jobs)
+        shutil.rmtree(planned.cache, ignore_errors=True)
+        self.file.write()
+        if planned.processes and planned.processes[0].operators is not None:
+            self.file.publisher.operators(self._profiles(planned), str(planned), planned.processes[0].operators)
+        self.progress.finished(planned.row)
+
+    def _profiles(self, row: PlannedRow) -> Path:
+        """Return the folder of a row's operator tables and traces."""
+        return self.file.path.parent / "profiles" / re.sub(r"[^\w.-]+", "-", str(row))
+
+
+def last_seen(stderr: str) -> str:
+    """Return where a process was at its deadline: its stacks go to stderr shortly before, the main thread's last.
+
+    An empty string where its stderr holds no stack.
+    """
+    stack = stderr.rpartition("(most recent call first):")[2]
+    frame = re.match(r'\s+File "([^"]+)", line (\d+) in (\S+)', stack)
+    return f", in {frame[3]} ({Path(frame[1]).name}:{frame[2]})" if frame else ""

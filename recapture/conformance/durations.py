@@ -1,0 +1,74 @@
+"""How long cells are expected to take, from earlier runs: long ones start first, so that a run ends without waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.base.paths import data_folder
+from recapture.results.records import CONFORMANCE, TIMINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from recapture.conformance.plan import Key
+
+__all__ = ["Expected", "earlier_runs"]
+
+MOST_BYTES = 64 << 20
+"""Bytes of the largest file that is looked at: finished results of the whole project take a tenth of it."""
+
+
+class Expected(msgspec.Struct):
+    """What earlier runs of a cell say of the next one: the most seconds it took, and whether it passed its deadline."""
+
+    seconds: float = 0.0
+    hangs: bool = False
+
+
+class _Line(msgspec.Struct):
+    """The fields of a record or a timing that say how long its cell took; all others are passed over."""
+
+    case: str
+    compiler: str
+    device: str
+    verdict: str = ""
+    seconds: float = 0.0
+
+
+def earlier_runs(results: Path, device: str) -> dict[Key, Expected]:
+    """Return what the finished results of all environments below `results`, and those of a checkout, say of cells.
+
+    A cell that hangs on one release often hangs on the next, and a first run into an empty folder has no timings of
+    its own. Files that cannot be read are passed over: the order of cells is all that depends on them.
+    """
+    found: dict[Key, Expected] = {}
+    decoder = msgspec.json.Decoder(_Line)
+    for root in dict.fromkeys((results.absolute(), data_folder("results").absolute())):
+        for name in (TIMINGS, CONFORMANCE):
+            for path in sorted(root.glob(f"*/*/{name}")):
+                for line in _lines(path):
+                    if name == CONFORMANCE and b'"timeout"' not in line:
+                        continue
+                    with contextlib.suppress(ValueError, RecursionError):
+                        row = decoder.decode(line)
+                        if row.device == device:
+                            expected = found.setdefault((row.case, row.compiler, row.device), Expected())
+                            expected.seconds = max(expected.seconds, row.seconds)
+                            expected.hangs |= row.verdict == "timeout"
+    return found
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+            return
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            yield from file

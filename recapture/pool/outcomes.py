@@ -1,0 +1,92 @@
+"""The outcome of a task: its own result where it left one that can be read, else a verdict on how its process ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args
+
+import msgspec
+
+from recapture.machine import doctor
+from recapture.pool.worker_pool import cause_of_death
+from recapture.results.records import Phase
+from recapture.results.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from recapture.pool.protocol import Ended
+    from recapture.results.records import ErrorInfo
+
+__all__ = ["OutcomeReader"]
+
+GIB = 1 << 30
+
+MOST_EXPLAINED = 200
+"""Characters kept of the reason why a result cannot be read: it may quote the result."""
+
+
+class Judged(Protocol):
+    """What a task returns, as far as it is looked at here."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the task judges itself."""
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        """The exception that ended it."""
+
+
+R = TypeVar("R", bound=Judged)
+
+
+@dataclass(frozen=True)
+class OutcomeReader(Generic[R]):
+    """Turns the end of a task's process into a result of type `kind`.
+
+    `timeout` (seconds) and `memory` (bytes) are the limits that tasks ran under; `checks` are the doctor's. A result
+    with one of the verdicts `explainable` becomes ``environment`` where a failing check explains its error or output:
+    then this machine is at fault, not the compiler.
+    """
+
+    kind: type[R]
+    timeout: float
+    memory: int
+    checks: Sequence[doctor.Check]
+    explainable: Collection[Verdict]
+
+    def read(self, ended: Ended) -> R:
+        """Return the outcome of a task that ended; whatever the task left, this raises nothing."""
+        phase = ended.phase if ended.phase in get_args(Phase) else None
+        if ended.cause == "timeout":
+            return self._failed(Verdict.TIMEOUT, phase, f"still running after {self.timeout:g} s")
+        if ended.cause == "memory":
+            return self._failed(Verdict.OOM, phase, f"used more than {self.memory / GIB:g} GiB")
+        if ended.result is None or ended.status != 0:
+            return self._explained(self._failed(Verdict.CRASH, phase, cause_of_death(ended)), ended)
+        try:
+            found = msgspec.json.decode(ended.result, type=self.kind)
+        except (ValueError, RecursionError) as error:  # the task may have written anything
+            why = " ".join(str(error).split())[:MOST_EXPLAINED]
+            found = self._failed(Verdict.CRASH, phase, f"left an unreadable result: {why}")
+        return self._explained(found, ended)
+
+    def crash(self, reason: str) -> R:
+        """Return the outcome of a task that was given up."""
+        return self._failed(Verdict.CRASH, None, reason)
+
+    def _failed(self, verdict: Verdict, phase: str | None, reason: str) -> R:
+        return self.kind(verdict=verdict, phase=phase, reason=reason)  # type: ignore[call-arg]
+
+    def _explained(self, found: R, ended: Ended) -> R:
+        if found.verdict not in self.explainable:
+            return found
+        kind = found.error.type if found.error else ""
+        text = f"{found.error.message if found.error else ''}\n{ended.stderr}"
+        check = doctor.explain(kind, text, self.checks)
+        if check is None:
+            return found
+        changed: dict[str, Any] = {"verdict": Verdict.ENVIRONMENT, "reason": check.reason}
+        replaced: R = msgspec.structs.replace(found, **changed)  # type: ignore[type-var]
+        return replaced

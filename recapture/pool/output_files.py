@@ -1,0 +1,132 @@
+"""The files and directories of tasks, handled so that nothing planted there blocks or misleads the server.
+
+A task controls its directory: a file may be a link, a FIFO, a device or a directory, or larger than memory. Only
+regular files are opened, without following links and without waiting, and never more of them than a cap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import stat
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "OUTPUT_CAP_BYTES",
+    "RESULT_CAP_BYTES",
+    "TAIL_BYTES",
+    "cut",
+    "identity",
+    "read_phase",
+    "read_result",
+    "remove",
+    "tail",
+]
+
+RESULT_CAP_BYTES = 16 * 1024 * 1024
+"""Bytes of the largest result that is read."""
+
+PHASE_CAP_BYTES = 256
+"""Bytes of the longest name of a phase that is read."""
+
+TAIL_BYTES = 8 * 1024
+"""Bytes that are kept of the end of each output file."""
+
+OUTPUT_CAP_BYTES = 32 * 1024 * 1024
+"""Bytes of disk that an output file may occupy. Past it the file is cut, and its end stays."""
+
+
+def read_result(path: Path) -> tuple[str | None, bool]:
+    """Return the text of a result, and whether there is one that may not be read; without a file: None and False."""
+    try:
+        with os.fdopen(_open(path, os.O_RDONLY), "rb") as handle:
+            data = handle.read(RESULT_CAP_BYTES + 1)
+        if len(data) <= RESULT_CAP_BYTES:
+            return data.decode(), False
+    except FileNotFoundError:
+        return None, False
+    except (OSError, UnicodeDecodeError):
+        pass
+    return None, True
+
+
+def read_phase(path: Path) -> str | None:
+    """Return the phase that a task entered last; None where its file is absent, empty or not a regular file."""
+    with contextlib.suppress(OSError), os.fdopen(_open(path, os.O_RDONLY), "rb") as handle:
+        return handle.read(PHASE_CAP_BYTES).decode(errors="replace").strip() or None
+    return None
+
+
+def tail(path: Path) -> str:
+    """Return the end of an output file; nothing where it is absent or not a regular file."""
+    with contextlib.suppress(OSError), os.fdopen(_open(path, os.O_RDONLY), "rb") as handle:
+        handle.seek(0, os.SEEK_END)
+        handle.seek(max(0, handle.tell() - TAIL_BYTES))
+        return handle.read(TAIL_BYTES).decode(errors="replace")
+    return ""
+
+
+def cut(path: Path) -> None:
+    """Empty an output file that occupies more disk than its cap, except its end; the task may be writing to it."""
+    try:
+        if path.lstat().st_blocks * 512 <= OUTPUT_CAP_BYTES:
+            return
+        with os.fdopen(_open(path, os.O_RDWR), "r+b") as handle:
+            size = os.fstat(handle.fileno()).st_size
+            if _punch(handle.fileno(), size - TAIL_BYTES):
+                return
+            end = tail(path).encode()
+            handle.truncate(0)  # what is written between these lines is lost
+        with os.fdopen(_open(path, os.O_WRONLY | os.O_APPEND), "ab") as handle:
+            handle.write(end)
+    except OSError:
+        return
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return a directory's device and inode, which a directory made later in its place does not have; None if gone."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def remove(path: Path) -> None:
+    """Remove a directory and everything below it, also what is nested too deep for Python or closed to its owner."""
+    if path.is_symlink():  # where it leads is not ours
+        path.unlink(missing_ok=True)
+        return
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path):
+        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            with contextlib.suppress(OSError):
+                subprocess.run([*command, "--", path], stderr=subprocess.DEVNULL, check=False)
+
+
+def _open(path: Path, flags: int) -> int:
+    """Open a regular file; raise OSError for anything else."""
+    if not stat.S_ISREG(path.lstat().st_mode):  # asked first: opening a device may already do something
+        raise OSError(f"{path} is not a regular file")
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is not a regular file")
+    return descriptor
+
+
+def _punch(descriptor: int, length: int) -> bool:
+    """Give the blocks of a file's beginning back, where the file system can; its size and its end stay as they are."""
+    keep_size_and_punch_hole = 0x01 | 0x02
+    try:
+        fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    except (OSError, AttributeError):  # not Linux
+        return False
+    return bool(fallocate(descriptor, keep_size_and_punch_hole, ctypes.c_int64(0), ctypes.c_int64(length)) == 0)

@@ -1,0 +1,208 @@
+"""The driver: which tasks run again after their server died or a directory was deleted, and which are given up."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from recapture.base.errors import EnvironmentUnfitError
+from recapture.bench.job import Outcome
+from recapture.conformance.cell import Findings
+from recapture.machine.doctor import Check
+from recapture.pool.client import ServerDiedError
+from recapture.pool.driver import MOST_RESTARTS, Driver, Request
+from recapture.pool.outcomes import OutcomeReader
+from recapture.pool.protocol import Begun, Ended
+from recapture.results.verdicts import Verdict
+
+
+def ended(number: int = 1, **changed) -> Ended:
+    found = Ended(
+        id=number,
+        cause="exit",
+        status=0,
+        phase=None,
+        result="{}",
+        seconds=0.1,
+        peak_rss=1,
+        stdout="",
+        stderr="",
+        rss_server=1,
+    )
+    return msgspec.structs.replace(found, **changed)
+
+
+class Task(NamedTuple):
+    key: str
+
+
+class Tasks:
+    """Work that runs named tasks in their order, at most two at a time."""
+
+    def __init__(self, names: str):
+        self.queue = deque(map(Task, names))
+        self.done: list[str] = []
+        self.dropped: dict[str, str] = {}
+
+    def next(self, running):
+        return self.queue.popleft() if self.queue and len(running) < 2 else None
+
+    def request(self, task):
+        return Request("a_module:a_function", task.key)
+
+    def begun(self, task):
+        pass
+
+    def ended(self, task, ended):
+        self.done.append(task.key)
+
+    def given_up(self, task, reason):
+        self.dropped[task.key] = reason
+
+
+class Server:
+    """A pool and its client: every task begins and ends at once, but for those with another fate.
+
+    `kills` kill the server as soon as they run, `deletes` delete the directories of all that run beside them.
+    """
+
+    def __init__(self, *, kills: str = "", deletes: str = "", dead: int = 0):
+        self.client = self
+        self.kills, self.deletes = kills, deletes
+        self.dead = dead
+        self.restarts = 0
+        self.sent: list[str] = []
+        self.running: dict[int, str] = {}
+        self.messages: deque[Begun | Ended] = deque()
+
+    def submit(self, function, payload, *, timeout, memory, timed):
+        if self.dead:
+            raise ServerDiedError
+        self.sent.append(payload)
+        number = len(self.sent)
+        self.running[number] = payload
+        self.messages.append(Begun(number))
+        return number
+
+    def message(self, timeout):
+        if self.messages:
+            return self.messages.popleft()
+        if any(name in self.kills for name in self.running.values()):
+            raise ServerDiedError
+        lost = any(name in self.deletes for name in self.running.values())
+        self.messages.extend(ended(number, lost=lost, status=70 if lost else 0) for number in self.running)
+        self.running.clear()
+        return self.messages.popleft()
+
+    def restart(self):
+        self.restarts += 1
+        self.dead = max(0, self.dead - 1)
+        self.running.clear()
+        self.messages.clear()
+
+    def last_words(self):
+        return "no memory"
+
+
+def driven(names: str, server: Server) -> Tasks:
+    work = Tasks(names)
+    Driver(server, work, timeout=1.0, memory=1).run()
+    return work
+
+
+def test_every_task_runs_once():
+    server = Server()
+    work = driven("abcde", server)
+    assert (work.done, work.dropped, server.restarts) == (list("abcde"), {}, 0)
+
+
+def test_only_the_task_that_kills_its_server_is_given_up():
+    server = Server(kills="b")
+    work = driven("abcd", server)
+    assert sorted(work.done) == ["a", "c", "d"]
+    assert work.dropped == {"b": "killed the worker server, twice"}
+    assert server.sent == ["a", "b", "c", "d", "a", "b"]  # the suspects come last, each by itself
+    assert server.restarts == 2
+
+
+def test_only_the_task_that_deletes_the_directories_is_given_up():
+    server = Server(deletes="b")
+    work = driven("abcd", server)
+    assert sorted(work.done) == ["a", "c", "d"]
+    assert work.dropped == {"b": "removed directories that its run needs"}
+    assert server.sent == ["a", "b", "c", "d", "a", "b"]
+    assert server.restarts == 2  # each time once, when nothing ran any more
+
+
+def test_a_server_that_dies_before_any_task_begins_ends_the_run_with_status_3():
+    server = Server(dead=99)
+    work = Tasks("ab")
+    with pytest.raises(EnvironmentUnfitError, match="keeps dying before a task begins: no memory") as error:
+        Driver(server, work, timeout=1.0, memory=1).run()
+    assert error.value.exit_status == 3
+    assert server.restarts == MOST_RESTARTS
+    assert (work.done, work.dropped) == ([], {})
+
+
+def test_a_task_that_finds_the_server_dead_is_run_by_the_next():
+    server = Server(dead=MOST_RESTARTS)
+    assert driven("abc", server).done == ["a", "b", "c"]
+    assert server.restarts == MOST_RESTARTS
+
+
+@pytest.mark.parametrize("kind", [Findings, Outcome])
+@pytest.mark.parametrize(
+    "result",
+    [
+        "",
+        "garbage",
+        "\x00",
+        "[]",
+        '{"verdict":"splendid"}',
+        '{"verdict":"pass","reason":7}',
+        '{"verdict":"pass","phase":' + "[" * 100_000,
+        '{"verdict":1' + "0" * 5000 + "}",
+    ],
+)
+def test_a_result_that_cannot_be_read_is_a_crash(kind, result):
+    outcomes = OutcomeReader(kind, timeout=1.0, memory=1, checks=[], explainable=())
+    found = outcomes.read(ended(result=result, phase="call"))
+    assert (found.verdict, found.phase) == (Verdict.CRASH, "call")
+    assert found.reason.startswith("left an unreadable result: ")
+    assert len(found.reason) < 300
+    assert "\n" not in found.reason
+    assert msgspec.json.decode(msgspec.json.encode(found), type=kind) == found
+
+
+@pytest.mark.parametrize("kind", [Findings, Outcome])
+@pytest.mark.parametrize(
+    ("how", "verdict", "reason"),
+    [
+        ({"cause": "timeout"}, Verdict.TIMEOUT, "still running after 1.5 s"),
+        ({"cause": "memory"}, Verdict.OOM, "used more than 2 GiB"),
+        ({"cause": "processes"}, Verdict.CRASH, "started too many processes"),
+        ({"status": -11}, Verdict.CRASH, "died of SIGSEGV"),
+        ({"status": 3}, Verdict.CRASH, "exited with status 3 and without a result"),
+    ],
+)
+def test_the_end_of_a_process_without_a_result_has_a_verdict(kind, how, verdict, reason):
+    outcomes = OutcomeReader(kind, timeout=1.5, memory=2 << 30, checks=[], explainable=())
+    found = outcomes.read(ended(**{"result": None, "status": -9, **how}))
+    assert (found.verdict, found.reason) == (verdict, reason)
+
+
+def test_a_phase_that_a_task_made_up_is_left_out():
+    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=[], explainable=())
+    assert outcomes.read(ended(result=None, status=1, phase="lunch\x1b[2J")).phase is None
+
+
+def test_a_failure_that_a_check_of_the_doctor_explains_is_the_machines_fault():
+    check = Check(name="numpy-version", status="fault", found="numpy 2 with torch 2.1", mend="", affects="numpy")
+    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=[check], explainable=(Verdict.CRASH,))
+    stderr = "RuntimeError: Numpy is not available"
+    found = outcomes.read(ended(result=None, status=1, stderr=stderr))
+    assert (found.verdict, found.reason) == (Verdict.ENVIRONMENT, check.reason)
+    assert outcomes.read(ended(result='{"verdict":"error"}', stderr=stderr)).verdict is Verdict.ERROR

@@ -1,0 +1,99 @@
+"""Which cells start first: those that took long or passed their deadline, here or in another environment."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+from test_ledger import ledger
+
+from recapture.conformance import durations
+from recapture.conformance.durations import earlier_runs
+from recapture.conformance.runner import _Stages
+from recapture.results.records import Record, Timing, write_jsonl
+from recapture.results.verdicts import Verdict
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr(durations, "data_folder", lambda _: tmp_path / "none")
+    return tmp_path / "results"
+
+
+def cell(case, compiler="eager", device="cpu"):
+    return {"case": f"s::{case}", "compiler": compiler, "device": device}
+
+
+def ran(results, image, case, seconds=1.0, verdict=Verdict.PASS, device="cpu"):
+    """File one cell of another environment."""
+    directory = results / image / "cpu"
+    directory.mkdir(parents=True, exist_ok=True)
+    key = cell(case, device=device)
+    write_jsonl(directory / "timings.jsonl", [Timing(**key, seconds=seconds)])
+    write_jsonl(directory / "conformance.jsonl", [Record(**key, verdict=verdict, case_hash="")])
+
+
+def order(results, cases):
+    mine = ledger(results, cases)
+    mine.directory = results / "image" / "cpu"
+    with mine:
+        return "".join(cell.spec.case for cell in mine.missing())
+
+
+def test_cells_that_took_long_in_another_environment_start_first(results):
+    ran(results, "one", "c", 5.0)
+    ran(results, "two", "b", 9.0)
+    ran(results, "three", "a", 0.01)
+    assert order(results, "abcd") == "bcda"
+
+
+def test_a_cell_that_hung_in_another_environment_starts_before_all_others(results):
+    ran(results, "one", "d", 2.0, Verdict.TIMEOUT)
+    ran(results, "two", "a", 900.0)
+    assert order(results, "abcd") == "dabc"
+
+
+def test_a_cell_that_hung_here_starts_first_however_short_its_deadline_was(results):
+    ran(results, "image", "d", 0.5, Verdict.TIMEOUT)
+    ran(results, "two", "a", 900.0)
+    assert order(results, "abcd") == "dabc"
+
+
+def test_a_cell_that_hangs_no_more_here_is_not_kept_apart(results):
+    ran(results, "image", "d", 0.5)
+    ran(results, "two", "d", 300.0, Verdict.TIMEOUT)
+    mine = ledger(results, "abcd")
+    mine.directory = results / "image" / "cpu"
+    with mine:
+        assert mine.hanging == set()
+
+
+def test_another_device_says_nothing(results):
+    ran(results, "one", "b", 300.0, Verdict.TIMEOUT, device="cuda")
+    assert earlier_runs(results, "cpu") == {}
+    assert order(results, "ab") == "ab"
+
+
+def test_files_that_cannot_be_read_are_passed_over(results):
+    for image in ("a", "b", "c", "d"):
+        (results / image / "cpu").mkdir(parents=True)
+    (results / "a" / "cpu" / "timings.jsonl").write_bytes(b"[" * 100_000 + b"\n\xff\n{}\nnull\n")
+    os.mkfifo(results / "b" / "cpu" / "timings.jsonl")
+    (results / "c" / "cpu" / "timings.jsonl").mkdir()
+    (results / "d" / "cpu" / "timings.jsonl").symlink_to("/nowhere")
+    assert earlier_runs(results, "cpu") == {}
+
+
+def planned(case, compiler):
+    return SimpleNamespace(
+        key=(case, compiler, "cpu"), spec=SimpleNamespace(compiler=compiler), info=SimpleNamespace(compiles=False)
+    )
+
+
+def test_a_hanging_cell_does_not_keep_the_second_stage_waiting():
+    a, b, c = planned("a", "eager"), planned("b", "jit.trace"), planned("c", "compile")
+    hanging = {b.key}
+    assert _Stages("cpu", [], [a, b, c]).split([b, c, a], hanging) == ([a], [b, c])
+    assert _Stages("cpu", [], [a, b]).split([b, a], hanging) == ([b, a], [])  # there is no second stage
+    assert _Stages("cuda", [], [a, b, c]).split([b, c, a], hanging) == ([b, c, a], [])

@@ -1,0 +1,80 @@
+"""Cases that damage what their run works with: each costs its own cell only, and nothing is left of it."""
+
+from __future__ import annotations
+
+from conftest import SUITES, records_below
+
+PLANTED = SUITES / "planted"
+UNREADABLE = ("crash", "reference", "left an unreadable result")
+
+
+def run(command, suite, cells, *options):
+    """Run these cells of a planted suite, two at a time, and return the records."""
+    addresses = [f"{PLANTED / suite}.py::{cell}::eager" for cell in cells]
+    done = command("run", *addresses, "--jobs", 2, "--results", "results", *options)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert command.leftovers() == []
+    records = records_below(command.directory / "results")
+    assert len(records) == len(cells)
+    return {
+        cell.split("::")[1]: (str(row.verdict), row.phase, row.reason and row.reason.partition(": ")[0])
+        for cell, row in records.items()
+    }
+
+
+def test_whatever_stands_in_place_of_a_result_is_one_crash(command):
+    expected = {
+        "neighbour": ("pass", None, None),
+        "malformed": UNREADABLE,
+        "another_shape": UNREADABLE,
+        "nested": UNREADABLE,
+        "not_text": UNREADABLE,
+        "huge": UNREADABLE,
+        "a_link": UNREADABLE,
+        "a_directory": UNREADABLE,
+        "fifos": ("crash", None, "left an unreadable result"),
+        "fifos_for_a_while": ("crash", None, "left an unreadable result"),
+        "a_device": ("crash", None, "left an unreadable result"),
+        "an_unknown_phase": ("crash", None, "exited with status 0 and without a result"),
+        "buried": ("pass", None, None),
+    }
+    assert run(command, "smearing", expected, "--timeout", 30) == expected
+
+
+ERASING = {
+    "removes_its_scratch_directory": ("crash", None, "removed directories that its run needs"),
+    "removes_the_tasks": ("crash", None, "removed directories that its run needs"),
+    "removes_the_home": ("crash", None, "removed directories that its run needs"),
+    "removes_the_caches": ("crash", None, "removed directories that its run needs"),
+    "removes_the_directory_for_temporary_files": ("crash", None, "removed directories that its run needs"),
+}
+
+
+def test_a_case_that_removes_directories_of_the_run_costs_itself_only(command):
+    expected = {"neighbour": ("pass", None, None), **ERASING}
+    assert run(command, "erasing", expected) == expected
+
+
+def test_a_home_that_became_a_link_is_not_followed(command):
+    cells = ["neighbour", "puts_a_link_in_place_of_the_home"]
+    addresses = [f"{PLANTED / 'erasing'}.py::{cell}::eager" for cell in cells]
+    done = command("run", *addresses, "--jobs", 2, "--results", "results")
+    assert done.returncode == 0, done.stderr
+    records = records_below(command.directory / "results")
+    assert str(records["erasing::neighbour::eager"].verdict) == "pass"
+    assert str(records["erasing::puts_a_link_in_place_of_the_home::eager"].verdict) == "crash"
+    assert {path.name.partition("-")[0] for path in command.temporary.iterdir()} == {"moved"}
+
+
+def test_hidden_memory_and_processes_count_against_the_caps(command):
+    oom = ("oom", "reference", "used more than 0.7 GiB")
+    expected = {
+        "neighbour": ("pass", None, None),
+        "fills_a_memory_file": oom,
+        "fills_shared_memory": oom,
+        "shares_memory_with_children": ("pass", None, None),
+        "starts_a_daemon_that_hogs_memory": oom,
+        "leaves_eighty_daemons": ("crash", "reference", "started too many processes"),
+    }
+    assert run(command, "hiding", expected, "--memory", 0.7, "--timeout", 60) == expected

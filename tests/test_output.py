@@ -1,0 +1,82 @@
+"""Output that cannot be written: one line and status 3, and silence where the reader of a pipe went away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+IMAGES = [str(path) for path in sorted((REPOSITORY / "results").glob("*/cpu"))]
+COMMANDS = [
+    ["--help"],
+    ["--version"],
+    ["list"],
+    ["list", "types"],
+    ["report", "{copy}"],
+    ["report", "{copy}", "--output", "-"],
+    ["diff", *IMAGES[:2]],
+    ["diff", *IMAGES[:2], "--format", "json"],
+    ["history"],
+    ["images", "list", "--gpu", "8.0"],
+    ["doctor"],
+]
+
+
+def recapture(arguments, tmp_path, **streams):
+    """Run a command in a process of its own; `{copy}` among the arguments is a copy of committed results."""
+    copy = tmp_path / "image" / "cpu"
+    copy.mkdir(parents=True)
+    for name in ("conformance.jsonl", "environment.json", "timings.jsonl"):
+        (copy / name).write_bytes((Path(IMAGES[0]) / name).read_bytes())
+    return subprocess.run(
+        [sys.executable, "-m", "recapture", *(word.format(copy=copy) for word in arguments)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        cwd=REPOSITORY,
+        stdin=subprocess.DEVNULL,
+        stderr=streams.pop("stderr", subprocess.PIPE),
+        text=True,
+        timeout=120,
+        check=False,
+        **streams,
+    )
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda words: words[0].strip("-"))
+def test_a_full_device_is_one_line_and_status_3(arguments, tmp_path):
+    with Path("/dev/full").open("w") as full:
+        done = recapture(arguments, tmp_path, stdout=full)
+    assert done.returncode == 3, done.stderr
+    [line] = done.stderr.strip().splitlines()
+    assert line.startswith("recapture: ")
+    assert line.endswith("No space left on device")
+
+
+def test_two_full_devices_are_status_3(tmp_path):
+    with Path("/dev/full").open("w") as full:
+        assert recapture(["--version"], tmp_path, stdout=full, stderr=full).returncode == 3
+
+
+def test_closed_output_is_one_line_and_status_3(tmp_path):
+    done = recapture(["--version"], tmp_path, preexec_fn=lambda: os.close(1))
+    assert (done.returncode, done.stderr) == (3, "recapture: standard output is closed\n")
+
+
+def test_closed_output_for_errors_is_no_fault(tmp_path):
+    done = recapture(["--version"], tmp_path, stdout=subprocess.PIPE, preexec_fn=lambda: os.close(2))
+    assert done.returncode == 0
+    assert done.stdout.startswith("recapture, version ")
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["report", "{copy}", "--output", "-"]], ids=["list", "report"])
+def test_a_reader_that_went_away_is_no_fault(arguments, tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = recapture(arguments, tmp_path, stdout=write)
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -76,7 +76,6 @@ class Ledger:
         self.cells = {cell.key: cell for cell in cells}
         self.done: dict[Key, Record] = {}
         self.timings: dict[Key, Timing] = {}
-        self.seconds = 0.0
         self.warnings: list[str] = []
         """What happened to older results, a line each."""
 
@@ -206,7 +205,6 @@ class Ledger:
             raise OSError(error.errno, error.strerror, str(self.directory)) from None
         self.done[key] = row
         self.timings[key] = timing
-        self.seconds += timing.seconds
 
     def close(self) -> tuple[list[Record], Environment]:
         """Write the finished files: the planned cells, and the directory's other rows that are kept."""

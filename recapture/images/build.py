@@ -155,8 +155,8 @@ def docker_command() -> str:
         seen.append(os.path.realpath(command))
         if _output([command, "buildx", "version"]) is not None:
             return command
-        told = re.search(r"version (\d+)\.", _output([command, "--version"]) or "")
-        if told and int(told[1]) < 23:
+        version = re.search(r"version (\d+)\.", _output([command, "--version"]) or "")
+        if version and int(version[1]) < 23:
             return command
     if seen:
         raise EnvironmentUnfitError(

@@ -30,9 +30,17 @@ if TYPE_CHECKING:
 __all__ = ["ContainerOptions", "check_image_runs_on", "run_image"]
 
 _OWNER = "org.recapture.owner"
+"""Label of a container: the host and process id of the run that made it."""
+
 _STOP_SECONDS = 10
+"""Seconds between the signal that ends a container and the one that kills it."""
+
 _POLL_SECONDS = 0.3
+"""Seconds between two looks at a container's state."""
+
 _SETTLE_SECONDS = 5
+"""Seconds to wait for the last output, or for an engine that is stopping."""
+
 _NO_TOOLKIT = (
     "the engine cannot hand out NVIDIA GPUs: install nvidia-container-toolkit, run "
     "`nvidia-ctk runtime configure --runtime=docker` and restart Docker"
@@ -84,7 +92,7 @@ def check_image_runs_on(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -
 def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: ContainerOptions, write: Write) -> int:
     """Run ``recapture run ARGUMENTS`` in a container of the image and return its exit status.
 
-    `write` says what takes the container's ``stdout`` and ``stderr`` as they come; a stream not named is dropped.
+    `write` has a function for each of ``stdout`` and ``stderr`` that is to be passed on, called with each chunk.
     Arguments that are files or folders of this machine are given to the container, read-only. Raises
     EnvironmentUnfitError where the image is not built, the engine has no NVIDIA toolkit or stops during the run, memory
     runs out or the deadline passes; whatever was recorded by then is kept.

@@ -148,7 +148,7 @@ def _context(name: str) -> dict[str, Any]:
 def _no_engine(where: str | None, error: Exception) -> EnvironmentUnfitError:
     place = f"at {where}" if where else "on this machine"
     said = " ".join(str(error).split())
-    # The transports nest their errors: the system's own is the one that tells.
+    # The transports nest their errors: the innermost, from the system, says most.
     causes = re.findall(r"(?:\[Errno -?\d+\] |Error\(\d+, ')([^'\")]+)", said)
     if "paramiko" in said:
         return EnvironmentUnfitError("an engine over ssh:// needs paramiko: pip install 'docker[ssh]'")

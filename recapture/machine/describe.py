@@ -47,7 +47,7 @@ def installed_packages() -> dict[str, str]:
 
 
 def _inside(entry: str, path: list[str]) -> bool:
-    """Whether an entry of the path lies in a package, below another entry of the path."""
+    """Whether an entry of the path is inside a package, below another entry of the path."""
     here = Path(entry)
     return any(
         Path(other) in here.parents and (Path(other) / here.relative_to(other).parts[0] / "__init__.py").is_file()
@@ -74,7 +74,7 @@ def capability_of(device: str) -> str:
 def describe(device: str, *, suites: Path | None = None) -> Environment:
     """Return the environment of this process; for ``cuda`` it initialises CUDA: call it in a process of its own.
 
-    `suites` is the directory whose git revision is recorded; by default the one beside the package.
+    `suites` is the directory whose git revision is recorded; by default `suites` beside the package.
     """
     import torch
 
@@ -122,9 +122,9 @@ def suite_commit(suites: Path | None = None) -> str | None:
 
     What RECAPTURE_REVISION says where it is set, as inside an image; None outside git.
     """
-    told = os.environ.get("RECAPTURE_REVISION")
-    if told:
-        return told
+    revision_of_image = os.environ.get("RECAPTURE_REVISION")
+    if revision_of_image:
+        return revision_of_image
     directory = (suites or CHECKOUT / "suites").resolve()
     top = _git(directory, "rev-parse", "--show-toplevel")
     revision = _git(directory, "rev-parse", "HEAD")

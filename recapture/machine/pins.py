@@ -1,4 +1,4 @@
-"""The pins: what docker/images.toml says of every image, and what its lock in docker/locks holds."""
+"""The pins of every image: its table in docker/images.toml and its lock in docker/locks."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ def find_image(name: str) -> Image:
 
 
 def lock_path(name: str) -> Path:
-    """Return where the lock of an image lies; it need not exist (a torch without an image has none)."""
+    """Return the path of an image's lock; the file need not exist."""
     return docker_directory() / "locks" / f"{name}.txt"
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return a TOML file's content, with the standard library's reader or, on Python 3.10, its forerunner."""
+    """Return a TOML file's content, with the standard library's reader or, on Python 3.10, tomli."""
     return dict(tomllib.loads(path.read_text(encoding="utf-8")))
 
 

@@ -126,7 +126,7 @@ class Facts:
 
     @functools.cached_property
     def home(self) -> Path:
-        """The home directory; raises RuntimeError where neither HOME nor the user database tells."""
+        """The home directory; raises RuntimeError where neither HOME nor the user database names one."""
         return Path.home()
 
     @functools.cached_property
@@ -148,9 +148,9 @@ class Facts:
         done = execute([sys.executable, "-c", CUDA_PROBE], timeout=120)
         if done.returncode:
             return CudaProbe((), None, "", _last_line(done.stderr) or f"exit status {done.returncode}")
-        told = json.loads(done.stdout.splitlines()[-1])
-        capability = tuple(told["capability"]) if told["capability"] else None
-        return CudaProbe(tuple(told["archs"]), capability, told["name"], told["error"])
+        answer = json.loads(done.stdout.splitlines()[-1])
+        capability = tuple(answer["capability"]) if answer["capability"] else None
+        return CudaProbe(tuple(answer["archs"]), capability, answer["name"], answer["error"])
 
     @functools.cached_property
     def driver(self) -> str | None:

@@ -32,7 +32,7 @@ TRITONS_PTXAS = (("backends", "nvidia", "bin", "ptxas"), ("third_party", "cuda",
     devices=CUDA,
 )
 def cuda_build(facts: Facts) -> Finding:
-    """Ask whether the installed torch was built with CUDA at all."""
+    """Check that the installed torch was built with CUDA."""
     torch = facts.torch
     if torch.cuda is None:
         return fault(
@@ -103,8 +103,8 @@ def libcuda(facts: Facts) -> Finding:
 def ptxas(facts: Facts) -> Finding:
     """Compare Triton's assembler with torch's own, which its compile workers take while the process itself does not.
 
-    Triton's cache tells kernels of two assemblers apart. What the workers compiled ahead for ``max-autotune`` is then
-    not found, and every candidate is compiled a second time, one after the other
+    Triton's cache keeps the kernels of two assemblers apart. What the workers compiled for ``max-autotune`` is then
+    not found, and every candidate is compiled a second time, in sequence
     (``_set_triton_ptxas_path`` in ``torch/_inductor/runtime/compile_tasks.py``).
     """
     named = os.environ.get("TRITON_PTXAS_PATH")
@@ -202,7 +202,7 @@ def _release_of(tool: Path) -> str | None:
 
 
 def _links_versioned(version: str) -> bool:
-    """Whether Triton links with libcuda.so.1 by name; its own source tells, as the change fell between releases."""
+    """Whether Triton links with libcuda.so.1 by name; its source decides, because the change came between releases."""
     spec = importlib.util.find_spec("triton")
     if spec is not None and spec.origin is not None:
         driver = Path(spec.origin).parent / "backends" / "nvidia" / "driver.py"

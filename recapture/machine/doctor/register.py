@@ -1,4 +1,4 @@
-"""The register of checks: what a check is, running them all, and telling which one an error is due to."""
+"""The register of checks: what a check is, how all are run, and which failing check explains an error."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ DEVICES = ("cpu", "cuda")
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One thing that was looked at: what was found and, where something is wrong, how to fix it (`mend`).
 
-    `status` is ``ok``, ``warning`` (cells still say something about the compiler), ``fault`` (they do not) or
-    ``unknown`` (the check itself could not be made). `affects` says whose cells: ``all``; ``codegen``, what compiles
-    C++ or Triton; ``dynamo``, what uses torch._dynamo; ``cuda``; ``numpy``, what crosses between tensors and arrays.
+    `status` is ``ok``, ``warning`` (results still show the compiler's behaviour), ``fault`` (they do not) or
+    ``unknown`` (the check itself could not be made). `affects` names the cells concerned: ``all``; ``codegen``, those
+    that compile C++ or Triton; ``dynamo``, those that use torch._dynamo; ``cuda``; ``numpy``, those that pass data
+    between tensors and arrays.
     """
 
     name: str
@@ -54,17 +55,17 @@ class Finding:
 
 
 def ok(found: str) -> Finding:
-    """Say that nothing is wrong."""
+    """Return the finding that nothing is wrong."""
     return Finding("ok", found)
 
 
 def warning(found: str, fix: str) -> Finding:
-    """Say that something may go wrong, or that a figure may mislead."""
+    """Return the finding that something may go wrong, or that a figure may mislead."""
     return Finding("warning", found, fix)
 
 
 def fault(found: str, fix: str, *, affects: Affects | None = None) -> Finding:
-    """Say that the machine is at fault where a cell's error bears the check's signature."""
+    """Return the finding that the machine is to blame for errors that match the check's signature."""
     return Finding("fault", found, fix, affects)
 
 

@@ -96,7 +96,7 @@ def writable_caches(facts: Facts) -> Finding:
 
 @check("writable-home", affects="codegen", signature=rf"(?:{REFUSED}|FileNotFoundError).*\.(?:triton|cache)\b")
 def writable_home(facts: Facts) -> Finding:
-    """Write into the home directory, where Triton and torch.hub keep theirs when not told otherwise."""
+    """Write into the home directory, where Triton and torch.hub keep their caches by default."""
     fix = "let HOME name a directory that can be written"
     try:
         reason = _refuses_to_write(facts.home)

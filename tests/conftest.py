@@ -38,6 +38,9 @@ class SharedPool(WorkerPool):
     def surveyed(self):
         return preparation.survey(self)
 
+    def ask(self, task, payload, *, timeout):
+        """Runs in one process survey the machine once, not each at its start."""
+
     def launch_successor(self, level, modules):
         """Runs in one process go on with the one server."""
 
@@ -66,7 +69,6 @@ def pool():
 def warm(pool, monkeypatch):
     """Makes runs in this process use the shared server instead of starting their own."""
     monkeypatch.setattr(runner, "WorkerPool", lambda **_: pool)
-    monkeypatch.setattr(runner, "begin_survey", lambda _: None)
     monkeypatch.setattr(runner, "survey", lambda shared: shared.surveyed)
     return pool
 

@@ -131,7 +131,7 @@ def test_memory_that_runs_out_between_the_phases_is_told_as_such(where, phase, m
     def run_out(bench):
         raise MemoryError
 
-    monkeypatch.setattr(job._Bench, where, run_out)
+    monkeypatch.setattr(job._Measurement, where, run_out)
     monkeypatch.setattr(job, "keep_caches", lambda *arguments: None)
     asked = job.Job(
         model=ModelSpec(name="tiny_eval", path=TINY),

@@ -1,6 +1,7 @@
 """The gate decides what may be timed: rounding passes, anything else does not."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -326,3 +327,22 @@ def test_a_reference_that_is_not_finite_where_eager_is_says_nothing(value):
     assert [(one.eager, one.candidate) for one in found] == [(0.0, 0.0)]
     _, wrong = deviations([Taken(result=values)], [Taken(result=values * 1.01)], exact, "fp32")
     assert wrong == "result [0]: 0.01 away from eager where 0.002 is allowed"
+
+
+@pytest.mark.parametrize(
+    ("eager", "other", "said"),
+    [
+        (1.0, 1.0 + 1e-7, None),  # may have been read from a float32 tensor, as in a cell
+        (1.0, 1.1, "value: eager 1, this 1.1"),
+        (1, 1.0, "type: eager gives int, this float"),
+        (torch.ones(2), None, "type: eager gives torch.Tensor, this NoneType"),
+        (torch.ones(2), torch.ones(2).double(), "dtype: eager torch.float32, this torch.float64"),
+        (torch.ones(2), torch.ones(3), "shape: eager (2,), this (3,)"),
+    ],
+)
+def test_types_and_plain_values_are_compared_as_in_a_cell(eager, other, said):
+    def snapshot(value):
+        return Snapshot(SimpleNamespace(result=[value], workload=SimpleNamespace(trains=False)))
+
+    _, wrong = deviations([snapshot(eager)], [snapshot(other)], None, "fp32")
+    assert wrong == (said and f"result [0]: {said}")

@@ -122,7 +122,7 @@ def test_what_eager_raises_is_written_down(cell, capsys):
 
 
 def test_the_filters_of_torchs_warnings_are_found():
-    from recapture.conformance.cell import _torchs_warnings
+    from recapture.conformance.trial import _categories_of_torch
 
-    assert torch.jit.TracerWarning in _torchs_warnings()
-    assert UserWarning not in _torchs_warnings()
+    assert torch.jit.TracerWarning in _categories_of_torch()
+    assert UserWarning not in _categories_of_torch()

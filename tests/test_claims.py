@@ -1,6 +1,6 @@
 import pytest
 
-from recapture.declare.claim import Claim, ClaimSyntaxError, parse_claims
+from recapture.declare.claim import Claim, ClaimSyntaxError, SpeedClaim, parse_claims
 from recapture.results.records import ErrorInfo, Record
 from recapture.results.verdicts import Verdict
 
@@ -99,3 +99,51 @@ def test_claims_are_one_pair_or_several():
 def test_what_is_no_pair_is_refused(claims):
     with pytest.raises(ClaimSyntaxError, match="claim"):
         parse_claims(claims)
+
+
+RANGE = "error:InternalTorchDynamoError torch>=2.2,<2.10"
+
+
+@pytest.mark.parametrize(
+    ("torch", "holds"),
+    [
+        ("2.1.2+cu121", None),
+        ("2.2.2+cu121", True),
+        ("2.9.1", True),
+        ("2.10.0+cu128", None),
+        ("2.10.0.dev20251101", None),
+        ("2.3.0a0+git1234", True),
+    ],
+)
+def test_a_claim_says_nothing_of_a_release_outside_its_range(torch, holds):
+    row = record("error", error=ErrorInfo("torch._dynamo.exc.InternalTorchDynamoError", "x", "0"))
+    assert Claim("S5", RANGE).holds(row, torch) is holds
+    if holds is not None:
+        assert Claim("S5", RANGE).holds(record("pass"), torch) is False
+    assert SpeedClaim("L1", ">=1.5 torch>=2.2,<2.10", "2x").holds(1.6, 1.7, torch) is holds
+
+
+def test_the_installed_torch_counts_where_no_version_is_given():
+    assert Claim("T1", "pass torch>=2").holds(record("pass")) is True
+    assert Claim("T1", "pass torch<2").holds(record("pass")) is None
+    assert SpeedClaim("L1", "<1 torch<2", "0.5x").holds(0.5, 0.6) is None
+
+
+@pytest.mark.parametrize("expected", ["pass torch>=2.x", "pass torch=2", "pass torch>=2 torch<3", "pass numpy>=2"])
+def test_a_range_that_cannot_be_read_is_refused_with_its_id(expected):
+    with pytest.raises(ClaimSyntaxError, match="claim T9: unknown"):
+        Claim("T9", expected)
+
+
+@pytest.mark.parametrize("expected", ["", "2.9", ">=", ">=1.5 graphs=1", "pass", ">=1.5|<2", ">=1.5 torch>=x"])
+def test_what_is_no_bound_is_refused_with_its_id(expected):
+    with pytest.raises(ClaimSyntaxError, match="claim L1: "):
+        SpeedClaim("L1", expected, "2x")
+
+
+def test_a_recorded_claim_about_a_range_stays_as_it_was_judged_where_it_was_measured():
+    from recapture.bench.figures import _claimed
+    from recapture.results.speedups import Claimed
+
+    recorded = Claimed(id="L1", expected=">=1.5 torch<2", published="2x", holds=True)
+    assert _claimed(recorded, None, ()) is recorded

@@ -7,7 +7,9 @@ import torch
 
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.torch_compat import is_out_of_memory
-from recapture.conformance.observe import Seen, map_tensors, observe_call, see
+from recapture.conformance.observe import observe_call
+from recapture.conformance.placement import map_tensors
+from recapture.conformance.seen import Seen, see
 
 
 def seen(function, *args, **more):

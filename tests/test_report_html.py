@@ -2,20 +2,24 @@ import json
 import re
 import shutil
 import subprocess
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from recapture.cli.main import main
+from recapture.report.claim_sources import source_text
 from recapture.report.html_page import render_html
 from recapture.results.directories import read_results
-from recapture.results.records import Difference, ErrorInfo, Record
-from recapture.results.verdicts import Verdict
+from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record
+from recapture.results.sources import published_claims
+from recapture.results.verdicts import SILENTLY_WRONG, Verdict
 
 IMAGES = Path(__file__).parent / "resources" / "results" / "images"
 BARE = IMAGES / "bare-torch2.11.0-cu130" / "cpu"
-VOID = {"meta", "input", "br", "link", "img", "hr"}
+VOID = {"meta", "input", "br", "link", "img", "hr", "wbr"}
 
 
 class Page(HTMLParser):
@@ -58,8 +62,52 @@ def test_the_same_records_give_the_same_bytes_whatever_their_order(results, page
 
 def test_the_page_is_well_formed_and_needs_nothing_else(page):
     tags = Page(page).tags
-    assert not [attrs for _, attrs in tags if {"src", "href", "srcset"} & attrs.keys()]
-    assert not re.search(r"https?://|@import|url\(|fetch\(", page)
+    assert not [attrs for _, attrs in tags if {"src", "srcset"} & attrs.keys()]
+    linked = {(tag, attrs["href"][:8]) for tag, attrs in tags if "href" in attrs}
+    assert {tag for tag, _ in linked} == {"a"}
+    assert {start for _, start in linked if not start.startswith("#")} == {"https://"}
+    assert not re.search(r"@import|url\(|fetch\(", page)
+    (policy,) = (attrs["content"] for tag, attrs in tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none';")
+
+
+def test_links_inside_the_page_point_at_something_on_it(page):
+    tags = Page(page).tags
+    ids = {attrs["id"] for _, attrs in tags if "id" in attrs}
+    cells = {f"{one['case']}::{one['compiler']}" for one in details(page)}
+    inside = [unquote(attrs["href"][1:]) for _, attrs in tags if attrs.get("href", "").startswith("#")]
+    assert {target for target in inside if "::" in target} <= cells
+    assert {target for target in inside if "::" not in target} <= ids
+
+
+def test_counts_claims_and_silent_wrongs_come_before_the_matrix(page, results):
+    head = page[: page.index('<section id="matrix">')]
+    assert [int(number) for number in re.findall(r'<a class="tile \w+" href="#[\w-]+"><b>(\d+)</b>', head)] == [
+        8,
+        5,
+        7,
+        3,
+    ]
+    assert "5 reproduced, 1 partly reproduced, 1 not reproduced" in head
+    wrong = {one.case for one in results.records if one.verdict in SILENTLY_WRONG}
+    assert len(re.findall('<li><div class="head">', head)) == len(wrong) == 4
+    assert head.index(">S5<") < head.index(">T18<") < head.index(">T1<")  # not reproduced, partly, reproduced
+
+
+def test_a_claim_shows_its_sentence_and_links_to_its_source(page):
+    known = published_claims()["T1"]
+    assert f'<a href="{known.source.link}" rel="noreferrer" title="{escape(source_text("T1"))}">T1</a>' in page
+    assert f"<summary>{escape(known.claim, quote=False)}</summary>" in page.replace("&#39;", "'")
+    texts = json.loads(re.search(r'id="claims-data">(.*?)</script>', page, re.DOTALL)[1])
+    assert texts["T1"] == {"sentence": known.claim, "link": known.source.link}
+
+
+def test_a_claim_that_is_not_defined_has_no_link():
+    mine = ClaimResult("MINE", "right", holds=True)
+    one = Record(case="s::c", compiler="fx", device="cpu", verdict=Verdict.PASS, claims=(mine,), case_hash="0")
+    page = render_html([one], None)
+    assert '<span title="">MINE</span>' in page
+    assert not [attrs for _, attrs in Page(page).tags if attrs.get("href", "#")[0] != "#"]
 
 
 def test_every_record_is_a_cell_that_opens_on_its_own_details(results, page):
@@ -88,9 +136,50 @@ def test_text_from_records_cannot_become_markup():
     )
     page = render_html([record], None)
     tags = [tag for tag, _ in Page(page).tags]
-    assert tags.count("script") == 2
+    assert tags.count("script") == 3
     assert "img" not in tags
     assert details(page)[0]["error"]["message"] == evil
+
+
+def in_browser(tmp_path, page, script):
+    """Run a script at the end of a page in a browser, and return what it leaves as the body's text, read as JSON."""
+    path = tmp_path / "page.html"
+    path.write_text(
+        page.replace("</body>", f"<script>document.body.textContent = JSON.stringify({script})</script></body>")
+    )
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
+    done = subprocess.run([*browser, path.as_uri()], capture_output=True, text=True, check=True, timeout=100)
+    return json.loads(re.search(r"<body>(.*)</body>", done.stdout, re.DOTALL)[1])
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser, to run the page's script")
+def test_the_keyboard_moves_through_the_matrix_and_links_open_cells(tmp_path, page):
+    script = """(() => {
+      const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+      const at = () => details[document.activeElement.dataset.at];
+      const name = () => at().case + "::" + at().compiler;
+      const stops = () => buttons.filter((one) => one.tabIndex === 0).length;
+      const seen = [];
+      buttons[0].focus(); seen.push(stops(), name());
+      press("ArrowRight"); seen.push(name());
+      press("ArrowDown"); seen.push(name());
+      press("ArrowUp"); seen.push(name()); press("End"); press("Home"); seen.push(name());
+      document.activeElement.click(); seen.push(document.querySelectorAll("tr.detail").length);
+      press("Escape"); seen.push(document.querySelectorAll("tr.detail").length);
+      field.value = "no such cell"; filter(); seen.push(stops());
+      location.hash = document.querySelector("a.chip.wrong").hash; openTarget();
+      seen.push(name(), document.querySelector("tr.detail b").textContent, field.value, stops());
+      return seen;
+    })()"""
+    seen = in_browser(tmp_path, page, script)
+    first = ["basics::sine::compile", "basics::sine::jit.trace"]
+    assert seen[:3] == [1, *first]
+    assert seen[3] != seen[2]
+    assert seen[3].endswith("::jit.trace")
+    assert seen[4:6] == first[::-1]
+    assert seen[6:9] == [1, 0, 0]
+    assert seen[9] == seen[10]
+    assert seen[11:] == ["", 1]
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser, to run the page's script")
@@ -115,18 +204,11 @@ def test_the_words_of_the_filter_must_all_be_of_one_cell(tmp_path):
         "case": [],
         "cpu": [],
     }
-    page = tmp_path / "page.html"
-    page.write_text(
-        render_html(records, None).replace(
-            "</body>",
-            f"<script>document.body.textContent = JSON.stringify({json.dumps([*wanted])}.map((said) => {{"
-            "field.value = said; filter(); return rows.filter((row) => !row.hidden).map((row) => row.dataset.case);"
-            "}))</script></body>",
-        )
+    script = (
+        f"{json.dumps([*wanted])}.map((said) => {{ field.value = said; filter(); "
+        "return rows.filter((row) => !row.hidden).map((row) => row.dataset.case); })"
     )
-    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
-    done = subprocess.run([*browser, page.as_uri()], capture_output=True, text=True, check=True, timeout=100)
-    shown = json.loads(re.search(r"<body>(.*)</body>", done.stdout, re.DOTALL)[1])
+    shown = in_browser(tmp_path, render_html(records, None), script)
     assert dict(zip(wanted, shown)) == wanted  # noqa: B905 - of one length
 
 

@@ -9,9 +9,12 @@ import pytest
 from markdown_it import MarkdownIt
 
 from recapture.base.errors import UsageError
-from recapture.report.markdown import code, plain, render_conformance, table, write_report
+from recapture.report.markdown import render_conformance, write_report
+from recapture.report.markup import code, link, plain
+from recapture.report.tables import Table, code_span, to_markdown
 from recapture.results.directories import read_results
 from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record
+from recapture.results.sources import published_claims
 from recapture.results.verdicts import Verdict
 
 IMAGES = Path(__file__).parent / "resources" / "results" / "images"
@@ -82,7 +85,7 @@ def test_every_table_has_as_many_cells_in_each_row_as_in_its_head(results):
 def test_ugly_text_survives_a_table_and_a_list_unchanged():
     for text in UGLY:
         shown = " ".join(re.sub(r"[\x00\x1b]", "\ufffd", text).split())
-        rows = html(table(["x", "y"], [[code(text, in_table=True), plain(text)], ["end", "end"]]))
+        rows = html(to_markdown(Table(["x", "y"], [[code_span(text), text], ["end", "end"]])))
         cells = [unescaped(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", rows)]
         assert cells == [shown, shown, "end", "end"], text
         listed = [unescaped(item) for item in re.findall(r"<li>(.*?)</li>", html(f"- x{code(text)}\n- x{plain(text)}"))]
@@ -132,10 +135,38 @@ def test_the_claims_table_names_every_claim_with_what_was_measured(results):
     assert "7 claims: 5 reproduced, 1 partly reproduced, 1 not reproduced." in claims
     by_claim = claims.split("### Claim by claim")[1]
     rows = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in tables(by_claim)[0][2:]]
-    assert [row[0] for row in rows] == ["S5", "T1", "T10", "T12", "T13", "T16", "T18", "T18"]
+    ids = [row[0].split("]")[0].strip("[") for row in rows]
+    assert ids == ["S5", "T1", "T10", "T12", "T13", "T16", "T18", "T18"]
     expected = "`error:InternalTorchDynamoError message~IF_NEEDED`"
-    assert rows[0] == ["S5", "**not reproduced**", "`foreign::dct`", "`compile`", expected, "`pass`"]
+    assert rows[0][1:] == ["**not reproduced**", "`foreign::dct`", "`compile`", expected, "`pass`"]
     assert rows[6][1:2] + rows[6][4:] == ["**not reproduced**", "`right graphs=3`", "`pass graphs=2`"]
+
+
+def test_a_claim_says_what_it_says_and_links_to_its_source(results):
+    claims = section(render_conformance(results.records, results.environment), "Published claims")
+    known = published_claims()["T1"]
+    (row,) = (line for line in claims.splitlines() if line.startswith("| [T1]") and known.claim[:20] in line)
+    assert f"[T1]({known.source.link})" in row
+    assert plain(known.claim) in row
+
+
+def test_a_claim_that_is_not_defined_is_shown_without_a_link():
+    one = Record(
+        case="s::c",
+        compiler="fx",
+        device="cpu",
+        verdict=Verdict.PASS,
+        claims=(ClaimResult("MINE_1", "right", holds=True),),
+        case_hash="0",
+    )
+    claims = section(render_conformance([one], None), "Published claims")
+    assert "| MINE_1  | reproduced |" in claims
+    assert "](" not in claims
+
+
+def test_the_address_of_a_link_cannot_end_the_link():
+    (address,) = re.findall('href="(.*?)"', html(link("x", "https://a.example/b)|(c d`<e>\\")))
+    assert address == "https://a.example/b%29%7C%28c%20d%60%3Ce%3E%5C"
 
 
 def test_every_silent_wrong_is_spelled_out_under_its_case(results):

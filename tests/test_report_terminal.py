@@ -1,11 +1,13 @@
 import io
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from recapture.report.terminal import RunProgress, print_summary
+from recapture.report.run_progress import RunProgress
+from recapture.report.terminal import print_summary
 from recapture.results.directories import read_results
 from recapture.results.records import Difference, ErrorInfo, Record
 from recapture.results.verdicts import SILENTLY_WRONG, Verdict
@@ -58,6 +60,52 @@ def test_every_silent_wrong_has_one_line(results, width):
     assert f"silently wrong: {len(wrong)}\n" in out
     for one in wrong:
         assert len([line for line in out.splitlines() if f" {one.cell}: on {one.input}, " in line]) == 1
+
+
+def wrongs(number, compilers=("compile", "compile:eager", "fx")):
+    by_value = (Difference("held_out[0]", "result", "value", "eager 1, this 2"),)
+    by_dtype = (Difference("example", "result", "dtype", ""),)
+    return [
+        record(f"s::c{i:02}", Verdict.WRONG, name, differences=by_dtype if name == "fx" else by_value)
+        for i in range(number)
+        for name in compilers
+    ]
+
+
+def summary_of(records, *, width, terminal=True):
+    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+    print_summary(console, records, None, Path("results/image/cpu"))
+    return console.file.getvalue().split("\nsilently wrong")[1].splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_many_silent_wrongs_are_one_line_a_case_and_the_rest_is_counted(width):
+    title, headers, *lines, last = summary_of([*wrongs(24), *wrongs(25, ("make_fx",))[24:]], width=width)
+    assert title == ": 73 cells of 25 cases"
+    assert headers.split() == ["cells", "case", "what", "differs", "compilers"]
+    assert len(lines) == 20
+    assert " ".join(lines[0].split()) == "3 s::c00 value on held_out[0] (+1 more) compile, compile:eager, fx"
+    assert last == "and 5 more cases (13 cells): see results/image/cpu/conformance.md"
+    assert max(map(len, lines)) <= width
+
+
+def test_compilers_that_do_not_fit_are_named_by_family_or_counted():
+    names = ("compile", "compile:aot_eager", "compile:dynamic", "compile:fullgraph", "fx", "export", "export:nonstrict")
+
+    def shown(width, **how):
+        return re.split("held_out.0.(?: ..1 more.)?", summary_of(wrongs(2, names), width=width, **how)[2])[1].strip()
+
+    assert shown(140) == ", ".join(names)
+    assert shown(80) == "compile ×4, fx, export ×2"
+    assert shown(50) == "compile ×4, +3"
+    assert shown(60, terminal=False) == ", ".join(names)
+
+
+def test_a_run_of_very_many_cases_gets_counts_instead_of_a_matrix():
+    out = io.StringIO()
+    print_summary(Console(file=out, width=200), [record(f"s::c{i}") for i in range(101)], None, Path())
+    assert len(out.getvalue().splitlines()) < 10
+    assert ["compile", "101", "0", "0", "0"] in [line.split() for line in out.getvalue().splitlines()]
 
 
 def test_the_summary_tells_counts_claims_faults_and_missing_suites(results):
@@ -156,6 +204,19 @@ def test_a_silent_wrong_is_told_at_once_and_failures_are_counted():
         progress.cell_finished(record("s::slow", Verdict.TIMEOUT), 60.0)
         assert "gave up after 1 min 00 s: s::slow::compile\n" in console.file.getvalue()
     assert console.file.getvalue().endswith("2/3 cells in 0 s (stopped): 1 silently wrong, 1 failing\n")
+
+
+def test_progress_names_a_silently_wrong_case_once_and_ten_of_them():
+    console = Console(file=io.StringIO(), width=100)
+    with RunProgress(console, clock=Clock()) as progress:
+        cells = wrongs(15)
+        progress.start(len(cells))
+        for one in cells:
+            progress.cell_finished(one, 0.1)
+    lines = [line for line in console.file.getvalue().splitlines() if line.startswith("silently wrong")]
+    assert [line.split()[3] for line in lines[:10]] == [f"s::c{i:02}::compile:" for i in range(10)]
+    assert lines[10:] == ["silently wrong: more cases; the summary at the end lists them"]
+    assert console.file.getvalue().endswith("45/45 cells in 0 s: 45 silently wrong, 0 failing\n")
 
 
 def test_one_cell_is_not_said_to_be_several():

@@ -1,4 +1,4 @@
-"""A cell as a script: it runs without this project and shows both sides."""
+"""A cell as a script: it runs without this project, shows both sides, and decides as the record was decided."""
 
 import runpy
 import subprocess
@@ -6,19 +6,22 @@ import sys
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 import torch
 
 from recapture.base.errors import UsageError
 from recapture.base.torch_compat import reset_dynamo
-from recapture.conformance.repro import script
+from recapture.conformance.printing import script
+from recapture.conformance.repro import CellToPrint, SuitePrinter, print_cell, recorded_line
+from recapture.declare.collection import find_suites
 from recapture.declare.compilers import builtin_compilers
 from recapture.declare.source import closure
 from recapture.machine.environment import read_environment, write_environment
+from recapture.results.directories import find_results, read_results
 from recapture.results.records import Difference, ErrorInfo, Record, write_jsonl
 from recapture.results.verdicts import Verdict
 
+REPOSITORY = Path(__file__).resolve().parents[1]
 ENVIRONMENT = Path(__file__).parent / "resources" / "results" / "images" / "torch2.6.0-cu124" / "cpu"
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -205,10 +208,32 @@ def suite(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def printed(suite, monkeypatch):
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch):
+    """What executing suites and scripts in this process changes is put back."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    return lambda cell, device="cpu": script(f"{suite}::{cell}", device)
+    before = dict(sys.modules)
+    yield
+    for name in [name for name in sys.modules if name.startswith("recapture")]:
+        if name in before:
+            sys.modules[name] = before[name]
+        else:
+            del sys.modules[name]
+
+
+def in_process(address, device="cpu", results=Path("nowhere")):
+    """The script of a cell, made in this process; raises UsageError with the one line where there is none."""
+    suite, case, compiler = address.rsplit("::", 2)
+    (found,) = find_suites((suite,)).suites
+    made = print_cell(CellToPrint(found.name, str(found.path), case, compiler, device, str(results)))
+    if made.error is not None:
+        raise UsageError(made.error)
+    return made.text
+
+
+@pytest.fixture
+def printed(suite):
+    return lambda cell, device="cpu": in_process(f"{suite}::{cell}", device)
 
 
 @pytest.fixture
@@ -217,7 +242,7 @@ def run(tmp_path, capsys):
 
     def execute(text):
         path = tmp_path / "cell.py"
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         reset_dynamo()
         runpy.run_path(str(path), run_name="__main__")
         torch.set_printoptions(profile="default")
@@ -241,25 +266,26 @@ def test_the_script_runs_without_this_project(printed, tmp_path):
         "eager:    tensor([-2., -2.])",
         "captured: tensor([-2., -2.])",
         "same",
-        "== eager and captured differ on 0 of 2 inputs",
+        "note: warned: TracerWarning",
+        "== verdict: pass",
     ]
 
 
 @pytest.mark.parametrize(
     ("cell", "shown"),
     [
-        ("counts::eager", ["tensor([2., 2.])\ncaptured: tensor([2., 2.])", "tensor([3., 3.])\ncaptured: tensor([3., 3.])"]),
+        ("counts::eager", ["tensor([2., 2.])\nagain:    tensor([2., 2.])", "tensor([3., 3.])\nagain:    tensor([3., 3.])", "== verdict: pass\n"]),
         ("chosen::fx:concrete_args", ["eager:    tensor([3., 3.])\ncaptured: tensor([3., 3.])", "captured: tensor([4., 4.])"]),
         ("in_place::make_fx", ["captured: tensor([4., 4.])"]),
         ("observe::fx", ["eager:    tensor([8., 8.])\ncaptured: tensor([8., 8.])"]),
-        ("rewritten::eager", ["eager:    tensor([2., 2.])\ncaptured: tensor([3., 3.])"]),
+        ("rewritten::eager", ["eager:    tensor([2., 2.])\ncaptured: tensor([3., 3.])", "== verdict: wrong on example\n"]),
         ("branch::mine", ["captured: tensor([4., 4.])"]),
         ("doubles::reads-on", ["captured: tensor([2., 2., 0., 0.])", "captured: tensor([ 8., 10.,  0.,  0.])"]),
     ],
 )  # fmt: skip
 def test_the_script_shows_both_sides(printed, run, cell, shown):
     text = printed(cell)
-    assert "recapture" not in text.split('"""', 2)[2]
+    assert "import recapture" not in text
     output = run(text)
     for one in shown:
         assert one in output
@@ -269,39 +295,38 @@ def test_the_script_shows_both_sides(printed, run, cell, shown):
 def test_both_sides_have_the_same_weights_and_inputs(printed, run, cell):
     output = run(printed(cell))
     assert "DIFFERENT" not in output
-    assert "== eager and captured differ on 0 of " in output
+    assert "== verdict: pass\n" in output
 
 
 @pytest.mark.parametrize(
     ("cell", "shown"),
     [
-        ("control_flow::branch_on_dtype::export", "DIFFERENT: result\n== eager and captured differ on 1 of 3 inputs"),
-        ("control_flow::branch_changes_dtype::jit.trace", "captured: tensor(0.)\nDIFFERENT: result"),
-        ("basic_use::BatchNormTraining::jit.trace", "state['norm.num_batches_tracked'], captured: tensor(6)\nDIFFERENT"),
-        ("graphs::prints_its_shape::jit.trace", "printed, eager:    'shape 2\\n'\nprinted, captured: ''\nDIFFERENT: printed"),
-        ("graphs::counts_calls_globally::fx", "watched, eager:    2\nwatched, captured: 1\nDIFFERENT: watched"),
-        ("graphs::returns_named_tuple::jit.script", "captured: torch._jit_internal.Extremes (tensor("),
-        ("graphs::appends_to_argument::make_fx", "arguments[1], captured: []\nDIFFERENT: arguments[1]"),
+        ("control_flow::branch_on_dtype::export", "DIFFERENT: result"),
+        ("control_flow::branch_changes_dtype::jit.trace", "captured: tensor(0.)\nDIFFERENT: result (dtype)"),
+        ("basic_use::BatchNormTraining::jit.trace", "DIFFERENT: state['norm.num_batches_tracked'] (state)"),
+        ("graphs::prints_its_shape::jit.trace", "DIFFERENT: output (output): eager printed 'shape 2\\n', this printed ''"),
+        ("graphs::counts_calls_globally::fx", "DIFFERENT: watched (watched): eager 2, this 1"),
+        ("graphs::returns_named_tuple::jit.script", "captured: torch._jit_internal.Extremes (.low: tensor("),
+        ("graphs::appends_to_argument::make_fx", "DIFFERENT: args[1]"),
     ],
 )  # fmt: skip
 def test_what_is_recorded_as_silently_wrong_is_shown(run, cell, shown):
-    assert shown in run(script(cell, "cpu"))
+    assert shown in run(in_process(cell))
 
 
 @pytest.mark.parametrize(
     ("cell", "shown"),
     [
-        ("numpy_scalar::as-array", "eager:    numpy.float32 SCALAR\ncaptured: numpy.ndarray array(2., dtype=float32)\nDIFFERENT: result"),
-        ("nested::rounds", "captured: {'sum': tensor(2.00000024), 'all': [tensor([1., 1.]), 2.0]}\nsame"),
-        ("nested::casts", "captured: {'sum': tensor(2.), 'all': [tensor([1, 1]), 2.0]}\nDIFFERENT: result"),
+        ("numpy_scalar::as-array", "eager:    numpy.float32 2.0\ncaptured: numpy.ndarray tensor(2.)\nDIFFERENT: result (type)"),
+        ("nested::rounds", "captured: {['sum']: tensor(2.00000024), ['all']: [tensor([1., 1.]), 2.0]}\nsame"),
+        ("nested::casts", "captured: {['sum']: tensor(2.), ['all']: [tensor([1, 1]), 2.0]}\nDIFFERENT: result['all'][0] (dtype)"),
     ],
 )  # fmt: skip
 def test_types_count_and_rounding_does_not(printed, run, cell, shown):
-    assert shown.replace("SCALAR", repr(np.float32(2))) in run(printed(cell))
+    assert shown in run(printed(cell))
 
 
-def test_the_script_says_what_is_recorded_with_this_torch(suite, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_the_script_says_what_is_recorded_with_this_torch(suite, tmp_path):
     environment = read_environment(ENVIRONMENT)
     here = msgspec.structs.replace(environment.torch, version=str(torch.__version__))
 
@@ -320,7 +345,7 @@ def test_the_script_says_what_is_recorded_with_this_torch(suite, tmp_path, monke
     record("b", here, case_hash, verdict=Verdict.ERROR, phase="call", input="example", error=error)
     record("edited", here, "0", verdict=Verdict.PASS)
     record("other", msgspec.structs.replace(here, version="0"), case_hash, verdict=Verdict.PASS)
-    lines = script(f"{suite}::branch::fx", "cpu", tmp_path).split('"""\n')[0].splitlines()
+    lines = in_process(f"{suite}::branch::fx", results=tmp_path).split('"""\n')[0].splitlines()
     assert [line for line in lines if line.startswith("Recorded")] == [
         "Recorded with a on cpu: specialized; held_out[0], result (dtype): eager torch.int64, this torch.float32",
         "Recorded with b on cpu: error in call of example: TypeError: no",
@@ -329,7 +354,9 @@ def test_the_script_says_what_is_recorded_with_this_torch(suite, tmp_path, monke
 
 def test_a_failure_is_shown_as_a_result(printed, run):
     text = printed("branch::compile:fullgraph").replace("fullgraph=True", 'backend="eager", fullgraph=True')
-    assert "captured: raised Unsupported: " in run(text)
+    output = run(text)
+    assert "captured: raised torch._dynamo.exc.Unsupported: " in output
+    assert "== verdict: error in capture on example: torch._dynamo.exc.Unsupported: " in output
 
 
 def test_the_script_is_readable(printed):
@@ -343,12 +370,12 @@ def test_the_script_is_readable(printed):
     ):
         assert part in text
     assert "COUNTS" not in text
-    assert "claims" not in text
+    assert "T1" not in text
     compile(text, "cell.py", "exec", dont_inherit=True)
 
 
 def test_the_device_is_the_one_asked_for(printed):
-    assert '.to("cuda")' in printed("Layer::fx", "cuda")
+    assert "device='cuda'" in printed("Layer::fx", "cuda")
 
 
 @pytest.mark.parametrize("name", list(builtin_compilers()))
@@ -359,7 +386,6 @@ def test_every_compiler_can_be_printed(printed, name):
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        ("branch", "is not a cell: write suite::case::compiler"),
         ("brunch::fx", "unknown case 'brunch'; did you mean 'branch'"),
         ("branch::compile:eagre", "unknown compiler 'compile:eagre'; did you mean 'compile:eager'"),
         ("hidden::fx", "cannot be printed: the example is not written in the decorator"),
@@ -370,11 +396,20 @@ def test_an_address_that_leads_nowhere_is_named(printed, address, says):
         printed(address)
 
 
+def test_an_address_that_is_no_cell_is_named_before_anything_is_executed(tmp_path):
+    with pytest.raises(UsageError, match="'control_flow::x' is not a cell: write suite::case::compiler"):
+        script("control_flow::x", "cpu")
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("raise SystemExit")
+    with pytest.raises(UsageError, match="is a folder of several suites"):
+        script(f"{tmp_path}::f::fx", "cpu")
+
+
 def test_a_suite_that_cannot_be_imported_is_named(tmp_path):
     path = tmp_path / "broken.py"
     path.write_text("1 / 0")
     with pytest.raises(UsageError, match="suite 'broken' cannot be imported: ZeroDivisionError"):
-        script(f"{path}::f::fx", "cpu")
+        in_process(f"{path}::f::fx")
 
 
 @pytest.mark.parametrize(
@@ -386,7 +421,7 @@ def test_inputs_that_go_on_over_lines_can_be_printed(tmp_path, lines):
         "import torch\nfrom recapture import case\n\nMORE = [lambda: (torch.zeros(2),)]\n\n\n"
         f"@case(\n    example=lambda: (torch.ones(2),),\n    held_out={lines},\n)\ndef f(x):\n    return x\n"
     )
-    (tmp_path / "cell.py").write_text(script(f"{path}::f::eager", "cpu"))
+    (tmp_path / "cell.py").write_text(in_process(f"{path}::f::eager"))
     assert len(runpy.run_path(str(tmp_path / "cell.py"))["held_out"]) == 2
 
 
@@ -403,4 +438,229 @@ def test_names_that_the_case_and_the_compiler_both_define_are_refused(printed):
 
 
 def test_what_is_printed_counts_only_where_the_case_says_so(printed, run):
-    assert "differ on 0 of 1 inputs" in run(printed("prints::silent"))
+    assert "== verdict: pass\n" in run(printed("prints::silent"))
+
+
+def printers():
+    """What prints the cells of each shipped suite."""
+    return {one.name: SuitePrinter(one) for one in find_suites(()).suites}
+
+
+def test_every_committed_cell_can_be_printed_and_every_script_compiles():
+    suites = printers()
+    count = 0
+    for directory in find_results(REPOSITORY / "results"):
+        for row in read_results(directory).records:
+            suite, case = row.case.split("::")
+            suites[suite].check(case, row.compiler)
+            # The script is compiled as it is made; one that does not compile raises UsageError.
+            text = suites[suite].script(case, row.compiler, row.device, [f"Recorded: {recorded_line(row)}"])
+            assert text.startswith('"""')
+            count += 1
+    assert count > 10_000
+
+
+REPLAYED: tuple[str, ...] = (
+    "eager",
+    "jit.trace",
+    "jit.script",
+    "fx",
+    "fx:concrete_args",
+    "make_fx",
+    "export:nonstrict",
+    "export",
+)
+REPLAYED += ("compile:eager",)
+DECIDED_IN_THE_CELL = ("pass", "pass_with_breaks", "specialized", "wrong", "error", "oom", "unstable")
+
+DRIVER = """
+import os, runpy, sys
+import torch, torch._dynamo, torch.export
+torch.set_num_threads(1)
+for path in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.dup2(os.open(path + ".out", os.O_WRONLY | os.O_CREAT), 1)
+            runpy.run_path(path, run_name="__main__")
+            status = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(f"{path} failed")
+"""
+
+
+def chosen_cells():
+    """Committed cells of this torch: one of each verdict and phase of each compiler that needs no C++."""
+    found = {}
+    for row in read_results(REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu").records:
+        if row.compiler in REPLAYED and row.verdict in DECIDED_IN_THE_CELL:
+            found.setdefault((row.compiler, row.verdict, row.phase), row)
+    return list(found.values())
+
+
+def test_a_script_decides_as_the_record_was_decided(tmp_path):
+    rows = chosen_cells()
+    assert len(rows) >= 40
+    assert len({row.verdict for row in rows}) >= 5
+    suites = printers()
+    paths = []
+    for number, row in enumerate(rows):
+        suite, case = row.case.split("::")
+        paths.append(tmp_path / f"cell{number}.py")
+        paths[-1].write_text(suites[suite].script(case, row.compiler, row.device, []), encoding="utf-8")
+    arguments = [sys.executable, "-I", "-W", "ignore", "-c", DRIVER, *map(str, paths)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for row, path in zip(rows, paths, strict=True):
+        lines = Path(f"{path}.out").read_text(encoding="utf-8").splitlines()
+        expected = f"== verdict: {row.verdict}"
+        expected += f" in {row.phase}" if row.phase else ""
+        expected += f" on {row.input}" if row.input else ""
+        decided = next(line for line in reversed(lines) if line.startswith("== verdict: "))
+        if row.error is None and row.reason is None:
+            assert decided == expected, row.cell
+        else:
+            assert decided.startswith(f"{expected}: {row.error.type if row.error else row.reason}"), row.cell
+        shown = [line for line in lines if line.startswith("DIFFERENT: ")]
+        if row.verdict in ("specialized", "wrong") and row.error is None:
+            assert shown == [f"DIFFERENT: {one.where} ({one.kind}): {one.detail}" for one in row.differences], row.cell
+
+
+HOSTILE_FILE = r'''
+from __future__ import annotations, generators
+import torch
+import recapture
+from recapture import case, compiler
+
+print("printed on import")
+
+
+def helper(x):
+    return x + 1
+
+
+case(example=lambda: (torch.ones(1),))(helper)
+
+
+@case(example=lambda: (torch.ones(2),), held_out=[lambda: (torch.zeros(2),)])
+def neighbour(x):
+    "Says \"\"\" and \0 and \r and \x1b[31m and \u2028 and {braces} and \udc80 and \\."
+    return helper(x)
+
+
+@recapture.case(example=lambda: (torch.ones(2),))
+def SOURCES(x):
+    return x
+
+
+@case(example=lambda: (torch.ones(2),))
+def held_out(x):
+    return x
+
+
+@case(example=lambda: (torch.ones(2),))
+def größe(x):
+    return x
+
+
+@case(example=lambda: (torch.ones(2),))
+def match(x):
+    return x
+
+
+@case(example=lambda: (torch.ones(2),))
+def replay(x):
+    return x
+
+
+@case(example=(lambda: (
+    torch.ones(2),)), held_out=[])
+def brackets(x):
+    return f"{x.shape}{{}}" and x
+
+
+second = recapture.case(example=lambda: (torch.ones(2),))(lambda x: x)
+made = recapture.case(example=lambda: (torch.ones(2),))(type("a b", (torch.nn.Module,), {}))
+
+
+@case(example=lambda: (torch.ones(2),))
+def uses_second(x):
+    return second(x)
+
+
+@compiler("it's \"\"\" {odd}\n\x00")
+def odd(fn, example):
+    """Odd \x0b {describe} \0."""
+    return fn
+'''
+
+ODD = 'it\'s """ {odd}\n\x00'
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    folder = tmp_path / "a 'quoted' {folder}"
+    folder.mkdir()
+    path = folder / "it's {odd}.py"
+    path.write_text(HOSTILE_FILE, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("compiler", ["fx", ODD], ids=["fx", "odd"])
+@pytest.mark.parametrize(
+    "case", ["neighbour", "SOURCES", "held_out", "größe", "match", "replay", "brackets", "uses_second"]
+)
+def test_hostile_names_are_printed_in_scripts_that_run(hostile, run, case, compiler):
+    text = in_process(f"{hostile}::{case}::{compiler}")
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert "== verdict: pass\n" in run(text)
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ("a b", "is not defined at the top level"),
+        ("<lambda>", "is not defined at"),
+        ("helper", "is not written in the"),
+    ],
+)
+def test_hostile_names_that_cannot_be_printed_are_refused_in_one_line(hostile, case, says):
+    with pytest.raises(UsageError, match=says) as refused:
+        in_process(f"{hostile}::{case}::fx")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["", "\n", "\0", "\udc80", 'three """ quotes', "a \\ backslash", "\x1b]0;title\x07", "{brace}", "'''", 'ends in "'],
+)
+def test_any_message_of_a_record_fits_a_script(suite, message):
+    error = ErrorInfo("T", message, "0")
+    row = Record(
+        case="mine::branch",
+        compiler="fx",
+        device="cpu",
+        case_hash="0",
+        verdict=Verdict.ERROR,
+        phase="call",
+        error=error,
+    )
+    (found,) = find_suites((str(suite),)).suites
+    text = SuitePrinter(found).script("branch", "fx", "cpu", [recorded_line(row)])
+    assert all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_the_command_executes_the_suite_in_a_process_of_its_own(command, hostile):
+    done = command("repro", f"{hostile}::neighbour::fx")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith('"""')
+    compile(done.stdout, "cell.py", "exec", dont_inherit=True)
+    hostile.write_text("import os\n\nos._exit(0)\n")
+    done = command("repro", f"{hostile}::neighbour::fx")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert "died on import: exited with status 0 and without a result" in done.stderr
+    assert command.leftovers(seconds=10) == []

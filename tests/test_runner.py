@@ -41,6 +41,7 @@ def gentle(pool, tmp_path_factory):
     root = tmp_path_factory.mktemp("gentle")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "WorkerPool", lambda **_: pool)
+        patch.setattr(runner, "begin_survey", lambda _: None)
         patch.setattr(runner, "survey", lambda shared: shared.surveyed)
         status = 0
         for suites, names in ((GENTLE, COMPILERS), (GENTLE[:1], THEIRS)):

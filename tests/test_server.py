@@ -1,4 +1,4 @@
-"""What cells do to the process they run in, planted for real: each costs its own cell, and nothing is left of it."""
+"""Cells that kill or starve the process they run in: each costs its own cell only, and leaves nothing behind."""
 
 from __future__ import annotations
 

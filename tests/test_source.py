@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recapture.declare import source
+from recapture.declare import source, syntax
 from recapture.declare.source import closure, decorator_arguments
 
 SUITE = '''\
@@ -61,7 +61,7 @@ def text_of(tmp_path):
     def compute(text, name="f"):
         path = tmp_path / "suite.py"
         path.write_text(text, encoding="utf-8")
-        source._parse.cache_clear()
+        source._parsed.cache_clear()
         return closure(path, name).text
 
     return compute
@@ -187,15 +187,17 @@ def test_the_hash_is_the_same_on_every_python(tmp_path, version):
     basic.write_text(SUITE)
     places = [(str(suite), "Größe"), (str(basic), "f"), (source.__file__, "closure")]
     program = (
+        # The project's other dependencies are not installed for that Python: only these two modules are loaded.
         "import importlib.util, json, pathlib, sys\n"
-        "spec = importlib.util.spec_from_file_location('source', sys.argv[1])\n"
-        "module = importlib.util.module_from_spec(spec)\n"
-        "sys.modules['source'] = module\n"
-        "spec.loader.exec_module(module)\n"
-        "print(json.dumps([module.closure(pathlib.Path(p), n).hash for p, n in json.loads(sys.argv[2])]))\n"
+        "for name, path in zip(('recapture.declare.syntax', 'recapture.declare.source'), sys.argv[2:]):\n"
+        "    spec = importlib.util.spec_from_file_location(name, path)\n"
+        "    module = importlib.util.module_from_spec(spec)\n"
+        "    sys.modules[name] = module\n"
+        "    spec.loader.exec_module(module)\n"
+        "print(json.dumps([module.closure(pathlib.Path(p), n).hash for p, n in json.loads(sys.argv[1])]))\n"
     )
     done = subprocess.run(
-        [VERSIONS[version], "-I", "-B", "-c", program, source.__file__, json.dumps(places)],
+        [VERSIONS[version], "-I", "-B", "-c", program, json.dumps(places), syntax.__file__, source.__file__],
         capture_output=True,
         text=True,
         check=False,

@@ -1,14 +1,16 @@
-"""The successor: a second server that gets ready beside the first, takes over, and is not missed where it fails."""
+"""The successor: a second server that gets ready beside the first and takes over; the run goes on where it fails."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from recapture.pool.client import ServerDiedError
 from recapture.pool.worker_pool import CANARY, WorkerPool
 
 BARE = "bare"
@@ -49,7 +51,7 @@ def test_the_successor_takes_over_and_the_first_server_goes(pool):
     assert pool.modules == ["json"]
 
 
-def test_a_successor_that_dies_is_not_missed(pool):
+def test_the_first_server_goes_on_where_the_successor_dies(pool):
     first = pool.client.process.pid
     pool.launch_successor(BARE, [])
     os.kill(pool.successor.process.pid, signal.SIGKILL)
@@ -98,10 +100,31 @@ def test_leaving_does_not_wait_for_a_successor_that_is_not_ready():
     assert not Path(home).exists()
 
 
-def test_servers_that_start_a_process_for_each_task_and_those_for_cuda_raise_none(pool):
+def test_a_server_for_cuda_or_without_forks_has_no_successor(pool):
     with WorkerPool(device="cpu", jobs=1, worker="fresh") as fresh:
         fresh.launch_successor(BARE, [])
         assert fresh.successor is None
     pool.device = "cuda"
     pool.launch_successor(BARE, [])
     assert pool.successor is None
+
+
+def test_what_was_asked_for_early_is_answered_also_by_another_server(pool):
+    pool.ask(CANARY, "cpu", timeout=60)
+    assert works(pool)  # another task of the same server meanwhile
+    assert pool.answer(CANARY, "cpu", float, timeout=60) == 4.0
+    pool.ask(CANARY, "cpu", timeout=60)
+    pool.restart()
+    assert pool.answer(CANARY, "cpu", float, timeout=60) == 4.0
+    assert pool.answer(CANARY, "cpu", float, timeout=60) == 4.0  # nobody asked
+
+
+def test_a_home_that_was_removed_is_made_again_for_the_next_server(pool):
+    pool.launch_successor(BARE, [])
+    shutil.rmtree(pool.home.path)
+    with pytest.raises(ServerDiedError):
+        works(pool)
+    pool.restart()
+    assert pool.successor is None  # it remembers files of the home that was removed
+    assert works(pool)
+    assert pool.home.is_whole()

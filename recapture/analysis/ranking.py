@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 __all__ = ["Best", "best", "best_first", "eager_elsewhere"]
 
 MOVED = 1.25
-"""The ratio from which eager is said to have taken longer beside some rows than beside others.
+"""The ratio of eager's times, measured with different rows, from which the difference is reported.
 
-A row's ratio is free of what slows eager and candidate alike. But where they wait for different parts of the machine,
-as eager for the processor and a CUDA graph for the GPU, it tells of the machine's state too.
+A row's speedup does not change when eager and the candidate slow down together. Where they wait for different parts of
+the machine (eager for the processor, a CUDA graph for the GPU), the speedup depends on the machine's state too.
 """
 
 
 class Best(NamedTuple):
-    """The configuration to take, and those that it could not be told apart from."""
+    """The best configuration, and those whose intervals overlap with the greatest speedup's."""
 
     row: Row
     measured: Measured
@@ -43,8 +43,8 @@ def best_first(rows: Sequence[Row]) -> list[Row]:
 def best(rows: Sequence[Row]) -> Best | None:
     """Return the best of a workload's rows, None where none is faster than eager.
 
-    Those whose 95 % intervals reach into that of the greatest speedup cannot be told apart from it; the best of them is
-    the one that pays back soonest.
+    Rows whose 95 % interval overlaps with that of the greatest speedup count as equal to it; the best of them is the
+    one that pays back after the fewest iterations.
     """
     faster = [(row, row.measured) for row in rows if row.measured and row.measured.finding == "faster"]
     if not faster:
@@ -62,7 +62,7 @@ def best(rows: Sequence[Row]) -> Best | None:
 
 
 def eager_elsewhere(row: Row, rows: Sequence[Row]) -> float | None:
-    """Return the median of eager's seconds beside a workload's other rows, where it was another beside `row`."""
+    """Return the median of eager's seconds measured with a workload's other rows, None where it agrees with `row`'s."""
     others = [one.measured.eager_seconds for one in rows if one.measured is not None and one is not row]
     if row.measured is None or not others:
         return None

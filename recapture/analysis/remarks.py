@@ -1,4 +1,4 @@
-"""Why a row of a benchmark has no figures, or why they are what they are."""
+"""Why a row of a benchmark has no figures, or what explains its figures."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ if TYPE_CHECKING:
 __all__ = ["drift", "remarks"]
 
 LAUNCH_BOUND = 0.6
-"""Where kernels take less than this share of an iteration, the GPU waits for the CPU to launch them."""
+"""The share of an iteration spent in kernels below which the GPU waits for the CPU to launch them."""
 
 OVERHEAD = 0.1
+"""The share of the timed iterations from which the cost of measuring is reported."""
 
 DRIFT = 1.25
-"""Where the last third of every process's samples takes so much longer than the first, there is no steady state."""
+"""The ratio of the last third of the samples to the first third from which there is no steady state."""
 
 SLOWER = 1.1
-"""The ratio from which kernels that were chosen by timing are called slower than those taken unseen."""
+"""The ratio from which kernels chosen by autotuning are reported as slower than the default kernels."""
 
 NOTICEABLE = 1.0
-"""Seconds of compiling below which nobody asks what they were spent on."""
+"""Seconds of compiling from which its stages are reported."""
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
+"""A number inside a remark."""
 
 MINOR_STAGE = 0.05
-"""The share of them below which a stage is not named."""
+"""The share of the compile time below which a stage is not named."""
 
 
 def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
-    """Say why a row has no figures, or why they are what they are; `rows` are those of its workload."""
+    """Return why a row has no figures, or what explains its figures; `rows` are those of its workload."""
     found = ["from before: measuring it again has not ended"] if row.again else []
     if row.measured is None:
         if row.reason:
@@ -79,29 +81,29 @@ def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
 
 
 def _of_the_machine(row: Row) -> list[str]:
-    """Say what makes the timing doubtful, once for all processes."""
+    """Return what makes the timing doubtful, once for all processes."""
     found: dict[str, list[str]] = {}
     for one in row.processes:
         for mark in one.conditions.marks:
             found.setdefault(NUMBER.sub("\0", mark), []).append(mark)
-    told = []
+    described = []
     for text, marks in found.items():
         numbers = sorted((float(one[0]), one[0]) for mark in marks for one in NUMBER.finditer(mark))
         if text.count("\0") == 1 and numbers[0] != numbers[-1]:
-            told.append(text.replace("\0", f"{numbers[0][1]} to {numbers[-1][1]}"))
+            described.append(text.replace("\0", f"{numbers[0][1]} to {numbers[-1][1]}"))
         else:
-            told += dict.fromkeys(marks)
-    return told
+            described += dict.fromkeys(marks)
+    return described
 
 
 def _variables(row: Row) -> list[str]:
-    """Name the variables that the compilers read, where some were set."""
-    told = [f"{name.removeprefix('env ')}={value}" for name, value in row.flags.items() if name.startswith("env ")]
-    return [f"with {' '.join(told)}"] if told else []
+    """Return the environment variables that were set and that the compilers read."""
+    values = [f"{name.removeprefix('env ')}={value}" for name, value in row.flags.items() if name.startswith("env ")]
+    return [f"with {' '.join(values)}"] if values else []
 
 
 def _choice_of_kernels(row: Row, rows: Sequence[Row]) -> list[str]:
-    """Say where the kernels that autotuning chose are slower than those that `torch.compile` takes without it."""
+    """Return how much slower the kernels are that autotuning chose than those of `torch.compile` without it."""
     plain = msgspec.structs.replace(row.configuration, compiler="compile")
     untuned = next((one.measured for one in rows if one.configuration == plain), None)
     if not row.configuration.autotunes or row.measured is None or untuned is None:
@@ -112,17 +114,20 @@ def _choice_of_kernels(row: Row, rows: Sequence[Row]) -> list[str]:
 
 
 def _where_time_went(row: Row) -> list[str]:
-    """Say what compiling with cold caches spent its time on; nothing where torch does not tell or it was short."""
+    """Return the stages of compiling with cold caches; none where torch does not report them or it was short."""
     start = row.cold
     if start is None or not start.stages or start.total < NOTICEABLE:
         return []
     most = sorted(start.stages.items(), key=lambda one: -one[1])
-    told = [f"{name} {time_text(seconds)}" for name, seconds in most if seconds >= MINOR_STAGE * start.total]
-    return [f"compiling, cold: {', '.join(told)}"] if told else []
+    parts = [f"{name} {time_text(seconds)}" for name, seconds in most if seconds >= MINOR_STAGE * start.total]
+    return [f"compiling, cold: {', '.join(parts)}"] if parts else []
 
 
 def drift(row: Row) -> tuple[float, float] | None:
-    """Return the seconds an iteration of the first and of the last third of the samples, where it grew everywhere."""
+    """Return the seconds of an iteration in the first and in the last third of the samples.
+
+    None where they did not grow by `DRIFT` in every process.
+    """
     found = []
     for one in row.processes:
         third = len(one.candidate.seconds) // 3

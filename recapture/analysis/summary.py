@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -25,6 +25,8 @@ __all__ = [
     "break_groups",
     "claim_cells",
     "claim_status",
+    "claims_by_id",
+    "commonest_difference",
     "compiler_key",
     "compilers_in_order",
     "count",
@@ -190,6 +192,14 @@ def claim_cells(records: Iterable[Record]) -> list[ClaimCell]:
     )
 
 
+def claims_by_id(records: Iterable[Record]) -> dict[str, list[ClaimCell]]:
+    """Return the cells of every claim, in the order of `claim_cells`."""
+    found: dict[str, list[ClaimCell]] = {}
+    for cell in claim_cells(records):
+        found.setdefault(cell.id, []).append(cell)
+    return found
+
+
 def overall_status(cells: Iterable[ClaimCell]) -> ClaimStatus:
     """Return the status of a claim that spans several cells; cells that could not run do not count against it."""
     seen = {cell.status for cell in cells} - {ClaimStatus.NOT_RUNNABLE}
@@ -217,6 +227,19 @@ def silent_wrongs(records: Iterable[Record]) -> dict[str, list[Record]]:
         if record.verdict in SILENTLY_WRONG:
             found[record.case].append(record)
     return dict(found)
+
+
+def commonest_difference(cells: Iterable[Record]) -> tuple[str, int]:
+    """Return what differs in most of some silently wrong cells, such as ``value on held_out[0]``.
+
+    With it comes the number of other pairs of a kind and an input in these cells.
+    """
+    kinds: Counter[str] = Counter()
+    for record in cells:
+        found = [f"{one.kind} on {one.input}" for one in record.differences]
+        found = found or [record.reason or "no difference recorded"]
+        kinds.update(list(dict.fromkeys(found)))  # a list: a Counter adds up a mapping's values
+    return one_line(kinds.most_common(1)[0][0]), len(kinds) - 1
 
 
 def failure_groups(records: Iterable[Record]) -> list[Group]:

@@ -7,7 +7,7 @@ import traceback
 
 from recapture.base.scrub import encodable
 
-__all__ = ["qualified", "safe_text"]
+__all__ = ["qualified", "safe_text", "traceback_text"]
 
 
 def qualified(kind: type) -> str:
@@ -27,7 +27,8 @@ def safe_text(error: BaseException) -> str:
         return f"<the exception's own __str__ raised {type(second).__name__}>"
 
 
-def _traceback_text(error: BaseException) -> str:
+def traceback_text(error: BaseException) -> str:
+    """Return the traceback of an exception; only its type and message where formatting it raises."""
     try:
         return "".join(traceback.format_exception(type(error), error, error.__traceback__))
     except BaseException:  # formatting calls __str__ too

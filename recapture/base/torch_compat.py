@@ -1,11 +1,13 @@
-"""What of torch's private parts this project sets, warms up or asks, on every release; `torch_watch` listens to it.
+"""The private parts of torch that this project sets, warms up or reads, on every release.
 
-Where a release lacks a thing, setting it is left undone, and asking for it answers "unknown" (None).
+Where a release lacks a part, setting it does nothing, and reading it returns None. `torch_watch` holds what observes
+torch at work.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import logging
 import os
@@ -21,6 +23,7 @@ __all__ = [
     "OTHER_CACHES",
     "OWN_VARIABLES",
     "float32_flags",
+    "installed_torch",
     "is_capture_error",
     "is_out_of_memory",
     "isolate_caches",
@@ -44,12 +47,20 @@ def pytree() -> Any:
 
 
 def release(version: str | None = None) -> tuple[int, ...]:
-    """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; the running one by default."""
+    """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; the running one by default.
+
+    This does without `packaging`: the scripts of `recapture repro` carry it and need torch alone.
+    """
     if version is None:
         import torch
 
         version = str(torch.__version__)
     return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+def installed_torch() -> str:
+    """Return the version of the installed torch without importing it; raises PackageNotFoundError without one."""
+    return importlib.metadata.version("torch")
 
 
 def reset_dynamo() -> None:
@@ -67,8 +78,8 @@ CAPTURE_MODULES = ("torch._dynamo.", "torch._inductor.", "torch._export.", "torc
 def skip_guard_timing() -> None:
     """Keep Dynamo from timing the guards of every frame that it compiles (2.7 or so on), where it is imported.
 
-    It empties the processor's caches for that, 25 ms each time and more where two do, and writes the figure into a log:
-    nothing depends on it, and a cell compiles several frames. Not for processes whose compile time is the result.
+    To time them, Dynamo empties the processor's caches (25 ms each time, more where two processes do) and logs the
+    figure. Nothing depends on it, and a cell compiles several frames. Do not call this where compile time is measured.
     """
     guards: Any = sys.modules.get("torch._dynamo.guards")
     if hasattr(guards, "profile_guard_manager"):
@@ -96,7 +107,7 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     try:
         return isinstance(error, RuntimeError) and bool(OUT_OF_MEMORY.search(str(error)))
-    except Exception:  # an exception whose __str__ raises tells nothing
+    except Exception:  # an exception whose __str__ raises
         return False
 
 
@@ -160,12 +171,12 @@ def isolate_caches(
 
 
 def preload(level: str, modules: list[str]) -> None:
-    """Import what cells need and warm what is slow the first time, so that forked children find it done.
+    """Import what cells need and do once what is slow the first time, so that forked children find it done.
 
-    ``bare`` imports torch, ``light`` adds what was seen to leave CUDA alone on every release, ``cuda`` adds Inductor.
-    ``capture`` imports as much and captures once: for the CPU, since Dynamo reads CUDA's random state where there is a
-    GPU, and after that no forked child can use it. ``codegen`` gets ready to compile C++ as well, ``aoti`` also to
-    package it. Nothing here may start a thread, initialise CUDA or fail.
+    ``bare`` imports torch. ``light`` adds modules whose import does not initialise CUDA on any release, ``cuda`` adds
+    Inductor. ``capture`` imports as much and captures a graph. It is for the CPU only: where there is a GPU, Dynamo
+    reads CUDA's random state, and after that no forked child can use CUDA. ``codegen`` also compiles C++, and ``aoti``
+    also packages it. Nothing here may start a thread, initialise CUDA or raise.
     """
     import torch
 
@@ -194,7 +205,7 @@ def preload(level: str, modules: list[str]) -> None:
 
 
 def _compile_in_one_process() -> None:
-    """Keep Inductor from forking a pool of compilers when it is imported: this release reads no variable for that."""
+    """Keep Inductor from forking a pool of compilers when it is imported; torch 2.0 reads no variable for that."""
     from torch._inductor import config
 
     config.compile_threads = 1
@@ -272,9 +283,9 @@ def float32_flags() -> tuple[str, bool, bool]:
 
 
 def set_float32_flags(dtype: str | tuple[str, bool, bool]) -> None:
-    """Set those flags for a way of doing arithmetic (`recapture.declare.workload.DTYPES`), or as `float32_flags` gave them.
+    """Set those flags for an arithmetic (one of `recapture.declare.workload.DTYPES`), or as `float32_flags` gave them.
 
-    torch's defaults on every release: TF32 off in matrix products, on in cuDNN, no trying out.
+    Otherwise they are torch's defaults on every release: TF32 off in matrix products and on in cuDNN, no trying out.
     """
     import torch
 

@@ -110,9 +110,11 @@ class GpuSampler:
         seen = [one for one in self._samples if window[0] <= one.at <= window[1] and uuid in one.uuid]
         if not seen:
             return cpu
-        told = [one.reasons for one in seen if one.reasons is not None]
+        known_reasons = [one.reasons for one in seen if one.reasons is not None]
         shares = {
-            name: sum(bool(reasons & bit) for reasons in told) / len(told) for bit, name in THROTTLE.items() if told
+            name: sum(bool(reasons & bit) for reasons in known_reasons) / len(known_reasons)
+            for bit, name in THROTTLE.items()
+            if known_reasons
         }
         processes = [one.processes for one in seen if one.processes is not None]
         return msgspec.structs.replace(
@@ -178,7 +180,7 @@ def cpu_conditions(
 
 
 def _cpu_times() -> tuple[float, float] | None:
-    """(busy, stolen) seconds of all CPUs since boot; None where /proc does not tell."""
+    """(busy, stolen) seconds of all CPUs since boot; None where /proc does not report them."""
     text = _read("/proc/stat")
     if text is None:
         return None

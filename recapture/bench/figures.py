@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.bench import intervals
-from recapture.declare.workload import SpeedClaim
-from recapture.results.speedups import Measured, Process, Row, Start
+from recapture.declare.claim import SpeedClaim
+from recapture.results.speedups import Claimed, Measured, Process, Row, Start
 
 if TYPE_CHECKING:
     from recapture.bench.job import Outcome
@@ -40,13 +40,14 @@ def derive(row: Row) -> Row:
     if row.measured is None or not row.processes:
         return row
     measured = msgspec.structs.replace(row.measured, **_ratios(row.processes))
-    claims = tuple(
-        msgspec.structs.replace(
-            one, holds=claim_holds(SpeedClaim(one.id, one.expected, one.published), measured, row.processes)
-        )
-        for one in row.claims
-    )
+    claims = tuple(_claimed(one, measured, row.processes) for one in row.claims)
     return msgspec.structs.replace(row, measured=measured, claims=claims)
+
+
+def _claimed(one: Claimed, measured: Measured, processes: tuple[Process, ...]) -> Claimed:
+    """A claim judged again; one about a range of releases stays as recorded, where torch's version was known."""
+    claim = SpeedClaim(one.id, one.expected, one.published)
+    return one if claim.ranged else msgspec.structs.replace(one, holds=claim_holds(claim, measured, processes))
 
 
 def claim_holds(claim: SpeedClaim, measured: Measured, processes: tuple[Process, ...]) -> bool | None:

@@ -1,8 +1,10 @@
-"""Right before fast: a candidate's results, gradients and updated parameters against eager's, with float64 as judge.
+"""The correctness check of a benchmark: a candidate's results, gradients and updated parameters against eager's.
 
-Both are compared with the same computation in float64. A candidate may be a few times as far from it as eager is, and
-always as far as its arithmetic's own precision: fusing and reordering change rounding, not results. Where float64 is
-of no use (the model does not run in it, or takes another path), eager alone says what is right.
+Number, types, dtypes, shapes and plain values must be equal as in the verdict of a cell. The elements of tensors are
+compared by norms, because rounding accumulates through a whole model: eager and the candidate are compared with the
+same computation in float64. A candidate may be FACTOR times as far from it as eager is, and always as far as the
+precision of its arithmetic (FLOORS): fusing and reordering change rounding, not results. Where float64 is no reference
+(the model does not run in it, or takes another path), the candidate is compared with eager.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from recapture.base.torch_compat import pytree
 from recapture.bench.updates import wrong_update
+from recapture.conformance.judge import compare_form
+from recapture.conformance.seen import see_form
 from recapture.results.speedups import Deviation
 
 if TYPE_CHECKING:
@@ -22,24 +26,26 @@ if TYPE_CHECKING:
 __all__ = ["FACTOR", "FLOORS", "PLAUSIBLE", "Snapshot", "deviations"]
 
 FACTOR = 4.0
-"""How many times as far from float64 as eager's a value may be."""
+"""Largest ratio of a candidate's distance from float64 to eager's."""
 
 FLOORS = {"fp32-strict": 1e-4, "fp32": 2e-3, "tf32": 5e-3, "bf16": 3e-2, "amp": 3e-2}
-"""Relative distance from float64 that the arithmetic alone explains; for fp32 cuDNN may use TF32, on a GPU."""
+"""Relative distance from float64 that each arithmetic alone explains; with fp32, cuDNN may use TF32 on a GPU."""
 
 PLAUSIBLE = {"fp32-strict": 1e-2, "fp32": 5e-2, "tf32": 5e-2, "bf16": 0.2, "amp": 0.2}
-"""How far from float64 eager's result may be before they are two computations: a model that branches on the dtype, say.
-Gradients have no such bound: those of a deep network with norms are noise as large as themselves after a few steps."""
+"""Largest relative distance of eager's result from float64: beyond it the model computes something else in float64.
+
+Gradients have no such bound: those of a deep network with norms are noise as large as themselves after a few steps.
+"""
 
 SMALL = 1e-3
-"""A tensor this much smaller than its group is measured against the group: where gradients cancel, noise is left."""
+"""Ratio to the group's norm below which a tensor is measured against the group: gradients that cancel leave noise."""
 
 GROUPS_AS_A_WHOLE = frozenset({"parameters"})
-"""One step of Adam turns the sign of a tiny gradient into a whole step: only all parameters together say something."""
+"""Groups whose tensors are measured together: one step of Adam turns the sign of a tiny gradient into a whole step."""
 
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
-"""What a result may hold beside tensors; of anything else it is not known when two are equal."""
+"""Types of the values that a result may hold beside tensors."""
 
 
 class Snapshot:
@@ -116,19 +122,13 @@ def _wrong_steps(
 
 
 def _structure(group: str, eager: list[tuple[str, Any]], other: list[tuple[str, Any]]) -> str | None:
-    import torch
-
+    """What differs in number, type, dtype, shape or plain value, as `recapture.conformance.judge` compares them."""
     if len(eager) != len(other):
         return f"{group}: eager has {len(eager)} values, this {len(other)}"
     for (name, one), (_, two) in zip(eager, other, strict=True):
-        if isinstance(one, torch.Tensor) != isinstance(two, torch.Tensor):
-            return f"{group} {name}: eager has a {type(one).__name__}, this a {type(two).__name__}"
-        if isinstance(one, torch.Tensor):
-            for kind in ("dtype", "shape"):
-                if getattr(one, kind) != getattr(two, kind):
-                    return f"{group} {name}: {kind}: eager {getattr(one, kind)}, this {getattr(two, kind)}"
-        elif one != two and not (one != one and two != two):  # NaN equals NaN here  # noqa: PLR0124
-            return f"{group} {name}: eager {one!r}, this {two!r}"[:200]
+        found = compare_form(f"{group} {name}", see_form(one), see_form(two))
+        if found is not None:
+            return f"{found.where}: {found.kind}: {found.detail}"[:200]
     return None
 
 

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 __all__ = ["BETWEEN", "SMALLEST", "Comparison", "compare", "compare_runs", "geometric_mean"]
 
 SMALLEST = 0.01
-"""A difference of less than this share is not called one, however sure it is: layout in memory alone does as much."""
+"""Smallest share that is called a difference, however certain: the layout in memory can cause smaller ones."""
 
 BETWEEN = 0.05
-"""The same between two benchmarks, which are not interleaved. It is a choice: how far days differ was not measured."""
+"""Smallest share that is called a difference between two benchmarks, which are not interleaved (a choice)."""
 
 ALPHA = 0.01
-"""The Mann-Whitney test has to reject equality at this level too."""
+"""Significance level at which the Mann-Whitney test must reject equality as well."""
 
 NOISY = 0.05
-"""Where no difference is sure, and half of the interval is wider than this share, nothing is shown."""
+"""Half width of the interval, as a share, above which a ratio without a certain difference is too noisy."""
 
 DRAWS = 2000
 

@@ -105,7 +105,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
-    """Do one job in this process; `enter` is told of each phase, so that a crash or a timeout can be placed."""
+    """Do one job in this process; `enter` is called with each phase as it begins: it says where a crash happened."""
     enter("reference")
     if job.gpu is not None:
         visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
@@ -119,10 +119,10 @@ def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
     refusal = _not_applicable(workload, compiler)
     if refusal is not None:
         return Outcome(verdict=Verdict.NOT_APPLICABLE, reason=refusal)
-    bench = _Bench(job, workload, compiler)
+    measurement = _Measurement(job, workload, compiler)
     try:
-        bench.prepare_eager()
-        repeatable = bench.repeatable()
+        measurement.prepare_eager()
+        repeatable = measurement.repeatable()
     except BaseException as error:
         return _failed("reference", error)
     if not repeatable:
@@ -133,21 +133,25 @@ def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
     with watch_cudagraphs() as slow:
         with watch_dynamo() if compiler.uses_dynamo else unwatched as log:
             try:
-                bench.prepare_candidate(enter)
+                measurement.prepare_candidate(enter)
             except BaseException as error:
-                return _failed("capture" if bench.capturing else "call", error)
+                return _failed("capture" if measurement.capturing else "call", error)
         try:
-            found, wrong = bench.gate()
+            found, wrong = measurement.gate()
             outcome = Outcome(
                 verdict=Verdict.PASS_WITH_BREAKS if log.break_reasons else Verdict.PASS,
-                what=bench.what,
-                start=bench.start,
-                eager_start=bench.eager_start,
+                what=measurement.what,
+                start=measurement.start,
+                eager_start=measurement.eager_start,
                 deviations=tuple(found),
             )
             if wrong is not None:
                 return msgspec.structs.replace(outcome, verdict=Verdict.WRONG, reason=wrong)
-            return bench.time(outcome, log, slow, enter) if job.timing else bench.told(outcome, log, slow, None)
+            return (
+                measurement.time(outcome, log, slow, enter)
+                if job.timing
+                else measurement.with_reasons(outcome, log, slow, None)
+            )
         except BaseException as error:
             return _failed("call", error)
 
@@ -166,7 +170,7 @@ def _not_applicable(workload: Workload, compiler: Compiler) -> str | None:
     return compiler.unavailable() if compiler.unavailable is not None else None
 
 
-class _Bench:
+class _Measurement:
     """Eager, eager with the candidate's arithmetic (the twin), and the candidate, in one process."""
 
     def __init__(self, job: Job, workload: Workload, compiler: Compiler) -> None:
@@ -191,7 +195,7 @@ class _Bench:
         try:
             reference = Subject(self.workload, own, self.job.device, exact=True)
             self.exact = self._first_calls(reference)[1]
-        except Exception as error:  # not every model runs in float64: eager alone then says what is right
+        except Exception as error:  # not every model runs in float64: the candidate is then compared with eager
             print(f"no float64 reference: {qualified(type(error))}: {safe_text(error)}"[:500], file=sys.stderr)
 
     def _warm_up(self, configuration: Configuration) -> tuple[Subject, Start, list[Snapshot]]:
@@ -272,15 +276,15 @@ class _Bench:
             flags = dict(
                 zip(("float32_matmul_precision", "cudnn.allow_tf32", "cudnn.benchmark"), float32_flags(), strict=True)
             )
-        told = None
+        profiles = None
         if job.profile is not None:
             folder = Path(job.profile)
-            told = tuple(
+            profiles = tuple(
                 [Operator(*row) for row in operators(subject, job.device, folder / f"{name}.trace.json")]
                 for name, subject in (("eager", self.twin or self.eager), ("candidate", self.candidate))
             )
         return msgspec.structs.replace(
-            self.told(outcome, log, slow, newly),
+            self.with_reasons(outcome, log, slow, newly),
             series=tuple(series),
             window=(timed.began, timed.ended),
             overhead=round(timed.overhead, 4),
@@ -291,11 +295,11 @@ class _Bench:
             cpu=conditions,
             gpu_uuid=_uuid(job.device),
             flags=flags,
-            operators=told,
+            operators=profiles,
         )
 
-    def told(self, outcome: Outcome, log: CaptureLog, slow: list[str], recorded: int | None) -> Outcome:
-        """Add what torch told of this compilation."""
+    def with_reasons(self, outcome: Outcome, log: CaptureLog, slow: list[str], recorded: int | None) -> Outcome:
+        """Add what torch reported of this compilation."""
         reasons = Reasons(
             graphs=log.graphs,
             break_reasons=tuple(dict.fromkeys(scrub(one) for one in log.break_reasons)),

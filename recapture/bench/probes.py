@@ -33,7 +33,7 @@ def allocated(device: str) -> int:
 
 
 def warm_libraries(device: str) -> None:
-    """Make the GPU's libraries allocate their workspaces, so that they are charged to nobody."""
+    """Make the GPU's libraries allocate their workspaces, so that they are not charged to a model."""
     if device != "cuda":
         return
     import torch
@@ -48,7 +48,7 @@ def peak_memory(subject: Subject, device: str, before: int) -> int | None:
     """Return the most memory, in bytes, that iterating takes, model and CUDA-graph pools included.
 
     `before` is what `allocated` said before the subject was built: that much belongs to others. On a GPU it is what the
-    allocator reserved; on the CPU the growth of the resident memory, None where the kernel does not tell.
+    allocator reserved; on the CPU the growth of the resident memory, None where the kernel does not report it.
     """
     gc.collect()
     if device == "cuda":

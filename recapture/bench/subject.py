@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.torch_compat import float32_flags, seed_everything, set_float32_flags
-from recapture.conformance.observe import map_tensors
+from recapture.conformance.placement import map_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["INPUT_SETS", "Subject", "synchronize"]
 
 INPUT_SETS = 4
-"""Sets of inputs used in rotation, so that none is still in a cache from the iteration before."""
+"""Number of sets of inputs used in rotation, so that none is still in a cache from the iteration before."""
 
 FLOAT64 = "float64"
 """The reference's arithmetic; not one of the command line's."""
@@ -75,7 +75,7 @@ class Subject:
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
-        """Everything that surrounds iterations and is not part of them: flags, and the grad mode of inference."""
+        """What surrounds iterations and is not part of them: flags, and the grad mode of inference."""
         import torch
 
         before = float32_flags()

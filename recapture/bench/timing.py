@@ -60,7 +60,7 @@ def interleave(subjects: Sequence[Subject], device: str, seconds: float, *, seed
     found: list[list[float]] = [[] for _ in clocks]
     gc.collect()
     collecting = gc.isenabled()
-    gc.disable()  # a collection in the middle of a sample would be charged to whoever runs
+    gc.disable()  # a collection in the middle of a sample would be charged to the variant that runs
     timed = 0.0
     began = time.monotonic()
     try:

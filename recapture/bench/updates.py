@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["wrong_update"]
 
 LONGER = 2.0
-"""How many times as long, or as short, as eager's a candidate's steps may be: rounding turns steps, it hardly changes
-their length."""
+"""Largest ratio of the lengths of a candidate's and eager's steps: rounding hardly changes how long a step is."""
 
 AGREE = 0.2
-"""The cosine from which eager's steps and float64's are held to point the same way; below it they are mostly noise."""
+"""Smallest cosine of eager's steps and float64's that point the same way; below it they are mostly noise."""
 
 MOST = 0.5
-"""The share of a parameter's elements that eager must have moved before one that never moved is called wrong."""
+"""Share of a parameter's elements that eager must move for a candidate that moves none of them to be wrong."""
 
 
 def wrong_update(

@@ -16,8 +16,8 @@ __all__ = ["repro_command"]
 )
 def repro_command(cell: str, device: str) -> int:
     """Print one cell as a stand-alone script that needs torch alone."""
-    from recapture.conformance.repro import script
+    from recapture.conformance.printing import script
 
     require_torch()
-    click.echo(script(cell, device), nl=False)
+    click.echo(script(cell, device).encode(), nl=False)  # UTF-8, as Python reads it
     return 0

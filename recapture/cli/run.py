@@ -31,7 +31,8 @@ def run_command(context: click.Context, options: RunOptions, *, start_times: boo
     from recapture.declare.collection import shipped_suites
     from recapture.declare.compilers import builtin_compilers
     from recapture.report.markdown import write_report
-    from recapture.report.terminal import RunProgress, print_summary
+    from recapture.report.run_progress import RunProgress
+    from recapture.report.terminal import print_summary
 
     options = dataclasses.replace(options, words=_words(context.params))
     if set(options.selection.suites) <= set(shipped_suites()):  # they bring no compilers of their own

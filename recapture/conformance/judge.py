@@ -1,47 +1,39 @@
-"""Two observations of one call → what differs, and whether the difference is one a user would be misled by."""
+"""Compare a call with eager's: which differences are silently wrong, and which are only noted.
+
+What "equal" means is decided here (types, structure, dtypes, shapes) and in `recapture.conformance.rounding` (values).
+"""
 
 from __future__ import annotations
 
-import cmath
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recapture.base.scrub import encodable
-from recapture.results.records import Difference
+from recapture.conformance.rounding import (
+    all_close,
+    is_rounded_number,
+    is_rounded_tensor,
+    isclose,
+    may_round,
+    same_scalar,
+)
+from recapture.conformance.seen import tensors_of
 
 if TYPE_CHECKING:
-    from recapture.conformance.observe import Observation, Seen, TensorSeen
+    from recapture.conformance.observe import Observation
+    from recapture.conformance.seen import Seen, TensorSeen
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "Difference", "compare", "compare_form"]
 
-TOLERANCES = {
-    # (relative, absolute), as torch.testing.assert_close has them; types that are absent compare exactly.
-    "torch.float16": (1e-3, 1e-5),
-    "torch.bfloat16": (1.6e-2, 1e-5),
-    "torch.float32": (1.3e-6, 1e-5),
-    "torch.float64": (1e-7, 1e-7),
-    "torch.complex32": (1e-3, 1e-5),
-    "torch.complex64": (1.3e-6, 1e-5),
-    "torch.complex128": (1e-7, 1e-7),
-}
 
-PYTHON_FLOAT = (1.3e-6, 1e-5)
-"""A Python float may have been read from a float32 tensor."""
+class Difference(NamedTuple):
+    """One silent difference: on which input, where, of which kind, and both sides in words."""
 
-ERROR_FACTOR = 3.0
-"""A result may be this much further from the float64 result than eager's own (dynamobench's rule)."""
-
-PLAUSIBLE = {"torch.float16": 0.05, "torch.bfloat16": 0.2, "torch.float32": 1e-2}
-PLAUSIBLE |= {"torch.complex32": 0.05, "torch.complex64": 1e-2}
-"""How far eager may be from the float64 result, relative to its largest element, before they are two computations: a
-branch on the dtype or another random number makes the float64 result say nothing about rounding."""
-
-FAR_OFF = {"torch.float32": 0.01, "torch.complex64": 0.01}
-"""An error of this much of an element (of the whole of it in half precision) is far off where eager is right."""
-
-CHANCE = 10.0
-"""Rounding may leave so many times the number of elements far off that is expected of it."""
+    input: str
+    where: str
+    kind: str
+    detail: str
 
 
 @dataclass
@@ -49,13 +41,13 @@ class Comparison:
     """What differs between eager and a compiled callable on one input."""
 
     differences: list[Difference]
-    """These mislead a user: values, types, shapes, side effects."""
+    """Silent differences, which decide the verdict: values, types, shapes, side effects."""
     notes: list[str]
-    """These do not change what is computed: strides, requires_grad, aliasing."""
+    """Differences that do not change what is computed: strides, requires_grad, aliasing."""
 
 
 Exact = Callable[[], "Observation | None"]
-"""Makes, when asked, the same observation with every floating-point input in float64; None where that fails."""
+"""Returns the same observation with every floating-point input in float64; None where that fails."""
 
 
 def compare(
@@ -63,13 +55,12 @@ def compare(
 ) -> Comparison:
     """Compare a call with eager's on the same input.
 
-    An exception on both sides counts as equal here when the types agree (the caller decides what another type means);
-    returning where eager raises is a difference. Types, structure, dtypes and shapes must be equal exactly, integers
-    too, other numbers within TOLERANCES; NaN equals NaN, and -0.0 equals 0.0. `exact` is asked for a float64 reference
-    only where rounding is in question. `show_values` False leaves figures out of the details: for artifacts that may
-    read memory they do not own.
+    An exception on both sides is no difference here (`recapture.conformance.verdict` compares the types); returning
+    where eager raises is one. Types, structure, dtypes, shapes and integers must be equal exactly, other numbers within
+    `rounding.TOLERANCES`; NaN equals NaN, and -0.0 equals 0.0. `exact` is called only where rounding is possible.
+    `show_values` False leaves numbers out of the details: for callables that may read memory they do not own.
     """
-    found = _Comparer(eager.input, show_values)
+    found = _Comparer(eager.input, show_values=show_values)
     if eager.raised is not None and other.raised is None:
         found.differ("result", "exception", f"eager raises {eager.raised.type}, this returned")
     elif eager.result is not None and other.result is not None:
@@ -97,8 +88,18 @@ def compare(
     return Comparison(found.differences, found.notes)
 
 
+def compare_form(where: str, eager: Seen, other: Seen) -> Difference | None:
+    """Return the first difference in type, structure, dtype, shape, device or plain value; None where there is none.
+
+    Described with `seen.see_form`, tensors are compared without their elements: for callers with a rule of their own.
+    """
+    found = _Comparer("", show_values=True)
+    found.values(where, eager, other)
+    return found.differences[0] if found.differences else None
+
+
 class _Comparer:
-    def __init__(self, label: str, show_values: bool) -> None:
+    def __init__(self, label: str, *, show_values: bool) -> None:
         self.label = label
         self.show_values = show_values
         self.kind: str | None = None
@@ -125,13 +126,13 @@ class _Comparer:
             self.differ(here, "structure", f"eager has {_parts(eager)}, this {_parts(other)}")
             return
         if eager.tensor is not None and other.tensor is not None:
-            self._tensors(where, path, eager.tensor, other.tensor)
+            self._tensors(here, path, eager, other)
         if eager.children is not None and other.children is not None:
             self._containers(where, path, eager, other)
         elif (
             eager.tensor is None
-            and not _same_scalar(eager.scalar, other.scalar)
-            and not self._rounded(path, eager.scalar, other.scalar)
+            and not same_scalar(eager.scalar, other.scalar)
+            and not self._rounded(path, eager, other)
         ):
             mine, theirs = _pair(eager.scalar, other.scalar)
             self.differ(here, "value", f"eager {mine}, this {theirs}" if self.show_values else "value differs")
@@ -150,22 +151,24 @@ class _Comparer:
         for key, child in mine.items():
             self.values(where, child, theirs[key], (*path, key))
 
-    def _tensors(self, where: str, path: tuple[str, ...], eager: TensorSeen, other: TensorSeen) -> None:
-        here = where + "".join(path)
+    def _tensors(self, here: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:
+        mine, theirs = eager.tensor, other.tensor
+        if mine is None or theirs is None:
+            return
         for kind in ("dtype", "shape", "device", "layout"):
-            mine, theirs = getattr(eager, kind), getattr(other, kind)
-            if mine != theirs:
-                self.differ(here, "structure" if kind == "layout" else kind, f"eager {mine}, this {theirs}")
+            one, two = getattr(mine, kind), getattr(theirs, kind)
+            if one != two:
+                self.differ(here, "structure" if kind == "layout" else kind, f"eager {one}, this {two}")
                 return
-        if eager.data is None or other.data is None:  # device meta, say: there are no values
+        if mine.data is None or theirs.data is None:  # on device meta there are no values
             return
-        if not _close(eager.data, other.data, eager.dtype) and not self._rounding(path, eager, other):
-            self.differ(here, "value", self._describe_values(eager, other))
+        if not all_close(mine.data, theirs.data, mine.dtype) and not self._rounded(path, eager, other):
+            self.differ(here, "value", self._describe_values(mine, theirs))
             return
-        if eager.stride != other.stride and eager.data.numel() > 1:
-            self.note(f"{here}: stride {eager.stride} in eager, {other.stride} here")
-        if eager.requires_grad != other.requires_grad:
-            self.note(f"{here}: requires_grad {eager.requires_grad} in eager, {other.requires_grad} here")
+        if mine.stride != theirs.stride and mine.data.numel() > 1:
+            self.note(f"{here}: stride {mine.stride} in eager, {theirs.stride} here")
+        if mine.requires_grad != theirs.requires_grad:
+            self.note(f"{here}: requires_grad {mine.requires_grad} in eager, {theirs.requires_grad} here")
 
     def _reference(self, path: tuple[str, ...]) -> Seen | None:
         """The float64 result at a path; None where there is none."""
@@ -174,57 +177,23 @@ class _Comparer:
             seen = dict(seen.children).get(key) if seen is not None and seen.children is not None else None
         return seen
 
-    def _rounded(self, path: tuple[str, ...], eager: Any, other: Any) -> bool:
-        """Whether a Python number is about as near to the float64 result as eager's is: it may come from a float32."""
-        if not all(isinstance(one, (float, complex)) and cmath.isfinite(one) for one in (eager, other)):
-            return False
-        seen = self._reference(path)
-        if seen is None or not isinstance(seen.scalar, (float, complex)) or not cmath.isfinite(seen.scalar):
-            return False
-        size, error = abs(seen.scalar), abs(eager - seen.scalar)
-        if error > PLAUSIBLE["torch.float32"] * size:
-            return False
-        return bool(abs(other - seen.scalar) <= ERROR_FACTOR * error + PYTHON_FLOAT[0] * size + PYTHON_FLOAT[1])
+    def _rounded(self, path: tuple[str, ...], eager: Seen, other: Seen) -> bool:
+        """Whether a number or tensor differs from eager's by rounding alone, which the float64 result shows.
 
-    def _rounding(self, path: tuple[str, ...], eager: TensorSeen, other: TensorSeen) -> bool:
-        """Whether `other` is about as near to the float64 result as eager itself is, in each element and altogether."""
-        dtype = eager.dtype if eager.dtype.startswith("torch.") else f"torch.{eager.dtype}"  # numpy's have bare names
-        seen = self._reference(path) if dtype in PLAUSIBLE else None
-        if seen is None or seen.tensor is None or seen.tensor.data is None or seen.tensor.shape != eager.shape:
+        That result is asked for only where rounding is possible: making it runs the case once more.
+        """
+        exact = self._reference(path) if may_round(eager) and may_round(other) else None
+        if exact is None:
             return False
-        reference, mine, theirs = _double(seen.tensor.data), _double(eager.data), _double(other.data)
-        finite = mine.isfinite()
-        if not finite.any() or not (theirs.isfinite() == finite).all() or not reference.isfinite()[finite].all():
-            return False
-        if not _close(eager.data[~finite], other.data[~finite], eager.dtype):
-            return False
-        reference = reference[finite]
-        eager_error, other_error = (mine[finite] - reference).abs(), (theirs[finite] - reference).abs()
-        if eager_error.max() > PLAUSIBLE[dtype] * reference.abs().max():
-            return False
-        relative, absolute = TOLERANCES[dtype]
-        allowed = absolute + relative * reference.abs()
-        # The mean alone would let one wrong element hide among many. Eager's own error at an element is no measure: of
-        # terms that cancel it may come near by luck, so that its largest anywhere bounds each element's.
-        group = float(ERROR_FACTOR * eager_error.max())
-        if not bool((other_error <= allowed.clamp(min=group)).all()):
-            return False
-        # Beside large numbers that bound would excuse anything in small ones. Sums that cancel leave elements where
-        # eager is right and `other` far off too (by luck, or where eager sums in a wider type, or a relu or clamp hides
-        # eager's error alone), but few: the sum must fall within group / far_off of one point of a range as wide as the
-        # largest element. Many more than that were computed otherwise.
-        far_off = FAR_OFF.get(dtype, 1.0)
-        wrong = (other_error > allowed) & (other_error > far_off * reference.abs())
-        wrong &= eager_error <= relative * reference.abs()
-        if int(wrong.sum()) * far_off * float(reference.abs().max()) > CHANCE * reference.numel() * group:
-            return False
-        return _rms(other_error) <= ERROR_FACTOR * _rms(eager_error) + _rms(allowed)
+        if eager.tensor is None or other.tensor is None:
+            return is_rounded_number(eager.scalar, other.scalar, exact.scalar)
+        return exact.tensor is not None and is_rounded_tensor(eager.tensor, other.tensor, exact.tensor)
 
     def _describe_values(self, eager: TensorSeen, other: TensorSeen) -> str:
         """How many elements differ by more than rounding, and the first of them."""
         if not self.show_values:
             return "value differs"
-        different = ~_isclose(eager.data, other.data, *_tolerance(eager.dtype))
+        different = ~isclose(eager.data, other.data, eager.dtype)
         index = tuple(int(position[0]) for position in different.nonzero(as_tuple=True)) if eager.shape else ()
         count = f"{int(different.sum())} of {eager.data.numel()} elements differ" if eager.shape else "value differs"
         try:
@@ -254,60 +223,15 @@ def _lazily(exact: Exact | None, part: Callable[[Observation], Seen | None]) -> 
 
 
 def _shared(observation: Observation) -> set[tuple[str, str]]:
-    addresses = {tensor.storage: path for path, tensor in _tensors("args", observation.args) if tensor.storage}
-    results = _tensors("result", observation.result) if observation.result is not None else []
+    addresses = {tensor.storage: path for path, tensor in tensors_of("args", observation.args) if tensor.storage}
+    results = tensors_of("result", observation.result) if observation.result is not None else []
     return {(path, addresses[tensor.storage]) for path, tensor in results if tensor.storage in addresses}
-
-
-def _tensors(path: str, seen: Seen) -> list[tuple[str, TensorSeen]]:
-    if seen.tensor is not None:
-        return [(path, seen.tensor)]
-    return [found for key, child in seen.children or () for found in _tensors(path + key, child)]
-
-
-def _double(data: Any) -> Any:
-    import torch
-
-    return data.to(torch.complex128 if data.is_complex() else torch.float64)
-
-
-def _isclose(eager: Any, other: Any, relative: float, absolute: float) -> Any:
-    import torch
-
-    exact = not (eager.dtype.is_floating_point or eager.dtype.is_complex)
-    try:
-        if exact:
-            return eager == other
-        return torch.isclose(_double(other), _double(eager), rtol=relative, atol=absolute, equal_nan=True)
-    except (NotImplementedError, RuntimeError):  # a dtype without arithmetic: its bytes are its value
-        whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[eager.element_size()]
-        return eager.contiguous().view(whole) == other.contiguous().view(whole)
-
-
-def _tolerance(dtype: str) -> tuple[float, float]:
-    return TOLERANCES.get(dtype, TOLERANCES.get(f"torch.{dtype}", (0.0, 0.0)))
-
-
-def _close(eager: Any, other: Any, dtype: str) -> bool:
-    return bool(_isclose(eager, other, *_tolerance(dtype)).all())
-
-
-def _rms(values: Any) -> float:
-    return float(values.pow(2).mean().sqrt())
 
 
 def _parts(seen: Seen) -> str:
     if seen.tensor is not None:
         return "a tensor with a gradient" if seen.children else "a tensor without a gradient"
     return "a value" if seen.children is None else f"{len(seen.children)} items"
-
-
-def _same_scalar(eager: Any, other: Any) -> bool:
-    if isinstance(eager, (float, complex)) and isinstance(other, (float, complex)):
-        if cmath.isnan(eager) or cmath.isnan(other):
-            return cmath.isnan(eager) and cmath.isnan(other)
-        return cmath.isclose(eager, other, rel_tol=PYTHON_FLOAT[0], abs_tol=PYTHON_FLOAT[1])
-    return bool(eager == other) or bool(eager != eager and other != other)  # noqa: PLR0124 - NaN, as numpy's longdouble
 
 
 def _pair(eager: Any, other: Any) -> tuple[str, str]:

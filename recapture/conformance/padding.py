@@ -1,4 +1,4 @@
-"""Room behind tensors, for callables that read past the end of their inputs."""
+"""Zeros behind tensors, for callables that read past the end of their inputs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 __all__ = ["ROOM_BYTES", "with_room"]
 
 ROOM_BYTES = 1 << 20
+"""Bytes of zeros behind each tensor."""
 
 
 def with_room(tensor: Any, rooms: dict[int, Any]) -> Any:
-    """Return a tensor with the same contents whose storage goes on with zeros; `rooms` has the storages made so far.
+    """Return a tensor with the same contents whose storage continues with ROOM_BYTES of zeros.
 
-    A callable that checks nothing about its inputs reads and writes past the end of one that is too small. Here it does
-    so in memory of the tensor's own: it is as wrong as ever, and what comes of it is the same in every process.
+    `rooms` maps the addresses of storages to the longer ones made so far. A callable that does not check its inputs
+    reads and writes past the end of a tensor that is too small. Here it does so in memory that belongs to the tensor:
+    the result is as wrong, but it is the same in every process.
     """
     import torch
 
@@ -21,7 +23,7 @@ def with_room(tensor: Any, rooms: dict[int, Any]) -> Any:
     if not plain or tensor.is_conj() or tensor.is_neg() or tensor.numel() == 0:
         return tensor
     storage = tensor.untyped_storage()
-    if storage.data_ptr() not in rooms:  # two views of one storage stay so
+    if storage.data_ptr() not in rooms:  # two views of one storage still share one
         room = torch.zeros(storage.nbytes() + ROOM_BYTES, dtype=torch.uint8, device=tensor.device).untyped_storage()
         room[: storage.nbytes()].copy_(storage)
         rooms[storage.data_ptr()] = (storage, room)

@@ -1,331 +1,336 @@
-"""One cell as a script of its own: the case, its inputs, the compiler, and what eager says beside it."""
+"""One cell as a script that needs torch alone: the case, its inputs, the compiler, and recapture's own comparison."""
 
 from __future__ import annotations
 
 import ast
-import inspect
 import sys
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from recapture.base.errors import UsageError, did_you_mean
-from recapture.base.paths import module_file
+from recapture.base.exceptions import qualified, safe_text
+from recapture.base.text import one_line
+from recapture.conformance.replay import Script
 from recapture.declare.case import CASES_ATTRIBUTE, Case
-from recapture.declare.collection import execute, find_suites
+from recapture.declare.collection import SuiteFile, execute
 from recapture.declare.compilers import builtin_compilers, compilers_of
+from recapture.declare.excerpts import excerpts
 from recapture.declare.source import closure, decorator_arguments, defined_names
 from recapture.results.directories import find_results, read_results
 
 if TYPE_CHECKING:
     from recapture.declare.compiler import Compiler
+    from recapture.declare.source import Closure
     from recapture.results.records import Record
 
-__all__ = ["script"]
+__all__ = ["CellToPrint", "Printed", "SuitePrinter", "print_cell", "recorded_line"]
 
-_TEMPLATE = '''\
-{docstring}
-
-{future}import torch
-
-# --- the case -------------------------------------------------------------------------------------------------------
+BEGIN = """\
+{future}# --- the case -----------------------------------------------------------------------------------------------
 
 {case}
 
 # --- its inputs -----------------------------------------------------------------------------------------------------
 
-{example} = {example_source}
-
-{held_out} = {held_out_source}
+{inputs}
 
 # --- the compiler: {describe}
 
 {compiler}
-{room}
-# --- the comparison -------------------------------------------------------------------------------------------------
-{watch_source}
 
-def {place}(value):
-    if isinstance(value, torch.Tensor) and value.device.type != {device!r}:
-        value = value.detach().to({device!r}).requires_grad_(value.requires_grad)
-{with_room}    if type(value) in (list, tuple):
-        return type(value)({place}(item) for item in value)
-    return {{key: {place}(item) for key, item in value.items()}} if type(value) is dict else value
+# --- recapture's own comparison, as text by module; what it decides is what a recorded run decides ------------------
 
+{sources} = {{
+"""
 
-def {seed}():
-    import random
+END = """\
+}}
 
-    torch.manual_seed(0)
-    random.seed(0)
-{seed_numpy}
-
-def {parts}(value, depth=0):
-    """What a value is made of: text for types and structure; numbers and exceptions as they are, copied."""
-    kind = type(value)
-    if kind is float or isinstance(value, BaseException):
-        return [value]
-    plain = kind is torch.Tensor or kind.__module__ == "builtins"
-    found = [] if plain else [f"{{kind.__module__}}.{{kind.__qualname__}} "]
-    if isinstance(value, torch.Tensor):
-        gradient = value.grad if value.is_leaf else None
-        after = [] if gradient is None else [" with gradient ", *{parts}(gradient)]
-        return [*found, value.detach().clone(), *after]
-    if kind.__module__ == "numpy" and hasattr(value, "dtype"):
-        return [*found, value.copy()]
-    if isinstance(value, (list, tuple)):
-        ends, inner = "[]" if isinstance(value, list) else "()", [("", one) for one in value]
-    elif isinstance(value, dict):
-        ends, inner = "{{}}", [(f"{{key!r}}: ", one) for key, one in value.items()]
-    elif hasattr(value, "__dict__") and not callable(value):
-        ends, inner = "()", [(f"{{key}}=", one) for key, one in vars(value).items()]
-    else:
-        return [*found, repr(value).split(" at 0x")[0]]
-    if depth == 8:  # it may hold itself
-        return [*found, "…"]
-    items = [part for label, one in inner for part in [label, *{parts}(one, depth + 1), ", "]]
-    return [*found, ends[0], *items[:-1], ends[1]]
-
-
-def {show}(part):
-    if isinstance(part, BaseException):
-        return f"raised {{type(part).__name__}}: {{part}}"
-    return part if isinstance(part, str) else repr(part)
-
-
-def {agree}(one, other):
-    """Whether two parts are equal: numbers but for rounding, exceptions by their type."""
-    if type(one).__name__ != type(other).__name__ or isinstance(one, BaseException):
-        return type(one).__name__ == type(other).__name__
-    try:
-        torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other), equal_nan=True)
-    except AssertionError:
-        return False
-    except Exception:  # text, and tensors without values
-        return repr(one) == repr(other)
-    return True
-
-
-def {observe}(call, make{parameters}):
-    """Call with fresh arguments made under the fixed seed; return everything seen, by where; an exception too."""
-    import contextlib
-    import io
-
-    {seed}()
-    arguments = {place}(make())
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed):
-            result = call(*arguments)
-    except BaseException as error:
-        result = error
-    seen = {{"result": result{printed}}}
-    seen |= {{f"arguments[{{index}}]": value for index, value in enumerate(arguments)}}
-{with_state}{with_watch}    return {{where: {parts}(value) for where, value in seen.items()}}
-
-
-def {fresh}():
-    """Execute this file as a new module, one that can be imported: it sees nothing of what other executions did."""
+if __name__ == "__main__":
     import sys
     import types
 
-    module = sys.modules["the_case"] = types.ModuleType("the_case")
-    module.__file__ = __file__
-    with open(__file__, "rb") as source:
-        exec(compile(source.read(), __file__, "exec"), vars(module))
-    return vars(module)
-
-
-if __name__ == "__main__":
-    print("torch", torch.__version__)
-    torch.set_printoptions(precision=8)
-    names = {fresh}()
-    {seed}()
-    eager = {reference}
-    expected = [{observe}(eager, make{of_eager}) for make in [names[{example!r}], *names[{held_out!r}]]]
-    names = {fresh}()
-    {seed}()
-    target = {target}
-    {seed}()
-    captured = names[{function!r}](target, {place}(names[{example!r}]()){options})
-    different = 0
-    for index, make in enumerate([names[{example!r}], *names[{held_out!r}]]):
-        print(f"== held_out[{{index - 1}}]" if index else "== example")
-        sides = [expected[index], {observe}(captured, make{of_captured})]
-        differ = []
-        for where in dict.fromkeys([*sides[0], *sides[1]]):
-            one, other = (side.get(where, ["absent"]) for side in sides)
-            if len(one) != len(other) or not all(map({agree}, one, other)):
-                differ.append(where)
-            elif where != "result":
-                continue
-            for side, found in [("eager:    ", one), ("captured: ", other)]:
-                text = "".join(map({show}, found))
-                print(side if where == "result" else f"{{where}}, {{side}}", text, sep="")
-        print(f"DIFFERENT: {{', '.join(differ)}}" if differ else "same")
-        different += bool(differ)
-    print(f"== eager and captured differ on {{different}} of {{len(expected)}} inputs")
-'''
-
-_SEED_NUMPY = """\
-    import numpy
-
-    numpy.random.seed(0)
+    for name, text in {sources}.items():
+        module = sys.modules[name] = types.ModuleType(name)
+        exec(compile(text, f"<{{name}}>", "exec", dont_inherit=True), vars(module))
+    replay = sys.modules["recapture.conformance.replay"]
+    replay.replay(
+        __file__,
+        replay.Script(
+{script}        ),
+    )
 """
 
-_ROOM = """
-# --- zeros behind the inputs: what the compiler makes checks none of them, and may read on past their end
+STAND_IN = "lambda *_, **__: lambda decorated: decorated"
+"""What takes the place of `case` and `compiler` where a suite calls them as functions: they return what they get."""
 
-{source}
-
-
-{rooms} = {{}}
-"""
-
-_WITH_ROOM = """\
-    if isinstance(value, torch.Tensor):
-        return with_room(value, {rooms})
-"""
-
-_WITH_STATE = """\
-    state = [*module.named_buffers(), *module.state_dict(keep_vars=True).items()]
-    seen |= {f"state[{name!r}]": value for name, value in state}
-"""
-
-_WITH_WATCH = """\
-    seen["watched"] = watch()
-"""
-
-OWN_NAMES = ("example", "held_out", "watch", "place", "seed", "parts", "show", "agree", "observe", "fresh", "rooms")
-"""The script's own names; one that the case has as well gets an underscore."""
+OWN_NAMES = ("example", "held_out", "watch", "rewrite_of", "SOURCES")
+"""The script's own names; one that the case or the compiler defines as well gets an underscore."""
 
 
-def script(address: str, device: str, results: Path = Path("results")) -> str:
-    """Return the source of a stand-alone script for the cell ``suite::case::compiler``.
+class CellToPrint(msgspec.Struct, frozen=True):
+    """Which cell to print: `results` is the absolute path of the folder below which records are looked for."""
 
-    It says what the directories below `results` have recorded of the cell with this torch. Raises UsageError naming the
-    part of the address that does not exist.
-    """
-    parts = address.split("::")
-    if len(parts) != 3:
-        raise UsageError(f"{address!r} is not a cell: write suite::case::compiler")
-    selection = find_suites((f"{parts[0]}::{parts[1]}",))
-    suite = selection.suites[0]
+    suite: str
+    path: str
+    case: str
+    compiler: str
+    device: str
+    results: str
+
+
+class Printed(msgspec.Struct, frozen=True):
+    """A script, or the one line that says why there is none."""
+
+    text: str = ""
+    error: str | None = None
+
+
+class _Parts(NamedTuple):
+    """What the scripts of one case share."""
+
+    case: Case
+    arguments: dict[str, str]
+    code: Closure
+
+
+def print_cell(cell: CellToPrint) -> Printed:
+    """Execute the suite in this process and return the script of one cell, or what stands in its way."""
     try:
-        module = execute(suite.name, suite.path)
-    except BaseException as error:
-        raise UsageError(f"suite {suite.name!r} cannot be imported: {type(error).__name__}: {error}") from None
-    cases: list[Case] = getattr(module, CASES_ATTRIBUTE, [])
-    found = next((one for one in cases if one.name == parts[1]), None)
-    if found is None:
-        raise UsageError(f"unknown case {parts[1]!r}{did_you_mean(parts[1], [one.name for one in cases])}")
-    try:
-        compilers = builtin_compilers() | compilers_of(module)
-        case_hash = closure(suite.path, found.name).hash
-    except ValueError as error:  # two compilers of one name
-        raise UsageError(f"{suite.path.name}: {error}") from None
-    except KeyError:
-        raise UsageError(f"case {found.name!r} is not defined at the top level of {suite.path.name}") from None
-    if parts[2] not in compilers:
-        raise UsageError(f"unknown compiler {parts[2]!r}{did_you_mean(parts[2], compilers)}")
-    cell = f"{suite.name}::{parts[1]}::{parts[2]}"
-    recorded = _recorded(cell, case_hash, device, results)
-    return _fill(found, suite.path, compilers[parts[2]], cell, device, recorded)
+        printer = SuitePrinter(SuiteFile(cell.suite, Path(cell.path)))
+        printer.check(cell.case, cell.compiler)
+        lines = _recorded(cell, printer.case_hash(cell.case))
+        return Printed(printer.script(cell.case, cell.compiler, cell.device, lines))
+    except UsageError as error:
+        return Printed(error=one_line(str(error)))
 
 
-def _recorded(cell: str, case_hash: str, device: str, results: Path) -> list[str]:
-    """A line for each record of this very case with this release of torch: its verdict, and its first difference."""
+class SuitePrinter:
+    """Prints the cells of one suite, whose file it executes once. Raises UsageError where that fails."""
+
+    def __init__(self, suite: SuiteFile) -> None:
+        self.suite = suite
+        try:
+            self.module = execute(suite.name, suite.path)
+        except BaseException as error:  # a suite may raise anything on import
+            why = f"{qualified(type(error))}: {safe_text(error)}"
+            raise UsageError(f"suite {suite.name!r} cannot be imported: {why}") from None
+        self.cases: list[Case] = getattr(self.module, CASES_ATTRIBUTE, [])
+        try:
+            self.compilers = builtin_compilers() | compilers_of(self.module)
+        except ValueError as error:  # two compilers of one name
+            raise UsageError(f"{suite.path.name}: {error}") from None
+        self._known: dict[tuple[str, ...], _Parts] = {}
+
+    def check(self, case: str, compiler: str) -> None:
+        """Raise UsageError, with the nearest name, for a case or compiler that does not exist."""
+        names = [one.name for one in self.cases]
+        if case not in names:
+            raise UsageError(f"unknown case {case!r}{did_you_mean(case, names)}")
+        if compiler not in self.compilers:
+            raise UsageError(f"unknown compiler {compiler!r}{did_you_mean(compiler, self.compilers)}")
+
+    def case_hash(self, case: str) -> str:
+        """Return the hash of a case, as records have it."""
+        return self._parts(case).code.hash
+
+    def script(self, name: str, compiler_name: str, device: str, recorded: list[str]) -> str:
+        """Return the script of one cell; `recorded` are lines about its records.
+
+        Raises UsageError where no script can be made.
+        """
+        address = f"{self.suite.name}::{name}::{compiler_name}"
+        compiler = self.compilers[compiler_name]
+        if vars(sys.modules[compiler.function.__module__]).get(compiler.function_name) is not compiler.function:
+            raise UsageError(
+                f"compiler {compiler_name!r} cannot be printed: {compiler.function_name} at the top level of its file "
+                "is another function, or none"
+            )
+        own = self._is_own(compiler)
+        parts = self._parts(name, *([compiler.function_name] if own else []))
+        if "example" not in parts.arguments:
+            raise UsageError(f"{address!r} cannot be printed: the example is not written in the decorator of its case")
+        source = _closure_of(compiler)
+        if not own:
+            both = sorted(_defined(parts.code.body, imports=False) & _defined(source.body, imports=False))
+            if both:
+                raise UsageError(f"{address!r} cannot be printed: its case and its compiler both define {both[0]!r}")
+        taken = _defined(parts.code.body) | _defined(source.body)
+        header = _header(f"{address} on {device}: {_summary(parts.case)}", recorded)
+        begin, end = _fill(parts, compiler, None if own else source, taken, self.suite.name, device)
+        try:
+            _check_syntax(header)
+            _check_syntax(begin + end)
+        except (SyntaxError, ValueError) as error:
+            raise UsageError(f"{address!r} cannot be printed: its script does not compile: {error}") from None
+        return header + begin + _modules() + end
+
+    def _is_own(self, compiler: Compiler) -> bool:
+        """Whether a compiler is declared in the suite's own file."""
+        return self.suite.path.samefile(compiler.function.__code__.co_filename)
+
+    def _parts(self, name: str, *more: str) -> _Parts:
+        key = (name, *more)
+        if key not in self._known:
+            case = next(one for one in self.cases if one.name == name)
+            try:
+                code = closure(self.suite.path, *key)
+            except KeyError:
+                raise UsageError(f"case {name!r} is not defined at the top level of {self.suite.path.name}") from None
+            self._known[key] = _Parts(case, decorator_arguments(self.suite.path, name), code)
+        return self._known[key]
+
+
+@lru_cache
+def _defined(text: str, *, imports: bool = True) -> set[str]:
+    return defined_names(text, imports=imports)
+
+
+@lru_cache
+def _closure_of(compiler: Compiler) -> Closure:
+    return closure(Path(compiler.function.__code__.co_filename), compiler.function_name)
+
+
+def _recorded(cell: CellToPrint, case_hash: str) -> list[str]:
+    """A line for each record of this very case with this release of torch."""
     import torch
 
     lines: list[str] = []
-    for directory in find_results(results) if results.is_dir() else []:
+    address, root = f"{cell.suite}::{cell.case}::{cell.compiler}", Path(cell.results)
+    for directory in find_results(root, needed=False) if root.is_dir() else []:
         try:
             found = read_results(directory)
-        except UsageError:  # to print a cell takes no results
+        except UsageError:  # no results are needed to print a cell
             continue
         if found.environment is None or found.environment.torch.version != str(torch.__version__):
             continue
         lines += [
-            f"Recorded with {found.image} on {found.capability}: {_outcome(one)}\n"
+            f"Recorded with {found.image} on {found.capability}: {recorded_line(one)}"
             for one in found.records
-            if (one.cell, one.case_hash, one.device) == (cell, case_hash, device)
+            if (one.cell, one.case_hash, one.device) == (address, case_hash, cell.device)
         ]
     return lines
 
 
-def _outcome(record: Record) -> str:
+def recorded_line(record: Record) -> str:
+    """Return what a record says, on one line: its verdict, and its first difference, error or reason."""
     if record.differences:
         first = record.differences[0]
-        return f"{record.verdict}; {first.input}, {first.where} ({first.kind}): {first.detail}"
-    if record.error is not None:
+        text = f"{record.verdict}; {first.input}, {first.where} ({first.kind}): {first.detail}"
+    elif record.error is not None:
         where = f"{record.phase} of {record.input}" if record.input else record.phase
-        return f"{record.verdict} in {where}: {record.error.type}: {record.error.message.splitlines()[0]}"
-    return f"{record.verdict}; {record.reason}" if record.reason else str(record.verdict)
+        message = next(iter(record.error.message.splitlines()), "")
+        text = f"{record.verdict} in {where}: {record.error.type}: {message}"
+    else:
+        text = f"{record.verdict}; {record.reason}" if record.reason else str(record.verdict)
+    return one_line(text)
 
 
-def _fill(case: Case, path: Path, compiler: Compiler, address: str, device: str, recorded: list[str]) -> str:
-    arguments = decorator_arguments(path, case.name)
-    if "example" not in arguments:
-        raise UsageError(f"{address!r} cannot be printed: the example is not written in the decorator of its case")
-    if vars(sys.modules[compiler.function.__module__]).get(compiler.function_name) is not compiler.function:
-        raise UsageError(
-            f"compiler {compiler.name!r} cannot be printed: {compiler.function_name} at the top level of its file is "
-            "another function, or none"
-        )
-    text = closure(path, case.name).text
-    options = ""
-    if "concrete_args" in inspect.signature(compiler.function).parameters:
-        options = f", concrete_args={case.concrete_args!r}"
-    future = "from __future__ import annotations\n"
-    source = compiler.to_source().replace(future, "")
-    target = f"names[{case.name!r}]"
-    if case.is_module:
-        target += f'().to("{device}")'
-    rewritten = case.rewrite_of if compiler.name == "eager" else None
-    summary = (case.target.__doc__ or "").strip().split("\n")[0]
-    header = (
-        f"{address} on {device}: {summary}\n\n"
-        "Compares eager with what the compiler makes of it, on the example and on every held-out input.\n"
-    ) + "".join(["\n", *recorded] if recorded else [])
-    both = sorted(defined_names(text, imports=False) & defined_names(source, imports=False))
-    if both and not path.samefile(compiler.function.__code__.co_filename):  # of one file they are the same
-        raise UsageError(f"{address!r} cannot be printed: its case and its compiler both define {both[0]!r}")
-    taken = defined_names(text) | defined_names(source)
-    names = {name: f"{name}_" if name in taken else name for name in OWN_NAMES}
-    room = with_room = ""
-    if not compiler.checks_inputs:
-        helper = closure(module_file("conformance", "padding.py"), "with_room").text.replace(future, "").strip()
-        room, with_room = _ROOM.format(source=helper, **names), _WITH_ROOM.format(**names)
-    has_state = case.is_module and compiler.shares_state
-    watched = f", names[{names['watch']!r}]" if "watch" in arguments else ""
-    return _TEMPLATE.format(
-        docstring='"""' + header.replace("\\", "\\\\").replace('"""', "'''") + '"""',
-        device=device,
-        future=f"{future}\n" if future in text else "",
-        case=text.replace(future, "").strip(),
-        example_source=_by_itself(arguments["example"]),
-        held_out_source=_by_itself(arguments.get("held_out", "[]")),
-        describe=compiler.describe(),
-        compiler=source.strip(),
-        printed=', "printed": printed.getvalue()' if case.compare_output else "",
-        seed_numpy=_SEED_NUMPY if "numpy" in text else "",
-        target=target,
-        reference=target if rewritten is None else f"names[{rewritten.__name__!r}]",
+def _fill(
+    parts: _Parts,
+    compiler: Compiler,
+    source: Closure | None,
+    taken: set[str],
+    suite: str,
+    device: str,
+) -> tuple[str, str]:
+    """The text of a script before and after the comparison's source; `source` is the compiler's, None in one file."""
+    case, arguments = parts.case, parts.arguments
+    names = {name: _free(name, taken) for name in OWN_NAMES}
+    given = [name for name in ("watch", "rewrite_of") if name in arguments]
+    inputs = [f"{names['example']} = {_in_brackets(arguments['example'])}"]
+    inputs += [f"{names['held_out']} = {_in_brackets(arguments.get('held_out', '[]'))}"]
+    inputs += [f"{names[name]} = {_in_brackets(arguments[name])}" for name in given]
+    script = Script(
+        suite=suite,
+        case=case.name,
+        example=names["example"],
+        held_out=names["held_out"],
+        watch=names["watch"] if "watch" in given else None,
+        rewrite_of=names["rewrite_of"] if "rewrite_of" in given else None,
+        compare_output=bool(case.compare_output),
+        concrete_args=None if case.concrete_args is None else tuple(map(str, case.concrete_args)),
+        compiler=compiler.name,
         function=compiler.function_name,
-        options=options,
-        watch_source=f"\n{names['watch']} = ({arguments['watch']})\n" if watched else "",
-        parameters=(", module" if has_state else "") + (", watch" if watched else ""),
-        of_eager=(", eager" if has_state else "") + watched,
-        of_captured=(", target" if has_state else "") + watched,
-        with_state=_WITH_STATE if has_state else "",
-        with_watch=_WITH_WATCH if watched else "",
-        room=room,
-        with_room=with_room,
-        **names,
+        uses_dynamo=bool(compiler.uses_dynamo),
+        shares_state=bool(compiler.shares_state),
+        checks_inputs=bool(compiler.checks_inputs),
+        device=device,
     )
+    begin = BEGIN.format(
+        future=f"from __future__ import {', '.join(parts.code.futures)}\n\n" if parts.code.futures else "",
+        case=_stand_ins(parts.code.called) + parts.code.body.strip(),
+        inputs="\n\n".join(inputs),
+        describe=_printable(compiler.describe()),
+        compiler="# It is declared beside the case." if source is None else source.body.strip(),
+        sources=names["SOURCES"],
+    )
+    lines = "".join(f"            {name}={value!a},\n" for name, value in vars(script).items())
+    return begin, END.format(sources=names["SOURCES"], script=lines)
 
 
-def _by_itself(source: str) -> str:
-    """An expression that goes on over lines as its brackets let it, with brackets of its own where it needs them."""
+def _summary(case: Case) -> str:
+    return (case.target.__doc__ or "").strip().split("\n")[0]
+
+
+def _header(title: str, recorded: list[str]) -> str:
+    """The docstring of a script."""
+    lines = [
+        title,
+        "",
+        "Compares eager with what the compiler makes of it, on the example and on every held-out input.",
+    ]
+    lines += ["", *recorded] if recorded else []
+    return '"""' + "".join(f"{_in_docstring(line)}\n" for line in lines) + '"""\n\n'
+
+
+@lru_cache(maxsize=4096)
+def _check_syntax(text: str) -> None:
+    compile(text, "script", "exec", dont_inherit=True)
+
+
+@lru_cache
+def _modules() -> str:
+    """The items of the dict that holds the comparison's source."""
+    found = excerpts("recapture.conformance.replay", "replay", "Script")
+    if any("'''" in text for text in found.values()):
+        raise AssertionError("the source of the comparison cannot be quoted")
+    return "".join(f"    {name!r}: r'''\n{text}''',\n" for name, text in found.items())
+
+
+def _stand_ins(called: tuple[str, ...]) -> str:
+    """Definitions of this project's decorators, under the names by which a suite calls them as functions."""
+    lines = []
+    for root in dict.fromkeys(name.split(".")[0] for name in called):
+        dotted = any(name.startswith(f"{root}.") for name in called)
+        attributes = "".join(f"    {one} = staticmethod({STAND_IN})\n" for one in ("case", "compiler"))
+        lines.append(f"class {root}:\n{attributes}" if dotted else f"{root} = {STAND_IN}\n")
+    return "".join(f"{one}\n\n" for one in lines)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _printable(text: str) -> str:
+    """A line of text with what cannot be printed, lone surrogates included, as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _in_docstring(line: str) -> str:
+    return _printable(line).replace("\\", "\\\\").replace('"""', "'''")
+
+
+@lru_cache
+def _in_brackets(source: str) -> str:
+    """An expression, in brackets where it needs them to go on over several lines."""
     try:
         ast.parse(source, mode="eval")
     except SyntaxError:

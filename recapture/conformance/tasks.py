@@ -1,4 +1,4 @@
-"""Functions that children of the pool run: examine one cell, collect a suite, examine and describe the machine.
+"""Functions that children of the pool run: examine a cell, collect a suite, describe the machine, print a cell.
 
 Each task gets its payload as JSON and returns its result as JSON (see `recapture.pool.worker.run_task`). A server
 imports this module when it starts, so that its children find everything imported.
@@ -13,18 +13,32 @@ import msgspec
 
 from recapture.base.torch_compat import skip_guard_timing
 from recapture.conformance.cell import CellSpec, examine
+from recapture.conformance.repro import CellToPrint
+from recapture.conformance.repro import print_cell as print_script
 from recapture.declare.collection import collect_suite
 from recapture.declare.compilers import builtin_compilers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CELL", "CHECKS", "COLLECT", "ENVIRONMENT", "cell", "checks", "collect", "environment"]
+__all__ = [
+    "CELL",
+    "CHECKS",
+    "COLLECT",
+    "ENVIRONMENT",
+    "PRINT",
+    "cell",
+    "checks",
+    "collect",
+    "environment",
+    "print_cell",
+]
 
 CELL = f"{__name__}:cell"
 COLLECT = f"{__name__}:collect"
 CHECKS = f"{__name__}:checks"
 ENVIRONMENT = f"{__name__}:environment"
+PRINT = f"{__name__}:print_cell"
 
 builtin_compilers()  # imports their modules, once, in the server
 
@@ -53,3 +67,8 @@ def environment(payload: bytes, _enter: Callable[[str], None]) -> bytes:
     from recapture.machine.describe import describe
 
     return msgspec.json.encode(describe(msgspec.json.decode(payload, type=str)))
+
+
+def print_cell(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Print one cell as a script: `CellToPrint` → `Printed`."""
+    return msgspec.json.encode(print_script(msgspec.json.decode(payload, type=CellToPrint)))

@@ -14,7 +14,7 @@ from recapture.declare.claim import Claim, ClaimSyntaxError, parse_claims
 __all__ = ["CASES_ATTRIBUTE", "Case", "CaseError", "Inputs", "case"]
 
 Inputs = Callable[[], tuple[Any, ...]]
-"""A factory of one tuple of arguments, called under a fixed seed, afresh for every run."""
+"""A factory of one tuple of arguments, called under a fixed seed, once for every run."""
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
@@ -70,10 +70,10 @@ def case(  # long: everything that a case may declare, each with its default
     """Declare the decorated function or ``nn.Module`` subclass as a case of this suite.
 
     `example` makes the arguments a compiler captures with; each of `held_out` makes arguments it has not seen: another
-    branch, shape, dtype or Python value. They are called under a fixed seed, afresh for every run, and what they make
+    branch, shape, dtype or Python value. They are called under a fixed seed, once for every run, and what they make
     is moved to the device. The inputs are used in order on one captured callable (and one module), as a program would.
 
-    `claims` maps a compiler to ``(id, expected)`` or a list of them; `recapture.declare.claim.Claim` gives the grammar.
+    `claims` maps a compiler to ``(id, expected)`` or a list of them; `recapture.declare.claim` gives the grammar.
     `concrete_args` names the arguments that ``fx:concrete_args`` specialises on (default: all that hold no tensor).
     `rewrite_of` is a function that this one is offered as an equivalent of: the `eager` compiler then compares the two.
     `watch` is called after every run; what it returns (a global counter, say) must agree as well.

@@ -1,78 +1,131 @@
-"""Published claims as data: what a source says a compiler does with a case, and whether a record bears it out."""
+"""Published claims as data: what a source says of a compiler, and whether what was measured confirms it.
+
+A claim about a cell (`Claim`) and one about a speedup (`SpeedClaim`) are written in one grammar::
+
+    expected    = outcome, then any number of conditions and at most one range, separated by spaces
+    outcome     = alternatives joined by "|"          of a cell
+                | a bound such as ">=1.5" or "<1"     of a speedup: the ratio eager ÷ compiled
+    alternative = a verdict ("pass"), a group of verdicts ("right", "silently_wrong", "failing"),
+                  or an error with its phase and type: "error", "error:TraceError", "error(call)",
+                  "error(call):RuntimeError"
+    condition   = "graphs=3", "graph_breaks=1", "recompiles=0"  (of a cell: counts)
+                | "reason~word", "message~word"                 (of a cell: some break reason, the error's message)
+    range       = "torch>=2.2,<2.10"                            (the releases of torch that the claim is about)
+
+A claim says nothing about a release outside its range: there `holds` is None.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from recapture.base.torch_compat import installed_torch
+from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from recapture.results.records import Record
 
-__all__ = ["Claim", "ClaimSyntaxError", "parse_claims"]
+__all__ = ["Claim", "ClaimSyntaxError", "SpeedClaim", "parse_claims"]
 
 GROUPS = {"right": RIGHT, "silently_wrong": SILENTLY_WRONG, "failing": FAILING}
-"""Words that stand for several verdicts."""
+"""Names of groups of verdicts."""
 
 COUNTS = ("graphs", "graph_breaks", "recompiles")
-INCONCLUSIVE = frozenset({Verdict.NOT_APPLICABLE, Verdict.ENVIRONMENT, Verdict.UNSTABLE})
+"""Fields of a record that a condition can count."""
 
 _CONDITION = re.compile(r"(?P<key>\w+)(?P<op>=|~)(?P<value>\S+)")
 _ERROR = re.compile(r"error(?:\((?P<phase>reference|capture|call)\))?(?::(?P<type>\w+))?")
+_BOUND = re.compile(r"(?P<op>>=|<=|>|<)(?P<value>\d+(?:\.\d+)?)")
+_RANGE = re.compile(r"torch(?=[<>=!~])(?P<releases>\S+)")
 
 
 class ClaimSyntaxError(ValueError):
-    """A claim's expected outcome is not written in the grammar of `Claim`."""
+    """The expected outcome of a claim is not written in the grammar of this module."""
+
+
+class _Parsed(NamedTuple):
+    outcome: str
+    conditions: list[re.Match[str]]
+    releases: SpecifierSet | None
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One source's word on one cell.
-
-    `expected` is alternatives joined by ``|``, then conditions that must hold as well, separated by spaces:
-
-    - an alternative is a verdict (``pass``), a group (``right``, ``silently_wrong``, ``failing``), or an error with its
-      phase and type: ``error``, ``error:TraceError``, ``error(call)``, ``error(call):RuntimeError``;
-    - a condition is ``graphs=3``, ``graph_breaks=1``, ``recompiles=0``, or ``reason~word`` (some break reason contains
-      the word) or ``message~word`` (the error's message does).
-    """
+    """What one source says of one cell; `expected` is written in the grammar of this module."""
 
     id: str
     expected: str
 
     def __post_init__(self) -> None:
-        head, *conditions = self.expected.split() or [""]
-        for alternative in head.split("|"):
-            known = alternative in GROUPS or alternative in set(Verdict) or _ERROR.fullmatch(alternative)
-            if not known:
+        parsed = _parse(self.id, self.expected)
+        for alternative in parsed.outcome.split("|"):
+            if alternative not in GROUPS and alternative not in set(Verdict) and not _ERROR.fullmatch(alternative):
                 raise ClaimSyntaxError(f"claim {self.id}: unknown outcome {alternative!r}")
-        for condition in conditions:
-            match = _CONDITION.fullmatch(condition)
-            if match is None:
-                raise ClaimSyntaxError(f"claim {self.id}: unknown condition {condition!r}")
-            key, op, value = match["key"], match["op"], match["value"]
-            counted = op == "=" and key in COUNTS and value.isascii() and value.isdigit()
-            matched = op == "~" and key in ("reason", "message")
-            if not (counted or matched):
-                raise ClaimSyntaxError(f"claim {self.id}: unknown condition {condition!r}")
 
-    def holds(self, record: Record) -> bool | None:
-        """Whether the record bears the claim out; None where it says nothing (not run, or a count unknown)."""
-        head, *conditions = self.expected.split()
-        alternatives = head.split("|")
-        if record.verdict in INCONCLUSIVE and record.verdict not in alternatives:
+    def holds(self, record: Record, torch: str | None = None) -> bool | None:
+        """Whether the record confirms the claim.
+
+        None where it says nothing: the cell was not run, a count is unknown, or the claim is not about this release.
+        `torch` is the version with which the record was made, by default the installed one.
+        """
+        parsed = _parse(self.id, self.expected)
+        alternatives = parsed.outcome.split("|")
+        if not _is_about(parsed, torch) or (record.verdict in NOT_RUN and record.verdict not in alternatives):
             return None
         if not any(_matches(alternative, record) for alternative in alternatives):
             return False
-        results = [_condition_holds(condition, record) for condition in conditions]
+        results = [_condition_holds(condition, record) for condition in parsed.conditions]
         if False in results:
             return False
         return None if None in results else True
+
+
+@dataclass(frozen=True)
+class SpeedClaim:
+    """A published speedup: `expected` bounds the ratio eager ÷ compiled, `published` is the source's own figure.
+
+    A figure from one GPU is no bound on another: `expected` says what of it should hold anywhere. It is written in the
+    grammar of this module.
+    """
+
+    id: str
+    expected: str
+    published: str
+
+    def __post_init__(self) -> None:
+        parsed = _parse(self.id, self.expected)
+        if parsed.conditions or not _BOUND.fullmatch(parsed.outcome):
+            raise ClaimSyntaxError(f"claim {self.id}: a bound is written as '>=1.5' or '<1', not {self.expected!r}")
+
+    @property
+    def ranged(self) -> bool:
+        """Whether the claim is about some releases of torch only."""
+        return _parse(self.id, self.expected).releases is not None
+
+    def holds(self, low: float, high: float, torch: str | None = None) -> bool | None:
+        """Whether the whole interval of the ratio satisfies the bound (True), or fails it (False); else None.
+
+        None as well where the claim is not about this release; `torch` is as in `Claim.holds`.
+        """
+        parsed = _parse(self.id, self.expected)
+        match = _BOUND.fullmatch(parsed.outcome)
+        if match is None or not _is_about(parsed, torch):
+            return None
+        bound = float(match["value"])
+        satisfied, failed = {
+            ">=": (low >= bound, high < bound),
+            ">": (low > bound, high <= bound),
+            "<=": (high <= bound, low > bound),
+            "<": (high < bound, low >= bound),
+        }[match["op"]]
+        return True if satisfied else False if failed else None
 
 
 def parse_claims(claims: Mapping[str, object] | None) -> dict[str, tuple[Claim, ...]]:
@@ -82,7 +135,7 @@ def parse_claims(claims: Mapping[str, object] | None) -> dict[str, tuple[Claim, 
         raise ClaimSyntaxError(f"claims are not a dict from compiler to (id, expected) but {claims!r}"[:300])
     for compiler, value in (claims or {}).items():
         if not isinstance(compiler, str):
-            raise ClaimSyntaxError(f"claims are made of a compiler by its name, not of {compiler!r}"[:300])
+            raise ClaimSyntaxError(f"claims name a compiler by a string, not by {compiler!r}"[:300])
         pairs: Iterable[object] = value if isinstance(value, list) else [value]
         row = []
         for pair in pairs:
@@ -91,6 +144,38 @@ def parse_claims(claims: Mapping[str, object] | None) -> dict[str, tuple[Claim, 
             row.append(Claim(*pair))
         parsed[compiler] = tuple(row)
     return parsed
+
+
+def _parse(name: str, expected: str) -> _Parsed:
+    """Take an expected outcome apart. Raises ClaimSyntaxError; the outcome itself is left to the caller."""
+    outcome, *words = expected.split() or [""]
+    conditions: list[re.Match[str]] = []
+    releases: SpecifierSet | None = None
+    for word in words:
+        spread, condition = _RANGE.fullmatch(word), _CONDITION.fullmatch(word)
+        if spread is not None and releases is None:
+            try:
+                releases = SpecifierSet(spread["releases"])
+            except InvalidSpecifier:
+                raise ClaimSyntaxError(f"claim {name}: unknown range of releases {word!r}") from None
+        elif condition is not None and _is_known(condition):
+            conditions.append(condition)
+        else:
+            raise ClaimSyntaxError(f"claim {name}: unknown condition {word!r}")
+    return _Parsed(outcome, conditions, releases)
+
+
+def _is_known(condition: re.Match[str]) -> bool:
+    key, op, value = condition["key"], condition["op"], condition["value"]
+    counted = op == "=" and key in COUNTS and value.isascii() and value.isdigit()
+    return counted or (op == "~" and key in ("reason", "message"))
+
+
+def _is_about(parsed: _Parsed, torch: str | None) -> bool:
+    if parsed.releases is None:
+        return True
+    version = (installed_torch() if torch is None else torch).partition("+")[0]
+    return parsed.releases.contains(version, prereleases=True)
 
 
 def _matches(alternative: str, record: Record) -> bool:
@@ -106,11 +191,8 @@ def _matches(alternative: str, record: Record) -> bool:
     return not error["type"] or (record.error is not None and record.error.type.split(".")[-1] == error["type"])
 
 
-def _condition_holds(condition: str, record: Record) -> bool | None:
-    match = _CONDITION.fullmatch(condition)
-    if match is None:  # checked when the claim was made
-        raise ClaimSyntaxError(condition)
-    key, value = match["key"], match["value"]
+def _condition_holds(condition: re.Match[str], record: Record) -> bool | None:
+    key, value = condition["key"], condition["value"]
     if key in COUNTS:
         count: int | None = getattr(record, key)
         return None if count is None else count == int(value)

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from packaging.version import Version
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.exceptions import safe_text
 from recapture.base.paths import data_folder
-from recapture.base.torch_compat import release, seed_everything
+from recapture.base.torch_compat import seed_everything
 from recapture.declare.case import CASES_ATTRIBUTE, Case, CaseError
 from recapture.declare.compilers import compilers_of
 from recapture.declare.source import closure
@@ -192,10 +193,19 @@ def absent_modules(names: Iterable[str]) -> list[str]:
 
 def unmet(owner: str, since: str | None, requires: Iterable[str]) -> str | None:
     """Say what `owner` needs and this installation lacks: a torch release, or modules; None where it lacks nothing."""
-    if since is not None and release() < release(since):
+    if _is_too_old(since):
         return f"{owner} needs torch {since} or newer"
     absent = absent_modules(requires)
     return f"{owner} needs {', '.join(absent)}" if absent else None
+
+
+def _is_too_old(since: str | None) -> bool:
+    """Whether this torch is older than a release; a nightly build counts as the release that it precedes."""
+    if since is None:
+        return False
+    import torch
+
+    return Version(Version(str(torch.__version__)).base_version) < Version(since)
 
 
 def _is_installed(name: str) -> bool:
@@ -229,8 +239,8 @@ def _describe(case: Case, path: Path) -> CaseInfo:
 
 def _check_inputs(case: Case, path: Path) -> None:
     """Call every factory once: a wrong arity is the case's mistake, not something to run."""
-    if absent_modules(case.requires) or (case.since is not None and release() < release(case.since)):
-        return  # its cells are not applicable here: neither its inputs can be made
+    if absent_modules(case.requires) or _is_too_old(case.since):
+        return  # its cells are not applicable here, so its inputs need not work
     forward = case.target.forward if case.is_module else case.target  # type: ignore[attr-defined]
     signature = inspect.signature(forward)
     for label, make in case.inputs():

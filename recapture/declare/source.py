@@ -7,63 +7,84 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import re
 import tokenize
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from recapture.declare.syntax import (
+    DEFINITION,
+    PROJECT,
+    aliases,
+    called_part,
+    dotted,
+    imported_names,
+    is_call,
+    is_future,
+    is_import,
+    merged_text,
+    names_defined,
+    names_of_decorators,
+    names_used,
+    without_project,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["Closure", "closure", "decorator_arguments", "defined_names"]
+__all__ = ["Closure", "closure", "decorator_arguments", "defined_names", "parse_file"]
 
-PROJECT = "recapture"
-DECORATORS = frozenset({"case", "compiler"})
 DESCRIPTIVE_ARGUMENTS = frozenset({"claims", "codegen_on"})
 """Arguments of a decorator that say something about a case without changing what runs."""
 
 _EVERYTHING = "*"
-"""Stands for every name: a statement acts on the whole process (torch.set_default_dtype) or imports everything."""
-
-_Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_OPERATOR = re.compile(r"([A-Za-z_]\w*)::\w")
-"""A string that names an operator, as `torch.library` takes it: ``namespace::name``."""
+"""The name bound by a statement that concerns every definition: torch.set_default_dtype(…), a star import."""
 
 
 @dataclass(frozen=True)
 class Closure:
     """A top-level definition with everything in its file that it refers to.
 
-    `text` is runnable source: imports, then definitions in file order, without this project's decorators. `hash` is 12
-    hexadecimal digits over what decides a case's outcome: comments, layout, docstrings and claims do not count.
-    What a file imports from elsewhere is outside of both.
+    `text` is runnable source: imports, then definitions in file order, without this project's decorators and imports;
+    `body` is the same without ``from __future__`` imports, whose names are in `futures`. `called` has the names of this
+    project's decorators that the text calls as functions: ``case`` in ``case(example=…)(f)``. `hash` is 12 hexadecimal
+    digits over what decides a case's outcome: comments, layout, docstrings and claims do not count.
+    What a file imports from elsewhere is outside of all of them.
     """
 
     text: str
     hash: str
+    body: str
+    futures: tuple[str, ...]
+    called: tuple[str, ...]
 
 
-def closure(path: Path, name: str) -> Closure:
-    """Return the closure of the top-level definition `name` of a Python file.
+def closure(path: Path, name: str, *more: str) -> Closure:
+    """Return the closure of the top-level definition `name` of a Python file, or of several definitions together.
 
     Raises KeyError when the file defines no such name, OSError and SyntaxError as reading and parsing do.
     """
-    parsed = _parse(path, path.stat().st_mtime_ns)
-    needed = parsed.needs(name)
+    parsed = parse_file(path)
+    needed = parsed.needs(name, *more)
     digest = hashlib.sha256("\n".join(parsed.canonical(node) for node in needed).encode()).hexdigest()
-    return Closure(parsed.text(needed), digest[:12])
+    futures = [node for node in needed if is_future(node)]
+    return Closure(
+        text=parsed.text(needed),
+        hash=digest[:12],
+        body=parsed.text([node for node in needed if not is_future(node)]),
+        futures=tuple(alias.name for node in futures for alias in getattr(node, "names", [])),
+        called=tuple(sorted(parsed.called(needed))),
+    )
 
 
 def decorator_arguments(path: Path, name: str) -> dict[str, str]:
     """Return the source of each keyword argument of this project's decorator on the definition `name`."""
-    parsed = _parse(path, path.stat().st_mtime_ns)
+    parsed = parse_file(path)
     text = b"".join(parsed.lines).decode()
     found: dict[str, str] = {}
     for statement in parsed.binders[name]:
         for node in ast.walk(statement):
-            if not isinstance(node, _Definition) or node.name != name:
+            if not isinstance(node, DEFINITION) or node.name != name:
                 continue
             for decorator in parsed.our_decorators(node):
                 for keyword in getattr(decorator, "keywords", []):
@@ -74,32 +95,33 @@ def decorator_arguments(path: Path, name: str) -> dict[str, str]:
 def defined_names(text: str, *, imports: bool = True) -> set[str]:
     """Return the names that some source gives a meaning at its top level, those that it imports there among them."""
     tree = ast.parse(text)
-    imported = set() if imports else {name for node in tree.body for name in _imported_names(node)}
-    return _defined_names(tree) - imported
+    imported = set() if imports else {name for node in tree.body for name in imported_names(node)}
+    return names_defined(tree) - imported
 
 
-class _File:
+class SourceFile:
     """One parsed source file: its top-level statements, by the names they bind or act on."""
 
     def __init__(self, text: str) -> None:
         # As ast counts: lines end in a newline and nothing else (not a form feed, say), columns are UTF-8 bytes.
         self.lines = [f"{line}\n".encode() for line in text.split("\n")]
         self.body = ast.parse(text).body
-        self.ours = frozenset(_our_names(self.body))
-        self.imported = frozenset(name for node in self.body for name in _imported_names(node))
-        self.foreign = self.imported | frozenset(_aliases(self.body, self.imported))
-        self.defined = frozenset(name for node in self.body for name in _defined_names(node))
+        self.ours = frozenset(names_of_decorators(self.body))
+        self.imported = frozenset(name for node in self.body for name in imported_names(node))
+        self.foreign = self.imported | frozenset(aliases(self.body, self.imported))
+        self.defined = frozenset(name for node in self.body for name in names_defined(node))
         self.binders: dict[str, list[ast.stmt]] = {}
         for node in self.body:
             for name in self._bound(node):
                 self.binders.setdefault(name, []).append(node)
 
-    def needs(self, name: str) -> list[ast.stmt]:
-        """The statements that `name` refers to, directly or not, in file order."""
-        if name not in self.binders:
-            raise KeyError(name)
+    def needs(self, *names: str) -> list[ast.stmt]:
+        """The statements that some names refer to, directly or not, in file order."""
+        for name in names:
+            if name not in self.binders:
+                raise KeyError(name)
         wanted: set[ast.stmt] = set()
-        queue = [name, _EVERYTHING]
+        queue = [*names, _EVERYTHING]
         while queue:
             for node in self.binders.get(queue.pop(), ()):
                 if node not in wanted:
@@ -107,16 +129,26 @@ class _File:
                     queue.extend(self._references(node) | self._bound(node))
         return [node for node in self.body if node in wanted]
 
+    def called(self, nodes: list[ast.stmt]) -> set[str]:
+        """This project's decorators, as the file names them, that some statements use other than as decorators."""
+        decorators: set[ast.AST] = set()
+        for inner in (inner for node in nodes for inner in ast.walk(node)):
+            for decorator in self.our_decorators(inner):
+                decorators.update(ast.walk(decorator))
+        used = (dotted(inner) for node in nodes for inner in ast.walk(node) if inner not in decorators)
+        return {name for name in used if name in self.ours}
+
     def text(self, nodes: list[ast.stmt]) -> str:
-        """The source of some statements, without this project's decorators, spaced as the usual style has it."""
+        """The source of some statements, without this project's decorators, spaced in the usual style."""
         parts: list[str] = []
-        for index, node in enumerate(nodes):
-            before = nodes[index - 1] if index else node
-            if isinstance(node, _Definition) or isinstance(before, _Definition):
+        kept = [(node, rest) for node in nodes if (rest := without_project(node)) is not None]
+        for index, (node, rest) in enumerate(kept):
+            before = kept[index - 1][0] if index else node
+            if isinstance(node, DEFINITION) or isinstance(before, DEFINITION):
                 parts.append("\n\n" if index else "")
-            elif _is_import(before) and not _is_import(node):
+            elif is_import(before) and not is_import(node):
                 parts.append("\n")
-            parts.append(self._source(node))
+            parts.append(self._source(node) if rest is node else f"{ast.unparse(rest)}\n")
         return "".join(parts)
 
     def canonical(self, node: Any) -> str:
@@ -129,8 +161,8 @@ class _File:
             return ascii(node)
         fields = dict(ast.iter_fields(node))
         if isinstance(node, ast.JoinedStr):  # releases differ in how they cut the text between replacements
-            fields["values"] = list(_merged(node.values))
-        if isinstance(node, _Definition):
+            fields["values"] = list(merged_text(node.values))
+        if isinstance(node, DEFINITION):
             if ast.get_docstring(node, clean=False) is not None:
                 fields["body"] = node.body[1:]
             ours = self.our_decorators(node)
@@ -148,7 +180,7 @@ class _File:
 
     def our_decorators(self, node: ast.AST) -> list[ast.expr]:
         """The decorators of a definition that are this project's, under whatever name the file imports them."""
-        return [one for one in getattr(node, "decorator_list", []) if _dotted(_called(one)) in self.ours]
+        return [one for one in getattr(node, "decorator_list", []) if dotted(called_part(one)) in self.ours]
 
     def _source(self, node: ast.stmt) -> str:
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
@@ -171,28 +203,28 @@ class _File:
         described: set[ast.AST] = set()
         for inner in ast.walk(node):
             for decorator in self.our_decorators(inner):
-                described.update(ast.walk(_called(decorator)))
+                described.update(ast.walk(called_part(decorator)))
                 for keyword in getattr(decorator, "keywords", []):
                     if keyword.arg in DESCRIPTIVE_ARGUMENTS:
                         described.update(ast.walk(keyword))
-        return _names(one for one in ast.walk(node) if one not in described)
+        return names_used(one for one in ast.walk(node) if one not in described)
 
     def _bound(self, node: ast.stmt) -> set[str]:
         """The names that a statement binds, changes or registers something for."""
-        if isinstance(node, _Definition):
+        if isinstance(node, DEFINITION):
             return {node.name} | {name for one in node.decorator_list for name in self._registers(one)}
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             module = getattr(node, "module", None) or ""
             if module == "__future__":
                 return {_EVERYTHING}
             ours = module.split(".")[0] == PROJECT
-            return {name for name in _imported_names(node) if not ours or name not in {*self.ours, _EVERYTHING}}
-        if isinstance(node, ast.If) and "__name__" in _names(ast.walk(node.test)):
+            return {name for name in imported_names(node) if not ours or name not in {*self.ours, _EVERYTHING}}
+        if isinstance(node, ast.If) and "__name__" in names_used(ast.walk(node.test)):
             return set()  # what a file does when it is run is no part of a case
         if isinstance(node, ast.Expr):
             return self._acted_on(node)
-        found = {one for one in _names(ast.walk(node)) if one.startswith("ops::")}
-        if isinstance(node, (ast.For, ast.While, ast.With)) and any(map(_is_call, node.body)):
+        found = {one for one in names_used(ast.walk(node)) if one.startswith("ops::")}
+        if isinstance(node, (ast.For, ast.While, ast.With)) and any(map(is_call, node.body)):
             found.add(_EVERYTHING)  # whatever it calls, by names that it binds itself
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.stmt):
@@ -221,130 +253,29 @@ class _File:
         if isinstance(node.value, ast.Constant):  # the file's docstring
             return set()
         strings = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
-        names = _names(ast.walk(node))
+        names = names_used(ast.walk(node))
         found = ((names | strings) & (self.defined - self.foreign)) | {one for one in names if one.startswith("ops::")}
-        called = _called(node.value)
+        called = called_part(node.value)
         unknown = not found or (isinstance(called, ast.Name) and called.id in self.defined - self.foreign)
         return found | {_EVERYTHING} if unknown else found
 
     def _registers(self, decorator: ast.expr) -> set[str]:
         """What a decorator registers its function for: ``@operator.register_fake``, ``@torch.library.impl(LIB, …)``."""
-        dotted = _dotted(_called(decorator)) or ""
-        root, _, attribute = dotted.partition(".")
+        called = dotted(called_part(decorator)) or ""
+        root, _, attribute = called.partition(".")
         found = {root} if attribute and root in self.defined - self.imported else set()
-        if isinstance(decorator, ast.Call) and "library" in dotted.split("."):
+        if isinstance(decorator, ast.Call) and "library" in called.split("."):
             arguments = [*decorator.args, *(keyword.value for keyword in decorator.keywords)]
-            found |= {name for one in arguments for name in _names(ast.walk(one))} - self.imported
+            found |= {name for one in arguments for name in names_used(ast.walk(one))} - self.imported
         return found
 
 
+def parse_file(path: Path) -> SourceFile:
+    """Read and parse a Python file; a file that has not changed since is parsed once."""
+    return _parsed(path, path.stat().st_mtime_ns)
+
+
 @lru_cache(maxsize=64)
-def _parse(path: Path, _mtime: int) -> _File:
+def _parsed(path: Path, _mtime: int) -> SourceFile:
     with tokenize.open(path) as handle:
-        return _File(handle.read())
-
-
-def _aliases(body: list[ast.stmt], imported: frozenset[str]) -> set[str]:
-    """The names that are given to something imported as it is: ``config`` in ``config = torch._dynamo.config``."""
-    found: set[str] = set()
-    outside = (statement for statement in body if not isinstance(statement, _Definition))
-    for node in (inner for statement in outside for inner in ast.walk(statement)):
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        value = getattr(node, "value", None) if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
-        if value is not None and (_dotted(value) or "").split(".")[0] in imported | found:
-            found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return found
-
-
-def _our_names(body: list[ast.stmt]) -> Iterator[str]:
-    """The names by which a file calls this project's decorators: ``case``, ``c``, ``recapture.case``, ``rc.case``."""
-    for node in (inner for statement in body for inner in ast.walk(statement)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.split(".")[0] == PROJECT:
-                    yield from (f"{alias.asname or alias.name}.{one}" for one in DECORATORS)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PROJECT:
-            for alias in node.names:
-                if alias.name == "*":
-                    yield from DECORATORS
-                elif alias.name in DECORATORS:
-                    yield alias.asname or alias.name
-                else:  # a module of this project
-                    yield from (f"{alias.asname or alias.name}.{one}" for one in DECORATORS)
-
-
-def _is_import(node: ast.stmt) -> bool:
-    return isinstance(node, (ast.Import, ast.ImportFrom))
-
-
-def _is_call(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-
-
-def _imported_names(node: ast.AST) -> set[str]:
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-    return set()
-
-
-def _defined_names(node: ast.AST) -> set[str]:
-    """The names that a top-level statement gives a meaning, inside an if or a try as well."""
-    if isinstance(node, _Definition):
-        return {node.name}
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return _imported_names(node)
-    if isinstance(node, ast.Name):
-        return {node.id} if isinstance(node.ctx, ast.Store) else set()
-    return {name for child in ast.iter_child_nodes(node) for name in _defined_names(child)}
-
-
-def _called(decorator: ast.expr) -> ast.expr:
-    return decorator.func if isinstance(decorator, ast.Call) else decorator
-
-
-def _dotted(node: ast.AST) -> str | None:
-    """``a.b.c`` for names and attributes; None for anything else."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        owner = _dotted(node.value)
-        return owner and f"{owner}.{node.attr}"
-    return None
-
-
-def _names(nodes: Iterable[ast.AST]) -> set[str]:
-    """Names, and ``ops::namespace`` for ``torch.ops.namespace``, ``"namespace::name"`` and ``Library("namespace")``."""
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Name):
-            found.add(node.id)
-        elif isinstance(node, ast.Attribute) and (_dotted(node.value) or "").split(".")[-1] == "ops":
-            found.add(f"ops::{node.attr}")
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            operator = _OPERATOR.match(node.value)
-            found |= {f"ops::{operator[1]}"} if operator else set()
-        elif isinstance(node, ast.Call) and (_dotted(node.func) or "").split(".")[-1] == "Library":
-            found |= {
-                f"ops::{one.value}"
-                for one in node.args[:1]
-                if isinstance(one, ast.Constant) and isinstance(one.value, str)
-            }
-    return found
-
-
-def _merged(values: list[ast.expr]) -> Iterator[ast.expr]:
-    text: list[str] = []
-    for value in values:
-        if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            text.append(value.value)
-            continue
-        yield from _text(text)
-        text = []
-        yield value
-    yield from _text(text)
-
-
-def _text(pieces: list[str]) -> Iterator[ast.expr]:
-    joined = "".join(pieces)
-    if joined:  # 3.12 leaves empty pieces behind
-        yield ast.Constant(joined)
+        return SourceFile(handle.read())

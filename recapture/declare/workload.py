@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from recapture.declare.claim import ClaimSyntaxError, SpeedClaim
 
 if TYPE_CHECKING:
     from recapture.declare.case import Inputs
@@ -22,37 +23,9 @@ everywhere, everything in bfloat16, bfloat16 autocast."""
 
 Factory = TypeVar("Factory", bound=Callable[[], Any])
 
-_EXPECTED = re.compile(r"(>=|<=|>|<)(\d+(?:\.\d+)?)")
-
 
 class WorkloadError(Exception):
     """A workload is declared wrongly; the message names it."""
-
-
-@dataclass(frozen=True)
-class SpeedClaim:
-    """A published speedup: `expected` bounds the ratio eager ÷ compiled (``>=1.5``), `published` is the source's.
-
-    A figure from one GPU is no bound on another: `expected` says what of it should hold anywhere.
-    """
-
-    id: str
-    expected: str
-    published: str
-
-    def holds(self, low: float, high: float) -> bool | None:
-        """Whether the whole interval of the ratio satisfies the bound (True), or fails it (False); else None."""
-        match = _EXPECTED.fullmatch(self.expected)
-        if match is None:  # checked when the claim was made
-            raise WorkloadError(self.expected)
-        bound = float(match[2])
-        inside = {
-            ">=": (low >= bound, high < bound),
-            ">": (low > bound, high <= bound),
-            "<=": (high <= bound, low > bound),
-            "<": (high < bound, low >= bound),
-        }[match[1]]
-        return True if inside[0] else False if inside[1] else None
 
 
 @dataclass(frozen=True)
@@ -79,6 +52,7 @@ class Workload:
         return self.loss is not None
 
 
+# Longer than 60 lines because its docstring is the reference for authors of workloads.
 def workload(
     *,
     inputs: Inputs,
@@ -99,11 +73,12 @@ def workload(
     what it makes is used in rotation. Without `loss` an iteration is a call of the model in eval mode, under
     ``torch.no_grad()`` unless `no_grad` is False. With `loss` it is a training step: ``loss(model(*inputs),
     *targets)``, backward, and one step of ``optimizer(parameters)``; `whole_step` gives compilers built on Dynamo the
-    step to compile, not the model alone. Dropout and other random numbers make a model incomparable: leave them out.
+    whole step to compile. Dropout and other random numbers make a model incomparable: leave them out.
 
     `dtype` is how eager does the arithmetic unless the command line says otherwise (see DTYPES). `claims` maps a
-    compiler to ``(id, expected, published)`` triples; see `SpeedClaim`. `devices` are those it is meant for, `requires`
-    the modules it needs. The decorated factory is returned unchanged. Raises WorkloadError naming the workload.
+    compiler to ``(id, expected, published)`` triples; `recapture.declare.claim` gives the grammar. `devices` are those
+    it is meant for, `requires` the modules it needs. The decorated factory is returned unchanged. Raises WorkloadError
+    naming the workload.
     """
 
     def register(factory: Factory) -> Factory:
@@ -158,7 +133,8 @@ def _claims(refuse: Callable[[str], WorkloadError], how: str, rows: object) -> t
     for row in rows:
         if not (isinstance(row, tuple) and len(row) == 3 and all(isinstance(part, str) for part in row)):
             raise refuse(f"a claim of {how!r} is not (id, expected, published) but {row!r}")
-        if not _EXPECTED.fullmatch(row[1]):
-            raise refuse(f"claim {row[0]}: a bound is written as '>=1.5' or '<1', not {row[1]!r}")
-        found.append(SpeedClaim(*row))
+        try:
+            found.append(SpeedClaim(*row))
+        except ClaimSyntaxError as error:
+            raise refuse(str(error)) from None
     return tuple(found)

@@ -1,8 +1,8 @@
 """How the processes of this project are started: ``python bootstrap.py MODULE ARGUMENT...``.
 
-That is ``python -m MODULE ARGUMENT...`` but for two things. The caller's directory comes last on the path, for there a
-suite may be called types.py and would be taken for the library's own. And it is this very package that runs, whatever
-other copy of it is installed.
+This differs from ``python -m MODULE ARGUMENT...`` in two ways. The caller's directory comes last on the path: a suite
+there may be called types.py, and would be imported instead of the standard library's module. And the package that runs
+is the one that holds this file, whatever other copy is installed.
 """
 
 from __future__ import annotations

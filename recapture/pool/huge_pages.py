@@ -1,4 +1,4 @@
-"""Huge pages for a process that forks often: what a fork and the child's end cost is counted in pages."""
+"""Huge pages for a process that forks often: the time of a fork grows with the number of pages."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 __all__ = ["collapse"]
 
 MADV_COLLAPSE = 25
-"""Linux 6.1: make huge pages of what is there, now; an older kernel refuses, and all stays as it is."""
+"""Advice to the kernel to make huge pages of existing memory at once; kernels before Linux 6.1 refuse it."""
 
 HUGE = 2 << 20
 """Bytes of a huge page on x86-64, and on 64-bit Arm with pages of 4 KiB."""
 
 
 def collapse() -> int:
-    """Turn this process's private writable memory into huge pages where they fit; return the bytes that are.
+    """Turn this process's private writable memory into huge pages where they fit; return how many bytes that made.
 
-    A fork copies an entry for every page of such memory, and the child's end takes it back: with 400 MiB of it, which
-    torch and Dynamo come to, that is 45 ms a child with pages of 4 KiB and 8 ms with these. Nothing else changes: a
-    page that a child writes to is still copied alone. Costs a second or two, for the contents move.
+    A fork copies an entry for every page of such memory, and the child's end frees it. For the 400 MiB of torch and
+    Dynamo that takes 45 ms a child with pages of 4 KiB, and 8 ms with huge pages. Nothing else changes: a page that a
+    child writes to is still copied alone. It takes a second or two, because the kernel moves the contents.
     """
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()

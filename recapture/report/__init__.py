@@ -1,1 +1,1 @@
-"""What a results directory says, for people: as Markdown, as a page of HTML, and on the terminal."""
+"""What people read about results: Markdown, HTML and terminal output."""

@@ -1,10 +1,12 @@
-"""The checks as a table for a terminal."""
+"""The checks of the doctor as a table for a terminal."""
 
 from __future__ import annotations
 
-import io
 import shutil
 from typing import TYPE_CHECKING
+
+from recapture.base.text import plural
+from recapture.report.tables import Table, terminal_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,26 +15,18 @@ if TYPE_CHECKING:
 
 __all__ = ["render"]
 
+FALLBACK_SIZE = (120, 24)
+"""Columns and lines of the table where there is no terminal."""
+
 
 def render(checks: Sequence[Check]) -> str:
     """Return a table of the checks, as wide as the terminal, and a last line that counts what is wrong."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for heading in ("check", "status", "found", "fix"):
-        table.add_column(heading, overflow="fold", no_wrap=heading in {"check", "status"})
-    for one in checks:
-        table.add_row(*(Text(text) for text in (one.name, one.status, one.found, one.mend)))
-    out = io.StringIO()
-    Console(file=out, width=shutil.get_terminal_size((120, 24)).columns, no_color=True).print(table)
-    lines = [line.rstrip() for line in out.getvalue().splitlines()]
-    counts = {status: sum(one.status == status for one in checks) for status in ("fault", "warning", "unknown")}
-    told = [
-        f"{count} {status}{'s' if count != 1 else ''}"
-        for status, count in counts.items()
-        if count and status != "unknown"
-    ]
-    told += [f"{counts['unknown']} unknown"] if counts["unknown"] else []
-    return "\n".join([*lines, "", ", ".join(told) if told else "nothing is wrong", ""])
+    table = Table(["check", "status", "found", "fix"], [[one.name, one.status, one.found, one.mend] for one in checks])
+    lines = terminal_lines(table, width=shutil.get_terminal_size(FALLBACK_SIZE).columns, wrapped=(2, 3))
+    faults, warnings, unknown = (
+        sum(one.status == status for one in checks) for status in ("fault", "warning", "unknown")
+    )
+    counts = [plural(faults, "fault")] if faults else []
+    counts += [plural(warnings, "warning")] if warnings else []
+    counts += [f"{unknown} unknown"] if unknown else []
+    return "\n".join([*(line.plain for line in lines), "", ", ".join(counts) or "nothing is wrong", ""])

@@ -10,7 +10,11 @@ import msgspec
 from recapture.analysis import summary
 from recapture.analysis.changes import CATEGORIES, SPEED_CATEGORIES, SPEED_CHANGES, Change, Diff, found, is_regression
 from recapture.base.text import plural, ratio_text, time_text
-from recapture.report.markdown import code, plain, table
+from recapture.report import tables
+from recapture.report.claim_sources import address
+from recapture.report.markup import code, plain
+from recapture.report.say import say
+from recapture.report.tables import Cell, Span, Table, code_list, code_span, verbatim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -58,75 +62,101 @@ def to_json(changes: Diff) -> str:
 
 def to_markdown(changes: Diff) -> str:
     """Return the diff as GitHub Markdown."""
-    sections = [f"# Changes from {code(_name(changes, 'old'))} to {code(_name(changes, 'new'))}", _verdict(changes)]
-    if changes.warnings:
-        sections.append("\n".join(f"- **Note:** {plain(warning)}" for warning in changes.warnings))
-    if changes.environment:
-        rows = [
-            [plain(fact.name), code(fact.old or "absent", in_table=True), code(fact.new or "absent", in_table=True)]
-            for fact in changes.environment
-            if not fact.minor
+    sections = [
+        f"# Changes from {code(_name(changes, 'old'))} to {code(_name(changes, 'new'))}",
+        _verdict(changes),
+        "\n".join(f"- **Note:** {plain(warning)}" for warning in changes.warnings),
+        _environment_markdown(changes),
+        _claims_markdown(changes),
+        _renamed_markdown(changes),
+        *(_category_markdown(name, members) for name, members in changes.categories() if members),
+        _speeds_markdown(changes),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _environment_markdown(changes: Diff) -> str:
+    if not changes.environment:
+        return ""
+    rows: list[list[Cell]] = [
+        [fact.name, code_span(fact.old or "absent"), code_span(fact.new or "absent")]
+        for fact in changes.environment
+        if not fact.minor
+    ]
+    parts = [tables.to_markdown(Table(["", "old", "new"], rows))] if rows else []
+    parts += [f"Other packages: {plain(others)}."] if (others := _others(changes)) else []
+    return "## What differs besides the cells\n\n" + "\n\n".join(parts)
+
+
+def _claims_markdown(changes: Diff) -> str:
+    if not changes.claims:
+        return ""
+    rows: list[list[Cell]] = [
+        [
+            Span(claim.id, link=address(claim.id)),
+            code_span(claim.case),
+            code_span(claim.compiler),
+            code_span(claim.expected),
+            claim.old,
+            claim.new,
         ]
-        parts = [table(["", "old", "new"], rows)] if rows else []
-        parts += [f"Other packages: {plain(others)}."] if (others := _others(changes)) else []
-        sections.append("## What differs besides the cells\n\n" + "\n\n".join(parts))
-    if changes.claims:
-        rows = [
-            [
-                plain(claim.id),
-                code(claim.case, in_table=True),
-                code(claim.compiler, in_table=True),
-                code(claim.expected, in_table=True),
-                plain(claim.old),
-                plain(claim.new),
-            ]
-            for claim in changes.claims
+        for claim in changes.claims
+    ]
+    headers = ["claim", "case", "compiler", "expected", "old", "new"]
+    return "## Published claims whose status changed\n\n" + tables.to_markdown(Table(headers, rows))
+
+
+def _renamed_markdown(changes: Diff) -> str:
+    lines = [f"- {code(one.old)} is now {code(one.new)}" for one in changes.renamed]
+    return "## Renamed\n\n" + "\n".join(lines) if lines else ""
+
+
+def _category_markdown(name: str, members: tuple[Change, ...]) -> str:
+    rows: list[list[Cell]] = []
+    for row in _rows(name, members):
+        why: list[str | Span] = [Span(row.remark)] if row.remark else []
+        if row.why:
+            why += ["; ", code_span(row.why)] if why else [code_span(row.why)]
+        rows.append([code_span(row.case), code_list(row.compilers), row.old, row.new, why])
+    table = Table(["case", "compilers", "old", "new", "why"], rows)
+    return f"## {_heading(name, members)}\n\n{tables.to_markdown(table)}"
+
+
+def _speeds_markdown(changes: Diff) -> str:
+    if not changes.speeds:
+        return ""
+    rows: list[list[Cell]] = [
+        [
+            code_span(one.workload),
+            code_span(one.configuration),
+            _speed(one.old, one),
+            _speed(one.new, one),
+            _by(one),
+            _words(one.category),
+            _times(one.eager),
+            _first_calls(one),
         ]
-        headers = ["claim", "case", "compiler", "expected", "old", "new"]
-        sections.append("## Published claims whose status changed\n\n" + table(headers, rows))
-    if changes.renamed:
-        lines = [f"- {code(one.old)} is now {code(one.new)}" for one in changes.renamed]
-        sections.append("## Renamed\n\n" + "\n".join(lines))
-    for name, members in changes.categories():
-        if members:
-            rows = [
-                [
-                    code(row.case, in_table=True),
-                    ", ".join(code(compiler, in_table=True) for compiler in row.compilers),
-                    plain(row.old),
-                    plain(row.new),
-                    "; ".join(
-                        part for part in (plain(row.remark), code(row.why, in_table=True) if row.why else "") if part
-                    ),
-                ]
-                for row in _rows(name, members)
-            ]
-            headers = ["case", "compilers", "old", "new", "why"]
-            sections.append(f"## {_heading(name, members)}\n\n{table(headers, rows)}")
-    if changes.speeds:
-        rows = [
-            [
-                code(one.workload, in_table=True),
-                code(one.configuration, in_table=True),
-                plain(_speed(one.old, one)),
-                plain(_speed(one.new, one)),
-                plain(_by(one)),
-                plain(_words(one.category)),
-                plain(_times(one.eager)),
-                plain(_first_calls(one)),
-            ]
-            for one in _worst_first(changes.speeds)
-        ]
-        headers = ["workload", "configuration", "old", "new", "faster by [95 %]", "", "eager", "first call, cold"]
-        parts = [f"## Speed\n\n{plain(_speed_heading(changes))}", *([table(headers, rows)] if rows else [])]
-        sections.append("\n\n".join(parts))
-    return "\n\n".join(sections) + "\n"
+        for one in _worst_first(changes.speeds)
+    ]
+    headers: list[str | Span] = [
+        "workload",
+        "configuration",
+        "old",
+        "new",
+        verbatim("faster by [95 %]"),
+        "",
+        "eager",
+        "first call, cold",
+    ]
+    parts = [f"## Speed\n\n{plain(_speed_heading(changes))}"]
+    parts += [tables.to_markdown(Table(headers, rows))] if rows else []
+    return "\n\n".join(parts)
 
 
 def print_diff(console: Console, changes: Diff) -> None:
     """Print the diff; lines are never wrapped, so that a pipe gets one line for each thing that changed."""
     for line, style in _lines(changes):
-        console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+        say(console, line, style)
 
 
 def _lines(changes: Diff) -> Iterator[tuple[str, str]]:
@@ -188,10 +218,10 @@ def _speed_lines(changes: Diff) -> Iterator[tuple[str, str]]:
 
 
 def _worst_first(speeds: Iterable[SpeedChange]) -> list[SpeedChange]:
-    """What changed, or may have, by workload, and within each what is worst first."""
+    """Return what changed, or may have changed, by workload; the worst of each workload first."""
     order = {name: place for place, name in enumerate(SPEED_CATEGORIES)}
-    told = (one for one in speeds if one.category in (*SPEED_CHANGES, "too_noisy"))
-    return sorted(told, key=lambda one: (one.workload, order[one.category], one.configuration))
+    shown = (one for one in speeds if one.category in (*SPEED_CHANGES, "too_noisy"))
+    return sorted(shown, key=lambda one: (one.workload, order[one.category], one.configuration))
 
 
 def _speed_heading(changes: Diff) -> str:
@@ -200,7 +230,7 @@ def _speed_heading(changes: Diff) -> str:
 
 
 def _speed(side: SpeedSide | None, change: SpeedChange) -> str:
-    """One side's seconds, speedup where that was compared, or verdict where there is neither."""
+    """Return one side's seconds, with the speedup where speedups were compared, or the verdict if it was not timed."""
     if side is None:
         return "–"
     if side.seconds is None or side.speedup is None:
@@ -209,7 +239,7 @@ def _speed(side: SpeedSide | None, change: SpeedChange) -> str:
 
 
 def _by(change: SpeedChange) -> str:
-    """By how much it is faster now, and what that was measured by where it is not seconds."""
+    """Return how much faster it is now; where speedups were compared instead of seconds, this is said."""
     return _times(change.change) + (" over eager" if change.change and change.basis == "speedup" else "")
 
 
@@ -218,9 +248,9 @@ def _times(ratio: Ratio | None) -> str:
 
 
 def _first_calls(change: SpeedChange) -> str:
-    """The first calls of both sides where caches were cold."""
-    told = [time_text(side.cold) if side is not None else "" for side in (change.old, change.new)]
-    return " → ".join(one or "–" for one in told) if any(told) else ""
+    """Return the seconds of the first call with cold caches on both sides."""
+    seconds = [time_text(side.cold) if side is not None else "" for side in (change.old, change.new)]
+    return " → ".join(one or "–" for one in seconds) if any(seconds) else ""
 
 
 def _others(changes: Diff) -> str:
@@ -286,7 +316,7 @@ def _counts(old: Record, new: Record) -> tuple[str, str]:
 
 
 def _why(category: str, change: Change) -> str:
-    """Return what a side says about itself: the new one, unless that is the better one or has nothing to say."""
+    """Return the reason of the worse side, or of the other side where that one has no reason."""
     sides = (change.old, change.new) if category in ("fixed", "whole_again") else (change.new, change.old)
     for record in sides:
         if record is not None and (why := summary.explain(record, WHY_LIMIT)):

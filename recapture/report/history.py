@@ -9,19 +9,25 @@ import msgspec
 
 from recapture.analysis import summary
 from recapture.analysis.history import CellHistory, _before
-from recapture.report.markdown import code, plain, table
+from recapture.report import tables
+from recapture.report.markup import code, plain
+from recapture.report.say import say, say_table
+from recapture.report.tables import Cell, Span, Table, code_span, strong
 from recapture.results.releases import labels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console
 
 
-__all__ = ["grid", "print_histories", "to_json", "to_markdown"]
+__all__ = ["print_histories", "to_json", "to_markdown"]
 
 HISTORY_SCHEMA_VERSION = 1
+"""The version of the JSON form."""
+
 WHY_LIMIT = 120
+"""Characters of the reason of an outcome."""
 
 
 def to_json(histories: Iterable[CellHistory]) -> str:
@@ -30,13 +36,12 @@ def to_json(histories: Iterable[CellHistory]) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
-def to_markdown(histories: list[CellHistory]) -> str:
+def to_markdown(histories: Iterable[CellHistory]) -> str:
     """Return histories as GitHub Markdown: a table for each case and capability, then what changed."""
     sections = []
     for (case, capability), members in _by_case(histories).items():
-        headers, rows, absent = _matrix(members, wrong="**")
-        cells = [[code(row[0], in_table=True), *row[1:]] for row in rows]
-        text = f"## {code(case)} on {code(capability)}\n\n" + table([plain(one) for one in headers], cells, align="lc")
+        matrix, absent = _matrix(members)
+        text = f"## {code(case)} on {code(capability)}\n\n{tables.to_markdown(matrix)}"
         changes = [f"- {code(name)}: {plain(line)}" for name, line in _transitions(members)]
         if absent:
             text += f"\n\nNot recorded with {plain(', '.join(absent))}."
@@ -45,27 +50,24 @@ def to_markdown(histories: list[CellHistory]) -> str:
     return "\n\n".join([*sections, f"{legend}; → changed; empty: no such cell."]) + "\n"
 
 
-def print_histories(console: Console, histories: list[CellHistory]) -> None:
+def print_histories(console: Console, histories: Iterable[CellHistory]) -> None:
     """Print histories: a case as compilers by releases, a single cell as one line a release."""
     for (case, capability), members in _by_case(histories).items():
         single = len(members) == 1
-        title = f"{case}::{members[0].compiler}" if single else case
-        console.print(f"{title} on {capability}", style="bold", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"{case}::{members[0].compiler} on {capability}" if single else f"{case} on {capability}", "bold")
         if single:
             for line in _lines(members[0]):
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
+                say(console, line)
             continue
-        headers, rows, absent = _matrix(members)
-        for line in grid(headers, rows):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        matrix, absent = _matrix(members)
+        say_table(console, matrix.stacked())
         if absent:
-            line = f"not recorded with {', '.join(absent)}"
-            console.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
+            say(console, f"not recorded with {', '.join(absent)}", "dim")
         for name, line in _transitions(members):
-            console.print(f"→ {name}: {line}", markup=False, highlight=False, soft_wrap=True)
-        marks = {cell.strip("→") for row in rows for cell in row[1:]}
+            say(console, f"→ {name}: {line}")
+        marks = {summary.mark(entry.record) for one in members for entry in one.entries if entry.record}
         legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items() if mark in marks)
-        console.print(f"{legend}; → changed", style="dim", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"{legend}; → changed", "dim")
 
 
 def _by_case(histories: Iterable[CellHistory]) -> dict[tuple[str, str], list[CellHistory]]:
@@ -75,34 +77,21 @@ def _by_case(histories: Iterable[CellHistory]) -> dict[tuple[str, str], list[Cel
     return grouped
 
 
-def _matrix(members: list[CellHistory], wrong: str = "") -> tuple[list[str], list[list[str]], list[str]]:
-    """Return headers and rows of compilers by releases, and the releases left out because they have no such case."""
+def _matrix(members: Sequence[CellHistory]) -> tuple[Table, list[str]]:
+    """Return the table of compilers by releases, and the releases left out because they have no such case."""
     heads = labels(members[0].entries)
     present = [any(cells) for cells in zip(*([entry.record for entry in one.entries] for one in members))]  # noqa: B905
     rows = []
     for one in members:
-        row = [one.compiler]
+        row: list[Cell] = [code_span(one.compiler)]
         for entry in itertools.compress(one.entries, present):
             mark = summary.mark(entry.record) if entry.record else ""
-            mark = f"{wrong}{mark}{wrong}" if mark and mark in "Ww" else mark
-            row.append(f"→{mark}" if entry.changed else mark)
+            shown = strong(mark) if mark and mark in "Ww" else Span(mark)
+            row.append(["→", shown] if entry.changed else shown)
         rows.append(row)
     headers = ["compiler", *itertools.compress(heads, present)]
-    return headers, rows, [label for label, here in zip(heads, present) if not here]  # noqa: B905
-
-
-def grid(headers: list[str], rows: list[list[str]]) -> Iterator[str]:
-    """Return the lines of a table whose columns are as wide as their longest word: nothing is cut, whatever the width.
-
-    A header of two words has two lines.
-    """
-    heads = [header.split(" ", 1) for header in headers]
-    table = [[head[i] if i < len(head) else "" for head in heads] for i in range(max(map(len, heads)))]
-    table += rows
-    first, *widths = (max(map(len, column)) for column in zip(*table))  # noqa: B905 - of one length
-    for name, *cells in table:
-        row = [f"{cell:^{width}}" for cell, width in zip(cells, widths)]  # noqa: B905
-        yield "  ".join([f"{name:{first}}", *row]).rstrip()
+    absent = [label for label, here in zip(heads, present) if not here]  # noqa: B905 - of one length
+    return Table(headers, rows, "lc"), absent
 
 
 def _transitions(members: Iterable[CellHistory]) -> Iterator[tuple[str, str]]:

@@ -1,17 +1,20 @@
-"""``conformance.html``: the same report as one page that needs nothing else, to look at and search in a browser."""
+"""``conformance.html``: the same report as one page that needs nothing else, to read and search in a browser."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from recapture.analysis import facts, summary
+from recapture.analysis.summary import ClaimStatus
 from recapture.base.text import shorten
-from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.report.claim_sources import address, sentence, source_text
+from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from recapture.analysis.summary import Group
     from recapture.machine.environment import Environment
@@ -21,6 +24,27 @@ __all__ = ["render_html"]
 
 TEXT_LIMIT = 1500
 """Characters of any one text put into the page; the records hold the whole of it."""
+
+LABEL_LENGTH = 44
+"""Characters of a case's name that the matrix shows on one line where the page is wide enough."""
+
+CHARACTER_WIDTH = 0.5
+"""Width of a character of a case's name, in root em."""
+
+LABEL_PADDING = 2.0
+"""Space beside a case's name, in root em."""
+
+EXAMPLE_LIMIT = 200
+"""Characters of the difference that is shown of a silently wrong case."""
+
+COLUMN_WIDTH = 2.2
+"""Width of a column of the matrix with a vertical header, in root em."""
+
+COLUMNS_SHARE = 78
+"""Percent of the matrix's width that its columns of compilers share on a wide page."""
+
+WIDE_COLUMN_WIDTH = 4.0
+"""Width of a column of the matrix with a horizontal header, in root em."""
 
 
 def render_html(records: Sequence[Record], environment: Environment | None) -> str:
@@ -35,27 +59,79 @@ def render_html(records: Sequence[Record], environment: Environment | None) -> s
         lstrip_blocks=True,
     )
     compilers = summary.compilers_in_order(records)
+    by_compiler: dict[str, list[Record]] = {name: [] for name in compilers}
+    for record in records:
+        by_compiler[record.compiler].append(record)
+    ordered = sorted(records, key=_order)
+    places = {(record.case, record.compiler): place for place, record in enumerate(ordered)}
+    longest = max((len(record.case.split("::", 1)[-1]) for record in records), default=0)
+    label = CHARACTER_WIDTH * min(longest, LABEL_LENGTH) + LABEL_PADDING
+    seen = {summary.mark(record) for record in records}
+    claims = _claims(records, places)
+    groups = {
+        "failures": _groups(summary.failure_groups(records)),
+        "breaks": _groups(summary.break_groups(records)),
+        "notes": _groups(summary.note_groups(records)),
+        "not_run": _groups(summary.not_run_groups(records)),
+    }
+    brief = facts.brief(environment) if environment else []
     page = templates.get_template("conformance.html.j2").render(
         place=facts.place(records, environment),
         accounting=facts.accounting(records, environment),
         counts=summary.count(records),
-        verdicts={str(verdict): number for verdict, number in summary.counts_by_verdict(records).items()},
-        facts=facts.brief(environment) if environment else [],
+        by_kind=_verdicts_by_kind(records),
+        facts=brief,
         why_bare=facts.why_bare(environment) if environment else "",
         faults=facts.failing_checks(environment),
         warnings=facts.warnings(environment),
         uncollected=facts.uncollected(environment),
         compilers=compilers,
-        totals={name: summary.count(one for one in records if one.compiler == name) for name in compilers},
-        legend={mark: (words, _LEGEND_KINDS[mark]) for mark, words in summary.LEGEND.items()},
-        suites=_suites(records, compilers),
-        details=[_detail(record) for record in sorted(records, key=_order)],
-        claims=_claims(records),
-        failures=_groups(summary.failure_groups(records)),
-        breaks=_groups(summary.break_groups(records)),
-        not_run=_groups(summary.not_run_groups(records)),
+        totals={name: summary.count(cells) for name, cells in by_compiler.items()},
+        label=round(label, 1),
+        fits=round(label + COLUMN_WIDTH * len(compilers), 1),
+        wide=round(label + WIDE_COLUMN_WIDTH * len(compilers), 1),
+        share=round(COLUMNS_SHARE / max(len(compilers), 1), 2),
+        legend={mark: (words, _LEGEND_KINDS[mark]) for mark, words in summary.LEGEND.items() if mark in seen},
+        suites=_suites(ordered, places, compilers),
+        details=[_detail(record) for record in ordered],
+        claims=claims,
+        tally=_tally(claims),
+        claim_texts=_claim_texts(records),
+        wrong_cases=_wrong_cases(records, places),
+        sections=_sections(groups, has_claims=bool(claims), has_environment=bool(brief)),
+        **groups,
     )
     return page.rstrip() + "\n"
+
+
+def _sections(groups: Mapping[str, object], *, has_claims: bool, has_environment: bool) -> list[tuple[str, str, bool]]:
+    """Return the sections of the page: anchor, title, and whether the page has it."""
+    return [
+        ("claims", "Claims", has_claims),
+        ("wrong", "Silently wrong", True),
+        ("matrix", "Matrix", True),
+        ("failing", "Failing", bool(groups["failures"])),
+        ("breaks", "Graph breaks", bool(groups["breaks"])),
+        ("notes", "Remarks", bool(groups["notes"])),
+        ("not-run", "Not run", bool(groups["not_run"])),
+        ("environment", "Environment", has_environment),
+    ]
+
+
+def _verdicts_by_kind(records: Iterable[Record]) -> dict[str, dict[str, int]]:
+    """Return the number of cells of each verdict, for each of the four numbers at the head of the page."""
+    kinds = {"right": RIGHT, "wrong": SILENTLY_WRONG, "failing": FAILING, "none": NOT_RUN}
+    numbers = summary.counts_by_verdict(records)
+    return {
+        kind: {str(verdict): number for verdict, number in numbers.items() if verdict in verdicts}
+        for kind, verdicts in kinds.items()
+    }
+
+
+def _tally(claims: Sequence[dict[str, Any]]) -> str:
+    """Return how many claims have each status, in words."""
+    numbers = Counter(claim["status"] for claim in claims)
+    return ", ".join(f"{numbers[str(status)]} {status}" for status in ClaimStatus if numbers[str(status)])
 
 
 def _kind(record: Record) -> str:
@@ -78,31 +154,34 @@ def _order(record: Record) -> tuple[str, tuple[int, str, str], str]:
     return (record.case, summary.compiler_key(record.compiler), record.device)
 
 
-def _suites(records: Sequence[Record], compilers: Sequence[str]) -> list[dict[str, Any]]:
+def _suites(
+    ordered: Sequence[Record], places: Mapping[tuple[str, str], int], compilers: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return the rows of the matrix suite by suite; a cell knows its place among the details."""
-    ordered = sorted(records, key=_order)
-    places = {(record.case, record.compiler): place for place, record in enumerate(ordered)}
+    cases: dict[str, dict[str, None]] = {}
+    for record in ordered:
+        cases.setdefault(summary.suite_of(record.case), {})[record.case] = None
     suites = []
-    for suite in summary.suites_in_order(records):
+    for suite in sorted(cases):
         rows = []
-        for case in sorted({record.case for record in records if summary.suite_of(record.case) == suite}):
-            cells = []
-            for compiler in compilers:
-                place = places.get((case, compiler))
-                record = None if place is None else ordered[place]
-                cells.append(
-                    {
-                        "place": place,
-                        "mark": summary.mark(record),
-                        "kind": _kind(record),
-                        "verdict": str(record.verdict),
-                    }
-                    if record
-                    else None
-                )
+        for case in cases[suite]:
+            found = [places.get((case, compiler)) for compiler in compilers]
+            cells = [None if place is None else _cell(ordered[place], place) for place in found]
             rows.append({"case": case, "name": case.split("::", 1)[-1], "cells": cells})
         suites.append({"name": suite, "rows": rows})
     return suites
+
+
+def _cell(record: Record, place: int) -> dict[str, Any]:
+    """Return what the matrix, the claims and the silent wrongs show of a cell."""
+    return {
+        "place": place,
+        "case": record.case,
+        "compiler": record.compiler,
+        "mark": summary.mark(record),
+        "kind": _kind(record),
+        "verdict": str(record.verdict),
+    }
 
 
 def _detail(record: Record) -> dict[str, Any]:
@@ -121,19 +200,21 @@ def _cut(value: Any) -> Any:
     return [_cut(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
-def _claims(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Return the claims by id, each with its cells."""
-    by_id: dict[str, list[summary.ClaimCell]] = {}
-    for cell in summary.claim_cells(records):
-        by_id.setdefault(cell.id, []).append(cell)
-    return [
+def _claims(records: Iterable[Record], places: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
+    """Return the claims, those that were not reproduced first, each with its sentence, its source and its cells."""
+    by_id = summary.claims_by_id(records)
+    order = (ClaimStatus.NOT_REPRODUCED, ClaimStatus.PARTLY, ClaimStatus.REPRODUCED, ClaimStatus.NOT_RUNNABLE)
+    found = [
         {
             "id": claim,
-            "status": str(summary.overall_status(cells)),
+            "status": summary.overall_status(cells),
+            "sentence": sentence(claim),
+            "source": source_text(claim),
+            "link": address(claim),
+            "reproduced": sum(cell.status is ClaimStatus.REPRODUCED for cell in cells),
             "cells": [
                 {
-                    "case": cell.record.case,
-                    "compiler": cell.record.compiler,
+                    **_cell(cell.record, places[cell.record.case, cell.record.compiler]),
                     "expected": cell.expected,
                     "measured": summary.measured(cell.record, cell.expected),
                     "status": str(cell.status),
@@ -143,6 +224,32 @@ def _claims(records: Iterable[Record]) -> list[dict[str, Any]]:
         }
         for claim, cells in by_id.items()
     ]
+    found.sort(key=lambda claim: order.index(claim["status"]))
+    return [{**claim, "status": str(claim["status"])} for claim in found]
+
+
+def _claim_texts(records: Iterable[Record]) -> dict[str, dict[str, str]]:
+    """Return the sentence and address of every claim, for the details of a cell."""
+    ids = dict.fromkeys(claim.id for record in records for claim in record.claims)
+    return {claim: {"sentence": sentence(claim), "link": address(claim)} for claim in sorted(ids)}
+
+
+def _wrong_cases(records: Iterable[Record], places: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
+    """Return the silently wrong cases, those with the most cells first, each with its cells and what differs."""
+    found = []
+    for case, cells in summary.silent_wrongs(records).items():
+        suite, _, name = case.partition("::")
+        what, others = summary.commonest_difference(cells)
+        found.append(
+            {
+                "suite": suite,
+                "name": name,
+                "cells": [_cell(record, places[case, record.compiler]) for record in cells],
+                "what": shorten(what, EXAMPLE_LIMIT) + (f" (+{others} more)" if others else ""),
+                "example": summary.explain(cells[0], EXAMPLE_LIMIT),
+            }
+        )
+    return sorted(found, key=lambda case: -len(case["cells"]))
 
 
 def _groups(groups: Iterable[Group]) -> list[dict[str, Any]]:

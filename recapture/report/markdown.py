@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import re
 from typing import TYPE_CHECKING
 
 from recapture.analysis import facts, summary
@@ -11,27 +9,27 @@ from recapture.analysis.summary import ClaimStatus
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.base.text import one_line, plural, shorten
+from recapture.report.claim_sources import address, sentence
+from recapture.report.markup import code, html_text, plain
+from recapture.report.tables import Cell, Span, Table, code_span, strong, to_markdown
 from recapture.results.directories import REPORT, read_results
 from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from recapture.analysis.summary import Group
     from recapture.machine.environment import Environment
     from recapture.results.records import Difference, Record
 
-__all__ = ["code", "plain", "render_conformance", "table", "write_report"]
-
+__all__ = ["render_conformance", "write_report"]
 
 MESSAGE_LIMIT = 200
 """Characters of a message that a report shows; the records hold the whole of it."""
 
 DIFFERENCES_SHOWN = 4
 """Differences spelled out for one silently wrong cell; the records hold all of them."""
-
-_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 def render_conformance(records: Sequence[Record], environment: Environment | None) -> str:
@@ -64,39 +62,6 @@ def write_report(directory: Path) -> Path:
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
     return path
-
-
-def code(text: str, *, in_table: bool = False) -> str:
-    """Return text as a code span, whatever characters it holds; inside a table no character ends the table's cell."""
-    text = one_line(text) or " "
-    if in_table and re.search(r"\\+\|", text):  # no number of backslashes puts a backslash before a pipe into a cell
-        entities = (char if char.isalnum() or char == " " else f"&#{ord(char)};" for char in text)
-        return f"<code>{''.join(entities)}</code>"
-    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
-    if text.startswith("`") or text.endswith("`"):
-        text = f" {text} "
-    span = f"{fence}{text}{fence}"
-    return span.replace("|", "\\|") if in_table else span
-
-
-def plain(text: str) -> str:
-    """Return text on one line with everything escaped that Markdown would read as markup."""
-    return _SPECIAL.sub(r"\\\1", one_line(text))
-
-
-def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, align: str = "") -> str:
-    """Return a GitHub table; `align` gives ``l``, ``c`` or ``r`` for each column, the last of them for the rest too.
-
-    Cells hold Markdown already: see `code` and `plain`.
-    """
-    import tabulate
-
-    # Widths counted in characters, so that the bytes do not depend on whether wcwidth happens to be installed.
-    tabulate.WIDE_CHARS_MODE = False
-    names = {"l": "left", "c": "center", "r": "right"}
-    columns = [names[align[min(i, len(align) - 1)] if align else "l"] for i in range(len(headers))]
-    cells = [[str(cell) for cell in row] for row in rows]
-    return tabulate.tabulate(cells, headers=list(headers), tablefmt="pipe", colalign=columns, disable_numparse=True)
 
 
 def _head(records: Sequence[Record], environment: Environment | None) -> str:
@@ -146,74 +111,77 @@ def _counts(records: Sequence[Record]) -> str:
     if not records:
         return ""
     suites = summary.suites_in_order(records)
-    rows = []
+    by_compiler: dict[str, dict[str, list[Record]]] = {}
+    by_suite: dict[str, list[Record]] = {}
+    for record in records:
+        suite = summary.suite_of(record.case)
+        by_compiler.setdefault(record.compiler, {}).setdefault(suite, []).append(record)
+        by_suite.setdefault(suite, []).append(record)
+    rows: list[list[Cell]] = []
     for compiler in summary.compilers_in_order(records):
-        cells = [record for record in records if record.compiler == compiler]
-        by_suite = [[record for record in cells if summary.suite_of(record.case) == suite] for suite in suites]
-        rows.append([code(compiler, in_table=True), _four(cells), *map(_four, by_suite)])
-    by_suite = [[record for record in records if summary.suite_of(record.case) == suite] for suite in suites]
-    rows.append(["all", _four(records), *map(_four, by_suite)])
-    headers = ["compiler", "all suites", *(code(suite, in_table=True) for suite in suites)]
-    return "## Counts\n\nright/**silently wrong**/failing/not run\n\n" + table(headers, rows, align="lr")
+        mine = by_compiler[compiler]
+        every = [record for cells in mine.values() for record in cells]
+        rows.append([code_span(compiler), _four(every), *(_four(mine.get(suite, [])) for suite in suites)])
+    rows.append(["all", _four(records), *(_four(by_suite[suite]) for suite in suites)])
+    headers: list[str | Span] = ["compiler", "all suites", *map(code_span, suites)]
+    return "## Counts\n\nright/**silently wrong**/failing/not run\n\n" + to_markdown(Table(headers, rows, "lr"))
 
 
-def _four(records: Sequence[Record]) -> str:
+def _four(records: Sequence[Record]) -> Cell:
     if not records:
         return ""
     counts = summary.count(records)
-    wrong = f"**{counts.silently_wrong}**" if counts.silently_wrong else "0"
-    return f"{counts.right}/{wrong}/{counts.failing}/{counts.not_run}"  # without spaces no browser breaks it
+    wrong = strong(str(counts.silently_wrong)) if counts.silently_wrong else "0"
+    return [f"{counts.right}/", wrong, f"/{counts.failing}/{counts.not_run}"]  # without spaces no browser breaks it
 
 
 def _claims(records: Sequence[Record]) -> str:
-    cells = summary.claim_cells(records)
-    if not cells:
+    by_id = summary.claims_by_id(records)
+    if not by_id:
         return ""
-    by_id: dict[str, list[summary.ClaimCell]] = {}
-    for cell in cells:
-        by_id.setdefault(cell.id, []).append(cell)
     overall = {claim: summary.overall_status(members) for claim, members in by_id.items()}
     tally = ", ".join(
         f"{number} {status}" for status in ClaimStatus if (number := sum(one is status for one in overall.values()))
     )
-    claims = table(
-        ["claim", "status", *map(str, (ClaimStatus.REPRODUCED, ClaimStatus.NOT_REPRODUCED, ClaimStatus.NOT_RUNNABLE))],
+    counted = (ClaimStatus.REPRODUCED, ClaimStatus.NOT_REPRODUCED, ClaimStatus.NOT_RUNNABLE)
+    claims = Table(
+        ["claim", "status", *map(str, counted), "what it says"],
         [
             [
-                plain(claim),
+                Span(claim, link=address(claim)),
                 _status(overall[claim]),
-                *(
-                    sum(cell.status is status for cell in members)
-                    for status in (ClaimStatus.REPRODUCED, ClaimStatus.NOT_REPRODUCED, ClaimStatus.NOT_RUNNABLE)
-                ),
+                *(sum(cell.status is status for cell in members) for status in counted),
+                sentence(claim),
             ]
             for claim, members in by_id.items()
         ],
-        align="llr",
+        "llrrrl",
     )
-    details = table(
+    details = Table(
         ["claim", "status", "case", "compiler", "expected", "measured"],
         [
             [
-                plain(cell.id),
+                Span(cell.id, link=address(cell.id)),
                 _status(cell.status),  # early in the row: a narrow page scrolls the last columns out of sight
-                code(cell.record.case, in_table=True),
-                code(cell.record.compiler, in_table=True),
-                code(cell.expected, in_table=True),
-                code(summary.measured(cell.record, cell.expected), in_table=True),
+                code_span(cell.record.case),
+                code_span(cell.record.compiler),
+                code_span(cell.expected),
+                code_span(summary.measured(cell.record, cell.expected)),
             ]
-            for cell in cells
+            for members in by_id.values()
+            for cell in members
         ],
     )
     return (
         f"## Published claims\n\n{plural(len(by_id), 'claim')}: {tally}. The numbers count cells; "
-        f"a cell that could not run here does not count against its claim.\n\n{claims}\n\n"
-        f"### Claim by claim\n\n{details}"
+        f"a cell that could not run here does not count against its claim.\n\n{to_markdown(claims)}\n\n"
+        f"### Claim by claim\n\n{to_markdown(details)}"
     )
 
 
-def _status(status: ClaimStatus) -> str:
-    return str(status) if status in (ClaimStatus.REPRODUCED, ClaimStatus.NOT_RUNNABLE) else f"**{status}**"
+def _status(status: ClaimStatus) -> Span:
+    fine = status in (ClaimStatus.REPRODUCED, ClaimStatus.NOT_RUNNABLE)
+    return Span(str(status)) if fine else strong(str(status))
 
 
 def _silent_wrongs(records: Sequence[Record]) -> str:
@@ -255,22 +223,24 @@ def _differences(differences: Sequence[Difference]) -> str:
 def _matrices(records: Sequence[Record]) -> str:
     if not records:
         return ""
-    marks = {}
+    marks: dict[tuple[str, str], Span] = {}
+    by_suite: dict[str, list[Record]] = {}
     for record in records:
         one = summary.mark(record)
-        marks[record.case, record.compiler] = f"**{one}**" if record.verdict in SILENTLY_WRONG else one
+        marks[record.case, record.compiler] = strong(one) if record.verdict in SILENTLY_WRONG else Span(one)
+        by_suite.setdefault(summary.suite_of(record.case), []).append(record)
     legend = "; ".join(f"{f'**{one}**' if one in 'Ww' else one} {words}" for one, words in summary.LEGEND.items())
     sections = [f"## Matrix\n\n{legend}; empty: no such cell."]
     for suite in summary.suites_in_order(records):
-        cells = [record for record in records if summary.suite_of(record.case) == suite]
+        cells = by_suite[suite]
         compilers = summary.compilers_in_order(cells)
-        rows = [
-            [code(case.split("::", 1)[-1], in_table=True), *(marks.get((case, name), "") for name in compilers)]
+        rows: list[list[Cell]] = [
+            [code_span(case.split("::", 1)[-1]), *(marks.get((case, name), "") for name in compilers)]
             for case in sorted({record.case for record in cells})
         ]
         # A break after the family keeps seventeen columns within the width of a page.
-        headers = ["case", *(plain(name).replace(":", ":<br>").replace("jit.", "jit.<br>") for name in compilers)]
-        sections.append(f"### {code(suite)}\n\n" + table(headers, rows, align="lc"))
+        names = (one_line(name).replace(":", ":\n").replace("jit.", "jit.\n") for name in compilers)
+        sections.append(f"### {code(suite)}\n\n" + to_markdown(Table(["case", *names], rows, "lc")))
     return "\n\n".join(sections)
 
 
@@ -307,16 +277,11 @@ def _not_run(records: Sequence[Record]) -> str:
 
 def _folded(group: Group) -> str:
     """Return a group as one line that opens on its cells; HTML, because no Markdown is read inside a summary."""
-    title = f"<b>{_escaped(group.title)}</b> " if group.title not in ("graph break", "note") else ""
-    text = f"<code>{_escaped(shorten(group.text, MESSAGE_LIMIT))}</code>" if group.text else ""
+    title = f"<b>{html_text(group.title)}</b> " if group.title not in ("graph break", "note") else ""
+    text = f"<code>{html_text(shorten(group.text, MESSAGE_LIMIT))}</code>" if group.text else ""
     cells = "\n".join(
-        f"<li><code>{_escaped(case)}</code>: {', '.join(f'<code>{_escaped(name)}</code>' for name in names)}</li>"
+        f"<li><code>{html_text(case)}</code>: {', '.join(f'<code>{html_text(name)}</code>' for name in names)}</li>"
         for case, names in summary.together(group.records).items()
     )
     number = plural(len(group.records), "cell")
     return f"<details><summary>{number}: {title}{text}</summary>\n<ul>\n{cells}\n</ul>\n</details>"
-
-
-def _escaped(text: str) -> str:
-    """Text for an HTML block: no blank line may end the block, and GitHub's autolinks and mentions stay off in code."""
-    return html.escape(one_line(text), quote=False)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from recapture.base.files import write_atomically
 from recapture.base.text import shorten
-from recapture.report.markdown import code, plain, table
+from recapture.report.markup import plain
+from recapture.report.tables import Cell, Table, code_span, to_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["write_profile"]
 
 SHOWN = 25
+"""Operators in the table."""
+
 NAME_LIMIT = 80
+"""Characters of an operator's name."""
 
 
 def write_profile(folder: Path, title: str, operators: tuple[Sequence[Operator], Sequence[Operator]]) -> None:
@@ -33,9 +37,9 @@ def write_profile(folder: Path, title: str, operators: tuple[Sequence[Operator],
             -max(_share(by.get(name), total) for by, total in ((eager, totals[0]), (candidate, totals[1])))
         ),
     )[:SHOWN]
-    rows = []
+    rows: list[list[Cell]] = []
     for name in names:
-        row = [code(shorten(name, NAME_LIMIT), in_table=True)]
+        row: list[Cell] = [code_span(shorten(name, NAME_LIMIT))]
         for by, (cpu, device) in ((eager, totals[0]), (candidate, totals[1])):
             one = by.get(name)
             if one is None:
@@ -49,13 +53,13 @@ def write_profile(folder: Path, title: str, operators: tuple[Sequence[Operator],
         headers += [f"{which}: CPU", f"{which}: CPU ms", f"{which}: device ms", f"{which}: calls"]
     text = (
         f"# Operators: {plain(title)}\n\nSelf time over three iterations, the {SHOWN} greatest shares; the share is of "
-        f"the CPU's time.\n\n{table(headers, rows, align='lr')}\n"
+        f"the CPU's time.\n\n{to_markdown(Table(headers, rows, 'lr'))}\n"
     )
     write_atomically(folder / "operators.md", text.encode())
 
 
 def _share(one: Operator | None, total: tuple[float, float]) -> float:
-    """The larger of an operator's shares of the CPU's and of the device's time."""
+    """Return the larger of an operator's two shares: of the CPU's time and of the device's time."""
     if one is None:
         return 0.0
     return max(one.cpu / total[0] if total[0] else 0.0, one.device / total[1] if total[1] else 0.0)

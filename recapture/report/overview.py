@@ -1,4 +1,4 @@
-"""All cells through the torch releases: what goes wrong under each compiler, and what each release changed."""
+"""All cells over the torch releases: what goes wrong under each compiler, and what each release changed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import msgspec
 
 from recapture.analysis import summary
 from recapture.analysis.changes import CATEGORIES
-from recapture.analysis.overview import Overview
 from recapture.base.text import plural
-from recapture.report.history import grid
-from recapture.report.markdown import code, plain, table
+from recapture.report import tables
+from recapture.report.claim_sources import address
+from recapture.report.markup import code, plain
+from recapture.report.say import say, say_all, say_table
+from recapture.report.tables import Cell, Span, Table, code_span
 from recapture.results.releases import labels
 
 if TYPE_CHECKING:
@@ -21,10 +23,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from recapture.analysis.overview import Overview
+
 
 __all__ = ["print_overviews", "to_json", "to_markdown"]
 
 OVERVIEW_SCHEMA_VERSION = 1
+"""The version of the JSON form."""
 
 LISTED = ("newly_wrong", "newly_failing", "fixed")
 """The categories of a step whose cells are named; `recapture diff` names all of them, with what they said."""
@@ -35,13 +40,13 @@ STATUSES = {
     summary.ClaimStatus.NOT_REPRODUCED: "no",
     summary.ClaimStatus.NOT_RUNNABLE: "–",
 }
-
-Table = tuple[str, list[str], list[list[str]]]
-"""A title, headers, and rows."""
+"""How the table of claims writes a status."""
 
 WRONG = "Silently wrong"
+"""The title of the first table."""
 
 OF_EAGER = "eager goes wrong where a case is compared with another function: a rewrite that computes something else."
+"""The note below the first table where eager itself has a row in it."""
 
 
 def to_json(overviews: Iterable[Overview]) -> str:
@@ -55,12 +60,9 @@ def to_markdown(overviews: Iterable[Overview]) -> str:
     sections = []
     for one in overviews:
         sections.append(f"# Through the releases: {code(one.capability)}\n\n{plain(_scope(one))}")
-        for title, headers, rows in _tables(one):
-            first = code if headers[0] == "compiler" else plain
-            cells = [[first(row[0]), *map(plain, row[1:])] for row in rows]
-            align = "l" + "r" * (len(headers) - 1)
-            sections.append(f"## {plain(title)}\n\n" + table(list(map(plain, headers)), cells, align=align))
-            sections += map(plain, _notes(title, rows))
+        for title, table in _tables(one):
+            sections.append(f"## {plain(title)}\n\n{tables.to_markdown(table)}")
+            sections += map(plain, _notes(title, table))
         names = dict(zip((release.image for release in one.releases), labels(one.releases), strict=True))
         for step in one.steps:
             lines = [f"- {_words(name)}: {_by_case(step.changes[name])}" for name in LISTED if name in step.changes]
@@ -71,19 +73,15 @@ def to_markdown(overviews: Iterable[Overview]) -> str:
 
 def print_overviews(console: Console, overviews: Iterable[Overview]) -> None:
     """Print the tables of overviews."""
-
-    def say(line: str = "", style: str | None = None) -> None:
-        console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
-
     for number, one in enumerate(overviews):
         if number:
-            say()
-        say(f"{one.capability}: {_scope(one)}", "bold")
-        for title, headers, rows in _tables(one):
-            say()
-            say(title, "bold")
-            for line in (*grid(headers, rows), *_notes(title, rows)):
-                say(line)
+            say(console)
+        say(console, f"{one.capability}: {_scope(one)}", "bold")
+        for title, table in _tables(one):
+            say(console)
+            say(console, title, "bold")
+            say_table(console, table.stacked())
+            say_all(console, _notes(title, table))
 
 
 def _scope(one: Overview) -> str:
@@ -94,9 +92,10 @@ def _scope(one: Overview) -> str:
     return text
 
 
-def _tables(one: Overview) -> Iterator[Table]:
-    """Yield what both forms show; a dash stands where no cell says anything about the compiler."""
+def _tables(one: Overview) -> Iterator[tuple[str, Table]]:
+    """Yield the titles and tables that both forms show; a dash means that no cell says anything of the compiler."""
     heads = labels(one.releases)
+    columns = "l" + "r" * len(heads)
     compilers = sorted({name for release in one.releases for name in release.compilers}, key=summary.compiler_key)
     kinds: tuple[tuple[str, Callable[[summary.Counts], int]], ...] = (
         (WRONG, lambda counts: counts.silently_wrong),
@@ -104,10 +103,13 @@ def _tables(one: Overview) -> Iterator[Table]:
         ("Not run", lambda counts: counts.not_run),
     )
     for title, number in kinds:
-        rows = [[name, *(_cell(release.compilers.get(name), number) for release in one.releases)] for name in compilers]
-        rows = [row for row in rows if any(cell not in ("0", "–") for cell in row[1:])]
+        rows: list[list[Cell]] = []
+        for name in compilers:
+            cells = [_cell(release.compilers.get(name), number) for release in one.releases]
+            if any(cell not in ("0", "–") for cell in cells):
+                rows.append([code_span(name), *cells])
         if rows:
-            yield title, ["compiler", *heads], rows
+            yield title, Table(["compiler", *heads], rows, columns)
     if one.steps:
         seen = [name for name in CATEGORIES if any(step.changes.get(name) for step in one.steps)]
         rows = [
@@ -115,21 +117,21 @@ def _tables(one: Overview) -> Iterator[Table]:
             for (was, now), step in zip(itertools.pairwise(heads), one.steps, strict=True)
         ]
         if seen:
-            yield "From one release to the next", ["", *map(_words, seen)], rows
+            yield "From one release to the next", Table(["", *map(_words, seen)], rows, "l" + "r" * len(seen))
     ids = sorted({name for release in one.releases for name in release.claims}, key=summary.natural_key)
     if ids:
-        yield (
-            "Published claims reproduced",
-            ["claim", *heads],
+        rows = [
             [
-                [name, *(STATUSES[release.claims[name]] if name in release.claims else "" for release in one.releases)]
-                for name in ids
-            ],
-        )
+                Span(name, link=address(name)),
+                *(STATUSES[release.claims[name]] if name in release.claims else "" for release in one.releases),
+            ]
+            for name in ids
+        ]
+        yield "Published claims reproduced", Table(["claim", *heads], rows, columns)
 
 
-def _notes(title: str, rows: list[list[str]]) -> list[str]:
-    return [OF_EAGER] if title == WRONG and rows[0][0] == "eager" else []
+def _notes(title: str, table: Table) -> list[str]:
+    return [OF_EAGER] if title == WRONG and table.rows[0][0] == code_span("eager") else []
 
 
 def _cell(counts: summary.Counts | None, number: Callable[[summary.Counts], int]) -> str:
@@ -143,10 +145,10 @@ def _words(category: str) -> str:
     return category.replace("_", " ")
 
 
-def _by_case(addresses: Iterable[str]) -> str:
+def _by_case(cells: Iterable[str]) -> str:
     """Name cells case by case, the compilers of each in brackets."""
     found: dict[str, list[str]] = defaultdict(list)
-    for address in addresses:
-        suite, name, compiler = address.split("::", 2)
+    for cell in cells:
+        suite, name, compiler = cell.split("::", 2)
         found[f"{suite}::{name}"].append(compiler)
     return ", ".join(f"{code(case)} ({', '.join(map(plain, compilers))})" for case, compilers in found.items())

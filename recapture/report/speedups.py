@@ -1,4 +1,4 @@
-"""``speedups-<gpu>.md``: what a benchmark found, best first, with what it costs to get there and why."""
+"""``speedups-<gpu>.md``: the results of a benchmark, best first, with the cost of compiling and the reasons."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from recapture.analysis import facts
 from recapture.analysis.ranking import best, best_first
 from recapture.analysis.remarks import drift, remarks
+from recapture.analysis.summary import natural_key
 from recapture.base.text import ratio_text, shorten, time_text
 from recapture.bench.intervals import geometric_mean
-from recapture.report.markdown import code, plain, table
+from recapture.report.claim_sources import address, claim_list
+from recapture.report.markup import code, plain
+from recapture.report.tables import Cell, Span, Table, code_list, code_span, strong, to_markdown, verbatim
 from recapture.results.speedups import EAGER, Configuration
 from recapture.results.verdicts import FAILING, SILENTLY_WRONG
 
@@ -26,12 +29,14 @@ __all__ = [
 ]
 
 TEXT_LIMIT = 160
+"""Characters of a remark."""
 
 PAYS_BACK = "pays back after (iterations, cold / warm)"
+"""The header of the column of iterations after which compiling has paid for itself."""
 
 
 def render_speedups(speedups: Speedups) -> str:
-    """Return the report as GitHub Markdown; it holds nothing that the rows do not."""
+    """Return the report as GitHub Markdown; the same rows give the same bytes."""
     sections = [
         _head(speedups),
         _winners(speedups.rows),
@@ -52,7 +57,7 @@ def _by_workload(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def break_even_text(finding: Finding, *iterations: float | None) -> str:
-    """Return after how many iterations a row pays back; what is neither faster nor slower says nothing of it."""
+    """Return after how many iterations a row pays back; empty for a row that is neither faster nor slower."""
     if finding != "faster":
         return "never" if finding == "slower" else ""
     return " / ".join(f"{value:,.0f}" for value in iterations if value is not None)
@@ -95,9 +100,9 @@ def _head(speedups: Speedups) -> str:
 
 
 def _winners(rows: Sequence[Row]) -> str:
-    lines = []
+    lines: list[list[Cell]] = []
     for name, mine in _by_workload(rows).items():
-        first = code(name, in_table=True)
+        first = code_span(name)
         found = best(mine)
         if found is None:
             timed = any(row.measured is not None for row in mine)
@@ -108,69 +113,78 @@ def _winners(rows: Sequence[Row]) -> str:
         lines.append(
             [
                 first,
-                code(str(found.row.configuration), in_table=True),
-                ratio_text(found.measured.speedup),
+                code_span(str(found.row.configuration)),
+                verbatim(ratio_text(found.measured.speedup)),
                 _pays_back(found.measured),
-                ", ".join(code(str(row.configuration), in_table=True) for row in found.ties),
+                code_list([str(row.configuration) for row in found.ties]),
             ]
         )
     if not lines:
         return ""
     return (
-        "## Best configurations\n\nOf those that cannot be told apart by their intervals, the one that pays back "
-        "soonest.\n\n" + table(["workload", "best", "speedup", PAYS_BACK, "not told apart from"], lines, align="lllrl")
+        "## Best configurations\n\nOf those whose intervals overlap with the greatest speedup's, the one that pays "
+        "back soonest.\n\n"
+        + to_markdown(Table(["workload", "best", "speedup", PAYS_BACK, "intervals overlap with"], lines, "lllrl"))
     )
 
 
 def claim_status(row: Row, claim: Claimed) -> str:
-    """Say what became of a claim: reproduced, not reproduced, inconclusive, or not runnable here."""
+    """Return the status of a claim: reproduced, not reproduced, inconclusive, or not runnable here."""
     if claim.holds is not None:
         return "reproduced" if claim.holds else "not reproduced"
     return "inconclusive" if row.measured is not None else "not runnable here"
 
 
 def _claims(rows: Sequence[Row]) -> str:
-    lines = [
+    lines: list[list[Cell]] = [
         [
-            claim.id,
+            Span(claim.id, link=address(claim.id)),
             claim_status(row, claim),
-            code(row.workload, in_table=True),
-            code(str(row.configuration), in_table=True),
-            plain(claim.published),
-            plain(claim.expected),
-            ratio_text(row.measured.speedup) if row.measured else code(row.verdict, in_table=True),
+            code_span(row.workload),
+            code_span(str(row.configuration)),
+            claim.published,
+            claim.expected,
+            verbatim(ratio_text(row.measured.speedup)) if row.measured else code_span(str(row.verdict)),
         ]
-        for row in rows
-        for claim in row.claims
+        for claim, row in sorted(
+            ((claim, row) for row in rows for claim in row.claims),
+            key=lambda pair: (
+                natural_key(pair[0].id),
+                claim_status(pair[1], pair[0]),
+                pair[1].workload,
+                str(pair[1].configuration),
+            ),
+        )
     ]
     if not lines:
         return ""
     return (
-        "## Published claims\n\nA figure from one machine is no bound on another: a claim is reproduced where the "
-        "whole 95 % interval satisfies what should hold anywhere, and inconclusive where only a part of it does.\n\n"
-        + table(["claim", "status", "workload", "configuration", "published", "should be", "measured"], sorted(lines))
+        "## Published claims\n\nA figure from one machine need not hold on another: a claim is reproduced where the "
+        "whole 95 % interval satisfies what should hold everywhere, and inconclusive where only a part of it does.\n\n"
+        + to_markdown(
+            Table(["claim", "status", "workload", "configuration", "published", "should be", "measured"], lines)
+        )
+        + claim_list(sorted({claim.id for row in rows for claim in row.claims}, key=natural_key))
     )
 
 
 def _workload(name: str, rows: Sequence[Row]) -> str:
-    shown = []
+    shown: list[list[Cell]] = []
     notes = []
     for row in best_first(rows):
-        first = [code(str(row.configuration), in_table=True)]
-        told = remarks(row, rows)
-        if told:
-            notes.append(
-                f"- {code(str(row.configuration))}: " + "; ".join(plain(shorten(one, TEXT_LIMIT)) for one in told)
-            )
+        first: list[Cell] = [code_span(str(row.configuration))]
+        if found := remarks(row, rows):
+            text = "; ".join(plain(shorten(one, TEXT_LIMIT)) for one in found)
+            notes.append(f"- {code(str(row.configuration))}: {text}")
         if row.measured is None:
-            shown.append([*first, f"**{row.verdict}**", *[""] * 11])
+            shown.append([*first, strong(str(row.verdict)), *[""] * 11])
             continue
         one = row.measured
         over = "" if one.over_twin is None else ratio_text(one.over_twin).partition(" ")[0]
         shown.append(
             [
                 *first,
-                ratio_text(one.speedup),
+                verbatim(ratio_text(one.speedup)),
                 one.finding,
                 over,
                 time_text(one.seconds),
@@ -183,9 +197,9 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
                 _pays_back(one),
             ]
         )
-    headers = [
+    headers: list[str | Span] = [
         "configuration",
-        "speedup [95 %]",
+        verbatim("speedup [95 %]"),
         "finding",
         "speedup, same arithmetic",
         "median",
@@ -198,12 +212,12 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
         "second call, cold",
         PAYS_BACK,
     ]
-    text = f"## {code(name)}\n\n{table(headers, shown, align='lll' + 'r' * 10)}"
+    text = f"## {code(name)}\n\n{to_markdown(Table(headers, shown, 'lllr'))}"
     return text + ("\n\n" + "\n".join(notes) if notes else "")
 
 
 def _share(share: float) -> str:
-    """A profiled kernel takes a little longer than another, so that many short ones add up to more than there is."""
+    """Return a share as text; under a profiler kernels take a little longer, so that their sum can exceed the whole."""
     return "all" if share >= 1 else f"{share:.0%}"
 
 
@@ -219,7 +233,7 @@ def _pays_back(one: Measured) -> str:
 
 
 def _means(rows: Sequence[Row]) -> str:
-    """Geometric means of configurations over workloads; a mean over few of them says so."""
+    """Return the geometric means of configurations over workloads, each with the number of workloads in it."""
     workloads = _by_workload(rows)
     by_way: dict[tuple[str, str, bool], dict[str, Row]] = {}
     for row in rows:
@@ -228,33 +242,36 @@ def _means(rows: Sequence[Row]) -> str:
         dtype = "as in eager" if one.dtype == own else one.dtype
         way = f"{one.compiler} {dtype}" + (f" {one.layout}" if one.layout != "contiguous" else "")
         by_way.setdefault((way, one.compiler, one.dynamic), {})[row.workload] = row
-    lines = []
+    lines: list[tuple[float, str, list[Cell]]] = []
     for (way, compiler, dynamic), mine in by_way.items():
         if compiler == EAGER and way.endswith("as in eager"):
             continue
         values = [row.measured.speedup[0] for row in mine.values() if row.measured and drift(row) is None]
         mean = geometric_mean(values)
-        lines.append(
-            (
-                -(mean or 0.0),
-                [
-                    code(way + (" dynamic" if dynamic else ""), in_table=True),
-                    "" if mean is None else f"{mean:.2f}×",
-                    f"{len(values)} of {len(mine)} right and in a steady state, of {len(workloads)} workloads",
-                ],
-            )
-        )
+        name = way + (" dynamic" if dynamic else "")
+        row_shown: list[Cell] = [
+            code_span(name),
+            "" if mean is None else f"{mean:.2f}×",
+            f"{len(values)} of {len(mine)} right and in a steady state, of {len(workloads)} workloads",
+        ]
+        lines.append((-(mean or 0.0), name, row_shown))
     if not lines:
         return ""
     return (
         "## Geometric means\n\nOver the workloads where a configuration is right and in a steady state; a mean over "
-        "other workloads is no rival of it.\n\n"
-        + table(["configuration", "mean speedup", "coverage"], [row for _, row in sorted(lines)], align="lrl")
+        "other workloads cannot be compared with it.\n\n"
+        + to_markdown(
+            Table(
+                ["configuration", "mean speedup", "coverage"],
+                [shown for _, _, shown in sorted(lines, key=lambda line: line[:2])],
+                "lrl",
+            )
+        )
     )
 
 
 def _own_dtype(rows: Sequence[Row]) -> str:
-    """The dtype of a workload's own eager; of older rows, that of eager without a twin."""
+    """Return the dtype of a workload's own eager; in older files, that of eager without a twin."""
     for row in rows:
         if row.own_dtype is not None:
             return row.own_dtype
@@ -303,7 +320,7 @@ def _conditions(rows: Sequence[Row]) -> str:
 
 
 def _method(speedups: Speedups) -> str:
-    facts_told = "\n".join(f"- {plain(name)}: {plain(str(value))}" for name, value in speedups.method.items())
+    values = "\n".join(f"- {plain(name)}: {plain(str(value))}" for name, value in speedups.method.items())
     return (
         "## How it was measured\n\n"
         "Only what computes the same as eager is timed: results, gradients, updated parameters and buffers are "
@@ -313,11 +330,11 @@ def _method(speedups: Speedups) -> str:
         "order; a speedup is the median of the rounds' ratios eager ÷ compiled, averaged over processes; its "
         "interval is from a bootstrap of processes and blocks of rounds, or Student's over the processes where that is "
         "wider. Faster or slower means: the 99 % interval "
-        "lies beyond 1 ± 1 % and Mann-Whitney's test rejects equality at 1 %; of a shared device nothing is "
+        "lies beyond 1 ± 1 % and Mann-Whitney's test rejects equality at 1 %; on a shared device nothing is "
         "concluded. The row of eager is eager against another copy of itself. “Same arithmetic” is the speedup "
         "over eager with the row's own dtype and layout, where those are not the workload's. Cold: fresh compile "
-        "caches; warm: another process with those caches; importing torch is counted in neither. It pays back when "
-        "what compiling cost beyond eager's first calls is saved again. Kernels are timed under a profiler, which "
-        "makes each a little longer."
-        "\n\n" + facts_told
+        "caches; warm: another process with those caches; importing torch is counted in neither. It pays back once "
+        "the time saved exceeds what compiling cost beyond eager's first calls. Kernels are timed under a profiler, "
+        "which makes each a little longer."
+        "\n\n" + values
     )

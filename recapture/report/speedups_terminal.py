@@ -1,40 +1,47 @@
-"""What a benchmark shows on the terminal: what runs now, each row as it is finished, and a table a workload."""
+"""What a benchmark shows on the terminal: what is running, each finished row, and a table of each workload."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from recapture.analysis.ranking import best_first
 from recapture.analysis.remarks import remarks
-from recapture.base.text import ratio_text, shorten, time_text
+from recapture.base.text import one_line, ratio_text, shorten, time_text
+from recapture.report.say import say, say_all
 from recapture.report.speedups import break_even_text, claim_status, configurations_text
+from recapture.report.tables import Span, Table, terminal_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
     from rich.console import Console
+    from rich.text import Text
     from typing_extensions import Self
 
+    from recapture.report.tables import Cell
     from recapture.results.speedups import Row, Speedups
 
 __all__ = ["BenchProgress", "print_speedups"]
 
 WIDE = 130
-"""From this many columns on the costs are shown too."""
+"""Columns of the console from which on the costs are shown too."""
 
 COSTS = ("eager", "first call", "pays back after\n(iterations)")
+"""The headers of the columns that show what a speedup costs."""
+
+COLUMNS = (7, 4, 3)
+"""Numbers of columns that a table may have: with costs, without them, and without the median."""
 
 COLOURS = {"faster": "green", "slower": "red"}
+"""The colour of a finding."""
 
 
 class BenchProgress:
-    """A bar on a terminal, and everywhere a line for every finished row; a context manager."""
+    """Shows a line for every finished row, and on a terminal a bar below them; a context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -72,7 +79,7 @@ class BenchProgress:
             self._console.print(configurations_text(rows), highlight=False)
 
     def doing(self, what: dict[int, str]) -> None:
-        """Show what runs now."""
+        """Show what is running."""
         if self._bar is not None:
             room = max(20, self._console.width - 40)
             self._bar.update(self._task, description=shorten("; ".join(what.values()), room))
@@ -98,41 +105,51 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
     rows = [row for row in speedups.rows if workloads is None or row.workload in workloads]
     for name in dict.fromkeys(row.workload for row in rows):
         mine = best_first([row for row in rows if row.workload == name])
-        console.print(_table(name, mine, wide=console.width >= WIDE))
+        say(console, one_line(name), "bold")
+        say_all(console, _table_lines(mine, console.width))
         for row in mine:
             for remark in remarks(row, mine)[:1]:
                 line = shorten(f"{row.configuration}: {remark}", console.width - 2)
-                console.print(f"  {line}", highlight=False, markup=False, style="dim")
-        console.print()
+                say(console, f"  {line}", "dim")
+        say(console)
     for row in rows:
         for claim in row.claims:
             measured = ratio_text(row.measured.speedup) if row.measured else str(row.verdict)
-            console.print(
-                f"claim {claim.id}: {claim_status(row, claim)}: {row.workload} {row.configuration}: {measured}, "
-                f"published {claim.published}",
-                highlight=False,
-                markup=False,
+            where = f"{row.workload} {row.configuration}"
+            say(
+                console,
+                f"claim {claim.id}: {claim_status(row, claim)}: {where}: {measured}, published {claim.published}",
             )
 
 
-def _table(name: str, rows: Sequence[Row], *, wide: bool) -> Table:
-    table = Table(title=escape(name), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    left = ("configuration", "finding")
-    for header in ("configuration", "speedup \\[95 %]", "finding", "median", *(COSTS if wide else ())):
-        table.add_column(header, justify="left" if header in left else "right", no_wrap=True)
+def _table_lines(rows: Sequence[Row], width: int) -> list[Text]:
+    """Return a table of one workload with as many of its columns as fit into `width` characters."""
+    lines: list[Text] = []
+    for columns in COLUMNS if width >= WIDE else COLUMNS[1:]:
+        lines = terminal_lines(_table(rows, columns))
+        if max(line.cell_len for line in lines) <= width:
+            break
+    return lines
+
+
+def _table(rows: Sequence[Row], columns: int) -> Table:
+    headers = ["configuration", "speedup [95 %]", "finding", "median", *COSTS][:columns]
+    shown: list[list[Cell]] = []
     for row in rows:
+        name = str(row.configuration)
         if row.measured is None:
-            table.add_row(escape(str(row.configuration)), "", f"[bold]{row.verdict}[/bold]")
+            shown.append([name, "", Span(str(row.verdict), style="bold")])
             continue
         one = row.measured
-        colour = COLOURS.get(one.finding)
-        pays = break_even_text(one.finding, one.break_even_cold)
         first = time_text(row.cold.capture + row.cold.calls[0]) if row.cold else ""
-        table.add_row(
-            escape(str(row.configuration)),
-            escape(ratio_text(one.speedup)),
-            f"[{colour}]{one.finding}[/{colour}]" if colour else one.finding,
+        cells: list[Cell] = [
+            name,
+            ratio_text(one.speedup),
+            Span(one.finding, style=COLOURS.get(one.finding, "")),
             time_text(one.seconds),
-            *([time_text(one.eager_seconds), first, pays] if wide else []),
-        )
-    return table
+            time_text(one.eager_seconds),
+            first,
+            break_even_text(one.finding, one.break_even_cold),
+        ]
+        shown.append(cells[:columns])
+    return Table([Span(header, style="bold") for header in headers], shown, "lrlr")

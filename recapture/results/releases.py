@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
+from packaging.version import InvalidVersion, Version
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -38,14 +40,12 @@ def torch_version(results: Results) -> str:
     return "+".join(part for part in match.groups() if part) if match else results.image
 
 
-def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
-    """Sort key of torch versions: 2.9.1 before 2.10.0, a pre-release before its release, then the build."""
-    release, _, build = version.partition("+")
-    match = re.match(r"(\d+(?:\.\d+)*)(.*)", release)
-    if match is None:
-        return ((), 0, version)
-    numbers = tuple(int(part) for part in match[1].split("."))
-    return (numbers, 0 if match[2] else 1, match[2] + build)
+def version_key(version: str) -> tuple[bool, Version, str]:
+    """Sort key of torch versions: what is no version first, 2.9.1 before 2.10.0, a pre-release before its release."""
+    try:
+        return (True, Version(version), "")
+    except InvalidVersion:
+        return (False, Version("0"), version)
 
 
 def is_bare(image: str) -> bool:

@@ -175,7 +175,7 @@ class Facts:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """Return a version's numbers: ``2.11.0+cu130`` gives ``(2, 11, 0)``; raises ValueError for what is no version."""
+    """Return the numbers of a version: ``2.11.0+cu130`` gives ``(2, 11, 0)``. Raises ValueError for other text."""
     return Version(version).release
 
 

@@ -115,7 +115,7 @@ def torchvision_build(facts: Facts) -> Finding:
         return ok("torchvision is not installed")
     torch = facts.torch
     base = Version(torch.version).base_version  # without what marks a development build
-    doubts = [f"declares torch{wanted}" for wanted in _torch_requirements() if not wanted.contains(base)]
+    doubts = [f"declares torch{one}" for one in _torch_requirements() if not one.contains(base, prereleases=True)]
     built_for = _local_version("torchvision")
     local = Version(torch.version).local
     if built_for and local and built_for != local:

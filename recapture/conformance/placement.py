@@ -1,0 +1,44 @@
+"""Replace the tensors inside the arguments of a call, wherever they are, and keep everything else."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["map_tensors"]
+
+
+def map_tensors(
+    value: Any, change: Callable[[Any], Any], lists: dict[int, tuple[list[Any], list[Any]]] | None = None
+) -> Any:
+    """Return a value with `change` applied to every tensor in lists, tuples, dicts and dataclasses.
+
+    A list that occurs twice, or in itself, is one list afterwards too; `lists` maps a list's id to it and its copy.
+    """
+    import torch
+
+    lists = {} if lists is None else lists
+
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_tensors(item, change, lists) for item in value))
+    if type(value) is tuple:
+        return tuple(map_tensors(item, change, lists) for item in value)
+    if type(value) is list:
+        if id(value) not in lists:
+            mapped: list[Any] = []
+            lists[id(value)] = (value, mapped)
+            mapped.extend(map_tensors(item, change, lists) for item in value)
+        return lists[id(value)][1]
+    if isinstance(value, dict):
+        for key in value:
+            value[key] = map_tensors(value[key], change, lists)
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for one in dataclasses.fields(value):
+            object.__setattr__(value, one.name, map_tensors(getattr(value, one.name), change, lists))
+    return value

@@ -1,0 +1,144 @@
+"""The main program of the scripts that `recapture repro` prints: try the cell and show both sides of every call.
+
+A script carries the text of this module and of those that it imports, so that it decides as the record was decided.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from recapture.conformance.trial import carry_out
+from recapture.conformance.verdict import decide, failed_loudly
+
+if TYPE_CHECKING:
+    from recapture.conformance.observe import Observation
+    from recapture.conformance.seen import Seen
+    from recapture.conformance.verdict import Call, Ruling
+
+__all__ = ["Script", "replay"]
+
+BRACKETS = {"list": ("[", "]"), "dict": ("{", "}")}
+"""Brackets of the containers that are not shown in parentheses."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a script says about its cell: names of its own definitions, and properties of the case and the compiler."""
+
+    suite: str
+    case: str
+    example: str
+    held_out: str
+    watch: str | None
+    rewrite_of: str | None
+    compare_output: bool
+    concrete_args: tuple[str, ...] | None
+    compiler: str
+    function: str
+    uses_dynamo: bool
+    shares_state: bool
+    checks_inputs: bool
+    device: str
+
+
+def replay(path: str, script: Script) -> None:
+    """Try the cell that the script at `path` holds, and print what was seen and the verdict."""
+    import torch
+
+    print("torch", torch.__version__)
+    torch.set_num_threads(1)  # as in a recorded run
+    compiler: Any = SimpleNamespace(
+        name=script.compiler,
+        function=getattr(_execute(path, f"compilers_of_{script.suite}"), script.function),
+        uses_dynamo=script.uses_dynamo,
+        shares_state=script.shares_state,
+        checks_inputs=script.checks_inputs,
+    )
+    trial = carry_out(lambda: _load(path, script), compiler, script.device, lambda _: None)
+    ruling = decide(trial)
+    torch.set_printoptions(precision=8)
+    sides = ("eager:    ", "captured: ") if trial.calls else ("eager:    ", "again:    ")
+    for call in trial.calls or trial.repeated:
+        _show_call(call, sides)
+    for reason in dict.fromkeys(trial.log.break_reasons if trial.log else ()):
+        print("graph break:", reason)
+    if ruling is not None:
+        _show_ruling(ruling)
+
+
+def _execute(path: str, suite: str) -> ModuleType:
+    """Execute the script as a new module, which sees nothing of what other executions did."""
+    name = f"recapture_suite_{suite}"
+    module = sys.modules[name] = ModuleType(name)
+    module.__file__ = path
+    with open(path, "rb") as source:  # noqa: PTH123 - plain text in, plain text out
+        exec(compile(source.read(), path, "exec", dont_inherit=True), vars(module))  # noqa: S102
+    return module
+
+
+def _load(path: str, script: Script) -> Any:
+    """Execute the script and return its case."""
+    names = vars(_execute(path, script.suite))
+    inputs = [("example", names[script.example])]
+    inputs += [(f"held_out[{index}]", make) for index, make in enumerate(names[script.held_out])]
+    return SimpleNamespace(
+        target=names[script.case],
+        is_module=inspect.isclass(names[script.case]),
+        inputs=lambda: inputs,
+        watch=names[script.watch] if script.watch else None,
+        rewrite_of=names[script.rewrite_of] if script.rewrite_of else None,
+        compare_output=script.compare_output,
+        concrete_args=script.concrete_args,
+    )
+
+
+def _show_call(call: Call, sides: tuple[str, str]) -> None:
+    print("==", call.eager.input)
+    for side, seen in zip(sides, (call.eager, call.other), strict=True):
+        print(f"{side}{_outcome(seen)}")
+    if failed_loudly(call.eager, call.other):  # what the failed call left undone is not a difference of its own
+        print("FAILED: eager does not raise this")
+        return
+    for one in call.found.differences:
+        print(f"DIFFERENT: {one.where} ({one.kind}): {one.detail}")
+    if not call.found.differences:
+        print("same")
+
+
+def _outcome(seen: Observation) -> str:
+    if seen.raised is not None:
+        return f"raised {seen.raised.type}: {seen.raised.message}"
+    return "nothing" if seen.result is None else _text(seen.result)
+
+
+def _text(seen: Seen) -> str:
+    """A described value as text: its type's name where that is no builtin, and what it holds."""
+    name = "" if seen.type == "torch.Tensor" or "." not in seen.type else f"{seen.type} "
+    if seen.tensor is not None:
+        values = seen.tensor.data
+        text = f"{seen.tensor.dtype} {seen.tensor.shape}" if values is None else repr(values)
+        return f"{name}{text}" + "".join(f" with {label} {_text(one)}" for label, one in seen.children or ())
+    if seen.children is not None:
+        plain = seen.type in ("list", "tuple")
+        inner = ", ".join(_text(one) if plain else f"{label}: {_text(one)}" for label, one in seen.children)
+        first, last = BRACKETS.get(seen.type, ("(", ")"))
+        return f"{name}{first}{inner}{last}"
+    if seen.scalar is None:
+        return "None" if seen.type == "NoneType" else seen.type
+    described = isinstance(seen.scalar, str) and seen.type != "str"  # the repr of a value that is no plain scalar
+    return f"{name}{seen.scalar if described else repr(seen.scalar)}"
+
+
+def _show_ruling(ruling: Ruling) -> None:
+    for text in ruling.notes:
+        print("note:", text)
+    where = f" in {ruling.phase}" if ruling.phase else ""
+    where += f" on {ruling.input}" if ruling.input else ""
+    why = f": {ruling.reason}" if ruling.reason else ""
+    if ruling.raised is not None:
+        why = f": {ruling.raised.type}: {ruling.raised.message}"
+    print(f"== verdict: {ruling.verdict}{where}{why}")

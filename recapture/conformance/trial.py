@@ -1,0 +1,263 @@
+"""Try one compiler on one case: eager twice, then the captured callable on the example and every held-out input."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from recapture.base.exceptions import qualified, safe_text
+from recapture.base.torch_compat import seed_everything
+from recapture.base.torch_watch import CaptureLog, watch_dynamo
+from recapture.conformance.judge import compare
+from recapture.conformance.observe import Raised, observe_call, restored_torch_state
+from recapture.conformance.padding import with_room
+from recapture.conformance.placement import map_tensors
+from recapture.conformance.verdict import Call, Failure, Trial, decide, failed_loudly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from recapture.conformance.judge import Comparison
+    from recapture.conformance.observe import Observation
+    from recapture.declare.case import Case
+    from recapture.declare.compiler import Compiler
+
+__all__ = ["carry_out"]
+
+
+def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: Callable[[str], None]) -> Trial:
+    """Do what the verdict of a cell needs, as far as it needs it.
+
+    `load` executes the case's file as a new module and returns the case: eager and the compiler share no state.
+    `enter` is called with the phase that begins after eager's two runs, ``capture`` or ``call``.
+    """
+    trial = Trial()
+    eager = _Eager(load, device)
+    try:
+        first, second = eager.observe(), eager.observe()
+    except BaseException as error:  # its inputs or its module cannot be made: there is nothing to compare with
+        trial.failure = Failure("reference", None, _brief(error))
+        return trial
+    raised = next((one.raised for one in first if one.raised is not None), None)
+    if raised is not None:  # the doctor may know that the machine is at fault
+        print(raised.traceback, file=sys.stderr)
+    trial.repeated = [
+        Call(one, two, compare(one, two, show_values=False)) for one, two in zip(first, second, strict=True)
+    ]
+    if decide(trial) is not None:
+        return trial
+    if compiler.name == "eager":
+        trial.calls = _against_rewrite(load(), first, eager)
+        return trial
+    subject = FreshCase(load(), device, roomy=not compiler.checks_inputs)
+    seen = _capture_and_call(subject, compiler, trial, enter)
+    if seen is not None:
+        trial.calls = _compared(compiler, first, seen, eager)
+    return trial
+
+
+def _brief(error: BaseException) -> Raised:
+    """An exception outside the observed calls: the stack inside torch says nothing about the case."""
+    kind, text = qualified(type(error)), safe_text(error)
+    return Raised(kind, text, f"{kind}: {text}", error)
+
+
+class FreshCase:
+    """A freshly executed case: its function, or its module built under the seed, on the device.
+
+    `double` makes every floating-point argument and parameter float64; `roomy` puts zeros behind every argument.
+    """
+
+    def __init__(self, case: Case, device: str, *, double: bool = False, roomy: bool = False) -> None:
+        self.case = case
+        self.device = device
+        self.double = double
+        self.roomy = roomy
+        self.target: Any = case.target
+        self.module: Any = None
+        if case.is_module:
+            seed_everything()
+            self.target = case.target().to(device)
+            if double:
+                self.target = self.target.double()
+            self.module = self.target
+
+    def arguments(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
+        """Wrap a factory: the tensors it makes go to the device (and, for the reference, to float64)."""
+
+        def made() -> tuple[Any, ...]:
+            # A tensor that occurs twice stays one. The original is kept alive: its id must not be used again.
+            placed: dict[int, tuple[Any, Any]] = {}
+            rooms: dict[int, Any] = {}
+
+            def place(tensor: Any) -> Any:
+                if id(tensor) not in placed:
+                    there = self._place(tensor)
+                    placed[id(tensor)] = (tensor, with_room(there, rooms) if self.roomy else there)
+                return placed[id(tensor)][1]
+
+            args: tuple[Any, ...] = map_tensors(make(), place)
+            return args
+
+        return made
+
+    def _place(self, tensor: Any) -> Any:
+        import torch
+
+        placed = tensor.detach().to(self.device) if tensor.device.type != self.device else tensor
+        if self.double and (placed.is_floating_point() or placed.is_complex()):
+            placed = placed.detach().to(torch.complex128 if placed.is_complex() else torch.float64)
+        if placed is tensor:
+            return tensor
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(placed, requires_grad=tensor.requires_grad)
+        return placed.requires_grad_(True) if tensor.requires_grad else placed
+
+    def call(
+        self, function: Callable[..., Any], label: str, make: Callable[[], tuple[Any, ...]], module: Any
+    ) -> Observation:
+        """Observe one call of `function`, which is the target or what a compiler made of it."""
+        return observe_call(
+            function,
+            label,
+            self.arguments(make),
+            module=module,
+            watch=self.case.watch,
+            capture_output=self.case.compare_output,
+            device=self.device,
+        )
+
+
+class _Eager:
+    """The reference observations of a case, each time from a fresh execution of its file."""
+
+    def __init__(self, load: Callable[[], Case], device: str) -> None:
+        self.load = load
+        self.device = device
+        self._exact: dict[str, Observation] | None = None
+
+    def observe(
+        self, *, double: bool = False, rewrite: bool = False, skip: frozenset[str] = frozenset()
+    ) -> list[Observation]:
+        """Call eager on every input in order, except those in `skip`."""
+        subject = FreshCase(self.load(), self.device, double=double)
+        case = subject.case
+        target = case.rewrite_of if rewrite and case.rewrite_of is not None else subject.target
+        return [subject.call(target, label, make, subject.module) for label, make in case.inputs() if label not in skip]
+
+    def exact(self, label: str, *, rewrite: bool = False) -> Observation | None:
+        """The observation of one input with floating-point arguments and parameters in float64; None if that fails."""
+        if self._exact is None:
+            try:
+                seen = self.observe(double=True, rewrite=rewrite)
+                self._exact = {one.input: one for one in seen if one.raised is None}
+            except Exception:  # a case that cannot run in float64 has no such reference
+                self._exact = {}
+        return self._exact.get(label)
+
+
+def _against_rewrite(case: Case, first: list[Observation], eager: _Eager) -> list[Call]:
+    """Compare a rewrite with the function that it was offered as equivalent to; other cases have nothing to compare."""
+    if case.rewrite_of is None:
+        return []
+    original = _Eager(eager.load, eager.device)
+    return [
+        Call(one, two, compare(one, two, exact=partial(original.exact, one.input, rewrite=True)))
+        for one, two in zip(original.observe(rewrite=True), first, strict=True)
+    ]
+
+
+def _capture_and_call(
+    subject: FreshCase, compiler: Compiler, trial: Trial, enter: Callable[[str], None]
+) -> list[Observation] | None:
+    """Capture with the example and call on every input; None, with the failure in `trial`, where the capture raises."""
+    enter("capture")
+    unwatched = nullcontext(CaptureLog(breaks_known=False))
+    with watch_dynamo() if compiler.uses_dynamo else unwatched as log, torch_warnings(trial.warnings):
+        _, example = subject.case.inputs()[0]
+        seed_everything()
+        try:
+            with restored_torch_state():  # a state that the capture leaks must not look like an effect of the calls
+                captured = compiler.function(
+                    subject.target, subject.arguments(example)(), **_options(compiler, subject.case)
+                )
+        except BaseException as error:  # whatever a compiler raises is its outcome
+            trial.failure = Failure("capture", "example", _brief(error))
+            return None
+        enter("call")
+        module = _stateful(captured, subject) if compiler.shares_state else None
+        seen = [subject.call(captured, label, make, module) for label, make in subject.case.inputs()]
+    trial.log = log if compiler.uses_dynamo else None
+    return seen
+
+
+def _stateful(captured: Any, subject: FreshCase) -> Any:
+    """The module whose state the captured calls change: a scripted module sets its own attributes."""
+    import torch
+
+    scripted = isinstance(captured, torch.jit.RecursiveScriptModule)
+    return captured if scripted and subject.module is not None else subject.module
+
+
+def _options(compiler: Compiler, case: Case) -> dict[str, Any]:
+    """What a case says about its own capture, for a compiler that takes it as an argument."""
+    if "concrete_args" in inspect.signature(compiler.function).parameters:
+        return {"concrete_args": case.concrete_args}
+    return {}
+
+
+def _compared(compiler: Compiler, first: list[Observation], seen: list[Observation], eager: _Eager) -> list[Call]:
+    """Compare call by call. A call that failed loudly changed nothing that later calls should have seen.
+
+    Where something differs after such a failure, eager runs again without the failed inputs: only what differs from
+    that run as well was silent.
+    """
+
+    def against(one: Observation, two: Observation) -> Comparison:
+        owns_memory = compiler.checks_inputs or one.input == "example"
+        return compare(one, two, exact=lambda: eager.exact(one.input), show_values=owns_memory)
+
+    calls = [Call(one, two, against(one, two)) for one, two in zip(first, seen, strict=True)]
+    failed = frozenset(call.other.input for call in calls if failed_loudly(call.eager, call.other))
+    if not failed or not any(call.found.differences for call in calls if call.other.input not in failed):
+        return calls
+    without = {one.input: one for one in eager.observe(skip=failed)}
+    for index, (_, two, found) in enumerate(calls):
+        if two.input not in failed and found.differences:
+            again = against(without[two.input], two)
+            if not again.differences:
+                calls[index] = Call(without[two.input], two, again)
+    return calls
+
+
+def _categories_of_torch() -> list[type[Warning]]:
+    """The categories of warnings that torch defines, of those that exist by now."""
+    found: list[type[Warning]] = []
+    queue: list[type[Warning]] = [Warning]
+    while queue:
+        kinds = queue.pop().__subclasses__()
+        queue += kinds
+        found += [kind for kind in kinds if kind.__module__.startswith("torch")]
+    return found
+
+
+@contextmanager
+def torch_warnings(found: list[str]) -> Iterator[None]:
+    """Append a note for each kind of warning that only torch gives (TracerWarning)."""
+    with warnings.catch_warnings():
+        # Only for torch's categories: what the suite's file turned into errors must stay one, as it was for eager.
+        for category in _categories_of_torch():
+            warnings.simplefilter("default", category)
+        show = warnings.showwarning
+
+        def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if category.__module__.startswith("torch") and f"warned: {category.__name__}" not in found:
+                found.append(f"warned: {category.__name__}")
+            show(message, category, *where, **more)
+
+        warnings.showwarning = note
+        yield

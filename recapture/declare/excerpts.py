@@ -1,0 +1,44 @@
+"""Functions of this project as text, with all they need of the project: for scripts that run without it."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING
+
+from recapture.base.paths import module_file
+from recapture.declare.source import SourceFile, parse_file
+from recapture.declare.syntax import PROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["excerpts"]
+
+
+@lru_cache
+def excerpts(module: str, *names: str) -> Mapping[str, str]:
+    """Return the source of some definitions and of what they need of the project, by module, imported modules first.
+
+    Raises graphlib.CycleError where modules import each other in a circle.
+    """
+    wanted: dict[str, set[str]] = {module: set(names)}
+    imports: dict[str, list[str]] = {}
+    queue = [module]
+    while queue:
+        here = queue.pop()
+        imports[here] = []
+        for node in _parsed(here).needs(*wanted[here]):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PROJECT:
+                where, others = str(node.module), {alias.name for alias in node.names}
+                imports[here].append(where)
+                if not others <= wanted.setdefault(where, set()):
+                    wanted[where] |= others
+                    queue.append(where)
+    order = TopologicalSorter(imports).static_order()
+    return {here: _parsed(here).text(_parsed(here).needs(*wanted[here])) for here in order}
+
+
+def _parsed(module: str) -> SourceFile:
+    return parse_file(module_file(*module.split(".")[1:]).with_suffix(".py"))

@@ -1,0 +1,53 @@
+"""What reports say of a published claim beside its id: its sentence, and where it was published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recapture.report.markup import link, plain
+from recapture.results.sources import PublishedClaim, published_claims
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["address", "claim_list", "sentence", "source_text"]
+
+
+def _claim(claim: str) -> PublishedClaim | None:
+    """Return what is known of a claim; None for one that only users' own cases name."""
+    return published_claims().get(claim)
+
+
+def address(claim: str) -> str:
+    """Return the public address of the document that makes a claim; empty where none is known."""
+    known = _claim(claim)
+    return (known.source.link or "") if known else ""
+
+
+def sentence(claim: str) -> str:
+    """Return a claim in one sentence; empty for a claim that is not defined."""
+    known = _claim(claim)
+    return known.claim if known else ""
+
+
+def source_text(claim: str) -> str:
+    """Return the document that makes a claim in words, such as ``Title (tutorial, 2025, torch 2.7)``."""
+    known = _claim(claim)
+    if known is None:
+        return ""
+    year = f", {known.source.year}" if known.source.year else ""
+    return f"{known.source.title} ({known.source.kind}{year}, torch {known.source.torch})"
+
+
+def claim_list(claims: Iterable[str]) -> str:
+    """Return a Markdown list of the defined ones of some claims, each with its sentence and source, after a blank line.
+
+    Claims of users' own cases, which are not defined, are left out; without any other the list is empty.
+    """
+    lines = []
+    for claim in claims:
+        if known := _claim(claim):
+            source = plain(source_text(claim))
+            origin = link(source, known.source.link) if known.source.link else source
+            lines.append(f"- **{plain(claim)}**: {plain(known.claim)} {origin}")
+    return "\n\n" + "\n".join(lines) if lines else ""

@@ -1,0 +1,36 @@
+"""Printing lines and tables on a console exactly as they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recapture.report.tables import terminal_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from recapture.report.tables import Table
+
+__all__ = ["say", "say_all", "say_table"]
+
+
+def say(console: Console, text: str | Text = "", style: str = "") -> None:
+    """Print one line: nothing in it is markup, and it is neither wrapped nor cut."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_all(console: Console, lines: Iterable[str | Text], style: str = "") -> None:
+    """Print several lines as `say` does."""
+    for line in lines:
+        say(console, line, style)
+
+
+def say_table(console: Console, table: Table) -> None:
+    """Print a table; on a terminal that is too narrow for it, its columns go below one another in blocks that fit."""
+    for number, block in enumerate(table.split(console.width) if console.is_terminal else [table]):
+        if number:
+            say(console)
+        say_all(console, terminal_lines(block))

@@ -1,0 +1,78 @@
+"""One description of a table, as Markdown and on a terminal."""
+
+from recapture.report.tables import Span, Table, code_list, code_span, strong, terminal_lines, to_markdown, verbatim
+
+TABLE = Table(
+    ["name", "old\nnew", verbatim("ratio [95 %]")],
+    [
+        [code_span("a|b"), ["1/", strong("2"), "/3"], verbatim("2.0× [1.9, 2.1]")],
+        [Span("T1", link="https://a.example/x"), 7, code_list(["p", "q"])],
+    ],
+    "lr",
+)
+
+
+def test_markdown_sets_code_bold_and_links_and_escapes_the_rest():
+    assert to_markdown(TABLE).splitlines() == [
+        "| name                      |   old<br>new |    ratio [95 %] |",
+        "|:--------------------------|-------------:|----------------:|",
+        "| `a\\|b`                    |    1/**2**/3 | 2.0× [1.9, 2.1] |",
+        "| [T1](https://a.example/x) |            7 |        `p`, `q` |",
+    ]
+
+
+def test_a_terminal_gets_the_same_table_without_markup():
+    assert [line.plain for line in terminal_lines(TABLE)] == [
+        "name    old     ratio [95 %]",
+        "        new",
+        "a|b   1/2/3  2.0× [1.9, 2.1]",
+        "T1        7             p, q",
+    ]
+
+
+def test_text_is_never_cut_without_a_width_and_folded_with_one():
+    table = Table(["a", "b"], [["x" * 200, "word " * 40]])
+    assert terminal_lines(table)[1].plain == f"{'x' * 200}  {('word ' * 40).strip()}"
+    narrow = terminal_lines(Table(["a", "b"], [["name", "word " * 40]]), width=40, wrapped=(1,))
+    assert max(line.cell_len for line in narrow) <= 40
+    assert sum(line.plain.count("word") for line in narrow) == 40
+
+
+def test_nothing_in_a_cell_is_markup_of_rich_or_a_control_character():
+    (_, line) = terminal_lines(Table(["a"], [["[red]x[/red] \x1b[31m y\nz"]]))
+    assert line.plain == "[red]x[/red] \ufffd[31m y z"
+
+
+def test_a_style_colours_its_span_alone():
+    (line,) = terminal_lines(Table([""], [[["a ", Span("b", style="red")]]]))
+    assert line.plain == "a b"
+    assert [
+        (line.plain[span.start : span.end], str(span.style)) for span in line.spans if str(span.style) == "red"
+    ] == [("b", "red")]
+
+
+def test_headers_of_several_words_are_stacked():
+    stacked = Table(["", "newly wrong"], [["2.0 → 2.1", 3]], "lr").stacked()
+    assert [line.plain for line in terminal_lines(stacked)] == [
+        "           newly",
+        "           wrong",
+        "2.0 → 2.1    3",
+    ]
+
+
+def test_a_table_too_wide_for_the_terminal_is_split_into_blocks_that_fit():
+    table = Table(["name", *(f"column{i}" for i in range(7))], [["first", *"abcdefg"]], "lr")
+    blocks = [terminal_lines(block) for block in table.split(30)]
+    assert [lines[0].plain.split() for lines in blocks] == [
+        ["name", "column0", "column1"],
+        ["name", "column2", "column3"],
+        ["name", "column4", "column5"],
+        ["name", "column6"],
+    ]
+    assert [lines[1].plain.split() for lines in blocks] == [["first", *cells] for cells in ("ab", "cd", "ef", "g")]
+    assert max(line.cell_len for lines in blocks for line in lines) <= 30
+    assert [one.headers for one in table.split(1000)] == [table.headers]
+
+
+def test_a_table_without_headers_has_no_line_for_them():
+    assert [line.plain for line in terminal_lines(Table(["", ""], [["a", "b"]]))] == ["a  b"]

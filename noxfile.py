@@ -1,11 +1,14 @@
-"""The front doors: ``nox -s cpu-suite``, ``gpu-suite``, ``tests`` and ``lint``; arguments after ``--`` pass through.
+"""The commands of a checkout: ``nox -s cpu-suite``, ``gpu-suite``, ``tests``, ``quick`` and ``lint``.
+
+Arguments after ``--`` pass through to the command that a session runs.
 
 ``--image NAME`` among them chooses the pinned packages of another image of docker/images.toml for a suite.
-``nox --no-venv -s gpu-suite`` installs nothing and runs in the Python that runs nox: for machines without a network.
+``nox --no-venv -s gpu-suite`` installs nothing and runs in the Python that runs nox, on machines without a network.
 """
 
 from __future__ import annotations
 
+import json
 import platform
 import shutil
 import sys
@@ -22,11 +25,13 @@ ROOT = Path(__file__).parent
 # Seconds that a run may take after Ctrl-C or SIGTERM to end its cells and close its files.
 CLOSING_SECONDS = 30.0
 DEFAULT_IMAGE = "torch2.11.0-cu130"
+# Two workers: the smallest machines of CI have two cores. Tests of one group share what is expensive to make.
+SPREAD = ("-n", "2", "--dist", "loadgroup")
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 
 
 def install_image(session: nox.Session, image: str, *extra: str) -> None:
-    """Install what an image pins, to the byte where this Python is the image's; recapture itself comes from here."""
+    """Install what an image pins, by hash where this Python is the image's; recapture comes from this checkout."""
     images = nox.project.load_toml(ROOT / "docker" / "images.toml")["images"]
     if image not in images:
         session.error(f"unknown image {image!r}; docker/images.toml has {', '.join(images)}")
@@ -48,15 +53,15 @@ def image_mark(session: nox.Session) -> Path:
 
 
 def make_room_for(session: nox.Session, image: str) -> None:
-    """Make the environment anew where it holds another image.
+    """Create the environment again where it holds another image.
 
-    Wheels of two CUDA releases share files: what was installed for one would be overwritten by the other, and the one
-    would be found complete afterwards.
+    Wheels of two CUDA releases share files: installing one image over another overwrites files of the first, which
+    would still look complete.
     """
     mark = image_mark(session)
     used = any(mark.parent.glob("lib/python*/site-packages/torch"))
     if used and (not mark.is_file() or mark.read_text() != image):
-        session.log(f"the environment is made anew for {image}")
+        session.log(f"the environment is created again for {image}")
         session.virtualenv.reuse_existing = False  # type: ignore[attr-defined]
         session.virtualenv.create()
 
@@ -101,20 +106,75 @@ def gpu_suite(session: nox.Session) -> None:
     run_suite(session, "--device", "cuda")
 
 
+def install_tests(session: nox.Session) -> None:
+    """Install the default image, and what the tests need beside it."""
+    make_room_for(session, DEFAULT_IMAGE)
+    install_image(session, DEFAULT_IMAGE, "docker[ssh]>=7.1", *nox.project.dependency_groups(PYPROJECT, "dev"))
+    image_mark(session).write_text(DEFAULT_IMAGE)
+
+
+def test_environment(session: nox.Session) -> dict[str, str]:
+    """Return the variables under which tests run.
+
+    One thread for each process, because several run beside each other; one cache of compiled code for all, so that
+    each kernel is compiled once.
+    """
+    cache = session.cache_dir / "inductor"
+    return {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"}
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests; ``-- -m slow`` or ``-- -m engine`` runs those that take longer."""
-    install_image(session, DEFAULT_IMAGE, "docker[ssh]>=7.1", *nox.project.dependency_groups(PYPROJECT, "dev"))
-    session.run("pytest", *session.posargs)
+    """Run the tests, two at a time, and report coverage; ``-- -m slow`` or ``-- -m engine`` runs longer ones.
+
+    Arguments go to one run of pytest. Without any, tests that measure time run alone, after the others.
+    """
+    install_tests(session)
+    environment = test_environment(session)
+    if session.posargs:
+        session.run("pytest", *session.posargs, env=environment)
+        return
+    session.run("coverage", "erase")
+    coverage = ("--cov", "--cov-report=")
+    both = "not slow and not engine"
+    session.run("pytest", *SPREAD, *coverage, "--durations=15", "-m", f"{both} and not serial", env=environment)
+    session.run("pytest", *coverage, "--cov-append", "-m", f"{both} and serial", env=environment)
+    report_coverage(session)
+
+
+@nox.session(venv_backend="none")
+def quick(session: nox.Session) -> None:
+    """Run the tests that need neither a server nor a compiler, in the environment of ``tests``: under a minute."""
+    session.notify("tests", [*SPREAD, "-m", "quick", "--durations=5", *session.posargs])
+
+
+def report_coverage(session: nox.Session) -> None:
+    """Print the share of lines that the tests' own processes ran, for each package and in all."""
+    file = session.cache_dir / "coverage.json"
+    session.run("coverage", "json", "--quiet", "-o", str(file))
+    found = json.loads(file.read_text(encoding="utf-8"))
+    packages: dict[str, list[int]] = {}
+    for name, one in found["files"].items():
+        parts = Path(name).parts
+        package = parts[1] if len(parts) > 2 else "(top)"
+        lines = packages.setdefault(package, [0, 0])
+        lines[0] += one["summary"]["covered_lines"]
+        lines[1] += one["summary"]["num_statements"]
+    for package, (covered, statements) in sorted(packages.items()):
+        session.log(f"coverage of recapture/{package}: {covered / max(1, statements):.0%} of {statements} statements")
+    session.log(f"coverage in all: {found['totals']['percent_covered']:.0f} %; what runs in children is not counted")
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and types; nothing here needs torch."""
+    """Check style, types, the direction of imports and dead code; nothing here needs torch."""
     session.install("-e", ".[images]", "nox", *nox.project.dependency_groups(PYPROJECT, "dev"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
+    session.run("mypy", "--config-file", "tests/mypy.ini")
+    session.run("lint-imports")
+    session.run("vulture")
 
 
 @nox.session
@@ -127,6 +187,6 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def clean(session: nox.Session) -> None:
-    """Remove the environments of the other sessions: five to seven gigabytes each."""
+    """Remove the environments of the other sessions: five to seven gigabytes for each session."""
     shutil.rmtree(ROOT / ".nox", ignore_errors=True)
     session.log("removed .nox")

@@ -21,8 +21,6 @@ from recapture.bench.intervals import compare
 PLANTED = 0.03
 TOLERANCE = 0.02
 
-Samples = tuple[list[float], list[float]]
-
 
 def measure(device: str, seconds: float, seed: int, planted: float, pairs: int) -> list[dict[str, Any]]:
     """One process: `pairs` times, time two copies of a model interleaved, in sequence, and with torch's own timer."""

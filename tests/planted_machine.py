@@ -67,7 +67,7 @@ class Planted:
     def path(self, directory: Path) -> None:
         self.env["PYTHONPATH"] = f"{directory}{os.pathsep}{self.env['PYTHONPATH']}"
 
-    def become_nobody_known(self) -> None:
+    def become_unnamed_user(self) -> None:
         """Run as a user id without a name, as `docker run --user` does."""
         if os.getuid() != 0 or shutil.which("setpriv") is None:
             pytest.skip("plants its fault by becoming another user, which needs root and setpriv")
@@ -89,8 +89,8 @@ class Planted:
     def examine(self, device: str = "cpu", *names: str) -> dict[str, Check]:
         """Make all checks, or those named."""
         out = self.run(EXAMINE, device, *names)
-        told = msgspec.json.decode(out.partition("CHECKS")[2], type=list[Check])
-        return {one.name: one for one in told}
+        checks = msgspec.json.decode(out.partition("CHECKS")[2], type=list[Check])
+        return {one.name: one for one in checks}
 
     def check(self, name: str, device: str = "cpu") -> Check:
         return self.examine(device, name)[name]

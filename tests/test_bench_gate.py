@@ -231,7 +231,7 @@ def test_a_result_that_cannot_be_compared_is_said_to_be_one(result):
 def test_nan_as_a_plain_number_equals_nan():
     workload = perceptron()
     both = [after_one(workload, lambda model: lambda x: (model(x), float("nan"))) for _ in range(2)]
-    assert deviations(*both, None, "fp32")[1] is None
+    assert deviations(both[0], both[1], None, "fp32")[1] is None
 
 
 def test_statistics_that_a_norm_keeps_must_agree():

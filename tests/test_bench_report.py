@@ -1,6 +1,7 @@
 """What the report of a benchmark and the terminal say of its rows, and which one they call best."""
 
 import io
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,11 +14,19 @@ from recapture.bench.figures import derive
 from recapture.cli.main import main
 from recapture.report.speedups import render_speedups
 from recapture.report.speedups_terminal import print_speedups
-from recapture.results.speedups import Claimed, Configuration, Start, write_speedups
+from recapture.results.speedups import Claimed, Configuration, Start, read_speedups, write_speedups
+
+MEASURED = Path(__file__).parent / "resources" / "speedups" / "measured.json"
 
 
-def test_the_report_ranks_the_right_and_lists_the_rest(measured):
-    text = render_speedups(measured)
+@pytest.fixture(scope="module")
+def stored():
+    """What a real benchmark found; ``record.py`` beside the file wrote it."""
+    return read_speedups(MEASURED)
+
+
+def test_the_report_ranks_the_right_and_lists_the_rest(stored):
+    text = render_speedups(stored)
     table = text[text.index("## `tiny_eval`") :]
     assert table.index("`slower fp32`") < table.index("`dies fp32`")
     assert "**crash**" in table
@@ -27,10 +36,10 @@ def test_the_report_ranks_the_right_and_lists_the_rest(measured):
 
 
 @pytest.mark.parametrize(("finding", "told"), [("slower", "never"), ("faster", "1,234")])
-def test_after_how_many_iterations_a_row_pays_back_is_told_on_the_terminal_too(measured, finding, told):
-    one = row(measured, "tiny_eval", "fx")
+def test_after_how_many_iterations_a_row_pays_back_is_told_on_the_terminal_too(stored, finding, told):
+    one = row(stored, "tiny_eval", "fx")
     figures = msgspec.structs.replace(one.measured, finding=finding, break_even_cold=1234)
-    alone = msgspec.structs.replace(measured, rows=(msgspec.structs.replace(one, measured=figures),), planned=1)
+    alone = msgspec.structs.replace(stored, rows=(msgspec.structs.replace(one, measured=figures),), planned=1)
     console = Console(file=io.StringIO(), width=200)
     print_speedups(console, alone)
     for text in (console.file.getvalue(), render_speedups(alone)):
@@ -39,21 +48,21 @@ def test_after_how_many_iterations_a_row_pays_back_is_told_on_the_terminal_too(m
     assert "1 configuration planned" in render_speedups(alone)
 
 
-def test_reports_are_rendered_again_from_the_rows(measured, tmp_path, capfd):
+def test_reports_are_rendered_again_from_the_rows(stored, tmp_path, capfd):
     path = tmp_path / "image" / "cpu" / "speedups-cpu.json"
     path.parent.mkdir(parents=True)
-    write_speedups(path, measured)
+    write_speedups(path, stored)
     with pytest.raises(SystemExit) as left:
         main(["report", str(tmp_path)])
     assert left.value.code == 0
-    assert path.with_suffix(".md").read_text() == render_speedups(measured)
+    assert path.with_suffix(".md").read_text() == render_speedups(stored)
     assert "tiny_train" in capfd.readouterr().out
 
 
-def test_iterations_that_grow_and_kernels_that_fill_the_time_are_told(measured):
+def test_iterations_that_grow_and_kernels_that_fill_the_time_are_told(stored):
     from msgspec.structs import replace
 
-    one = row(measured, "tiny_eval", "slower")
+    one = row(stored, "tiny_eval", "slower")
     one = replace(one, processes=one.processes[:2])
 
     def timed(*samples):
@@ -67,7 +76,7 @@ def test_iterations_that_grow_and_kernels_that_fill_the_time_are_told(measured):
     assert "no steady state: an iteration took 6.50 ms at first and 14.50 ms at last" in timed(growing, growing)
     assert not any("steady" in remark for remark in timed(growing, flat))
     busy = replace(one, measured=replace(one.measured, kernel=1.2 * one.measured.seconds))
-    assert "(all)" in render_speedups(replace(measured, rows=(busy,)))
+    assert "(all)" in render_speedups(replace(stored, rows=(busy,)))
 
 
 def on_the_gpu(one, compiler, kernel, **fields):
@@ -80,19 +89,19 @@ def on_the_gpu(one, compiler, kernel, **fields):
     )
 
 
-def test_kernels_chosen_by_timing_that_are_slower_than_those_taken_unseen_are_told(measured):
-    one = row(measured, "tiny_eval", "fx")
+def test_kernels_chosen_by_timing_that_are_slower_than_those_taken_unseen_are_told(stored):
+    one = row(stored, "tiny_eval", "fx")
     plain, equal = on_the_gpu(one, "compile", 0.010), on_the_gpu(one, "compile:max-autotune", 0.0105)
     slow = on_the_gpu(one, "compile:max-autotune", 0.018)
     said = "its kernels take 1.80× as long as those of compile fp32"
     assert said in remarks(slow, [plain, slow])
     for row_, rows in ((equal, [plain, equal]), (slow, [slow]), (plain, [plain, slow])):
         assert not any("as long as" in remark for remark in remarks(row_, rows))
-    assert said in render_speedups(msgspec.structs.replace(measured, rows=(plain, slow)))
+    assert said in render_speedups(msgspec.structs.replace(stored, rows=(plain, slow)))
 
 
-def test_what_compiling_spent_its_time_on_is_told_where_it_was_long(measured):
-    one = row(measured, "tiny_eval", "fx")
+def test_what_compiling_spent_its_time_on_is_told_where_it_was_long(stored):
+    one = row(stored, "tiny_eval", "fx")
     cold = Start(capture=0.5, calls=(19.5, 0.1), stages={"Dynamo": 4.0, "autotuning": 15.0, "Inductor": 0.9})
     told = remarks(msgspec.structs.replace(one, cold=cold))
     assert told[-1] == "compiling, cold: autotuning 15.0 s, Dynamo 4.0 s"
@@ -101,9 +110,9 @@ def test_what_compiling_spent_its_time_on_is_told_where_it_was_long(measured):
         assert not any("compiling" in remark for remark in remarks(msgspec.structs.replace(one, cold=other)))
 
 
-def test_a_failure_says_its_reason_before_the_variables(measured):
+def test_a_failure_says_its_reason_before_the_variables(stored):
     flags = {"env TRITON_PTXAS_PATH": "<path>"}
-    told = remarks(msgspec.structs.replace(row(measured, "tiny_eval", "raises"), flags=flags))
+    told = remarks(msgspec.structs.replace(row(stored, "tiny_eval", "raises"), flags=flags))
     assert told[0].startswith("NotImplementedError")
     assert told[1] == "with TRITON_PTXAS_PATH=<path>"
 
@@ -119,8 +128,8 @@ def timed(one, compiler, speedup, **figures):
     )
 
 
-def test_of_rows_that_cannot_be_told_apart_the_best_is_the_one_that_pays_back_soonest(measured):
-    one = row(measured, "tiny_eval", "fx")
+def test_of_rows_that_cannot_be_told_apart_the_best_is_the_one_that_pays_back_soonest(stored):
+    one = row(stored, "tiny_eval", "fx")
     leader = timed(one, "compile:max-autotune", (4.5, 4.0, 5.1), break_even_cold=17_000.0)
     alike = timed(one, "compile:reduce-overhead", (4.2, 4.1, 4.4), break_even_cold=6_700.0)
     apart = timed(one, "compile", (3.0, 2.0, 3.9), break_even_cold=10.0)
@@ -137,7 +146,7 @@ def test_of_rows_that_cannot_be_told_apart_the_best_is_the_one_that_pays_back_so
         "compile",
     ]
 
-    text = render_speedups(msgspec.structs.replace(measured, rows=(apart, leader, alike)))
+    text = render_speedups(msgspec.structs.replace(stored, rows=(apart, leader, alike)))
     [line] = [line for line in text.splitlines() if line.startswith("| `tiny_eval` ")]
     assert [cell.strip() for cell in line.strip("|").split("|")] == [
         "`tiny_eval`",
@@ -148,18 +157,18 @@ def test_of_rows_that_cannot_be_told_apart_the_best_is_the_one_that_pays_back_so
     ]
 
 
-def test_what_is_not_faster_than_eager_is_not_the_best(measured):
-    one = row(measured, "tiny_eval", "fx")
+def test_what_is_not_faster_than_eager_is_not_the_best(stored):
+    one = row(stored, "tiny_eval", "fx")
     noisy = timed(one, "compile", (1.4, 0.8, 2.1))
     slower = timed(one, "aoti", (0.5, 0.4, 0.6))
-    failed = row(measured, "tiny_eval", "dies")
+    failed = row(stored, "tiny_eval", "dies")
     assert best([noisy, slower, failed]) is None
     for rows, said in (((noisy, failed), "none is faster than eager"), ((failed,), "none could be timed")):
-        assert said in render_speedups(msgspec.structs.replace(measured, rows=rows))
+        assert said in render_speedups(msgspec.structs.replace(stored, rows=rows))
 
 
-def test_a_row_beside_which_eager_took_another_time_says_so(measured):
-    one = row(measured, "tiny_eval", "fx")
+def test_a_row_beside_which_eager_took_another_time_says_so(stored):
+    one = row(stored, "tiny_eval", "fx")
     usual = [timed(one, name, (2.0, 1.9, 2.1), eager_seconds=0.030) for name in ("fx", "jit.trace", "jit.script")]
     for seconds in (0.075, 0.020):
         other = timed(one, "compile", (4.5, 4.0, 5.1), eager_seconds=seconds)
@@ -186,58 +195,58 @@ def on_a_shared_machine(one, cpu_others, gpu=False):
     return msgspec.structs.replace(one, processes=tuple(processes))
 
 
-def test_of_a_shared_machine_no_claim_is_reproduced(measured):
+def test_of_a_shared_machine_no_claim_is_reproduced(stored):
     claims = (Claimed(id="X9", expected=">=0.001", published="1x", holds=True),)
-    one = msgspec.structs.replace(row(measured, "tiny_eval", "slower"), claims=claims)
+    one = msgspec.structs.replace(row(stored, "tiny_eval", "slower"), claims=claims)
     quiet, shared = (derive(on_a_shared_machine(one, cores)) for cores in (0.0, 0.9))
     assert (quiet.claims[0].holds, shared.claims[0].holds) == (True, None)
     assert shared.measured.finding == "too noisy"
-    text = render_speedups(msgspec.structs.replace(measured, rows=(shared,)))
+    text = render_speedups(msgspec.structs.replace(stored, rows=(shared,)))
     assert "| X9      | inconclusive |" in text
     assert "none is faster than eager beyond doubt" in text
 
 
-def test_a_busy_host_of_a_gpu_is_marked_and_what_was_measured_stands(measured):
-    one = row(measured, "tiny_eval", "slower")
+def test_a_busy_host_of_a_gpu_is_marked_and_what_was_measured_stands(stored):
+    one = row(stored, "tiny_eval", "slower")
     busy = derive(on_a_shared_machine(one, 3.3, gpu=True))
     assert busy.measured.finding == derive(on_a_shared_machine(one, 0.1, gpu=True)).measured.finding
     assert "other work used 3.3 cores" in remarks(busy)
     first, *rest = busy.processes
     busier = msgspec.structs.replace(first, conditions=msgspec.structs.replace(first.conditions, cpu_others=18.0))
     assert "other work used 3.3 to 18.0 cores" in remarks(msgspec.structs.replace(busy, processes=(busier, *rest)))
-    text = render_speedups(msgspec.structs.replace(measured, rows=(busy,)))
+    text = render_speedups(msgspec.structs.replace(stored, rows=(busy,)))
     assert "configurations timed on a throttled or shared machine: 1." in text
     assert "other work on the CPU: 3.3 to 3.3 cores" in text
     assert not any("other work" in remark for remark in remarks(on_a_shared_machine(one, 1.1, gpu=True)))
 
 
-def test_rows_from_before_are_counted_once(measured):
-    rows = [msgspec.structs.replace(one, again=True) for one in measured.rows[:2]]
-    text = render_speedups(msgspec.structs.replace(measured, rows=(*rows, *measured.rows[2:])))
+def test_rows_from_before_are_counted_once(stored):
+    rows = [msgspec.structs.replace(one, again=True) for one in stored.rows[:2]]
+    text = render_speedups(msgspec.structs.replace(stored, rows=(*rows, *stored.rows[2:])))
     assert "2 of these from before: measuring them again has not ended" in text
     assert "not finished" not in text
 
 
-def test_figures_without_their_samples_are_kept_as_they_are(measured):
-    bare = msgspec.structs.replace(row(measured, "tiny_eval", "fx"), processes=())
+def test_figures_without_their_samples_are_kept_as_they_are(stored):
+    bare = msgspec.structs.replace(row(stored, "tiny_eval", "fx"), processes=())
     assert derive(bare) == bare
 
 
 @pytest.mark.parametrize("name", ["mine[fast]", "mine[/b]"])
-def test_no_name_is_read_as_markup(measured, name):
-    one = row(measured, "tiny_eval", "fx")
+def test_no_name_is_read_as_markup(stored, name):
+    one = row(stored, "tiny_eval", "fx")
     changed = msgspec.structs.replace(one, workload=name, configuration=Configuration(name, "fp32"))
     console = Console(file=io.StringIO(), width=200)
-    print_speedups(console, msgspec.structs.replace(measured, rows=(changed,)))
+    print_speedups(console, msgspec.structs.replace(stored, rows=(changed,)))
     assert console.file.getvalue().count(name) >= 2
 
 
 @pytest.mark.parametrize("width", [90, 130])
-def test_the_terminal_keeps_every_figure_whole(measured, width):
+def test_the_terminal_keeps_every_figure_whole(stored, width):
     console = Console(file=io.StringIO(), width=width)
-    print_speedups(console, measured)
+    print_speedups(console, stored)
     text = console.file.getvalue()
-    for one in measured.rows:
+    for one in stored.rows:
         assert str(one.configuration) in text
         if one.measured is not None:
             assert one.measured.finding in text

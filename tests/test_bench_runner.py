@@ -92,7 +92,7 @@ def execution(tmp_path):
             )
             for name in names
         ]
-        pool = SimpleNamespace(client=client, restart=lambda: pool.restarts.append(1), restarts=[])
+        pool: SimpleNamespace = SimpleNamespace(client=client, restart=lambda: pool.restarts.append(1), restarts=[])
         sampler = SimpleNamespace(conditions=lambda *_: Conditions())
         progress = SimpleNamespace(start=lambda _: None, doing=lambda _: None, finished=lambda _: None)
         publisher = SimpleNamespace(speedups=lambda *_: None)

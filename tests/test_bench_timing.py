@@ -24,6 +24,7 @@ class Sleeper:
             pass
 
 
+@pytest.mark.serial
 def test_samples_are_seconds_an_iteration_and_cost_little_beside_them():
     short, long = Sleeper(0.001), Sleeper(0.004)
     found = interleave([short, long], "cpu", 0.6, seed=0)

@@ -138,7 +138,9 @@ def test_concrete_arguments_are_those_that_are_named_or_hold_no_tensor():
     everything = capture(scaled, (x, 2.0, True))
     assert torch.equal(everything(x, 2.0, True), x * 2)
     assert not [
-        node for node in everything.graph.nodes if node.op == "placeholder" and node.target == "scale" and node.users
+        node
+        for node in everything.graph.nodes  # type: ignore[attr-defined]
+        if node.op == "placeholder" and node.target == "scale" and node.users
     ]
     named = capture(scaled, (x, 2.0, True), concrete_args=("flag",))
     assert torch.equal(named(x, 5.0, True), x * 5)

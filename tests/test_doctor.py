@@ -127,7 +127,7 @@ def hide_setuptools(planted, tmp_path):
 def forget_user(planted, tmp_path):
     for name in (*NAMES, "TORCHINDUCTOR_CACHE_DIR"):
         planted.env.pop(name, None)
-    planted.become_nobody_known()
+    planted.become_unnamed_user()
 
 
 def forbid_execution(planted, tmp_path):
@@ -179,9 +179,9 @@ def test_json_is_a_list_of_checks_and_the_status_is_3_with_a_fault(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     result = CliRunner().invoke(doctor, ["--json"])
     assert result.exit_code == 3
-    told = {one["name"]: one for one in json.loads(result.stdout)}
-    assert told["cxx-compiler"]["status"] == "fault"
-    assert set(told["cxx-compiler"]) == {"name", "status", "found", "mend", "affects"}
+    checks = {one["name"]: one for one in json.loads(result.stdout)}
+    assert checks["cxx-compiler"]["status"] == "fault"
+    assert set(checks["cxx-compiler"]) == {"name", "status", "found", "mend", "affects"}
 
 
 def test_the_table_names_every_check_and_counts_what_is_wrong(monkeypatch):

@@ -10,9 +10,9 @@ import pytest
 from planted_machine import distribution, faults
 
 from recapture.machine.doctor import gpu_checks as gpu
-from recapture.machine.doctor.facts import CudaProbe, Machine, Torch
+from recapture.machine.doctor.facts import CudaProbe, Facts, Torch
 
-has_gpu = Machine("cuda").driver is not None
+has_gpu = Facts("cuda").driver is not None
 
 
 @pytest.mark.skipif(has_gpu, reason="plants the absence of a GPU's driver by running where there is none")
@@ -82,7 +82,7 @@ def test_a_cubin_runs_on_its_own_major_capability_from_its_minor_on(archs, capab
 
 
 def machine_with(**facts):
-    machine = Machine("cuda")
+    machine = Facts("cuda")
     vars(machine).update(facts)
     return machine
 

@@ -13,7 +13,7 @@ from recapture.machine.doctor import storage_checks as places
 def test_a_user_id_without_a_name_is_a_fault_unless_the_cache_is_named(planted, tmp_path):
     for name in NAMES:
         planted.env.pop(name, None)
-    planted.become_nobody_known()
+    planted.become_unnamed_user()
     assert planted.check("user-name").status == "ok"
     del planted.env["TORCHINDUCTOR_CACHE_DIR"]
     checks = planted.examine()

@@ -14,7 +14,7 @@ from planted_machine import distribution, faults, needs_cxx, needs_mounts, witho
 
 from recapture.machine.doctor import explain
 from recapture.machine.doctor import package_checks as packages
-from recapture.machine.doctor.facts import Machine
+from recapture.machine.doctor.facts import Facts
 
 
 def test_a_sound_machine_has_no_fault_and_is_examined_quickly(planted):
@@ -171,7 +171,8 @@ def test_the_table_of_refused_pythons_agrees_with_the_installed_torch():
     assert spec is not None
     assert spec.origin is not None
     source = Path(spec.origin).parent.joinpath("_dynamo", "eval_frame.py").read_text()
-    refused = packages.REFUSES_PYTHON[Machine("cpu").torch.release[:2]]
+    major, minor = Facts("cpu").torch.release[:2]
+    refused = packages.REFUSES_PYTHON[major, minor]
     assert f"Python {refused[0]}.{refused[1]}+ not yet supported for torch.compile" in source
 
 

@@ -21,6 +21,7 @@ from recapture.machine.environment import (
     SuiteEntry,
     TorchInfo,
     differences,
+    only_volatile_differ,
     read_environment,
     write_environment,
 )
@@ -345,3 +346,42 @@ def test_an_image_tells_its_revision(checkout, monkeypatch):
 
 def test_a_directory_that_is_not_there_has_no_revision(checkout):
     assert suite_commit(checkout / "absent") is None
+
+
+# --- what keeps a file from being written again
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cpu": CpuInfo(model="another CPU", cores=64, threads=8, governor=None, memory=2)},
+        {"packages": {"numpy": "2.5.2", "recapture": "0.1.0"}},
+        {"platform": "Linux 5.10 x86_64"},
+        {"suite_commit": "abc-dirty"},
+        {"doctor": [Check(name="free-space", status="warning", found="2.9 GB free", mend="make room", affects="all")]},
+        {"suites": [SuiteEntry("one", 0, "no file /tmp/b/one.py")]},
+    ],
+)
+def test_volatile_facts_do_not_count(changes):
+    before = environment(
+        doctor=[Check(name="free-space", status="warning", found="3.0 GB free", mend="make room", affects="all")],
+        suites=[SuiteEntry("one", 0, "no file /tmp/a/one.py")],
+    )
+    assert only_volatile_differ(before, msgspec.structs.replace(before, **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"packages": {"numpy": "2.5.3"}},
+        {"python": "3.11.10"},
+        {"lock_hash": "sha256:0"},
+        {"planned": 3},
+        {"selection": ["one"]},
+        {"suites": [SuiteEntry("one", 3)]},
+        {"doctor": [Check(name="free-space", status="fault", found="0 GB free", mend="make room", affects="all")]},
+    ],
+)
+def test_other_facts_count(changes):
+    before = environment()
+    assert not only_volatile_differ(before, msgspec.structs.replace(before, **changes))

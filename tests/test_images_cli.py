@@ -9,7 +9,7 @@ import pytest
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.cli.main import main
-from recapture.images.container import check_gpus
+from recapture.images.container import check_image_runs_on
 from recapture.machine.nvidia_gpus import Gpu
 from recapture.machine.pins import find_image
 
@@ -144,19 +144,19 @@ def test_docker_host_decides_where_no_engine_is_named(capsys, monkeypatch):
 
 def test_a_gpu_the_image_was_not_compiled_for_is_refused_before_anything_runs():
     with pytest.raises(EnvironmentUnfitError, match=r"cannot run on Tesla V100: .*7\.0"):
-        check_gpus(find_image("torch2.11.0-cu130"), ("all",), [H100, V100])
-    check_gpus(find_image("torch2.11.0-cu130"), (H100.uuid,), [H100, V100])
-    check_gpus(find_image("torch2.10.0-cu128"), ("all",), [H100, V100])
+        check_image_runs_on(find_image("torch2.11.0-cu130"), ("all",), [H100, V100])
+    check_image_runs_on(find_image("torch2.11.0-cu130"), (H100.uuid,), [H100, V100])
+    check_image_runs_on(find_image("torch2.10.0-cu128"), ("all",), [H100, V100])
 
 
 def test_an_unknown_gpu_is_refused_with_the_nearest_and_the_list():
     with pytest.raises(UsageError, match=r"did you mean 'GPU-22222222-bbbb'\?; this machine has .*Tesla V100"):
-        check_gpus(find_image("torch2.10.0-cu128"), ("GPU-22222222-bbbc",), [H100, V100])
+        check_image_runs_on(find_image("torch2.10.0-cu128"), ("GPU-22222222-bbbc",), [H100, V100])
 
 
 def test_a_gpu_by_name_where_there_is_none_is_the_machines_lack():
     with pytest.raises(EnvironmentUnfitError, match="no GPU 'GPU-1': no NVIDIA driver"):
-        check_gpus(find_image("torch2.10.0-cu128"), ("GPU-1",), [])
+        check_image_runs_on(find_image("torch2.10.0-cu128"), ("GPU-1",), [])
 
 
 def test_the_commands_about_images_do_not_import_torch():

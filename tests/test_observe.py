@@ -128,7 +128,7 @@ def test_hostile_containers_keys_and_metaclasses_end_in_their_type():
         def __iter__(self):
             raise ZeroDivisionError
 
-        keys = items = __getitem__ = __iter__
+        keys = items = __getitem__ = __iter__  # type: ignore[assignment]
 
     class BadTuple(tuple):  # noqa: SLOT001
         _fields = ("a", "b", "c")

@@ -460,7 +460,16 @@ def test_every_committed_cell_can_be_printed_and_every_script_compiles():
     assert count > 10_000
 
 
-REPLAYED = ("eager", "jit.trace", "jit.script", "fx", "fx:concrete_args", "make_fx", "export:nonstrict", "export")
+REPLAYED: tuple[str, ...] = (
+    "eager",
+    "jit.trace",
+    "jit.script",
+    "fx",
+    "fx:concrete_args",
+    "make_fx",
+    "export:nonstrict",
+    "export",
+)
 REPLAYED += ("compile:eager",)
 DECIDED_IN_THE_CELL = ("pass", "pass_with_breaks", "specialized", "wrong", "error", "oom", "unstable")
 

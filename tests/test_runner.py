@@ -191,7 +191,7 @@ def test_neither_jobs_nor_the_kind_of_worker_changes_a_verdict(warm, command, tm
     cells = [f"{PLANTED / 'verdicts.py'}::{case}" for case in ("raises_in_eager_alone", "branches")]
     choice = ["--compiler", "jit.trace", "--compiler", "fx"]
     assert _run(["run", *cells, *choice, "--results", str(tmp_path / "two")]) == 0
-    variants = {
+    variants: dict[str, list[object]] = {
         "one": [*cells, *choice, "--jobs", 1],
         "fresh": [f"{cells[1]}::jit.trace", "--worker", "fresh"],
     }

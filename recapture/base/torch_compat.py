@@ -30,12 +30,20 @@ __all__ = [
     "keep_caches",
     "make_shapes_dynamic",
     "preload",
+    "pytree",
     "release",
     "reset_dynamo",
     "seed_everything",
     "set_float32_flags",
     "skip_guard_timing",
 ]
+
+
+def pytree() -> Any:
+    """Return torch's module for nested containers, which has no public name on the older releases."""
+    from torch.utils import _pytree
+
+    return _pytree
 
 
 def release(version: str | None = None) -> tuple[int, ...]:

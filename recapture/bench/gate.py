@@ -12,6 +12,7 @@ from __future__ import annotations
 from math import hypot
 from typing import TYPE_CHECKING, Any
 
+from recapture.base.torch_compat import pytree
 from recapture.bench.updates import wrong_update
 from recapture.conformance.judge import compare_form
 from recapture.conformance.seen import see_form
@@ -52,9 +53,8 @@ class Snapshot:
 
     def __init__(self, subject: Subject) -> None:
         import torch
-        from torch.utils import _pytree as pytree
 
-        leaves = pytree.tree_leaves(subject.result)
+        leaves = pytree().tree_leaves(subject.result)
         for leaf in leaves:
             if not isinstance(leaf, (torch.Tensor, torch.dtype, torch.device, torch.Size, *PLAIN)):
                 raise TypeError(

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_device, option
 from recapture.base.paths import data_folder
 from recapture.bench import tasks
 from recapture.bench.configuration import DEFAULT_COMPILERS, configurations
-from recapture.declare.workload_sources import ModelSpec, WorkloadInfo
+from recapture.declare.workload_sources import ModelSpec, WorkloadInfo, shapes_of
+from recapture.machine.hardware import cores
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import cause_of_death
@@ -27,28 +29,50 @@ COLLECT_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions:
-    """What a command line asked for; an empty tuple means the default. `seconds` and `processes` are per row."""
+    """What a command line asked for; an empty tuple means the defaults. `memory` is in bytes."""
 
-    names: tuple[str, ...]
-    models: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    train: bool
-    compilers: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    layouts: tuple[str, ...]
-    dynamic: bool
-    device: str
-    processes: int
-    seconds: float
-    timeout: float
-    memory: int
-    threads: int
-    compile_jobs: int
-    gpus: int
-    profile: bool
-    worker: Literal["auto", "fork", "fresh"]
-    resume: bool
-    results: Path
+    names: tuple[str, ...] = argument("[WORKLOAD|FILE]...")
+    models: tuple[str, ...] = option(
+        "--model", default=(), metavar="SPEC", help="torchvision:NAME or package.module:factory."
+    )
+    shapes: tuple[tuple[int, ...], ...] = option(
+        "--input", default=(), metavar="SHAPE", parse=shapes_of, help="Shape of an input of --model, as 8x3x224x224."
+    )
+    train: bool = option("--train", default=False, help="Measure training steps of --model, not inference.")
+    compilers: tuple[str, ...] = option(
+        "--compiler", default=(), metavar="NAME", help="Only this compiler; may be given several times."
+    )
+    dtypes: tuple[str, ...] = option(
+        "--dtype", default=(), metavar="NAME", help="fp32, fp32-strict, tf32, bf16 or amp."
+    )
+    layouts: tuple[str, ...] = option("--layout", default=(), metavar="NAME", help="contiguous or channels-last.")
+    dynamic: bool = option("--dynamic", default=False, help="Symbolic sizes from the first call on (torch.compile).")
+    device: str = option(
+        "--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to measure on."
+    )
+    processes: int = option("--processes", default=5, between=(1, None), help="Timed processes per row.")
+    seconds: float = option("--seconds", default=2.5, between=(0.1, WEEK), help="Seconds of timing per process.")
+    timeout: float = option("--timeout", default=1800.0, between=(1, WEEK), help="Seconds a process may take.")
+    memory: int = option("--memory", default=64 * GIB, unit=GIB, between=(0.1, MOST_GIB), help="GiB of RAM.")
+    threads: int = option(
+        "--threads",
+        default_factory=cores,
+        between=(1, None),
+        help="CPU threads of torch. [default: the number of cores]",
+    )
+    compile_jobs: int = option(
+        "--compile-jobs",
+        default=1,
+        between=(1, None),
+        help="Compilations at a time; a compiler that autotunes compiles alone.",
+    )
+    gpus: int = option("--gpus", default=1, between=(1, None), help="Time on one GPU, compile on the others.")
+    profile: bool = option("--profile", default=False, help="Also write operator tables and traces, under profiles/.")
+    worker: Literal["auto", "fork", "fresh"] = option(
+        "--worker", default="auto", show_default=False, help="How rows get a process."
+    )
+    resume: bool = option("--resume", default=False, help="Measure only rows that are missing or were edited.")
+    results: Path = option("--results", default=Path("results"), help="Folder for the results of all images.")
 
 
 def shipped_workloads() -> list[Path]:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from recapture.base.errors import EnvironmentUnfitError
-from recapture.cli.options import MOST_GIB, WEEK, Range
+from recapture.cli.options import takes
 from recapture.cli.output import echo
+from recapture.images.build import BuildOptions, build_image
+from recapture.images.container import ContainerOptions, check_image_runs_on, run_image
+from recapture.images.engine import EngineOptions, connect, is_local
 from recapture.machine.pins import can_run_on, find_image, load_images, load_pins, parse_capability
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["images"]
-
-
-def _engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    host = click.option("--host", metavar="URL", help="Another engine: ssh://user@machine, tcp://machine:port.")
-    context = click.option("--context", metavar="NAME", help="Another engine: a Docker context.")
-    return host(context(command))
 
 
 @click.group()
@@ -82,65 +78,37 @@ def lock(names: tuple[str, ...]) -> None:
 
 @images.command()
 @click.argument("name", metavar="IMAGE")
-@click.option("--base", metavar="REF", help="Build on another base image than the pinned one.")
-@click.option("--network", metavar="MODE", help="Network of the build's steps, as `host`.")
-@click.option(
-    "--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="CA bundle for the build alone."
-)
-@_engine_options
-def build(
-    name: str, base: str | None, network: str | None, ca: Path | None, host: str | None, context: str | None
-) -> None:
+@takes(options=BuildOptions, engine=EngineOptions)
+def build(name: str, options: BuildOptions, engine: EngineOptions) -> None:
     """Build an image from its lock; prints its size and the time it took. Five to seven gigabytes each."""
-    from recapture.images.build import BuildOptions, build_image
-
-    built = build_image(
-        find_image(name),
-        BuildOptions(base=base, network=network, ca=ca, host=host, context=context),
-        lambda line: echo(line, err=True),
-    )
+    built = build_image(find_image(name), options, lambda line: echo(line, err=True), engine)
     echo(f"{built.tag}: {built.size / 1e9:.2f} GB, built in {built.seconds:.0f} s, {built.digest}")
 
 
 @images.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name", metavar="IMAGE")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENT OF RUN]...")
-@click.option("--gpu", "gpus", multiple=True, metavar="all|UUID", help="Give the container GPUs, and run on them.")
-@click.option("--capability", metavar="X.Y", help="Of the GPUs of another engine, to refuse an image that cannot run.")
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-@click.option("--deadline", type=Range(1, WEEK), default=14400.0, show_default=True, help="Seconds in all.")
-@click.option("--container-memory", type=Range(0.5, MOST_GIB), help="GiB in all. [default: what the engine has]")
-@_engine_options
+@takes(options=ContainerOptions, engine=EngineOptions)
+@click.option("--capability", metavar="X.Y", help="GPUs of another engine: refuse an image that cannot run on them.")
 def run(
-    name: str,
-    arguments: tuple[str, ...],
-    gpus: tuple[str, ...],
-    capability: str | None,
-    results: Path,
-    deadline: float,
-    container_memory: float | None,
-    host: str | None,
-    context: str | None,
+    name: str, arguments: tuple[str, ...], options: ContainerOptions, engine: EngineOptions, capability: str | None
 ) -> int:
     """Run `recapture run` in an image, without network and with a read-only root; results come to --results.
 
     Every other option and argument is `recapture run`'s: recapture images run torch2.6.0-cu124 basic_use --timeout 60
     """
-    from recapture.images.container import ContainerOptions, check_gpus, run_image
-    from recapture.images.engine import connect, is_local
     from recapture.machine.nvidia_gpus import local_gpus
 
     image = find_image(name)
-    options = ContainerOptions(results=results, gpus=gpus, deadline=deadline, memory=container_memory)
     reason = can_run_on(image, capability) if capability else None
     if reason:
         raise EnvironmentUnfitError(f"{image.name} cannot run there: {reason} (see `recapture images list`)")
-    with connect(host, context) as client:
-        if gpus and is_local(client):
-            check_gpus(image, gpus, local_gpus())
+    with connect(engine) as client:
+        if options.gpus and is_local(client):
+            check_image_runs_on(image, options.gpus, local_gpus())
         output = {"stdout": _writer(sys.stdout.buffer), "stderr": _writer(sys.stderr.buffer)}
         status = run_image(client, image, arguments, options, output)
-    echo(f"on this machine: {results}")
+    echo(f"on this machine: {options.results}")
     return status
 
 

@@ -1,48 +1,130 @@
-"""Options and their checks that several commands share."""
+"""Options of the command line: built from declared fields, and the checks that several commands share."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
-import os
 import sys
+import types
+import typing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.option_fields import declared, known_device
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
-__all__ = ["MOST_GIB", "WEEK", "Range", "check_device", "console", "cores", "how_to_print", "require_torch"]
+    from recapture.base.option_fields import CommandLine
 
-WEEK = 7 * 24 * 3600.0
-"""The longest time that an option takes, in seconds."""
-
-MOST_GIB = float(1 << 20)
-"""The most memory that an option takes."""
+__all__ = ["Range", "check_device", "console", "how_to_print", "require_torch", "takes"]
 
 
 class Range(click.FloatRange):
-    """Numbers between two others; click's own range lets NaN pass."""
+    """Numbers between two others; click's own range accepts NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number that a word of the command line says."""
+        """Return the number that a word of the command line is."""
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
         return number
 
 
+def takes(**groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options that dataclasses declare (`recapture.base.option_fields`).
+
+    The command is called with one instance of each dataclass under the keyword given here. Options that decorate the
+    command beside these come to it as click passes them.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def call(**values: Any) -> Any:
+            built = {keyword: _instance(options, values) for keyword, options in groups.items()}
+            return command(**built, **values)
+
+        decorated: Callable[..., Any] = call
+        for options in reversed(list(groups.values())):
+            for parameter in reversed(_parameters(options)):
+                decorated = parameter(decorated)
+        return decorated
+
+    return decorate
+
+
+def _instance(options: type[Any], values: dict[str, Any]) -> Any:
+    """Take a dataclass's fields out of what click parsed and return its instance."""
+    fields = {}
+    for name, shown in declared(options).items():
+        value = values.pop(name)
+        if value is not None and shown.unit is not None:
+            value = int(value * shown.unit)
+        if value is not None and shown.parse is not None:
+            value = _parsed(shown, value)
+        fields[name] = value
+    for one in dataclasses.fields(options):
+        if fields.get(one.name, one) is None and one.default_factory is not dataclasses.MISSING:
+            del fields[one.name]  # computed where the user leaves it out
+    return options(**fields)
+
+
+def _parsed(shown: CommandLine, value: Any) -> Any:
+    try:
+        if shown.names and isinstance(value, tuple):
+            return tuple(map(shown.parse, value))  # type: ignore[arg-type]
+        return shown.parse(value)  # type: ignore[misc]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _parameters(options: type[Any]) -> list[Callable[[Any], Any]]:
+    """Return a decorator of click for each declared field, in their order."""
+    hints = typing.get_type_hints(options)
+    fields = {one.name: one for one in dataclasses.fields(options)}
+    found: list[Callable[[Any], Any]] = []
+    for name, shown in declared(options).items():
+        if not shown.names:
+            found.append(click.argument(name, nargs=-1, metavar=shown.metavar))
+            continue
+        settings: dict[str, Any] = {"help": shown.help, "metavar": shown.metavar, **_kind(hints[name], shown)}
+        default = fields[name].default
+        if default not in (dataclasses.MISSING, None, ()) and default is not False:
+            settings["default"] = default / shown.unit if shown.unit else default
+            settings["show_default"] = shown.show_default
+        elif default is dataclasses.MISSING and fields[name].default_factory is dataclasses.MISSING:
+            settings["required"] = True
+        found.append(click.option(*shown.names, name, **settings))
+    return found
+
+
+def _kind(hint: Any, shown: CommandLine) -> dict[str, Any]:
+    """Return how click reads a field of this type: flag, number, choice, path, text, or any of them repeated."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:  # `int | None`: it may be left out
+        (hint,) = (one for one in typing.get_args(hint) if one is not types.NoneType)
+    if typing.get_origin(hint) is tuple:
+        return {"multiple": True}
+    if hint is bool:
+        return {"is_flag": True}
+    least, most = shown.between
+    if hint is float or shown.unit is not None:
+        return {"type": Range(least, most)}
+    if hint is int:
+        return {"type": click.IntRange(None if least is None else int(least), None if most is None else int(most))}
+    if typing.get_origin(hint) is Literal:
+        return {"type": click.Choice(list(typing.get_args(hint)))}
+    return {"type": click.Path(path_type=Path)} if hint is Path else {}
+
+
 def check_device(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    if value not in ("cpu", "cuda"):
-        raise UsageError(f"unknown device {value!r}: it is cpu or cuda")
-    return value
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0))
+    """Check the value of an option ``--device``: click's callback."""
+    return known_device(value)
 
 
 def require_torch() -> None:

@@ -35,4 +35,4 @@ def echo_source(text: str) -> None:
     if sys.stdout.isatty():
         echo(text, nl=False)
     else:
-        click.echo(text, nl=False)
+        click.echo(text.encode(errors="backslashreplace"), nl=False)  # UTF-8, as Python reads it

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import dataclasses
+from typing import Any
 
 import click
 
-from recapture.cli.options import MOST_GIB, WEEK, Range, check_device, cores, require_torch
+from recapture.cli.options import require_torch, takes
 from recapture.cli.output import echo
+from recapture.conformance.plan import RunOptions, check_compilers
 
 __all__ = ["run_command"]
 
-DEFAULT_TIMEOUT = 300.0
-DEFAULT_MEMORY_GIB = 8.0
-
 
 @click.command("run")
-@click.argument("what", nargs=-1, metavar="[SUITE|FILE|CELL]...")
-@click.option("-k", "keyword", metavar="EXPR", help="Only cases whose suite::name matches: words, and, or, not.")
-@click.option("--compiler", "compilers", multiple=True, metavar="NAME", help="Only this compiler; may be given often.")
-@click.option("--device", default="cpu", callback=check_device, metavar="cpu|cuda", help="Where to run. [default: cpu]")
-@click.option("--jobs", type=click.IntRange(1), help="Cells at a time. [default: the cores]")
-@click.option("--timeout", type=Range(0.1, WEEK), default=DEFAULT_TIMEOUT, show_default=True, help="Seconds a cell.")
-@click.option("--memory", type=Range(0.1, MOST_GIB), default=DEFAULT_MEMORY_GIB, show_default=True, help="GiB a cell.")
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-@click.option("--resume", is_flag=True, help="Run only what is missing, was edited, or failed by the machine.")
+@takes(options=RunOptions)
 @click.option("--start-times", is_flag=True, help="Show how long each stage took before the first cell.")
-@click.option("--worker", type=click.Choice(["auto", "fork", "fresh"]), default="auto", help="How cells get a process.")
-def run_command(
-    what: tuple[str, ...],
-    keyword: str | None,
-    compilers: tuple[str, ...],
-    device: str,
-    jobs: int | None,
-    timeout: float,
-    memory: float,
-    results: Path,
-    resume: bool,
-    start_times: bool,
-    worker: str,
-) -> int:
+@click.pass_context
+def run_command(context: click.Context, options: RunOptions, *, start_times: bool) -> int:
     """Run cases through compilers and record a verdict for every cell.
 
     SUITE is a suite's name, FILE a file or folder of cases, CELL an address (suite::case or suite::case::compiler);
@@ -48,34 +27,15 @@ def run_command(
     import msgspec
 
     from recapture.base.start_times import described
-    from recapture.conformance.plan import RunOptions, check_compilers
-    from recapture.conformance.runner import GIB, run_cells
-    from recapture.declare.collection import find_suites, shipped_suites
+    from recapture.conformance.runner import run_cells
+    from recapture.declare.collection import shipped_suites
     from recapture.declare.compilers import builtin_compilers
-    from recapture.declare.name_filter import matcher
     from recapture.report.console import SafeConsole
     from recapture.report.markdown import write_report
     from recapture.report.run_progress import RunProgress
     from recapture.report.terminal import print_summary
 
-    words = [
-        *what,
-        *(["-k", keyword] if keyword else []),
-        *(part for name in compilers for part in ("--compiler", name)),
-    ]
-    options = RunOptions(
-        selection=find_suites(what),
-        keyword=matcher(keyword) if keyword else None,
-        compilers=compilers,
-        device=device,
-        jobs=jobs or cores(),
-        timeout=timeout,
-        memory=int(memory * GIB),
-        results=results,
-        resume=resume,
-        worker=worker,  # type: ignore[arg-type]
-        words=tuple(words),
-    )
+    options = dataclasses.replace(options, words=_words(context.params))
     if set(options.selection.suites) <= set(shipped_suites()):  # they bring no compilers of their own
         check_compilers(options, builtin_compilers())
     require_torch()
@@ -98,3 +58,9 @@ def run_command(
     for suite in summary.failed_suites:
         echo(f"recapture: suite {suite.name!r} was not run: {suite.error}", err=True)
     return 2 if summary.failed_suites else 0
+
+
+def _words(typed: dict[str, Any]) -> tuple[str, ...]:
+    """Return the selection as it was typed, for the record of the run."""
+    keyword = ("-k", typed["keyword"]) if typed["keyword"] else ()
+    return (*typed["selection"], *keyword, *(part for name in typed["compilers"] for part in ("--compiler", name)))

@@ -15,7 +15,14 @@ from recapture.base.files import append_line, write_atomically
 from recapture.base.locks import locked, open_to_append, refuse_irregular
 from recapture.conformance.durations import earlier_runs
 from recapture.declare.compilers import builtin_compilers
-from recapture.machine.environment import ENVIRONMENT, differences, read_environment, write_environment
+from recapture.machine.environment import (
+    ENVIRONMENT,
+    differences,
+    only_volatile_differ,
+    read_environment,
+    without_private_paths,
+    write_environment,
+)
 from recapture.results.directories import REPORT
 from recapture.results.records import (
     CONFORMANCE,
@@ -70,7 +77,6 @@ class Ledger:
         self.cells = {cell.key: cell for cell in cells}
         self.done: dict[Key, Record] = {}
         self.timings: dict[Key, Timing] = {}
-        self.seconds = 0.0
         self.warnings: list[str] = []
         """What happened to older results, a line each."""
 
@@ -200,7 +206,6 @@ class Ledger:
             raise OSError(error.errno, error.strerror, str(self.directory)) from None
         self.done[key] = row
         self.timings[key] = timing
-        self.seconds += timing.seconds
 
     def close(self) -> tuple[list[Record], Environment]:
         """Write the finished files: the planned cells, and the directory's other rows that are kept."""
@@ -244,14 +249,22 @@ E = TypeVar("E", "Environment", "Environment | None")
 def _finish(directory: Path, records: list[Record], timings: list[Timing], environment: E) -> tuple[list[Record], E]:
     """Write the finished files, the records first, and remove what was kept for resuming."""
     records = sorted(records, key=sort_key)
-    write_jsonl(directory / CONFORMANCE, records)
-    write_jsonl(directory / TIMINGS, timings)
+    finished = directory / CONFORMANCE
+    before = finished.read_bytes() if finished.exists() else None
+    write_jsonl(finished, records)
+    same = before == finished.read_bytes()
     said = _said(directory)
     kept = [said[row.cell] for row in records if said.get(row.cell, {}).keys() - {"cell"}]
     write_atomically(directory / OUTPUT, b"".join(msgspec.json.encode(one) + b"\n" for one in kept))
     if environment is not None:
         environment = msgspec.structs.replace(_joined(directory, environment), recorded=len(records))
-        write_environment(directory / ENVIRONMENT, environment)
+        described = _environment(directory, ENVIRONMENT)
+        if same and described is not None and only_volatile_differ(described, environment):
+            environment, timings = described, []  # nothing new: timings belong to the machine that is described
+        else:
+            write_environment(directory / ENVIRONMENT, environment)
+    if timings or not (directory / TIMINGS).exists():
+        write_jsonl(directory / TIMINGS, timings)
     for name in PARTIALS:
         (directory / name).unlink(missing_ok=True)
     return records, environment
@@ -262,6 +275,7 @@ def _joined(directory: Path, environment: Environment) -> Environment:
     before = _environment(directory, ENVIRONMENT)
     if before is None or not environment.selection:
         return environment
+    environment = without_private_paths(environment)  # as on file: the same selection is named once
     suites = {one.name: one for one in [*before.suites, *environment.suites]}
     selection = [*before.selection, *environment.selection] if before.selection else []
     return msgspec.structs.replace(

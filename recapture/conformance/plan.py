@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable  # noqa: TC003 - the command line reads the annotations of Options
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_device, option
 from recapture.conformance.cell import CellSpec
+from recapture.declare.collection import Selection, find_suites
 from recapture.declare.compilers import builtin_compilers
+from recapture.declare.name_filter import matcher
+from recapture.machine.hardware import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
-    from recapture.declare.collection import CaseInfo, Selection, SuiteInfo
+    from recapture.declare.collection import CaseInfo, SuiteInfo
 
 __all__ = ["Key", "PlannedCell", "RunOptions", "check_compilers", "plan_cells"]
 
@@ -21,20 +26,36 @@ Key = tuple[str, str, str]
 """A cell's case (``suite::name``), compiler and device."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """What `recapture run` was asked to do; `timeout` in seconds, `memory` in bytes per cell."""
 
-    selection: Selection
-    keyword: Callable[[str], bool] | None
-    compilers: tuple[str, ...]
-    device: str
-    jobs: int
-    timeout: float
-    memory: int
-    results: Path
-    resume: bool
-    worker: Literal["auto", "fork", "fresh"] = "auto"
+    selection: Selection = argument("[SUITE|FILE|CELL]...", parse=find_suites)
+    keyword: Callable[[str], bool] | None = option(
+        "-k",
+        default=None,
+        metavar="EXPR",
+        parse=matcher,
+        help="Only cases whose suite::name matches: words, and, or, not.",
+    )
+    compilers: tuple[str, ...] = option(
+        "--compiler", default=(), metavar="NAME", help="Only this compiler; may be given several times."
+    )
+    device: str = option("--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to run on.")
+    jobs: int = option(
+        "--jobs", default_factory=cores, between=(1, None), help="Cells at a time. [default: the number of cores]"
+    )
+    timeout: float = option("--timeout", default=300.0, between=(0.1, WEEK), help="Seconds per cell.")
+    memory: int = option("--memory", default=8 * GIB, unit=GIB, between=(0.1, MOST_GIB), help="GiB per cell.")
+    results: Path = option("--results", default=Path("results"), help="Folder for the results of all images.")
+    resume: bool = option(
+        "--resume",
+        default=False,
+        help="Run only cells that are missing, were edited, or failed because of the machine.",
+    )
+    worker: Literal["auto", "fork", "fresh"] = option(
+        "--worker", default="auto", show_default=False, help="How cells get a process."
+    )
     words: tuple[str, ...] = ()
     """The selection as typed on the command line; it is written to the environment."""
 

@@ -74,7 +74,6 @@ class RunSummary:
     selected: list[Record]
     environment: Environment
     failed_suites: list[SuiteInfo]
-    seconds_in_children: float
     rss_server: int
 
 
@@ -122,7 +121,7 @@ def run_cells(options: RunOptions, progress: CellProgress, warn: Callable[[str],
                 execution.run(second)
             records, environment = ledger.close()
             selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
-            return RunSummary(directory, records, selected, environment, failed, ledger.seconds, pool.client.rss)
+            return RunSummary(directory, records, selected, environment, failed, pool.client.rss)
 
 
 class _Stages:

@@ -53,8 +53,7 @@ class Case:
         return [("example", self.example), *((f"held_out[{i}]", made) for i, made in enumerate(self.held_out))]
 
 
-# Longer than 60 lines because its docstring is the reference for authors of cases.
-def case(
+def case(  # long: everything that a case may declare, each with its default
     target: Any = None,
     *,
     example: Inputs | None = None,

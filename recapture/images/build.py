@@ -8,22 +8,27 @@ import re
 import shutil
 import subprocess
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
+from recapture.base.option_fields import option
+from recapture.images.engine import LOCAL
 from recapture.machine.describe import suite_commit
 from recapture.machine.pins import docker_directory, lock_hash, lock_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from recapture.images.engine import EngineOptions
     from recapture.machine.pins import Image
 
 __all__ = ["BuildOptions", "Built", "build_image", "docker_command"]
 
 _LAST_LINES = 60
-# What the docker command and the tools inside a build say, and what that means for the user.
+"""Lines of a build's output that are searched for the reason of its failure."""
+
 _MEANINGS = (
     (r"no space left on device", "the engine's disk is full: `docker system prune` frees what no container uses"),
     (
@@ -47,16 +52,29 @@ _MEANINGS = (
         "the build reaches no network: try --network host, or look at the engine's name server",
     ),
 )
+"""What the docker command and the tools inside a build print, and what that means for the user."""
 
 
-class BuildOptions(NamedTuple):
-    """How to build: another base than the pinned one, the build's network, a CA bundle, another engine."""
+def _readable_file(text: str) -> Path:
+    path = Path(text)
+    if not path.is_file():
+        raise UsageError(f"no file {text!r}")
+    return path
 
-    base: str | None = None
-    network: str | None = None
-    ca: Path | None = None
-    host: str | None = None
-    context: str | None = None
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """How to build an image."""
+
+    base: str | None = option(
+        "--base", default=None, metavar="REF", help="Build on another base image than the pinned one."
+    )
+    network: str | None = option(
+        "--network", default=None, metavar="MODE", help="Network of the build's steps, as `host`."
+    )
+    ca: Path | None = option(
+        "--ca", default=None, metavar="FILE", parse=_readable_file, help="CA bundle for the build alone."
+    )
 
 
 class Built(NamedTuple):
@@ -68,7 +86,9 @@ class Built(NamedTuple):
     seconds: float
 
 
-def build_image(image: Image, options: BuildOptions, show: Callable[[str], None]) -> Built:
+def build_image(
+    image: Image, options: BuildOptions, show: Callable[[str], None], engine: EngineOptions = LOCAL
+) -> Built:
     """Build one image from its lock, giving every line of the build's output to `show`.
 
     Raises EnvironmentUnfitError for no docker command, no BuildKit, no engine or a full disk, UsageError outside a
@@ -80,20 +100,20 @@ def build_image(image: Image, options: BuildOptions, show: Callable[[str], None]
     lock = lock_path(image.name)
     if not lock.is_file():
         raise UsageError(f"{image.name} has no lock yet: recapture images lock {image.name}")
-    engine = [docker_command()]
-    engine += ["--host", options.host] if options.host else []
-    engine += ["--context", options.context] if options.context else []
+    docker = [docker_command()]
+    docker += ["--host", engine.host] if engine.host else []
+    docker += ["--context", engine.context] if engine.context else []
     base = options.base or image.base
     arguments = {
         "BASE": base,
-        "BASE_DIGEST": base.partition("@")[2] or _inspect(engine, base, "{{.Id}}") or "unknown",
+        "BASE_DIGEST": base.partition("@")[2] or _inspect(docker, base, "{{.Id}}") or "unknown",
         "IMAGE": image.name,
         "PYTHON": image.python,
         "LOCK_HASH": lock_hash(lock),
         "REVISION": suite_commit(root / "suites") or "",
     }
     command = [
-        *engine,
+        *docker,
         "build",
         "--progress",
         "plain",
@@ -121,7 +141,7 @@ def build_image(image: Image, options: BuildOptions, show: Callable[[str], None]
             show(line.rstrip())
     if process.returncode != 0:
         raise _failure(image, last)
-    digest, size = (_inspect(engine, image.tag, "{{.Id}} {{.Size}}") or " 0").split(" ")
+    digest, size = (_inspect(docker, image.tag, "{{.Id}} {{.Size}}") or " 0").split(" ")
     return Built(image.tag, digest, int(size), time.monotonic() - started)
 
 
@@ -135,8 +155,8 @@ def docker_command() -> str:
         seen.append(os.path.realpath(command))
         if _output([command, "buildx", "version"]) is not None:
             return command
-        told = re.search(r"version (\d+)\.", _output([command, "--version"]) or "")
-        if told and int(told[1]) < 23:
+        version = re.search(r"version (\d+)\.", _output([command, "--version"]) or "")
+        if version and int(version[1]) < 23:
             return command
     if seen:
         raise EnvironmentUnfitError(
@@ -157,8 +177,8 @@ def _failure(image: Image, last: collections.deque[str]) -> RecaptureError:
     return RecaptureError(f"{image.name} was not built: {(named or steps or list(last) or ['no output'])[-1]}")
 
 
-def _inspect(engine: list[str], image: str, template: str) -> str | None:
-    return _output([*engine, "image", "inspect", "--format", template, image])
+def _inspect(docker: list[str], image: str, template: str) -> str | None:
+    return _output([*docker, "image", "inspect", "--format", template, image])
 
 
 def _output(command: list[str]) -> str | None:

@@ -8,10 +8,12 @@ import socket
 import threading
 import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
+from recapture.base.option_fields import GIB, MOST_GIB, WEEK, option
 from recapture.declare.collection import shipped_suites
 from recapture.images.engine import engine_lost, is_local, reporting
 from recapture.images.mounts import CASES, RESULTS, Copied, Mounted, fetch_results
@@ -25,31 +27,49 @@ if TYPE_CHECKING:
 
     Write = Mapping[str, Callable[[bytes], object]]
 
-__all__ = ["ContainerOptions", "check_gpus", "run_image"]
+__all__ = ["ContainerOptions", "check_image_runs_on", "run_image"]
 
 _OWNER = "org.recapture.owner"
+"""Label of a container: the host and process id of the run that made it."""
+
 _STOP_SECONDS = 10
+"""Seconds between the signal that ends a container and the one that kills it."""
+
 _POLL_SECONDS = 0.3
+"""Seconds between two looks at a container's state."""
+
 _SETTLE_SECONDS = 5
-_GIB = 1 << 30
+"""Seconds to wait for the last output, or for an engine that is stopping."""
+
 _NO_TOOLKIT = (
     "the engine cannot hand out NVIDIA GPUs: install nvidia-container-toolkit, run "
     "`nvidia-ctk runtime configure --runtime=docker` and restart Docker"
 )
 
 
-class ContainerOptions(NamedTuple):
-    """How to run: where results go, which GPUs (``all`` or UUIDs), and the limits in seconds and GiB."""
+@dataclass(frozen=True, kw_only=True)
+class ContainerOptions:
+    """How to run a container: `deadline` in seconds, sizes in bytes; `memory` None is all the engine has."""
 
-    results: Path
-    gpus: tuple[str, ...] = ()
-    deadline: float = 4 * 3600.0
-    memory: float | None = None
-    shared_memory: float = 2.0
-    scratch: float = 8.0
+    gpus: tuple[str, ...] = option(
+        "--gpu", default=(), metavar="all|UUID", help="Give the container GPUs, and run on them."
+    )
+    results: Path = option("--results", default=Path("results"), help="Folder for the results of all images.")
+    deadline: float = option(
+        "--deadline", default=4 * 3600.0, between=(1, WEEK), help="Seconds that the whole run may take."
+    )
+    memory: int | None = option(
+        "--container-memory",
+        default=None,
+        unit=GIB,
+        between=(0.5, MOST_GIB),
+        help="GiB for the whole container. [default: what the engine has]",
+    )
+    shared_memory: int = 2 * GIB
+    scratch: int = 8 * GIB
 
 
-def check_gpus(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -> None:
+def check_image_runs_on(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -> None:
     """Refuse GPUs that are not there (UsageError) or that the image cannot run on (EnvironmentUnfitError).
 
     `found` are the GPUs of the machine that will run it. Where the driver names none, ``all`` is left to the engine.
@@ -72,7 +92,7 @@ def check_gpus(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -> None:
 def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: ContainerOptions, write: Write) -> int:
     """Run ``recapture run ARGUMENTS`` in a container of the image and return its exit status.
 
-    `write` says what takes the container's ``stdout`` and ``stderr`` as they come; a stream not named is dropped.
+    `write` has a function for each of ``stdout`` and ``stderr`` that is to be passed on, called with each chunk.
     Arguments that are files or folders of this machine are given to the container, read-only. Raises
     EnvironmentUnfitError where the image is not built, the engine has no NVIDIA toolkit or stops during the run, memory
     runs out or the deadline passes; whatever was recorded by then is kept.
@@ -201,14 +221,14 @@ def _hardening(options: ContainerOptions) -> dict[str, Any]:
         "security_opt": ["no-new-privileges"],
         "pids_limit": 8192,
         "init": True,
-        "shm_size": int(options.shared_memory * _GIB),
+        "shm_size": options.shared_memory,
         # Executable, for Inductor and triton load what they compile there.
-        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={int(options.scratch * _GIB)}"},  # noqa: S108
+        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={options.scratch}"},  # noqa: S108
         "ulimits": [Ulimit(name="core", soft=0, hard=0)],
         "log_config": LogConfig(type="json-file", config={"max-size": "16m", "max-file": "2"}),
     }
     if options.memory is not None:
-        settings["mem_limit"] = int(options.memory * _GIB)
+        settings["mem_limit"] = options.memory
     if "all" in options.gpus:
         settings["device_requests"] = [DeviceRequest(count=-1, capabilities=[["gpu"]])]
     elif options.gpus:

@@ -6,27 +6,47 @@ import contextlib
 import json
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
+from recapture.base.option_fields import option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["connect", "engine_lost", "is_local", "reporting"]
+__all__ = ["LOCAL", "EngineOptions", "connect", "engine_lost", "is_local", "reporting"]
 
 _TIMEOUT = 60
+"""Seconds that one request to an engine may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Which container engine: `host` is an address (``ssh://user@machine``, ``tcp://…``, ``unix://…``).
+
+    With neither, DOCKER_HOST or the current context decides, as for the docker command.
+    """
+
+    host: str | None = option(
+        "--host", default=None, metavar="URL", help="Another engine: ssh://user@machine, tcp://machine:port."
+    )
+    context: str | None = option("--context", default=None, metavar="NAME", help="Another engine: a Docker context.")
+
+
+LOCAL = EngineOptions()
+"""The engine that the docker command would use."""
 
 
 @contextlib.contextmanager
-def connect(host: str | None = None, context: str | None = None) -> Iterator[Any]:
+def connect(engine: EngineOptions = LOCAL) -> Iterator[Any]:
     """Give a docker.DockerClient whose engine answers, and close it afterwards.
 
-    `host` is an engine's address (``ssh://user@machine``, ``tcp://…``, ``unix://…``), `context` a Docker context; with
-    neither, DOCKER_HOST or the current context decides, as for the docker command. Raises EnvironmentUnfitError when
-    the SDK is not installed or no engine answers there, UsageError for an unknown context or a malformed address.
+    Raises EnvironmentUnfitError when the SDK is not installed or no engine answers there, UsageError for an unknown
+    context or a malformed address.
     """
+    host, context = engine.host, engine.context
     try:
         import docker.errors
     except ImportError:
@@ -128,7 +148,7 @@ def _context(name: str) -> dict[str, Any]:
 def _no_engine(where: str | None, error: Exception) -> EnvironmentUnfitError:
     place = f"at {where}" if where else "on this machine"
     said = " ".join(str(error).split())
-    # The transports nest their errors: the system's own is the one that tells.
+    # The transports nest their errors: the innermost, from the system, says most.
     causes = re.findall(r"(?:\[Errno -?\d+\] |Error\(\d+, ')([^'\")]+)", said)
     if "paramiko" in said:
         return EnvironmentUnfitError("an engine over ssh:// needs paramiko: pip install 'docker[ssh]'")

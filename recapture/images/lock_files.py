@@ -8,6 +8,8 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
 from recapture.machine.pins import docker_directory, lock_path, normalise, read_toml
 
@@ -116,7 +118,7 @@ def _instant(day: dt.date) -> str:
 
 
 def _name(requirement: str) -> str:
-    found = re.match(r"\s*([A-Za-z0-9][\w.-]*)", requirement)
-    if not found:
-        raise UsageError(f"pyproject.toml: not a requirement: {requirement!r}")
-    return normalise(found[1])
+    try:
+        return normalise(Requirement(requirement).name)
+    except InvalidRequirement:
+        raise UsageError(f"pyproject.toml: not a requirement: {requirement!r}") from None

@@ -1,4 +1,4 @@
-"""Where a container's results lie while it runs: a folder of this machine mounted into it, or a volume copied back."""
+"""Where a container keeps its results while it runs: in a mounted folder of this machine, or a volume copied back."""
 
 from __future__ import annotations
 
@@ -22,31 +22,37 @@ if TYPE_CHECKING:
 __all__ = ["IMAGE_USER", "RESULTS", "Copied", "Mounted", "fetch_results"]
 
 RESULTS = "/results"
+"""The results folder inside a container."""
+
 CASES = "/cases"
-# The Dockerfile's user: nobody's number on the host. It stands in for root, as whom no case may run.
+"""The folder of a user's cases inside a container."""
+
 IMAGE_USER = 10001
+"""Id of the Dockerfile's user, used where the caller is root: no case may run as root."""
+
 _SPOOL = 64 << 20
+"""Bytes of results that are kept in memory while they are copied; more go to a temporary file."""
 
 
 class Mounted:
-    """Results on a local engine: written into the caller's folder by a process with the caller's user id, as they come.
+    """Results on a local engine: written into the caller's folder by a process with the caller's user id.
 
-    When the caller is root the container runs as the image's user instead, and the folder is lent to that user.
+    When the caller is root the container runs as the image's user, who owns the folder until the run ends.
     """
 
     def __init__(self, client: Any, results: Path) -> None:  # noqa: ARG002  (both places are made alike)
         from docker.types import Mount
 
         self._results = results
-        self._lent = os.getuid() == 0
-        self.user = f"{IMAGE_USER}:{IMAGE_USER}" if self._lent else f"{os.getuid()}:{os.getgid()}"
+        self._owner_changed = os.getuid() == 0
+        self.user = f"{IMAGE_USER}:{IMAGE_USER}" if self._owner_changed else f"{os.getuid()}:{os.getgid()}"
         self.mounts = [Mount(RESULTS, str(results), type="bind")]
         self.labels: dict[str, str] = {}
 
     def __enter__(self) -> Self:
-        if self._lent:
+        if self._owner_changed:
             self._owners = {
-                # What an interrupted run left to the image's user goes back to root as well.
+                # Files of the image's user, left by an interrupted run, go back to root as well.
                 path: (0, 0) if status.st_uid == IMAGE_USER else (status.st_uid, status.st_gid)
                 for path, status in _tree(self._results)
             }
@@ -69,7 +75,7 @@ class Mounted:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._lent:
+        if self._owner_changed:
             new = self._owners[self._results]
             for path, _ in _tree(self._results):
                 os.chown(path, *self._owners.get(path, new), follow_symlinks=False)
@@ -85,7 +91,6 @@ class Copied:
         self._results = results
         # Also without --resume: a run of a selection keeps the rows that are there.
         self._given: list[tuple[Path, str]] = [(results, RESULTS)]
-        self._volumes: list[Any] = []
         self.user = f"{IMAGE_USER}:{IMAGE_USER}"
         # Volumes take over the owner and mode that the image gives these folders.
         self.mounts = [Mount(RESULTS, None, type="volume"), Mount(CASES, None, type="volume")]

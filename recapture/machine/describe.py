@@ -8,8 +8,10 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
 
 from recapture.base import paths
 from recapture.base.paths import CHECKOUT, PACKAGE
@@ -18,6 +20,9 @@ from recapture.base.torch_compat import OTHER_CACHES
 from recapture.machine.environment import Environment, Flag, TorchInfo
 from recapture.machine.hardware import cpu_info, gpu_info
 from recapture.machine.image_match import image_for, pinned_images
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["capability_of", "describe", "installed_packages", "suite_commit", "variables"]
 
@@ -65,12 +70,12 @@ def installed_packages() -> dict[str, str]:
     for distribution in importlib.metadata.distributions(path=[one for one in path if not _inside(one, path)]):
         name = distribution.metadata["Name"]
         if name:  # a half-removed distribution has none
-            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)  # the first on the path counts
+            found.setdefault(str(canonicalize_name(name)), distribution.version)  # the first on the path counts
     return dict(sorted(found.items()))
 
 
 def _inside(entry: str, path: list[str]) -> bool:
-    """Whether an entry of the path lies in a package, below another entry of the path."""
+    """Whether an entry of the path is inside a package, below another entry of the path."""
     here = Path(entry)
     return any(
         Path(other) in here.parents and (Path(other) / here.relative_to(other).parts[0] / "__init__.py").is_file()
@@ -97,7 +102,7 @@ def capability_of(device: str) -> str:
 def describe(device: str, *, suites: Path | None = None) -> Environment:
     """Return the environment of this process; for ``cuda`` it initialises CUDA: call it in a process of its own.
 
-    `suites` is the directory whose git revision is recorded; by default the one beside the package.
+    `suites` is the directory whose git revision is recorded; by default `suites` beside the package.
     """
     import torch
 
@@ -145,9 +150,9 @@ def suite_commit(suites: Path | None = None) -> str | None:
 
     What RECAPTURE_REVISION says where it is set, as inside an image; None outside git.
     """
-    told = os.environ.get("RECAPTURE_REVISION")
-    if told:
-        return told
+    revision_of_image = os.environ.get("RECAPTURE_REVISION")
+    if revision_of_image:
+        return revision_of_image
     directory = (suites or CHECKOUT / "suites").resolve()
     top = _git(directory, "rev-parse", "--show-toplevel")
     revision = _git(directory, "rev-parse", "HEAD")

@@ -1,6 +1,14 @@
 """``environment.json``: everything about the machine and installation that a verdict or a figure may depend on.
 
-No host names, user names or absolute paths are recorded: results are published. History of the file format, newest
+No host names, user names or absolute paths are recorded: results are published.
+
+Some facts are volatile: they differ between two machines, or two runs, with the same packages, such as the CPU's model,
+the kernel, the git revision, and whether recapture itself is installed or run from its checkout. A run that gives the
+records already on file, byte for byte, and differs from the run before in volatile facts alone leaves the finished
+files as they are. They then go on describing the run that first gave these records (`only_volatile_differ`), so a run
+of committed results on a second machine shows no change in git unless the results have changed.
+
+History of the file format, newest
 first (``SCHEMA_VERSION``):
 
 1. first version.
@@ -15,7 +23,7 @@ import msgspec
 from recapture.base.decode import Format, too_large
 from recapture.base.files import write_atomically
 from recapture.base.scrub import without_paths
-from recapture.machine.doctor.register import Check  # noqa: TC001 - msgspec resolves annotations at run time
+from recapture.machine.doctor.register import Check  # noqa: TC001 - msgspec reads the annotations
 from recapture.machine.hardware import CpuInfo, GpuInfo
 
 if TYPE_CHECKING:
@@ -31,6 +39,7 @@ __all__ = [
     "TorchInfo",
     "check_environment",
     "differences",
+    "only_volatile_differ",
     "read_environment",
     "without_private_paths",
     "write_environment",
@@ -103,6 +112,39 @@ def differences(before: Environment, now: Environment) -> str:
         if was != has:
             found.append(f"{name} {was}, now {has}")
     return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+
+
+DECISIVE = (
+    "schema",
+    "image",
+    "lock_hash",
+    "lock_mismatches",
+    "capability",
+    "device",
+    "planned",
+    "recorded",
+    "selection",
+)
+"""The fields of an environment, beside packages, suites and doctor, that are not volatile."""
+
+
+def only_volatile_differ(before: Environment, now: Environment) -> bool:
+    """Whether two runs used the same packages and ran the same selection, so that one file can describe both.
+
+    Not volatile are the installation (`differences`), the fields named by `DECISIVE`, the suites, and which checks of
+    the doctor were not ok; the text of a check may name what varies, such as free space.
+    """
+
+    def checks(environment: Environment) -> list[tuple[str, str]]:
+        return [(one.name, one.status) for one in environment.doctor]
+
+    before, now = without_private_paths(before), without_private_paths(now)
+    return (
+        not differences(before, now)
+        and all(getattr(before, name) == getattr(now, name) for name in DECISIVE)
+        and before.suites == now.suites
+        and checks(before) == checks(now)
+    )
 
 
 def without_private_paths(environment: Environment) -> Environment:

@@ -1,4 +1,4 @@
-"""The GPU and the CPU as their drivers and the kernel describe them; what they do not tell is None."""
+"""The GPU and the CPU as drivers and kernel describe them; what these do not report is None."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CpuInfo", "GpuInfo", "cpu_info", "gpu_info", "visible_gpus"]
+__all__ = ["CpuInfo", "GpuInfo", "cores", "cpu_info", "gpu_info", "visible_gpus"]
 
 
 class GpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The GPU as its driver describes it: memory in bytes, clocks in MHz, power in watts; None where it is silent."""
+    """The GPU as its driver describes it: memory in bytes, clocks in MHz, power in watts; None: unknown."""
 
     name: str | None = None
     capability: str | None = None
@@ -43,6 +43,11 @@ class CpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     memory: int | None
 
 
+def cores() -> int:
+    """Return how many CPU cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def cpu_info() -> CpuInfo:
     """Return what this process may use of the CPU."""
     import psutil
@@ -52,7 +57,7 @@ def cpu_info() -> CpuInfo:
     model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return CpuInfo(
         model=model.group(1).strip() if model else platform.processor() or None,
-        cores=len(os.sched_getaffinity(0)),
+        cores=cores(),
         threads=torch.get_num_threads(),
         governor=_read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         memory=psutil.virtual_memory().total,
@@ -72,7 +77,7 @@ def gpu_info(capability: str) -> GpuInfo:
     except Exception:
         return known
     try:
-        return msgspec.structs.replace(known, **_told_by_driver(pynvml, _handle(pynvml)))
+        return msgspec.structs.replace(known, **_reported_by_driver(pynvml, _handle(pynvml)))
     except Exception:  # a GPU that NVML does not list, as in some virtual machines
         return known
     finally:
@@ -92,7 +97,7 @@ def visible_gpus() -> int | None:
             return int(pynvml.nvmlDeviceGetCount())
         finally:
             pynvml.nvmlShutdown()
-    except Exception:  # no NVML: whoever asks for several GPUs will know
+    except Exception:  # no NVML: the number is not known
         return None
 
 
@@ -109,7 +114,7 @@ def _handle(nvml: Any) -> Any:
     return nvml.nvmlDeviceGetHandleByIndex(int(first or 0))
 
 
-def _told_by_driver(nvml: Any, handle: Any) -> dict[str, Any]:
+def _reported_by_driver(nvml: Any, handle: Any) -> dict[str, Any]:
     def ask(question: Callable[[], Any]) -> Any:
         try:
             answer = question()
@@ -126,8 +131,8 @@ def _told_by_driver(nvml: Any, handle: Any) -> dict[str, Any]:
         return None if answer is None else bool(answer)
 
     def clocks(question: Callable[[Any, Any], Any]) -> dict[str, int] | None:
-        told = {kind: ask(functools.partial(question, handle, number)) for kind, number in kinds.items()}
-        return {kind: clock for kind, clock in told.items() if clock is not None} or None
+        clock_rates = {kind: ask(functools.partial(question, handle, number)) for kind, number in kinds.items()}
+        return {kind: clock for kind, clock in clock_rates.items() if clock is not None} or None
 
     return {
         "driver": ask(nvml.nvmlSystemGetDriverVersion),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.version import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["SHOWN_MISMATCHES", "ImageMatch", "PinnedImage", "image_for", "pinned_images"]
 
@@ -38,10 +42,10 @@ def image_for(
     exactly that version; packages beside those are allowed. `packages` are versions by normalised name, `cuda` is the
     CUDA version torch was built for, None for a CPU build.
     """
-    torch = packages.get("torch", "unknown").partition("+")[0]
+    torch = _public(packages["torch"]) if "torch" in packages else "unknown"
     nearest: tuple[str, list[str]] | None = None
     for image in images:
-        if image.torch.partition("+")[0] != torch:
+        if _public(image.torch) != torch:
             continue
         mismatches = _mismatches(packages, python_version, image)
         if not mismatches:
@@ -60,8 +64,9 @@ def image_for(
 
 def _mismatches(packages: Mapping[str, str], python_version: str, image: PinnedImage) -> list[str]:
     found = []
-    if python_version.split(".")[:2] != image.python.split(".")[:2]:
-        found.append(f"Python {python_version}, locked {'.'.join(image.python.split('.')[:2])}")
+    locked = Version(image.python).release[:2]
+    if Version(python_version).release[:2] != locked:
+        found.append(f"Python {python_version}, locked {'.'.join(map(str, locked))}")
     # The packages under test first: they are what a reader looks for.
     order = ("torch", "torchvision", "triton", "numpy", "scipy", "setuptools")
     ranked = sorted(image.packages, key=lambda name: (order.index(name) if name in order else len(order), name))
@@ -74,13 +79,18 @@ def _mismatches(packages: Mapping[str, str], python_version: str, image: PinnedI
     return found
 
 
+def _public(version: str) -> str:
+    """Return a version without its local part, which names the CUDA build: ``2.11.0+cu130`` gives ``2.11.0``."""
+    return Version(version).public
+
+
 def pinned_images(*, torch: str) -> list[PinnedImage]:
     """Return the images that pin a torch version and have a lock, drifted twins included."""
     from recapture.machine.pins import load_images, lock_hash, lock_path, read_lock
 
     found = []
     for image in load_images().values():
-        if image.torch.partition("+")[0] != torch.partition("+")[0]:
+        if _public(image.torch) != _public(torch):
             continue
         path = lock_path(image.name)
         if path.is_file():

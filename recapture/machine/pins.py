@@ -1,4 +1,4 @@
-"""The pins: what docker/images.toml says of every image, and what its lock in docker/locks holds."""
+"""The pins of every image: its table in docker/images.toml and its lock in docker/locks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import datetime as dt  # noqa: TC003  (msgspec reads the annotations)
 import hashlib
 import re
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.paths import data_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -116,27 +120,28 @@ def find_image(name: str) -> Image:
 
 
 def lock_path(name: str) -> Path:
-    """Return where the lock of an image lies; it need not exist (a torch without an image has none)."""
+    """Return the path of an image's lock; the file need not exist."""
     return docker_directory() / "locks" / f"{name}.txt"
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return a TOML file's content, with the standard library's reader or, on Python 3.10, its forerunner."""
+    """Return a TOML file's content, with the standard library's reader or, on Python 3.10, tomli."""
     return dict(tomllib.loads(path.read_text(encoding="utf-8")))
 
 
 def normalise(name: str) -> str:
     """Return a distribution's name as package indexes compare it: lower case, with single hyphens."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return str(canonicalize_name(name))
 
 
 def read_lock(path: Path) -> dict[str, str]:
     """Return the packages of a lock as ``{normalised name: version}``."""
     pins: dict[str, str] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
-        found = re.match(r"([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==([^\s;\\]+)", line)
-        if found:
-            pins[normalise(found[1])] = found[2]
+        if line[:1].isalnum():  # the others are comments and hashes
+            requirement = Requirement(line.rstrip("\\ "))
+            (pin,) = requirement.specifier
+            pins[normalise(requirement.name)] = pin.version
     return pins
 
 

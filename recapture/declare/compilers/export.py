@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from recapture.base.torch_compat import pytree
 from recapture.declare.compiler import compiler
 
 
@@ -59,12 +60,11 @@ def aoti(fn: Any, example: Any) -> Any:
 def onnx(fn: Any, example: Any) -> Any:
     """`torch.onnx.export(dynamo=True)`, run by ONNX Runtime on the CPU."""
     import torch
-    from torch.utils import _pytree as pytree
 
     program = torch.onnx.export(as_module(fn), example, dynamo=True, verbose=False)
     exported = program.exported_program
     outputs = [spec.arg for spec in exported.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
-    tensors = [leaf for leaf in pytree.tree_leaves(example) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaf for leaf in pytree().tree_leaves(example) if isinstance(leaf, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device("cpu")
 
     def on(place: Any) -> Any:
@@ -72,8 +72,8 @@ def onnx(fn: Any, example: Any) -> Any:
 
     def call(*args: Any) -> Any:
         # ONNX has a flat list of tensors; constants and containers are known from the exported program alone.
-        results = iter(program(*pytree.tree_map(on("cpu"), args)))
+        results = iter(program(*pytree().tree_map(on("cpu"), args)))
         leaves = [one.value if type(one).__name__ == "ConstantArgument" else next(results) for one in outputs]
-        return pytree.tree_map(on(device), pytree.tree_unflatten(leaves, exported.call_spec.out_spec))
+        return pytree().tree_map(on(device), pytree().tree_unflatten(leaves, exported.call_spec.out_spec))
 
     return call

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-__all__ = ["CudaProbe", "Machine", "Torch", "first_error", "release", "run"]
+__all__ = ["CudaProbe", "Facts", "Torch", "execute", "first_error", "release"]
 
 PROGRAM = """#include <cmath>
 #include <omp.h>
@@ -60,7 +60,7 @@ class CudaProbe:
     error: str
 
 
-class Machine:
+class Facts:
     """The machine and installation under examination, for one device."""
 
     def __init__(self, device: str) -> None:
@@ -90,7 +90,7 @@ class Machine:
         """The C++ compiler that Inductor would take: CXX, else g++, if it answers ``--version``."""
         candidate = os.environ.get("CXX", "g++")
         try:
-            answered = run([candidate, "--version"]).returncode == 0
+            answered = execute([candidate, "--version"]).returncode == 0
         except OSError:
             return None
         return candidate if answered else None
@@ -101,7 +101,7 @@ class Machine:
         with tempfile.TemporaryDirectory() as directory:
             library = str(Path(directory, "probe.so"))
             command = [self.cxx or "g++", "-x", "c++", "-shared", "-fPIC", "-fopenmp", "-o", library, "-"]
-            done = run(command, stdin=PROGRAM)
+            done = execute(command, stdin=PROGRAM)
         return first_error(done.stderr) if done.returncode else ""
 
     @functools.cached_property
@@ -126,7 +126,7 @@ class Machine:
 
     @functools.cached_property
     def home(self) -> Path:
-        """The home directory; raises RuntimeError where neither HOME nor the user database tells."""
+        """The home directory; raises RuntimeError where neither HOME nor the user database names one."""
         return Path.home()
 
     @functools.cached_property
@@ -145,12 +145,12 @@ class Machine:
     @functools.cached_property
     def cuda(self) -> CudaProbe:
         """What torch says about the GPU; takes as long as importing torch and initialising CUDA."""
-        done = run([sys.executable, "-c", CUDA_PROBE], timeout=120)
+        done = execute([sys.executable, "-c", CUDA_PROBE], timeout=120)
         if done.returncode:
             return CudaProbe((), None, "", _last_line(done.stderr) or f"exit status {done.returncode}")
-        told = json.loads(done.stdout.splitlines()[-1])
-        capability = tuple(told["capability"]) if told["capability"] else None
-        return CudaProbe(tuple(told["archs"]), capability, told["name"], told["error"])
+        answer = json.loads(done.stdout.splitlines()[-1])
+        capability = tuple(answer["capability"]) if answer["capability"] else None
+        return CudaProbe(tuple(answer["archs"]), capability, answer["name"], answer["error"])
 
     @functools.cached_property
     def driver(self) -> str | None:
@@ -170,7 +170,7 @@ class Machine:
     @staticmethod
     def import_error(module: str) -> str | None:
         """Import a module in a process of its own; the last line of what went wrong, or None."""
-        done = run([sys.executable, "-c", f"import {module}"], timeout=120)
+        done = execute([sys.executable, "-c", f"import {module}"], timeout=120)
         return (_last_line(done.stderr) or f"exit status {done.returncode}") if done.returncode else None
 
 
@@ -179,7 +179,7 @@ def release(version: str) -> tuple[int, ...]:
     return Version(version).release
 
 
-def run(command: list[str], *, stdin: str = "", timeout: float = 30) -> subprocess.CompletedProcess[str]:
+def execute(command: list[str], *, stdin: str = "", timeout: float = 30) -> subprocess.CompletedProcess[str]:
     """Run a command with its messages in plain English and return it with what it wrote."""
     environment = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(

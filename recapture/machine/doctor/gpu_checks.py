@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recapture.machine.doctor.facts import release, run
+from recapture.machine.doctor.facts import execute, release
 from recapture.machine.doctor.register import Finding, check, fault, ok, warning
 
 if TYPE_CHECKING:
-    from recapture.machine.doctor.facts import Machine
+    from recapture.machine.doctor.facts import Facts
 
 __all__ = ["DRIVER_FOR_CUDA"]
 
@@ -31,9 +31,9 @@ TRITONS_PTXAS = (("backends", "nvidia", "bin", "ptxas"), ("third_party", "cuda",
     signature=r"not compiled with CUDA enabled|not linked with support for cuda",
     devices=CUDA,
 )
-def cuda_build(machine: Machine) -> Finding:
-    """Ask whether the installed torch was built with CUDA at all."""
-    torch = machine.torch
+def cuda_build(facts: Facts) -> Finding:
+    """Check that the installed torch was built with CUDA."""
+    torch = facts.torch
     if torch.cuda is None:
         return fault(
             f"torch {torch.version} is built without CUDA", "install a CUDA build of torch, or use --device cpu"
@@ -48,23 +48,23 @@ def cuda_build(machine: Machine) -> Finding:
     r"|No CUDA GPUs are available|CUDA driver initialization failed|CUDA unknown error|\b0 active drivers",
     devices=CUDA,
 )
-def nvidia_driver(machine: Machine) -> Finding:
+def nvidia_driver(facts: Facts) -> Finding:
     """Compare the driver with the oldest one that this torch's CUDA needs, then let torch initialise CUDA elsewhere."""
-    torch, driver = machine.torch, machine.driver
+    torch, driver = facts.torch, facts.driver
     if torch.cuda is None:
         return Finding("unknown", "this torch has no CUDA to initialise")
     needed = DRIVER_FOR_CUDA.get(release(torch.cuda)[0])
     if driver is None:
-        mend = f"install NVIDIA's driver{f' {needed} or newer' if needed else ''} (in a container: pass --gpus)"
-        return fault("no NVIDIA driver answers", mend)
+        fix = f"install NVIDIA's driver{f' {needed} or newer' if needed else ''} (in a container: pass --gpus)"
+        return fault("no NVIDIA driver answers", fix)
     if needed is not None and release(driver)[0] < needed:
         return fault(
             f"driver {driver} is too old for CUDA {torch.cuda}",
             f"install driver {needed} or newer, or an image that takes this driver",
         )
-    if machine.cuda.error:
+    if facts.cuda.error:
         return fault(
-            f"driver {driver}, but CUDA does not start: {machine.cuda.error}",
+            f"driver {driver}, but CUDA does not start: {facts.cuda.error}",
             "check nvidia-smi and CUDA_VISIBLE_DEVICES",
         )
     return ok(f"driver {driver} with CUDA {torch.cuda}")
@@ -77,9 +77,9 @@ def nvidia_driver(machine: Machine) -> Finding:
     r"|'-l(?::lib)?cuda\b.*non-zero exit status",
     devices=CUDA,
 )
-def libcuda(machine: Machine) -> Finding:
+def libcuda(facts: Facts) -> Finding:
     """Look for the library that Triton links with: libcuda.so, or libcuda.so.1 since it names that one."""
-    version = machine.version("triton") or machine.version("pytorch-triton")
+    version = facts.version("triton") or facts.version("pytorch-triton")
     if version is None:
         return warning("Triton is not installed", "install the triton released with this torch")
     wanted = "libcuda.so.1" if _links_versioned(version) else "libcuda.so"
@@ -88,10 +88,10 @@ def libcuda(machine: Machine) -> Finding:
     if found is not None:
         return ok(f"{wanted} for Triton {version}, in {found}")
     seen = f" (libcuda.so.1 is in {directories[0]})" if directories else ""
-    mend = "refresh the linker's cache with ldconfig where the driver is installed"
+    fix = "refresh the linker's cache with ldconfig where the driver is installed"
     if wanted == "libcuda.so" and directories:
-        mend = f"link libcuda.so to libcuda.so.1 in {directories[0]}"
-    return fault(f"no {wanted}, which Triton {version} links with{seen}", mend)
+        fix = f"link libcuda.so to libcuda.so.1 in {directories[0]}"
+    return fault(f"no {wanted}, which Triton {version} links with{seen}", fix)
 
 
 @check(
@@ -100,11 +100,11 @@ def libcuda(machine: Machine) -> Finding:
     signature=r"Cannot find ptxas|Internal Triton PTX codegen error|\bptxas fatal",
     devices=CUDA,
 )
-def ptxas(machine: Machine) -> Finding:
+def ptxas(facts: Facts) -> Finding:
     """Compare Triton's assembler with torch's own, which its compile workers take while the process itself does not.
 
-    Triton's cache tells kernels of two assemblers apart. What the workers compiled ahead for ``max-autotune`` is then
-    not found, and every candidate is compiled a second time, one after the other
+    Triton's cache keeps the kernels of two assemblers apart. What the workers compiled for ``max-autotune`` is then
+    not found, and every candidate is compiled a second time, in sequence
     (``_set_triton_ptxas_path`` in ``torch/_inductor/runtime/compile_tasks.py``).
     """
     named = os.environ.get("TRITON_PTXAS_PATH")
@@ -125,7 +125,7 @@ def ptxas(machine: Machine) -> Finding:
     workers = _packaged("torch", "bin", "ptxas")
     other = None if workers is None else _release_of(workers)
     # From Blackwell on Triton has another assembler, which torch leaves alone.
-    if other in (None, version) or (machine.cuda.capability is not None and machine.cuda.capability >= (10, 0)):
+    if other in (None, version) or (facts.cuda.capability is not None and facts.cuda.capability >= (10, 0)):
         return ok(version)
     return warning(
         f"Triton's is {version}, that of torch's compile workers {other}: what max-autotune compiles ahead is not found"
@@ -140,12 +140,12 @@ def ptxas(machine: Machine) -> Finding:
     signature=r"too old to be supported by the triton GPU compiler|GPUTooOldForTriton",
     devices=CUDA,
 )
-def gpu_capability(machine: Machine) -> Finding:
+def gpu_capability(facts: Facts) -> Finding:
     """Compare the GPU's compute capability with the 7.0 that Triton needs."""
-    capability = machine.cuda.capability
+    capability = facts.cuda.capability
     if capability is None:
-        return Finding("unknown", f"no GPU to ask: {machine.cuda.error}")
-    found = f"{machine.cuda.name}, capability {capability[0]}.{capability[1]}"
+        return Finding("unknown", f"no GPU to ask: {facts.cuda.error}")
+    found = f"{facts.cuda.name}, capability {capability[0]}.{capability[1]}"
     if capability[0] < 7:
         return fault(f"{found}: Triton needs 7.0", "use a GPU of capability 7.0 or newer")
     return ok(found)
@@ -157,12 +157,12 @@ def gpu_capability(machine: Machine) -> Finding:
     signature=r"no kernel image is available|not compatible with the current PyTorch installation",
     devices=CUDA,
 )
-def gpu_architecture(machine: Machine) -> Finding:
+def gpu_architecture(facts: Facts) -> Finding:
     """Compare the GPU with the architectures torch was compiled for: the same major and no newer a minor, or PTX."""
-    capability, archs = machine.cuda.capability, machine.cuda.archs
+    capability, archs = facts.cuda.capability, facts.cuda.archs
     if capability is None or not archs:
-        return Finding("unknown", f"no GPU or no list of architectures: {machine.cuda.error}")
-    found = f"{machine.cuda.name} is sm_{capability[0]}{capability[1]}, torch is compiled for {' '.join(archs)}"
+        return Finding("unknown", f"no GPU or no list of architectures: {facts.cuda.error}")
+    found = f"{facts.cuda.name} is sm_{capability[0]}{capability[1]}, torch is compiled for {' '.join(archs)}"
     if runs_on(archs, capability):
         return ok(found)
     return fault(found, "use an image compiled for this GPU: recapture images list --gpu shows which")
@@ -194,7 +194,7 @@ def _packaged(package: str, *parts: str) -> Path | None:
 def _release_of(tool: Path) -> str | None:
     """Return the release that one of CUDA's programs says it is of, as ``12.8``; None where it says nothing."""
     try:
-        done = run([str(tool), "--version"])
+        done = execute([str(tool), "--version"])
     except OSError:
         return None
     match = re.search(r"release (\d+\.\d+)", done.stdout)
@@ -202,7 +202,7 @@ def _release_of(tool: Path) -> str | None:
 
 
 def _links_versioned(version: str) -> bool:
-    """Whether Triton links with libcuda.so.1 by name; its own source tells, as the change fell between releases."""
+    """Whether Triton links with libcuda.so.1 by name; its source decides, because the change came between releases."""
     spec = importlib.util.find_spec("triton")
     if spec is not None and spec.origin is not None:
         driver = Path(spec.origin).parent / "backends" / "nvidia" / "driver.py"
@@ -219,7 +219,7 @@ def _libcuda_directories() -> list[str]:
     if named:
         return [named]
     try:
-        cached = run(["/sbin/ldconfig", "-p"]).stdout
+        cached = execute(["/sbin/ldconfig", "-p"]).stdout
     except OSError:
         cached = ""
     directories = [str(Path(line.split()[-1]).parent) for line in cached.splitlines() if "libcuda.so" in line]

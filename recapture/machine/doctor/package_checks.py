@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from recapture.machine.doctor.facts import release, run
+from recapture.machine.doctor.facts import execute, release
 from recapture.machine.doctor.register import Finding, check, fault, ok, warning
 
 if TYPE_CHECKING:
     from packaging.specifiers import Specifier
 
-    from recapture.machine.doctor.facts import Machine
+    from recapture.machine.doctor.facts import Facts
     from recapture.machine.doctor.register import Affects
 
 __all__ = ["REFUSES_PYTHON"]
@@ -44,9 +45,16 @@ REFUSES_PYTHON: dict[tuple[int, int], tuple[int, int]] = {
 """The first Python that torch.compile of a torch release refuses, as `torch._dynamo.eval_frame` says there."""
 
 NUMPY_2_SINCE = (2, 3)
-SCIPY_BROKEN_FROM = (2, 2)  # measured: 2.0.1 and 2.1.2 trace scipy.fft rightly with scipy 1.15
-SCIPY_FIXED_IN = (2, 10)  # pytorch pull request 167619
+"""The first torch release built against numpy 2."""
+
+SCIPY_BROKEN_FROM = (2, 2)
+"""The first torch release whose Dynamo fails on scipy.fft of scipy 1.15 (measured: 2.0.1 and 2.1.2 trace it)."""
+
+SCIPY_FIXED_IN = (2, 10)
+"""The first torch release after that whose Dynamo traces it (pytorch pull request 167619)."""
+
 PKG_RESOURCES_UNTIL = (2, 1)
+"""The last torch release that imports `packaging` from pkg_resources."""
 
 
 @check(
@@ -54,9 +62,9 @@ PKG_RESOURCES_UNTIL = (2, 1)
     affects="dynamo",
     signature=r"not supported on Python 3\.\d+\+|Python 3\.\d+\+ not yet supported for torch\.compile",
 )
-def python_version(machine: Machine) -> Finding:
+def python_version(facts: Facts) -> Finding:
     """Compare this Python with the first one that torch.compile of this torch refuses."""
-    torch, python = machine.torch, ".".join(map(str, sys.version_info[:3]))
+    torch, python = facts.torch, ".".join(map(str, sys.version_info[:3]))
     refused = next((python for series, python in REFUSES_PYTHON.items() if series == torch.release[:2]), None)
     if refused is None:
         return Finding("unknown", f"Python {python}: what torch.compile of torch {torch.version} refuses is not known")
@@ -76,22 +84,22 @@ def python_version(machine: Machine) -> Finding:
     signature=r"No module named '(?:setuptools|pkg_resources|distutils)"
     r"|cannot import name 'packaging' from 'pkg_resources'",
 )
-def setuptools(machine: Machine) -> Finding:
+def setuptools(facts: Facts) -> Finding:
     """Look for setuptools, which torch.utils.cpp_extension and older Tritons import, and for its pkg_resources."""
-    torch = machine.torch
+    torch = facts.torch
     needs_pkg_resources = torch.release[:2] <= PKG_RESOURCES_UNTIL
-    mend = 'install "setuptools<70"' if needs_pkg_resources else 'install "setuptools<81"'
+    fix = 'install "setuptools<70"' if needs_pkg_resources else 'install "setuptools<81"'
     # Dynamo of 2.1 imports cpp_extension on its own import, not only when Inductor compiles.
     affects: Affects | None = "dynamo" if needs_pkg_resources else None
     if importlib.util.find_spec("setuptools") is None:
-        return fault("setuptools is not installed", mend, affects=affects)
-    version = machine.version("setuptools") or "of unknown version"
+        return fault("setuptools is not installed", fix, affects=affects)
+    version = facts.version("setuptools") or "of unknown version"
     if needs_pkg_resources:
-        done = run([sys.executable, "-W", "ignore", "-c", "from pkg_resources import packaging"])
+        done = execute([sys.executable, "-W", "ignore", "-c", "from pkg_resources import packaging"])
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
             found = f"setuptools {version} does not serve torch {torch.version}: {reason}"
-            return fault(found, mend, affects=affects)
+            return fault(found, fix, affects=affects)
     return ok(f"setuptools {version}")
 
 
@@ -100,31 +108,28 @@ def setuptools(machine: Machine) -> Finding:
     affects="all",
     signature=r"operator torchvision::\w+ does not exist|Couldn't load custom C\+\+ ops|torchvision.*undefined symbol",
 )
-def torchvision_build(machine: Machine) -> Finding:
+def torchvision_build(facts: Facts) -> Finding:
     """Compare what torchvision declares, and was built for, with torch; where they differ, import it and see."""
-    version = machine.version("torchvision")
+    version = facts.version("torchvision")
     if version is None:
         return ok("torchvision is not installed")
-    torch = machine.torch
-    doubts = [
-        f"declares torch{one}"
-        for one in _torch_requirements()
-        if not one.contains(Version(torch.version).base_version, prereleases=True)
-    ]
+    torch = facts.torch
+    base = Version(torch.version).base_version  # without what marks a development build
+    doubts = [f"declares torch{one}" for one in _torch_requirements() if not one.contains(base, prereleases=True)]
     built_for = _local_version("torchvision")
-    local = torch.version.partition("+")[2]
+    local = Version(torch.version).local
     if built_for and local and built_for != local:
         doubts.append(f"is built for {built_for}")
     pair = f"torchvision {version} with torch {torch.version}"
     if not doubts:
         return ok(pair)
-    error = machine.import_error("torchvision")
+    error = facts.import_error("torchvision")
     reason = " and ".join(doubts)
     if error is None:
         return ok(f"{pair}: it {reason}, yet imports")
-    wanted = next((one.version for one in _torch_requirements() if one.operator == "=="), None)
-    mend = "install the torchvision released with this torch" + (f", or torch {wanted}" if wanted else "")
-    return fault(f"{pair}: it {reason}, and its import ends with {error}", mend)
+    wanted = next((wanted.version for wanted in _torch_requirements() if wanted.operator == "=="), None)
+    fix = "install the torchvision released with this torch" + (f", or torch {wanted}" if wanted else "")
+    return fault(f"{pair}: it {reason}, and its import ends with {error}", fix)
 
 
 @check(
@@ -132,22 +137,22 @@ def torchvision_build(machine: Machine) -> Finding:
     affects="numpy",
     signature=r"[Nn]um[Pp]y is not available|compiled using NumPy 1\.x|_ARRAY_API not found|Failed to initialize NumPy",
 )
-def numpy_version(machine: Machine) -> Finding:
+def numpy_version(facts: Facts) -> Finding:
     """Compare numpy's major version with what this torch was built against."""
-    version, torch = machine.version("numpy"), machine.torch
+    version, torch = facts.version("numpy"), facts.torch
     old = torch.release[:2] < NUMPY_2_SINCE
-    mend = 'install "numpy<2"' if old else "install numpy"
+    fix = 'install "numpy<2"' if old else "install numpy"
     if version is None:
-        return fault("numpy is not installed", mend)
+        return fault("numpy is not installed", fix)
     if old and release(version)[0] >= 2:
-        return fault(f"numpy {version} with torch {torch.version}, which was built against numpy 1", mend)
+        return fault(f"numpy {version} with torch {torch.version}, which was built against numpy 1", fix)
     return ok(f"numpy {version} with torch {torch.version}")
 
 
 @check("scipy-version", affects="dynamo", signature=r"IF_NEEDED|_CopyMode")
-def scipy_version(machine: Machine) -> Finding:
+def scipy_version(facts: Facts) -> Finding:
     """Name the pairs of torch and scipy with which Dynamo cannot trace scipy.fft: torch's defect, not the machine's."""
-    version, torch = machine.version("scipy"), machine.torch
+    version, torch = facts.version("scipy"), facts.torch
     if version is None:
         return ok("scipy is not installed")
     found = f"scipy {version} with torch {torch.version}"
@@ -159,9 +164,14 @@ def scipy_version(machine: Machine) -> Finding:
 
 
 def _torch_requirements() -> list[Specifier]:
-    """What torchvision's metadata demands of torch."""
+    """Return what torchvision's metadata requires of torch's version."""
     requirements = map(Requirement, importlib.metadata.requires("torchvision") or [])
-    return [one for requirement in requirements if requirement.name == "torch" for one in requirement.specifier]
+    return [
+        wanted
+        for one in requirements
+        if canonicalize_name(one.name) == "torch" and (one.marker is None or one.marker.evaluate({"extra": ""}))
+        for wanted in sorted(one.specifier, key=str)
+    ]
 
 
 def _local_version(package: str) -> str:

@@ -1,4 +1,4 @@
-"""The register of checks: what a check is, running them all, and telling which one an error is due to."""
+"""The register of checks: what a check is, how all are run, and which failing check explains an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.scrub import without_paths
-from recapture.machine.doctor.facts import Machine
+from recapture.machine.doctor.facts import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,11 +24,12 @@ DEVICES = ("cpu", "cuda")
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing that was looked at: what was found and, where something is wrong, the mend.
+    """One thing that was looked at: what was found and, where something is wrong, how to fix it (`mend`).
 
-    `status` is ``ok``, ``warning`` (cells still say something about the compiler), ``fault`` (they do not) or
-    ``unknown`` (the check itself could not be made). `affects` says whose cells: ``all``; ``codegen``, what compiles
-    C++ or Triton; ``dynamo``, what uses torch._dynamo; ``cuda``; ``numpy``, what crosses between tensors and arrays.
+    `status` is ``ok``, ``warning`` (results still show the compiler's behaviour), ``fault`` (they do not) or
+    ``unknown`` (the check itself could not be made). `affects` names the cells concerned: ``all``; ``codegen``, those
+    that compile C++ or Triton; ``dynamo``, those that use torch._dynamo; ``cuda``; ``numpy``, those that pass data
+    between tensors and arrays.
     """
 
     name: str
@@ -49,23 +50,23 @@ class Finding:
 
     status: Status
     found: str
-    mend: str = ""
+    fix: str = ""
     affects: Affects | None = None
 
 
 def ok(found: str) -> Finding:
-    """Say that nothing is wrong."""
+    """Return the finding that nothing is wrong."""
     return Finding("ok", found)
 
 
-def warning(found: str, mend: str) -> Finding:
-    """Say that something may go wrong, or that a figure may mislead."""
-    return Finding("warning", found, mend)
+def warning(found: str, fix: str) -> Finding:
+    """Return the finding that something may go wrong, or that a figure may mislead."""
+    return Finding("warning", found, fix)
 
 
-def fault(found: str, mend: str, *, affects: Affects | None = None) -> Finding:
-    """Say that the machine is at fault where a cell's error bears the check's signature."""
-    return Finding("fault", found, mend, affects)
+def fault(found: str, fix: str, *, affects: Affects | None = None) -> Finding:
+    """Return the finding that the machine is to blame for errors that match the check's signature."""
+    return Finding("fault", found, fix, affects)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class _Registered:
     affects: Affects
     signature: re.Pattern[str]
     devices: tuple[str, ...]
-    function: Callable[[Machine], Finding]
+    function: Callable[[Facts], Finding]
 
 
 _REGISTER: dict[str, _Registered] = {}
@@ -82,10 +83,10 @@ _REGISTER: dict[str, _Registered] = {}
 
 def check(
     name: str, *, affects: Affects, signature: str, devices: tuple[str, ...] = DEVICES
-) -> Callable[[Callable[[Machine], Finding]], Callable[[Machine], Finding]]:
+) -> Callable[[Callable[[Facts], Finding]], Callable[[Facts], Finding]]:
     """Register the decorated function as a check; `signature` matches the text of the errors its fault causes."""
 
-    def register(function: Callable[[Machine], Finding]) -> Callable[[Machine], Finding]:
+    def register(function: Callable[[Facts], Finding]) -> Callable[[Facts], Finding]:
         _REGISTER[name] = _Registered(name, affects, re.compile(signature, re.DOTALL), devices, function)
         return function
 
@@ -99,15 +100,15 @@ def examine(device: str = "cpu") -> list[Check]:
     """
     if device not in DEVICES:
         raise UsageError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
-    machine = Machine(device)
+    facts = Facts(device)
     concerned = [one for one in _REGISTER.values() if device in one.devices]
     with ThreadPoolExecutor() as threads:  # most of the time, checks wait for programs such as the C++ compiler
-        return list(threads.map(lambda one: _made(one, machine), concerned))
+        return list(threads.map(lambda one: _made(one, facts), concerned))
 
 
-def _made(one: _Registered, machine: Machine) -> Check:
+def _made(one: _Registered, facts: Facts) -> Check:
     try:
-        finding = one.function(machine)
+        finding = one.function(facts)
     except ModuleNotFoundError as error:  # torch itself, as where only the images are used
         finding = Finding("unknown", str(error))
     except Exception as error:
@@ -116,7 +117,7 @@ def _made(one: _Registered, machine: Machine) -> Check:
         name=one.name,
         status=finding.status,
         found=_one_line(finding.found),
-        mend=finding.mend,
+        mend=finding.fix,
         affects=finding.affects or one.affects,
     )
 

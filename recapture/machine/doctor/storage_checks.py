@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from recapture.machine.doctor.register import Finding, check, fault, ok, warning
 
 if TYPE_CHECKING:
-    from recapture.machine.doctor.facts import Machine
+    from recapture.machine.doctor.facts import Facts
 
 __all__ = ["GIB"]
 
@@ -39,7 +39,7 @@ REFUSED = r"Permission denied|Read-only file system|\[Errno (?:13|30)\]"
 
 
 @check("user-name", affects="codegen", signature=r"uid not found|No username set in the environment")
-def user_name(_machine: Machine) -> Finding:
+def user_name(_facts: Facts) -> Finding:
     """Ask for the user's name as Inductor does to name its cache."""
     try:
         getpass.getuser()
@@ -52,7 +52,7 @@ def user_name(_machine: Machine) -> Finding:
 
 
 @check("temporary-directory", affects="all", signature=r"No usable temporary directory")
-def temporary_directory(_machine: Machine) -> Finding:
+def temporary_directory(_facts: Facts) -> Finding:
     """Ask Python for a temporary directory that can be written."""
     try:
         place = tempfile.gettempdir()
@@ -65,10 +65,10 @@ def temporary_directory(_machine: Machine) -> Finding:
 
 
 @check("executable-caches", affects="codegen", signature=r"failed to map segment from shared object")
-def executable_caches(machine: Machine) -> Finding:
+def executable_caches(facts: Facts) -> Finding:
     """Load a shared library from each directory that compiled code is loaded from."""
     # What torch.export packages for AOTInductor is unpacked into /tmp whatever TMPDIR says, and loaded there.
-    places = {**machine.caches, "the temporary directory": Path(tempfile.gettempdir()), "/tmp": Path("/tmp")}  # noqa: S108
+    places = {**facts.caches, "the temporary directory": Path(tempfile.gettempdir()), "/tmp": Path("/tmp")}  # noqa: S108
     sample = _a_shared_library()
     refused = []
     for what, place in places.items():
@@ -80,40 +80,40 @@ def executable_caches(machine: Machine) -> Finding:
             "shared libraries load from "
             + " and ".join(dict.fromkeys(str(_nearest_existing(p)) for p in places.values()))
         )
-    mend = "mount it with exec (docker: --tmpfs /tmp:exec), or let TMPDIR and TORCHINDUCTOR_CACHE_DIR name another"
-    return fault(f"no shared library loads from {', '.join(refused)}: mounted noexec", mend)
+    fix = "mount it with exec (docker: --tmpfs /tmp:exec), or let TMPDIR and TORCHINDUCTOR_CACHE_DIR name another"
+    return fault(f"no shared library loads from {', '.join(refused)}: mounted noexec", fix)
 
 
 @check("writable-caches", affects="codegen", signature=rf"{REFUSED}|\[Errno 20\]|FileNotFoundError")
-def writable_caches(machine: Machine) -> Finding:
+def writable_caches(facts: Facts) -> Finding:
     """Write into each directory that compilers keep their output in."""
-    refused = {what: reason for what, place in machine.caches.items() if (reason := _refuses_to_write(place))}
+    refused = {what: reason for what, place in facts.caches.items() if (reason := _refuses_to_write(place))}
     if not refused:
-        return ok(", ".join(f"{what} is {place}" for what, place in machine.caches.items()))
+        return ok(", ".join(f"{what} is {place}" for what, place in facts.caches.items()))
     found = "; ".join(f"{what} cannot be written: {reason}" for what, reason in refused.items())
     return fault(found, "let TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR name directories that can be written")
 
 
 @check("writable-home", affects="codegen", signature=rf"(?:{REFUSED}|FileNotFoundError).*\.(?:triton|cache)\b")
-def writable_home(machine: Machine) -> Finding:
-    """Write into the home directory, where Triton and torch.hub keep theirs when not told otherwise."""
-    mend = "let HOME name a directory that can be written"
+def writable_home(facts: Facts) -> Finding:
+    """Write into the home directory, where Triton and torch.hub keep their caches by default."""
+    fix = "let HOME name a directory that can be written"
     try:
-        reason = _refuses_to_write(machine.home)
+        reason = _refuses_to_write(facts.home)
     except RuntimeError as error:  # neither HOME nor the user database names one
         reason = str(error)
     if not reason:
-        return ok(f"{machine.home} can be written")
+        return ok(f"{facts.home} can be written")
     found = f"the home directory cannot be written: {reason}"
-    if machine.device == "cuda" and os.environ.get("TRITON_CACHE_DIR") is None:
-        return fault(found, f"{mend}, or set TRITON_CACHE_DIR")
-    return warning(found, mend)
+    if facts.device == "cuda" and os.environ.get("TRITON_CACHE_DIR") is None:
+        return fault(found, f"{fix}, or set TRITON_CACHE_DIR")
+    return warning(found, fix)
 
 
 @check("cache-on-network", affects="codegen", signature=r"Stale file handle|\[Errno 116\]|\.nfs[0-9a-f]+")
-def cache_on_network(machine: Machine) -> Finding:
+def cache_on_network(facts: Facts) -> Finding:
     """Look up the file system of each cache: compile times over a network mean little, and locks there are unsafe."""
-    mounted = {what: _filesystem(_nearest_existing(place)) for what, place in machine.caches.items()}
+    mounted = {what: _filesystem(_nearest_existing(place)) for what, place in facts.caches.items()}
     remote = [f"{what} is on {kind}" for what, kind in mounted.items() if kind in NETWORK_FILESYSTEMS]
     if remote:
         return warning("; ".join(remote), "let TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR name local directories")
@@ -123,40 +123,40 @@ def cache_on_network(machine: Machine) -> Finding:
 @check(
     "shared-memory", affects="all", signature=r"Bus error|SIGBUS|unable to (?:open|allocate|write to).*shared memory"
 )
-def shared_memory(_machine: Machine) -> Finding:
+def shared_memory(_facts: Facts) -> Finding:
     """Measure /dev/shm, which tensors pass through between processes."""
-    mend = "give /dev/shm 1 GiB or more (docker: --shm-size 2g)"
+    fix = "give /dev/shm 1 GiB or more (docker: --shm-size 2g)"
     try:
         status = os.statvfs("/dev/shm")  # noqa: S108
     except OSError as error:
-        return warning(f"no /dev/shm: {error.strerror}", mend)
+        return warning(f"no /dev/shm: {error.strerror}", fix)
     size = status.f_blocks * status.f_frsize
-    return ok(_gib(size, "in /dev/shm")) if size >= GIB else warning(_gib(size, "in /dev/shm"), mend)
+    return ok(_gib(size, "in /dev/shm")) if size >= GIB else warning(_gib(size, "in /dev/shm"), fix)
 
 
 @check("disk-space", affects="all", signature=r"No space left on device|\[Errno (?:28|122)\]|Disk quota exceeded")
-def disk_space(machine: Machine) -> Finding:
+def disk_space(facts: Facts) -> Finding:
     """Measure what is free where compilers write: a suite leaves up to two GiB behind."""
-    places = [*machine.caches.values(), Path(tempfile.gettempdir())]
+    places = [*facts.caches.values(), Path(tempfile.gettempdir())]
     free = min(shutil.disk_usage(_nearest_existing(place)).free for place in places)
     found = _gib(free, "free for caches and temporary files")
-    mend = "free some space, or let TMPDIR and TORCHINDUCTOR_CACHE_DIR name another disk"
+    fix = "free some space, or let TMPDIR and TORCHINDUCTOR_CACHE_DIR name another disk"
     if free < 2 * GIB:
-        return fault(found, mend)
-    return warning(found, mend) if free < 5 * GIB else ok(found)
+        return fault(found, fix)
+    return warning(found, fix) if free < 5 * GIB else ok(found)
 
 
 @check("memory", affects="all", signature=r"Cannot allocate memory|\[Errno 12\]|Killed signal terminated program")
-def memory(_machine: Machine) -> Finding:
+def memory(_facts: Facts) -> Finding:
     """Measure the memory available, to this container where it is limited: one compile can take a GiB."""
     import psutil
 
     available = min(int(psutil.virtual_memory().available), _container_headroom())
     found = _gib(available, "of memory available")
-    mend = "end other programs, or give this machine or container more memory"
+    fix = "end other programs, or give this machine or container more memory"
     if available < GIB:
-        return fault(found, mend)
-    return warning(found, mend) if available < 4 * GIB else ok(found)
+        return fault(found, fix)
+    return warning(found, fix) if available < 4 * GIB else ok(found)
 
 
 def _container_headroom() -> int:

@@ -7,11 +7,11 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recapture.machine.doctor.facts import first_error, run
+from recapture.machine.doctor.facts import execute, first_error
 from recapture.machine.doctor.register import Finding, check, fault, ok, warning
 
 if TYPE_CHECKING:
-    from recapture.machine.doctor.facts import Machine
+    from recapture.machine.doctor.facts import Facts
 
 __all__ = ["HEADERS_SINCE"]
 
@@ -26,24 +26,24 @@ HEADERS_SINCE = (2, 3)
     signature=r"Python\.h['\"]?: No such file|'Python\.h' file not found"
     r"|Command '\[.*\.c'.*'-shared'.*non-zero exit status",
 )
-def python_headers(machine: Machine) -> Finding:
+def python_headers(facts: Facts) -> Finding:
     """Compile a line that includes Python.h, with the directories Inductor passes."""
-    if machine.device == "cpu" and machine.torch.release < HEADERS_SINCE:
-        return ok(f"not needed: Inductor of torch {machine.torch.version} does not include Python.h")
+    if facts.device == "cpu" and facts.torch.release < HEADERS_SINCE:
+        return ok(f"not needed: Inductor of torch {facts.torch.version} does not include Python.h")
     directories = dict.fromkeys(
         path for path in (sysconfig.get_path("include"), sysconfig.get_path("include", scheme="posix_prefix")) if path
     )
     where = ", ".join(directories)
-    mend = f"install the headers of Python {sysconfig.get_python_version()} (Debian: python3-dev), or another Python"
+    fix = f"install the headers of Python {sysconfig.get_python_version()} (Debian: python3-dev), or another Python"
     if not any(Path(directory, "Python.h").is_file() for directory in directories):
-        return fault(f"no Python.h in {where}", mend)
-    if machine.cxx is None or machine.cxx_error:  # a fault of its own, which this must not repeat
+        return fault(f"no Python.h in {where}", fix)
+    if facts.cxx is None or facts.cxx_error:  # a fault of its own, which this must not repeat
         return ok(f"Python.h is in {where}")
-    command = [machine.cxx, "-x", "c++", "-fsyntax-only", *(f"-I{directory}" for directory in directories), "-"]
-    done = run(command, stdin="#include <Python.h>\n")
+    command = [facts.cxx, "-x", "c++", "-fsyntax-only", *(f"-I{directory}" for directory in directories), "-"]
+    done = execute(command, stdin="#include <Python.h>\n")
     if done.returncode == 0:
         return ok(f"compiled with Python.h of {where}")
-    return fault(f"cannot compile with Python.h of {where}: {first_error(done.stderr)}", mend)
+    return fault(f"cannot compile with Python.h of {where}: {first_error(done.stderr)}", fix)
 
 
 @check(
@@ -52,14 +52,14 @@ def python_headers(machine: Machine) -> Finding:
     signature=r"InvalidCxxCompiler|No working C\+\+ compiler found|fatal error: \S+: No such file|'\S+' file not found"
     r"|cannot find (?:-l|crt|\S+\.o\b)|No such file or directory: '(?:g\+\+|gcc|c\+\+|clang\+\+)'",
 )
-def cxx_compiler(machine: Machine) -> Finding:
+def cxx_compiler(facts: Facts) -> Finding:
     """Build a shared library as Inductor does, with OpenMP, using the compiler it would take."""
-    mend = "install g++ and the C library's headers (Debian: g++ libc6-dev), or let CXX name a C++ compiler"
-    if machine.cxx is None:
-        return fault(f"no C++ compiler: {os.environ.get('CXX', 'g++')} does not answer --version", mend)
-    if machine.cxx_error:
-        return fault(f"{machine.cxx} cannot build a library with OpenMP: {machine.cxx_error}", mend)
-    return ok(run([machine.cxx, "--version"]).stdout.partition("\n")[0])
+    fix = "install g++ and the C library's headers (Debian: g++ libc6-dev), or let CXX name a C++ compiler"
+    if facts.cxx is None:
+        return fault(f"no C++ compiler: {os.environ.get('CXX', 'g++')} does not answer --version", fix)
+    if facts.cxx_error:
+        return fault(f"{facts.cxx} cannot build a library with OpenMP: {facts.cxx_error}", fix)
+    return ok(execute([facts.cxx, "--version"]).stdout.partition("\n")[0])
 
 
 @check(
@@ -67,18 +67,18 @@ def cxx_compiler(machine: Machine) -> Finding:
     affects="codegen",
     signature=r"Failed to find C compiler|No such file or directory: '(?:gcc|clang|cc)'",
 )
-def c_compiler(machine: Machine) -> Finding:
+def c_compiler(facts: Facts) -> Finding:
     """Look for the C compiler that Triton builds its launchers with."""
-    mend = "install gcc, or let CC name a C compiler"
+    fix = "install gcc, or let CC name a C compiler"
     found = "no C compiler: CC is not set, neither gcc nor clang is on PATH"
-    if machine.cc is not None:
+    if facts.cc is not None:
         try:
-            done = run([machine.cc, "--version"])
+            done = execute([facts.cc, "--version"])
         except OSError:
             done = None
         if done is not None and done.returncode == 0:
             return ok(done.stdout.partition("\n")[0])
-        found = f"the C compiler {machine.cc} does not answer --version"
-    if machine.device == "cpu":
-        return warning(f"{found} (only Triton needs one, on a GPU)", mend)
-    return fault(found, mend)
+        found = f"the C compiler {facts.cc} does not answer --version"
+    if facts.device == "cpu":
+        return warning(f"{found} (only Triton needs one, on a GPU)", fix)
+    return fault(found, fix)

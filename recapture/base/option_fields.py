@@ -1,0 +1,85 @@
+"""Options of a command, declared once: a dataclass field that also says what the command line shows and accepts.
+
+The command line builds its parameters from these fields (`recapture.cli.options.takes`): an option's name, type,
+default and help stand in one place, beside the code that uses it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recapture.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["GIB", "MOST_GIB", "WEEK", "CommandLine", "argument", "declared", "known_device", "option"]
+
+GIB = 1 << 30
+"""Bytes in a GiB."""
+
+MOST_GIB = float(1 << 20)
+"""The most memory that an option accepts, in GiB."""
+
+WEEK = 7 * 24 * 3600.0
+"""The longest time that an option accepts, in seconds."""
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What the command line shows of a field and accepts for it.
+
+    `names` are the option's names (``-k``, ``--jobs``); empty for an argument, of which there may be any number.
+    `between` are the least and the greatest number. `unit` is what one on the command line is in the field: with `GIB`,
+    a ``2`` becomes 2 GiB in bytes. `parse` turns the text into the field's value (for an option that may be repeated:
+    each of its texts) and raises ValueError or UsageError. `show_default` is False where the help text says it.
+    """
+
+    names: tuple[str, ...]
+    help: str | None
+    metavar: str | None
+    between: tuple[float | None, float | None]
+    unit: int | None
+    parse: Callable[[Any], Any] | None
+    show_default: bool
+
+
+def option(
+    *names: str,
+    default: Any = dataclasses.MISSING,
+    default_factory: Any = dataclasses.MISSING,
+    help: str | None = None,  # noqa: A002 - the word of the field
+    metavar: str | None = None,
+    between: tuple[float | None, float | None] = (None, None),
+    unit: int | None = None,
+    parse: Callable[[Any], Any] | None = None,
+    show_default: bool = True,
+) -> Any:
+    """Return a dataclass field that is an option of the command line. A field with neither default must be given."""
+    shown = CommandLine(names, help, metavar, between, unit, parse, show_default)
+    given = {"default": default, "default_factory": default_factory}
+    chosen = {name: value for name, value in given.items() if value is not dataclasses.MISSING}
+    return dataclasses.field(metadata={CommandLine: shown}, **chosen)
+
+
+def argument(metavar: str, *, parse: Callable[[Any], Any] | None = None) -> Any:
+    """Return a dataclass field that takes the words of the command line that are no options.
+
+    `parse` is given all of them as a tuple.
+    """
+    shown = CommandLine((), None, metavar, (None, None), None, parse, show_default=False)
+    return dataclasses.field(metadata={CommandLine: shown})
+
+
+def declared(options: type) -> dict[str, CommandLine]:
+    """Return the fields of a dataclass that the command line sets, by name, in their order."""
+    return {one.name: one.metadata[CommandLine] for one in dataclasses.fields(options) if CommandLine in one.metadata}
+
+
+def known_device(name: str) -> str:
+    """Return the name of a device; raises UsageError for any but ``cpu`` and ``cuda``."""
+    if name not in ("cpu", "cuda"):
+        raise UsageError(f"unknown device {name!r}: it is cpu or cuda")
+    return name

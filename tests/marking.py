@@ -1,0 +1,56 @@
+"""Which tests are quick, and which worker of pytest-xdist runs a test; `conftest` takes the hooks from here.
+
+Quick are the tests that need neither a server nor a compiler: `nox -s quick` runs them alone. What a test needs is read
+from its fixtures and from the text of its module, so that no list has to be kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recapture.pool import worker_pool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SLOW_FIXTURES = {"pool", "warm", "command", "module_command", "measured", "planted"}
+"""Fixtures that start servers, compilers or other processes."""
+
+SLOW_WORDS = re.compile(
+    r"torch\.(?:compile|_dynamo|_inductor|export|jit|fx)\b|builtin_compilers|subprocess|\bbench\(|WorkerPool\("
+)
+"""What the module of a test that is not quick mentions: ways to capture a graph, other processes, benchmarks."""
+
+SHARED = {"measured": "measured", "pool": "pool", "warm": "pool"}
+"""Fixtures of a whole session that are expensive, and the group of tests that share one."""
+
+
+@functools.cache
+def _mentions_slow_words(module: Path) -> bool:
+    return SLOW_WORDS.search(module.read_text(encoding="utf-8")) is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark quick tests, and keep on one worker the tests that share an expensive fixture or a module's."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        marked = any(item.get_closest_marker(name) for name in ("slow", "engine", "serial"))
+        if not marked and not fixtures & SLOW_FIXTURES and not _mentions_slow_words(item.path):
+            item.add_marker("quick")
+        group = next((SHARED[name] for name in SHARED if name in fixtures), item.path.stem)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.fixture(autouse=True)
+def quick_tests_start_no_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail a test that is marked quick and makes a pool of workers."""
+    if request.node.get_closest_marker("quick"):
+
+        def refuse(*_: object, **__: object) -> None:
+            raise AssertionError("a test marked quick makes a pool of workers: see tests/marking.py")
+
+        monkeypatch.setattr(worker_pool.WorkerPool, "__init__", refuse)

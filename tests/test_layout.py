@@ -1,0 +1,142 @@
+"""How the package is laid out: directions of imports, sizes, names, and what only one module may touch."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PACKAGE = REPOSITORY / "recapture"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+LONGEST_MODULE = 350
+"""Lines of a module, all of them counted."""
+
+LONGEST_FUNCTION = 60
+"""Lines of a function without its docstring; a longer one says why in a comment ``# long: REASON`` on its first line."""
+
+MOST_PACKAGES = 12
+
+MAY_ASK_FOR_ITS_FILE = {"base/paths.py", "pool/bootstrap.py"}
+"""The modules that may use ``__file__``: the second runs before the package can be imported."""
+
+MAY_USE_PRIVATE_TORCH = {
+    "base/torch_compat.py": None,
+    "base/torch_watch.py": None,
+    # AOTInductor's documented interface: torch._inductor.aoti_compile_and_package, aoti_load_package.
+    "declare/compilers/export.py": {"_inductor"},
+}
+"""The modules that may use names of torch that begin with an underscore, and which; None: all."""
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def private_names(tree: ast.AST) -> set[str]:
+    """The names with an underscore that code takes from torch, by import or by attribute."""
+    dotted = [one.module or "" for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
+    dotted += [alias.name for one in ast.walk(tree) if isinstance(one, ast.Import) for alias in one.names]
+    dotted += [
+        f"{one.module}.{alias.name}" for one in ast.walk(tree) if isinstance(one, ast.ImportFrom) for alias in one.names
+    ]
+    dotted += [ast.unparse(one) for one in ast.walk(tree) if isinstance(one, ast.Attribute)]
+    parts = [one.split(".") for one in dotted if one.startswith("torch.")]
+    return {part for one in parts for part in one if part.startswith("_") and not part.startswith("__")}
+
+
+def long_functions(source: str) -> list[str]:
+    lines = source.splitlines()
+    found = []
+    for one in ast.walk(ast.parse(source)):
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = one.body[0] if ast.get_docstring(one) is not None else None
+            said = docstring.end_lineno - docstring.lineno + 1 if docstring else 0
+            head = "\n".join(lines[one.lineno - 1 : one.body[0].lineno])
+            if one.end_lineno - one.lineno + 1 - said > LONGEST_FUNCTION and "# long: " not in head:
+                found.append(one.name)
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_keeps_the_rules(path):
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    name = name_of(path)
+    assert len(source.splitlines()) <= LONGEST_MODULE
+    assert long_functions(source) == []
+    asks = any(isinstance(one, ast.Name) and one.id == "__file__" for one in ast.walk(tree))
+    assert not asks or name in MAY_ASK_FOR_ITS_FILE
+    allowed = MAY_USE_PRIVATE_TORCH.get(name, set())
+    assert allowed is None or private_names(tree) <= allowed
+    assert path.stem not in sys.stdlib_module_names - {"__main__"}, "echoes a module of the standard library"
+
+
+def test_there_are_few_packages_and_each_says_its_job():
+    packages = [path for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()]
+    assert len(packages) <= MOST_PACKAGES
+    for package in packages:
+        docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8")))
+        assert docstring, package.name
+        assert docstring.splitlines()[0].rstrip().endswith((".", ":")) or len(docstring.splitlines()) == 1
+
+
+def test_the_rules_find_what_they_forbid():
+    long = "def f():\n" + "    pass\n" * LONGEST_FUNCTION
+    assert long_functions(long) == ["f"]
+    assert long_functions(long.replace("():", "():  # long: a table")) == []
+    assert long_functions("def f():\n    '''" + "word\n" * 90 + "    '''\n") == []
+    assert private_names(ast.parse("import torch._dynamo")) == {"_dynamo"}
+    assert private_names(ast.parse("from torch import _C")) == {"_C"}
+    assert private_names(ast.parse("x = torch.fx._symbolic_trace.f; y = torch.__version__")) == {"_symbolic_trace"}
+
+
+@pytest.fixture
+def lint(tmp_path):
+    """Run import-linter over a copy of the package, after a line was added to one of its modules."""
+    program = Path(sys.executable).with_name("lint-imports")
+    if not program.is_file():
+        pytest.skip("import-linter is not installed")
+    shutil.copytree(PACKAGE, tmp_path / "recapture", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
+
+    def run(module: str | None = None, line: str = "") -> subprocess.CompletedProcess[str]:
+        if module is not None:
+            path = tmp_path / "recapture" / module
+            path.write_text(path.read_text(encoding="utf-8") + f"\n{line}\n", encoding="utf-8")
+        return subprocess.run(
+            [program, "--no-cache"], cwd=tmp_path, capture_output=True, text=True, check=False, env={"PYTHONPATH": ""}
+        )
+
+    return run
+
+
+def test_imports_go_down_alone(lint):
+    done = lint()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "broken" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("results/verdicts.py", "import recapture.report.markdown", "Each layer imports only the layers below it"),
+        ("base/text.py", "from recapture.machine import pins", "Each layer imports only the layers below it"),
+        ("pool/client.py", "import recapture.declare.case", "The pool knows tasks by name"),
+        (
+            "analysis/facts.py",
+            "def f():\n    import recapture.report.markdown",
+            "A diff is computed without presentation",
+        ),
+    ],
+)
+def test_an_upward_import_breaks_a_contract(lint, module, line, contract):
+    done = lint(module, line)
+    assert done.returncode == 1, done.stdout + done.stderr
+    broken = [one for one in done.stdout.splitlines() if one.endswith("BROKEN")]
+    assert any(one.startswith(contract) for one in broken), done.stdout

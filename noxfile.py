@@ -136,7 +136,7 @@ def tests(session: nox.Session) -> None:
         return
     session.run("coverage", "erase")
     coverage = ("--cov", "--cov-report=")
-    both = "not slow and not engine"
+    both = "not slow and not engine and not fuzz"
     session.run("pytest", *SPREAD, *coverage, "--durations=15", "-m", f"{both} and not serial", env=environment)
     session.run("pytest", *coverage, "--cov-append", "-m", f"{both} and serial", env=environment)
     report_coverage(session)

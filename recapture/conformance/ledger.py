@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 import msgspec
 
 from recapture.base.errors import UsageError
-from recapture.base.files import append_line, write_atomically
+from recapture.base.files import append_line, read_regular, write_atomically
 from recapture.declare.compilers import builtin_compilers
 from recapture.machine.environment import ENVIRONMENT, differences, read_environment, write_environment
 from recapture.results.directories import BEFORE, REPORT
 from recapture.results.records import (
     CONFORMANCE,
+    MOST_OUTPUT,
     PARTIAL,
     TIMINGS,
     Record,
@@ -137,8 +138,8 @@ class Ledger:
         """Open a file to append to, without the line that a killed run left half written."""
         path = self.directory / name
         try:
-            if path.exists():
-                os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+            if os.path.lexists(path):
+                os.truncate(path, read_regular(path, most=MOST_OUTPUT).rfind(b"\n") + 1)
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
             raise UsageError(f"cannot write results to {path}: {error.strerror}") from None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.analysis import facts, summary
+from recapture.analysis.matrix import in_matrix
 from recapture.base.text import shorten
 from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 
@@ -34,7 +35,7 @@ def render_html(records: Sequence[Record], environment: Environment | None) -> s
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shown, _ = summary.in_matrix(records)
+    shown, _ = in_matrix(records)
     compilers = summary.compilers_in_order(shown)
     page = templates.get_template("conformance.html.j2").render(
         place=facts.place(records, environment),

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from recapture.analysis import facts, summary
+from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.text import one_line, plural, shorten
 from recapture.results.directories import REPORT
@@ -60,7 +61,7 @@ def print_summary(
         _say(console, f"suite {name} could not be collected: {shorten(error, 160)}", "bold red")
     for check in facts.failing_checks(environment):
         _say(console, f"the machine is at fault: {shorten(check, 160)}", "bold red")
-    shown, left_out = summary.in_matrix(records)
+    shown, left_out = in_matrix(records)
     if records and not _print_matrix(console, shown):
         _print_counts(console, shown)
     if left_out:

@@ -1,6 +1,13 @@
+import time
+
+import pytest
+
 from recapture.analysis import summary
+from recapture.analysis.matrix import MOST_CASES, MOST_COMPILERS, in_matrix
 from recapture.analysis.summary import ClaimStatus
+from recapture.base.escape import markdown_text as plain
 from recapture.base.text import one_line
+from recapture.report.markdown import render_conformance
 from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record
 from recapture.results.verdicts import Verdict
 
@@ -115,3 +122,30 @@ def test_an_explanation_is_one_line_within_its_limit():
 
 def test_text_that_cannot_be_printed_is_replaced():
     assert one_line("a\x00b \x1b[31m\tc\u2028d") == "a\ufffdb \ufffd[31m c d"
+
+
+# How much a matrix shows
+
+
+@pytest.mark.parametrize(
+    ("many", "said"),
+    [
+        ([("s::c", f"c{number}") for number in range(3000)], "2900 of 3000 compilers"),
+        ([(f"s{number}::c", "compile") for number in range(20_000)], "19700 of 20000 suites, 19700 of 20000 cases"),
+        ([(f"s::c{number}", f"c{number}") for number in range(6000)], "5900 of 6000 compilers, 1000 of 6000 cases"),
+    ],
+)
+def test_a_matrix_is_bounded_and_says_what_it_leaves_out(many, said):
+    records = [record(case=case, compiler=compiler) for case, compiler in many]
+    shown, left_out = in_matrix(records)
+    assert 0 < len(shown) <= MOST_CASES
+    assert len({one.compiler for one in shown}) <= MOST_COMPILERS
+    assert said in left_out
+    began = time.process_time()
+    assert plain(left_out) in render_conformance(records, None)
+    assert time.process_time() - began < 10
+
+
+def test_a_matrix_of_what_is_committed_leaves_nothing_out():
+    records = [record(case=f"s{number % 30}::c{number}") for number in range(1000)]
+    assert in_matrix(records) == (records, "")

@@ -12,7 +12,7 @@ from recapture.base.text import one_line, shorten
 from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from recapture.results.records import Difference, Record
 
@@ -36,7 +36,6 @@ __all__ = [
     "describe_difference",
     "explain",
     "failure_groups",
-    "in_matrix",
     "mark",
     "measured",
     "natural_key",
@@ -84,16 +83,6 @@ TYPE_LIMIT = 100
 
 _FAMILIES = ("eager", "compile", "jit", "fx", "make_fx", "export", "aoti", "onnx")
 _COUNTED = re.compile(r"\b(graphs|graph_breaks|recompiles)=")
-
-
-MOST_COMPILERS = 100
-"""Columns of a matrix: more would make a report that nobody can read, and fill the memory of who renders it."""
-
-MOST_SUITES = 300
-"""Suites with a matrix, and a column of counts, of their own."""
-
-MOST_CASES = 5000
-"""Rows of all matrices together."""
 
 
 class ClaimStatus(str, Enum):
@@ -174,27 +163,6 @@ def compilers_in_order(records: Iterable[Record]) -> list[str]:
 def suites_in_order(records: Iterable[Record]) -> list[str]:
     """Return the suites that occur, by name."""
     return sorted({suite_of(record.case) for record in records})
-
-
-def in_matrix(records: Sequence[Record]) -> tuple[Sequence[Record], str]:
-    """Return the records that matrices and tables of counts show, and what they leave out; empty where nothing is."""
-    suites, cases = suites_in_order(records), sorted({record.case for record in records})
-    shown_suites = set(suites[:MOST_SUITES])
-    shown_cases = {*[case for case in cases if suite_of(case) in shown_suites][:MOST_CASES]}
-    shown = [record for record in records if record.case in shown_cases]
-    shown_compilers = set(compilers_in_order(shown)[:MOST_COMPILERS])
-    shown = [record for record in shown if record.compiler in shown_compilers]
-    compilers = {record.compiler for record in records}
-    parts = [
-        f"{all_of_them - number} of {all_of_them} {noun}"
-        for all_of_them, number, noun in (
-            (len(suites), len(shown_suites), "suites"),
-            (len(compilers), len(shown_compilers), "compilers"),
-            (len(cases), len(shown_cases), "cases"),
-        )
-        if all_of_them > number
-    ]
-    return (shown, f"Left out of the matrix: {', '.join(parts)}; the records have them.") if parts else (records, "")
 
 
 def by_compiler(records: Iterable[Record]) -> dict[str, list[Record]]:

@@ -139,6 +139,8 @@ def _check(arguments: list[str]) -> None:
             one.encode()
         except UnicodeEncodeError:
             raise UsageError(f"the argument {one!r} is no UTF-8") from None
+        if "\0" in one:
+            raise UsageError(f"the argument {one!r} has a NUL character")
 
 
 def _report(text: str) -> None:

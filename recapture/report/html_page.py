@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.analysis import facts, summary
+from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.text import shorten
 from recapture.report.claim_sources import address, sentence, source_text
@@ -58,7 +59,7 @@ def render_html(every: Sequence[Record], environment: Environment | None) -> str
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    records, left_out = summary.in_matrix(every)
+    records, left_out = in_matrix(every)
     by_compiler = summary.by_compiler(records)
     compilers = list(by_compiler)
     ordered = sorted(records, key=_order)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recapture.analysis import facts, summary
+from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
@@ -34,7 +35,7 @@ DIFFERENCES_SHOWN = 4
 
 def render_conformance(records: Sequence[Record], environment: Environment | None) -> str:
     """Return the conformance report of one results directory; it holds no dates, times or paths."""
-    shown, left_out = summary.in_matrix(records)
+    shown, left_out = in_matrix(records)
     sections = [
         _head(records, environment),
         _environment(environment),

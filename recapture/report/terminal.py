@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from recapture.analysis import facts, summary
+from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.text import one_line, plural, shorten
 from recapture.report.say import say, say_all
@@ -71,7 +72,7 @@ def print_summary(
         say(console, f"suite {name} could not be collected: {shorten(error, MESSAGE_LIMIT)}", "bold red")
     for check in facts.failing_checks(environment):
         say(console, f"the machine is at fault: {shorten(check, MESSAGE_LIMIT)}", "bold red")
-    shown, left_out = summary.in_matrix(records)
+    shown, left_out = in_matrix(records)
     if records and not _print_matrix(console, shown):
         _print_counts(console, shown)
     if left_out:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFORMANCE",
+    "MOST_OUTPUT",
     "PARTIAL",
     "SCHEMA_VERSION",
     "TIMINGS",

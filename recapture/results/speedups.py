@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from recapture.base.decode import Format, too_large
+from recapture.base.decode import Format
 from recapture.base.files import write_atomically
-from recapture.machine.environment import Environment, check_environment
+from recapture.machine.environment import Environment  # noqa: TC001 - likewise
 from recapture.results.records import ErrorInfo, schema_of
+from recapture.results.speedup_checks import check_speedups
 from recapture.results.verdicts import RIGHT, Verdict
 
 __all__ = [
@@ -241,7 +242,7 @@ def read_speedups(path: Path) -> Speedups:
     """Read one file.
 
     Raises UsageError, naming file and field, for what this version does not understand and for samples from which no
-    ratio follows (see `_check_process`).
+    ratio follows (see `recapture.results.speedup_checks`).
     """
     return _FORMAT.read(path)
 
@@ -289,77 +290,4 @@ class Configuration(msgspec.Struct, frozen=True, order=True):
         return Configuration(EAGER, self.dtype, self.layout)
 
 
-FASTEST, SLOWEST = 1e-9, 1e6
-"""Seconds an iteration that a sample may say: less is below every clock, more is beyond every deadline."""
-
-
-def _check(speedups: Speedups) -> None:
-    check_environment(speedups.environment)
-    if too_large(speedups.planned):
-        raise ValueError("`planned` is negative or out of range")
-    seen: set[tuple[str, Configuration]] = set()
-    for number, row in enumerate(speedups.rows):
-        if row.key in seen:
-            raise ValueError(f"`rows[{number}]`: {row.workload} {row.configuration} appears twice")
-        seen.add(row.key)
-        try:
-            _check_row(row)
-        except ValueError as error:
-            raise ValueError(f"`rows[{number}]`, {row.workload} {row.configuration}: {error}") from None
-
-
-def _check_row(row: Row) -> None:
-    if row.measured is not None:
-        _check_measured(row.measured)
-        if not row.right:
-            raise ValueError(f"`verdict` is {row.verdict}, but `measured` has figures")
-    for name, start in (("cold", row.cold), ("warm", row.warm)):
-        if start is not None:
-            _check_start(name, start)
-    for number, process in enumerate(row.processes):
-        _check_process(f"processes[{number}]", process)
-
-
-def _check_measured(measured: Measured) -> None:
-    for name in ("speedup", "over_twin", "seconds", "eager_seconds"):
-        value = getattr(measured, name)
-        numbers = value if isinstance(value, tuple) else () if value is None else (value,)
-        if not all(FASTEST / SLOWEST <= one <= SLOWEST / FASTEST for one in numbers):
-            raise ValueError(f"`measured.{name}` is not positive, or out of range")
-    for name in ("p_value", "kernel", "eager_kernel", "memory", "eager_memory", "break_even_cold", "break_even_warm"):
-        if too_large(getattr(measured, name)):
-            raise ValueError(f"`measured.{name}` is negative or out of range")
-
-
-def _check_start(name: str, start: Start) -> None:
-    if len(start.calls) < FIRST_CALLS:
-        raise ValueError(f"`{name}.calls` has {len(start.calls)} of the {FIRST_CALLS} first calls")
-    if any(map(too_large, (start.capture, *start.calls, *(start.stages or {}).values()))):
-        raise ValueError(f"`{name}` has seconds that are negative or out of range")
-
-
-def _check_process(name: str, process: Process) -> None:
-    """Raise ValueError for samples from which no ratio follows: none, unequally many, zero or negative."""
-    _check_start(f"{name}.start", process.start)
-    _check_start(f"{name}.eager_start", process.eager_start)
-    rounds = len(process.eager.seconds)
-    for variant in ("eager", "twin", "candidate"):
-        series: Series | None = getattr(process, variant)
-        if series is None:
-            continue
-        if not series.seconds:
-            raise ValueError(f"`{name}.{variant}.seconds` is empty")
-        if len(series.seconds) != rounds:
-            raise ValueError(f"`{name}.{variant}.seconds` has {len(series.seconds)} samples, `eager` has {rounds}")
-        if not all(FASTEST <= one <= SLOWEST for one in series.seconds):
-            raise ValueError(f"`{name}.{variant}.seconds` has a sample that is not positive, or out of range")
-        if series.iterations < 1:
-            raise ValueError(f"`{name}.{variant}.iterations` is less than 1")
-    if too_large(process.overhead):
-        raise ValueError(f"`{name}.overhead` is negative or out of range")
-
-
-FIRST_CALLS = 2
-"""The number of first calls that reports show by themselves; a process makes at least as many."""
-
-_FORMAT = Format(Speedups, "benchmark", SCHEMA_VERSION, _check)
+_FORMAT = Format(Speedups, "benchmark", SCHEMA_VERSION, check_speedups)

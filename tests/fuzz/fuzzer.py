@@ -26,6 +26,9 @@ SECONDS = 10
 MEMORY = 1 << 30
 """Bytes of address space that an input may take beyond what the process has at the start."""
 
+CHUNK = 25
+"""Inputs that one process runs before it reports."""
+
 PER_INPUT = 2
 """Commands run on each input."""
 
@@ -159,30 +162,36 @@ def import_all() -> None:
     from recapture.report import console, html_page, markdown, speedups_terminal, terminal  # noqa: F401
 
 
+def _tell(found: list[dict[str, object]]) -> None:
+    for each in found:
+        if each["problems"]:
+            print(f"seed {each['seed']} ({each['kind']}, {', '.join(each['names'])}):")
+            for problem in each["problems"][:3]:
+                print(f"    {ascii(problem)[:1500]}", flush=True)
+
+
 def main() -> int:
     """Fuzz as the command line says; print figures, and each finding with its seed."""
     options = argparse.ArgumentParser()
     options.add_argument("--inputs", type=int, default=10_000)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--jobs", type=int, default=1)
+    options.add_argument("--seconds", type=float, default=float("inf"), help="Stop after so long.")
     options.add_argument("--only", type=int)
     asked = options.parse_args()
     seeds = [asked.only] if asked.only is not None else list(range(asked.seed, asked.seed + asked.inputs))
     began = time.monotonic()
+    found: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         corpus.build(Path(folder) / "pristine")
-        jobs = [(seeds[number :: asked.jobs], folder) for number in range(asked.jobs)]
-        if asked.jobs == 1:
-            shares = [share(jobs[0])]
-        else:
-            with multiprocessing.get_context("spawn").Pool(asked.jobs) as pool:
-                shares = pool.map(share, jobs)
-    found = [each for mine in shares for each in mine]
+        jobs = [(seeds[first : first + CHUNK], folder) for first in range(0, len(seeds), CHUNK)]
+        with multiprocessing.get_context("spawn").Pool(asked.jobs) as pool:
+            for mine in pool.imap_unordered(share, jobs):
+                found += mine
+                _tell(mine)
+                if time.monotonic() - began > asked.seconds:
+                    break
     bad = [each for each in found if each["problems"]]
-    for each in sorted(bad, key=lambda each: each["seed"]):
-        print(f"seed {each['seed']} ({each['kind']}, {', '.join(each['names'])}):")
-        for problem in each["problems"][:3]:
-            print(f"    {ascii(problem)[:1500]}")
     seconds = time.monotonic() - began
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(Counter(each["kind"] for each in found).items()))
     print(f"{len(found)} inputs in {seconds:.0f} s, {len(found) / seconds:.1f} a second: {kinds}")

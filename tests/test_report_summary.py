@@ -3,6 +3,7 @@ import time
 import pytest
 
 from recapture.analysis import summary
+from recapture.analysis.groups import failure_groups
 from recapture.analysis.matrix import MOST_CASES, MOST_COMPILERS, in_matrix
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.escape import markdown_text as plain
@@ -93,7 +94,7 @@ def test_failures_group_by_fingerprint_and_those_without_an_exception_by_verdict
         record("s::d", verdict=Verdict.CRASH, reason="died of SIGSEGV"),
         record("s::e", verdict=Verdict.PASS),
     ]
-    groups = [(group.title, group.text, len(group.records)) for group in summary.failure_groups(records)]
+    groups = [(group.title, group.text, len(group.records)) for group in failure_groups(records)]
     assert groups == [("E", "size 3", 2), ("E", "other", 1), ("crash", "died of SIGSEGV", 1)]
 
 
@@ -102,7 +103,7 @@ def test_where_an_exception_has_no_words_the_place_that_dynamo_names_stands_for_
     one = record(verdict=Verdict.ERROR, phase="call", input="example", error=ErrorInfo("E", message, "f"))
     said = 'from user code: File "a.py", line 84, in f raise SomeError('
     assert summary.explain(one) == f"call on example: E: {said}"
-    assert [group.text for group in summary.failure_groups([one])] == [said]
+    assert [group.text for group in failure_groups([one])] == [said]
 
 
 def test_an_explanation_is_one_line_within_its_limit():

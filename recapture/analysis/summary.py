@@ -1,4 +1,4 @@
-"""What every report says, worked out once from the records: marks, counts, claims, and what groups with what."""
+"""What every report says, worked out once from the records: marks, counts, claims and explanations."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ __all__ = [
     "ClaimCell",
     "ClaimStatus",
     "Counts",
-    "Group",
-    "break_groups",
     "by_compiler",
     "by_suite",
     "claim_cells",
@@ -35,17 +33,15 @@ __all__ = [
     "counts_by_verdict",
     "describe_difference",
     "explain",
-    "failure_groups",
+    "first_line",
+    "in_report_order",
     "mark",
     "measured",
     "natural_key",
-    "not_run_groups",
-    "note_groups",
     "overall_status",
     "silent_wrongs",
     "suite_of",
     "suites_in_order",
-    "together",
 ]
 
 LEGEND = {
@@ -120,15 +116,6 @@ class Counts:
     def total(self) -> int:
         """All cells counted."""
         return self.right + self.silently_wrong + self.failing + self.not_run
-
-
-@dataclass(frozen=True)
-class Group:
-    """Cells that ended in the same way: `title` is the kind (an exception's type, a verdict), `text` what was said."""
-
-    title: str
-    text: str
-    records: tuple[Record, ...]
 
 
 def mark(record: Record) -> str:
@@ -263,61 +250,6 @@ def commonest_difference(cells: Iterable[Record]) -> tuple[str, int]:
     return one_line(kinds.most_common(1)[0][0]), len(kinds) - 1
 
 
-def failure_groups(records: Iterable[Record]) -> list[Group]:
-    """Return the failing cells by fingerprint, or by verdict and reason where nothing was raised; largest first."""
-    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in _ordered(records):
-        if record.verdict in FAILING:
-            kind = ("error", record.error.fingerprint) if record.error else (str(record.verdict), record.reason or "")
-            groups[kind].append(record)
-    return _largest_first(
-        Group(
-            title=members[0].error.type if members[0].error else kind,
-            text=one_line(_first_line(members[0].error.message) if members[0].error else what),
-            records=tuple(members),
-        )
-        for (kind, what), members in groups.items()
-    )
-
-
-def break_groups(records: Iterable[Record]) -> list[Group]:
-    """Return the cells whose graph was broken, by reason; a cell with several reasons is in several groups."""
-    groups: dict[str, list[Record]] = defaultdict(list)
-    for record in _ordered(records):
-        if record.verdict is Verdict.PASS_WITH_BREAKS or record.graph_breaks:
-            for reason in dict.fromkeys(record.break_reasons) or ["no reason is given"]:
-                groups[one_line(reason)].append(record)
-    return _largest_first(Group("graph break", reason, tuple(members)) for reason, members in groups.items())
-
-
-def not_run_groups(records: Iterable[Record]) -> list[Group]:
-    """Return the cells that say nothing about their compiler, by verdict and reason."""
-    groups: dict[tuple[Verdict, str], list[Record]] = defaultdict(list)
-    for record in _ordered(records):
-        if record.verdict in NOT_RUN:
-            reason = record.reason or (record.error.message if record.error else "no reason is given")
-            groups[record.verdict, one_line(reason)].append(record)
-    return _largest_first(Group(str(verdict), reason, tuple(members)) for (verdict, reason), members in groups.items())
-
-
-def note_groups(records: Iterable[Record]) -> list[Group]:
-    """Return the right cells that differ from eager in something that does not change the verdict, by note."""
-    groups: dict[str, list[Record]] = defaultdict(list)
-    for record in _ordered(records):
-        if record.verdict in RIGHT:
-            for note in dict.fromkeys(record.notes):
-                groups[one_line(note)].append(record)
-    return _largest_first(Group("note", note, tuple(members)) for note, members in groups.items())
-
-
-def together(records: Iterable[Record]) -> dict[str, list[str]]:
-    """Return the compilers of each case, both in the order of the reports."""
-    cases: dict[str, list[str]] = defaultdict(list)
-    for record in _ordered(records):
-        cases[record.case].append(record.compiler)
-    return dict(cases)
-
-
 def describe_difference(difference: Difference) -> str:
     """Return a silent difference as one line."""
     detail = f": {difference.detail}" if difference.detail else ""
@@ -332,7 +264,7 @@ def explain(record: Record, limit: int = 160) -> str:
     if record.error:
         at = f"{record.phase}" + (f" on {record.input}" if record.input and record.phase != "capture" else "")
         words = f"{at}: " if record.phase else ""
-        return shorten(f"{words}{record.error.type}: {_first_line(record.error.message)}", limit)
+        return shorten(f"{words}{record.error.type}: {first_line(record.error.message)}", limit)
     if record.reason:
         return shorten(record.reason, limit)
     if record.break_reasons:
@@ -343,15 +275,12 @@ def explain(record: Record, limit: int = 160) -> str:
     return ""
 
 
-def _first_line(text: str) -> str:
-    """The line of a message that says what is wrong; all of it where Dynamo only says where, for want of words."""
-    text = text.strip()
-    return text if text.startswith("from user code:") else text.split("\n", 1)[0]
-
-
-def _ordered(records: Iterable[Record]) -> list[Record]:
+def in_report_order(records: Iterable[Record]) -> list[Record]:
+    """Return records by case, then compiler in the order of the reports, then device."""
     return sorted(records, key=lambda record: (record.case, compiler_key(record.compiler), record.device))
 
 
-def _largest_first(groups: Iterable[Group]) -> list[Group]:
-    return sorted(groups, key=lambda group: (-len(group.records), group.title, group.text))
+def first_line(text: str) -> str:
+    """The line of a message that says what is wrong; all of it where Dynamo only says where, for want of words."""
+    text = text.strip()
+    return text if text.startswith("from user code:") else text.split("\n", 1)[0]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.analysis import facts, summary
+from recapture.analysis.groups import break_groups, failure_groups, not_run_groups, note_groups, together
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.text import shorten
@@ -17,7 +18,7 @@ from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from recapture.analysis.summary import Group
+    from recapture.analysis.groups import Group
     from recapture.machine.environment import Environment
     from recapture.results.records import Record
 
@@ -69,10 +70,10 @@ def render_html(every: Sequence[Record], environment: Environment | None) -> str
     seen = {summary.mark(record) for record in records}
     claims = _claims(records, places)
     groups = {
-        "failures": _groups(summary.failure_groups(records)),
-        "breaks": _groups(summary.break_groups(records)),
-        "notes": _groups(summary.note_groups(records)),
-        "not_run": _groups(summary.not_run_groups(records)),
+        "failures": _groups(failure_groups(records)),
+        "breaks": _groups(break_groups(records)),
+        "notes": _groups(note_groups(records)),
+        "not_run": _groups(not_run_groups(records)),
     }
     brief = facts.brief(environment) if environment else []
     page = templates.get_template("conformance.html.j2").render(
@@ -259,7 +260,7 @@ def _groups(groups: Iterable[Group]) -> list[dict[str, Any]]:
             "title": group.title,
             "text": shorten(group.text, TEXT_LIMIT),
             "number": len(group.records),
-            "cases": summary.together(group.records),
+            "cases": together(group.records),
         }
         for group in groups
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recapture.analysis import facts, summary
+from recapture.analysis.groups import break_groups, failure_groups, not_run_groups, note_groups, together
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.errors import UsageError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from recapture.analysis.summary import Group
+    from recapture.analysis.groups import Group
     from recapture.machine.environment import Environment
     from recapture.results.records import Difference, Record
 
@@ -248,7 +249,7 @@ def _matrices(records: Sequence[Record]) -> str:
 
 
 def _failures(records: Sequence[Record]) -> str:
-    groups = summary.failure_groups(records)
+    groups = failure_groups(records)
     if not groups:
         return ""
     number = sum(len(group.records) for group in groups)
@@ -258,12 +259,12 @@ def _failures(records: Sequence[Record]) -> str:
 
 
 def _breaks(records: Sequence[Record]) -> str:
-    groups = summary.break_groups(records)
+    groups = break_groups(records)
     return "## Graph breaks\n\n" + "\n".join(map(_folded, groups)) if groups else ""
 
 
 def _notes(records: Sequence[Record]) -> str:
-    groups = summary.note_groups(records)
+    groups = note_groups(records)
     if not groups:
         return ""
     return "## Right, with a remark\n\nDifferences from eager that do not change the verdict.\n\n" + "\n".join(
@@ -272,7 +273,7 @@ def _notes(records: Sequence[Record]) -> str:
 
 
 def _not_run(records: Sequence[Record]) -> str:
-    groups = summary.not_run_groups(records)
+    groups = not_run_groups(records)
     if not groups:
         return ""
     return "## Not run\n\nWhy these cells say nothing about their compiler.\n\n" + "\n".join(map(_folded, groups))
@@ -284,7 +285,7 @@ def _folded(group: Group) -> str:
     text = f"<code>{html_text(shorten(group.text, MESSAGE_LIMIT))}</code>" if group.text else ""
     cells = "\n".join(
         f"<li><code>{html_text(case)}</code>: {', '.join(f'<code>{html_text(name)}</code>' for name in names)}</li>"
-        for case, names in summary.together(group.records).items()
+        for case, names in together(group.records).items()
     )
     number = plural(len(group.records), "cell")
     return f"<details><summary>{number}: {title}{text}</summary>\n<ul>\n{cells}\n</ul>\n</details>"

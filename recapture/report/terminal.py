@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from recapture.analysis import facts, summary
+from recapture.analysis.groups import failure_groups
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.text import one_line, plural, shorten
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from recapture.analysis.summary import Group
+    from recapture.analysis.groups import Group
     from recapture.machine.environment import Environment
     from recapture.report.tables import Cell
     from recapture.results.records import Record
@@ -78,7 +79,7 @@ def print_summary(
     if left_out:
         say(console, left_out)
     _print_silent_wrongs(console, summary.silent_wrongs(records), directory / REPORT)
-    _print_failures(console, summary.failure_groups(records), directory / REPORT)
+    _print_failures(console, failure_groups(records), directory / REPORT)
     _print_claims(console, records)
 
 

@@ -1,0 +1,87 @@
+"""What groups with what: failures of one kind, graph breaks of one reason, notes, and cells that did not run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recapture.analysis.summary import first_line, in_report_order
+from recapture.base.text import one_line
+from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from recapture.results.records import Record
+
+
+__all__ = ["Group", "break_groups", "failure_groups", "not_run_groups", "note_groups", "together"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that ended in the same way: `title` is the kind (an exception's type, a verdict), `text` what was said."""
+
+    title: str
+    text: str
+    records: tuple[Record, ...]
+
+
+def failure_groups(records: Iterable[Record]) -> list[Group]:
+    """Return the failing cells by fingerprint, or by verdict and reason where nothing was raised; largest first."""
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in in_report_order(records):
+        if record.verdict in FAILING:
+            kind = ("error", record.error.fingerprint) if record.error else (str(record.verdict), record.reason or "")
+            groups[kind].append(record)
+    return _largest_first(
+        Group(
+            title=members[0].error.type if members[0].error else kind,
+            text=one_line(first_line(members[0].error.message) if members[0].error else what),
+            records=tuple(members),
+        )
+        for (kind, what), members in groups.items()
+    )
+
+
+def break_groups(records: Iterable[Record]) -> list[Group]:
+    """Return the cells whose graph was broken, by reason; a cell with several reasons is in several groups."""
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for record in in_report_order(records):
+        if record.verdict is Verdict.PASS_WITH_BREAKS or record.graph_breaks:
+            for reason in dict.fromkeys(record.break_reasons) or ["no reason is given"]:
+                groups[one_line(reason)].append(record)
+    return _largest_first(Group("graph break", reason, tuple(members)) for reason, members in groups.items())
+
+
+def not_run_groups(records: Iterable[Record]) -> list[Group]:
+    """Return the cells that say nothing about their compiler, by verdict and reason."""
+    groups: dict[tuple[Verdict, str], list[Record]] = defaultdict(list)
+    for record in in_report_order(records):
+        if record.verdict in NOT_RUN:
+            reason = record.reason or (record.error.message if record.error else "no reason is given")
+            groups[record.verdict, one_line(reason)].append(record)
+    return _largest_first(Group(str(verdict), reason, tuple(members)) for (verdict, reason), members in groups.items())
+
+
+def note_groups(records: Iterable[Record]) -> list[Group]:
+    """Return the right cells that differ from eager in something that does not change the verdict, by note."""
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for record in in_report_order(records):
+        if record.verdict in RIGHT:
+            for note in dict.fromkeys(record.notes):
+                groups[one_line(note)].append(record)
+    return _largest_first(Group("note", note, tuple(members)) for note, members in groups.items())
+
+
+def together(records: Iterable[Record]) -> dict[str, list[str]]:
+    """Return the compilers of each case, both in the order of the reports."""
+    cases: dict[str, list[str]] = defaultdict(list)
+    for record in in_report_order(records):
+        cases[record.case].append(record.compiler)
+    return dict(cases)
+
+
+def _largest_first(groups: Iterable[Group]) -> list[Group]:
+    return sorted(groups, key=lambda group: (-len(group.records), group.title, group.text))

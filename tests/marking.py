@@ -34,6 +34,7 @@ def _mentions_slow_words(module: Path) -> bool:
     return SLOW_WORDS.search(module.read_text(encoding="utf-8")) is not None
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark quick tests, and keep on one worker the tests that share an expensive fixture or a module's."""
     for item in items:

@@ -25,8 +25,8 @@ ROOT = Path(__file__).parent
 # Seconds that a run may take after Ctrl-C or SIGTERM to end its cells and close its files.
 CLOSING_SECONDS = 30.0
 DEFAULT_IMAGE = "torch2.11.0-cu130"
-# Two workers: the smallest machines of CI have two cores. Tests of one group share what is expensive to make.
-SPREAD = ("-n", "2", "--dist", "loadgroup")
+# Two workers: the smallest machines of CI have two cores. A file's tests share what is expensive to make.
+SPREAD = ("-n", "2", "--dist", "loadfile")
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import planted_bench
 import pytest
-from marking import pytest_collection_modifyitems, quick_tests_start_no_server  # noqa: F401 - hooks of pytest
+from marking import pytest_itemcollected, quick_tests_start_no_server  # noqa: F401 - hooks of pytest
 from planted_machine import Planted
 
 from recapture.cli.main import _run

@@ -1,4 +1,4 @@
-"""Which tests are quick, and which worker of pytest-xdist runs a test; `conftest` takes the hooks from here.
+"""Which tests are quick; `conftest` takes the hooks from here.
 
 Quick are the tests that need neither a server nor a compiler: `nox -s quick` runs them alone. What a test needs is read
 from its fixtures and from the text of its module, so that no list has to be kept.
@@ -25,24 +25,18 @@ SLOW_WORDS = re.compile(
 )
 """What the module of a test that is not quick mentions: ways to capture a graph, other processes, benchmarks."""
 
-SHARED = {"measured": "measured", "pool": "pool", "warm": "pool"}
-"""Fixtures of a whole session that are expensive, and the group of tests that share one."""
-
 
 @functools.cache
 def _mentions_slow_words(module: Path) -> bool:
     return SLOW_WORDS.search(module.read_text(encoding="utf-8")) is not None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark quick tests, and keep on one worker the tests that share an expensive fixture or a module's."""
-    for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        marked = any(item.get_closest_marker(name) for name in ("slow", "engine", "serial"))
-        if not marked and not fixtures & SLOW_FIXTURES and not _mentions_slow_words(item.path):
-            item.add_marker("quick")
-        group = next((SHARED[name] for name in SHARED if name in fixtures), item.path.stem)
-        item.add_marker(pytest.mark.xdist_group(group))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a quick test."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    marked = any(item.get_closest_marker(name) for name in ("slow", "engine", "serial"))
+    if not marked and not fixtures & SLOW_FIXTURES and not _mentions_slow_words(item.path):
+        item.add_marker("quick")
 
 
 @pytest.fixture(autouse=True)

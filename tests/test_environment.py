@@ -10,12 +10,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from packaging.requirements import Requirement
 
 from recapture.base.errors import UsageError
 from recapture.machine.describe import capability_of, installed_packages, suite_commit, variables
 from recapture.machine.doctor import Check
 from recapture.machine.environment import (
     ENVIRONMENT,
+    OWN_PACKAGES,
     CpuInfo,
     Environment,
     SuiteEntry,
@@ -26,6 +28,7 @@ from recapture.machine.environment import (
     write_environment,
 )
 from recapture.machine.image_match import PinnedImage, image_for, pinned_images
+from recapture.machine.pins import normalise, read_toml
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DESCRIBE = """
@@ -185,6 +188,20 @@ def test_bytes_that_are_no_utf8_are_refused_by_name(tmp_path):
     path.write_bytes(path.read_bytes().replace(b'"image": "', b'"image": "\xe9', 1))
     with pytest.raises(UsageError, match=rf"{ENVIRONMENT}: not UTF-8: "):
         read_environment(path)
+
+
+def test_what_recapture_alone_needs_is_no_difference_between_installations():
+    before = environment(packages={"numpy": "2.5.2", "rich": "13.0"})
+    now = environment(packages={"numpy": "2.5.2", "rich": "15.0", "packaging": "26.3", "recapture": "0.1.0"})
+    assert differences(before, now) == ""
+
+
+def test_the_packages_that_recapture_alone_needs_are_its_requirements_and_theirs():
+    pyproject = read_toml(REPOSITORY / "pyproject.toml")
+    images = read_toml(REPOSITORY / "docker" / "images.toml")
+    own = {normalise(Requirement(one).name) for one in pyproject["project"]["dependencies"]}
+    of_rich = {"markdown-it-py", "mdurl", "pygments"}
+    assert own - set(images["tools"]["with_torch"]) | of_rich | {"recapture"} == OWN_PACKAGES
 
 
 def test_installations_differ_by_python_torch_and_packages():

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENVIRONMENT",
+    "OWN_PACKAGES",
     "SCHEMA_VERSION",
     "CpuInfo",
     "Environment",
@@ -101,13 +102,32 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     doctor: list[Check] = []
 
 
-def differences(before: Environment, now: Environment) -> str:
-    """Say in what two installations differ, whose results may then not stand in one table; empty where in nothing.
+OWN_PACKAGES = frozenset(
+    {
+        "click",
+        "markdown-it-py",
+        "mdurl",
+        "msgspec",
+        "nvidia-ml-py",
+        "packaging",
+        "psutil",
+        "pygments",
+        "recapture",
+        "rich",
+        "tabulate",
+        "tomli",
+    }
+)
+"""Packages that recapture needs and torch does not: they run this tool, not what it measures."""
 
-    Whether this project itself is installed, or run from its checkout, is no difference.
+
+def differences(before: Environment, now: Environment) -> str:
+    """Return how two installations differ, in words; empty where their results may stand in one table.
+
+    `OWN_PACKAGES` do not count: recapture may be installed or run from its checkout, and its requirements may change.
     """
     found = [name for name in ("python", "torch") if getattr(before, name) != getattr(now, name)]
-    for name in sorted((before.packages.keys() | now.packages.keys()) - {"recapture"}):
+    for name in sorted((before.packages.keys() | now.packages.keys()) - OWN_PACKAGES):
         was, has = (one.packages.get(name, "absent") for one in (before, now))
         if was != has:
             found.append(f"{name} {was}, now {has}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from recapture.base.torch_compat import pytree
 from recapture.declare.compiler import compiler
 
 
@@ -60,6 +59,8 @@ def aoti(fn: Any, example: Any) -> Any:
 def onnx(fn: Any, example: Any) -> Any:
     """`torch.onnx.export(dynamo=True)`, run by ONNX Runtime on the CPU."""
     import torch
+
+    from recapture.base.torch_compat import pytree
 
     program = torch.onnx.export(as_module(fn), example, dynamo=True, verbose=False)
     exported = program.exported_program

@@ -341,9 +341,9 @@ def test_more_gpus_than_there_are_is_bad_input(monkeypatch):
     benchmark.check_gpus(asked(device="cuda"))
 
 
-def test_the_workload_of_the_readme_works_as_pasted(tmp_path):
-    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    [block] = [part for part in readme.split("```python\n") if part.startswith("# my_workload.py")]
+def test_the_workload_of_the_documents_works_as_pasted(tmp_path):
+    page = (Path(__file__).parents[1] / "docs" / "speed.md").read_text(encoding="utf-8")
+    _, block = page.split("<!-- file: my_workload.py -->\n```python\n")
     path = tmp_path / "my_workload.py"
     path.write_text(block.split("```")[0])
     assert bench(str(path), "--compiler", "fx", *QUICK, "--results", str(tmp_path / "results")) == 0

@@ -29,7 +29,7 @@ def slow_suite(path: Path, cases: int = 12, edited: int | None = None) -> None:
     """Write a suite of cases that take a moment each; one of them may differ in its body."""
     text = "import time\n\nimport torch\n\nfrom recapture import case\n"
     for number in range(cases):
-        text += f"\n\n@case(example=lambda: (torch.ones(3),))\ndef waits_{number:02}(x):\n    time.sleep(0.3)\n"
+        text += f"\n\n@case(example=lambda: (torch.ones(3),))\ndef waits_{number:02}(x):\n    time.sleep(0.1)\n"
         text += f"    return x + {number}{' + 1' if number == edited else ''}\n"
     path.write_text(text)
 

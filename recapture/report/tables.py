@@ -143,9 +143,10 @@ def terminal_lines(
     Columns are `gap` spaces apart. With a `width` in characters, long text in the columns numbered in `wrapped` is
     continued on further lines; without one, every column is as wide as its longest text.
     """
-    from rich.console import Console
     from rich.table import Table as Layout
     from rich.text import Text
+
+    from recapture.report.console import SafeConsole
 
     shown = any(header.text if isinstance(header, Span) else header for header in table.headers)
     layout = Layout(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="", show_header=shown)
@@ -160,7 +161,7 @@ def terminal_lines(
     for row in table.rows:
         cells = ([(_line(span.text), span.style) for span in _spans(cell)] for cell in row)
         layout.add_row(*(Text.assemble(*parts) for parts in cells))
-    console = Console(width=width or UNLIMITED)
+    console = SafeConsole(width=width or UNLIMITED)
     printed = []
     for segments in console.render_lines(layout, pad=False):
         line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))

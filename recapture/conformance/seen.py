@@ -299,9 +299,7 @@ def _has_attributes_of_its_own(value: Any) -> bool:
 
 def _members(value: Any) -> list[tuple[str, Any]]:
     texts = [(_readable(item), item) for item in value]
-    if any(
-        text is None for text, _ in texts
-    ):  # the order differs between processes: compare only the types
+    if any(text is None for text, _ in texts):  # the order differs between processes: compare only the types
         return [(f"[{i}]", kind) for i, kind in enumerate(sorted(qualified(type(item)) for item in value))]
     return [(f"[{i}]", item) for i, (_, item) in enumerate(sorted(texts, key=lambda pair: str(pair[0])))]
 

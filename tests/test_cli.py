@@ -92,8 +92,8 @@ def test_without_a_subcommand_the_help_is_shown_as_it_is(arguments, capfd):
 @pytest.mark.parametrize(
     ("command", "line"),
     [
-        ("run", "recapture: interrupted; what is done is kept, and --resume goes on\n"),
-        ("bench", "recapture: interrupted; what is done is kept, and --resume goes on\n"),
+        ("run", "recapture: interrupted; finished work is kept, continue with --resume\n"),
+        ("bench", "recapture: interrupted; finished work is kept, continue with --resume\n"),
         ("list", "recapture: interrupted\n"),
     ],
 )

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import check_site
@@ -203,7 +204,12 @@ class TestReference:
 
     def test_every_compiler_check_image_and_claim_is_there(self):
         pages = reference.compilers_page(), reference.checks_page(), reference.images_page(), reference.claims_page()
-        names = builtin_compilers(), [one.name for one in examine("cpu")], load_images(), published_claims()
+        names: tuple[Iterable[str], ...] = (
+            builtin_compilers(),
+            [one.name for one in examine("cpu")],
+            load_images(),
+            published_claims(),
+        )
         for page, wanted in zip(pages, names, strict=True):
             assert {name for name in wanted if f"| `{name}` |" not in page} == set()
 

@@ -73,7 +73,7 @@ def test_results_of_another_installation_are_set_aside_not_mixed_in_and_not_lost
     other = ledger(here, "b", *words, resume=resume, numpy="2")
     assert fill(other) == "b"
     assert other.warnings == [
-        f"warning: older results in {here} are of another installation (numpy 1, now 2); they are in its before-1 now"
+        f"warning: older results in {here} are of another installation (numpy 1, now 2); they were moved to its folder before-1"
     ]
     assert (cases_in(here), cases_in(here / "before-1")) == ("b", "ab")
     assert read_results(here).environment.packages["numpy"] == "2"
@@ -173,7 +173,7 @@ def test_a_whole_run_afresh_takes_nothing_of_an_unfinished_one(tmp_path):
     again = ledger(here, "abcd")
     assert fill(again, most=1) == "a"
     assert again.warnings == [
-        f"warning: what an unfinished run had recorded in {here} is in its before-1 now; with --resume it would have gone on"
+        f"warning: the records of an unfinished run in {here} were moved to its folder before-1; to continue a run, use --resume"
     ]
     assert fill(ledger(here, "abcd", resume=True)) == "bcd"
     assert cases_in(here) == "abcd"
@@ -184,7 +184,7 @@ def test_a_whole_run_afresh_takes_nothing_of_an_unfinished_one(tmp_path):
 def test_a_selection_is_refused_while_a_whole_run_is_unfinished(tmp_path, resume):
     here = tmp_path / "image" / "cpu"
     fill(ledger(here, "abcd"), most=2)
-    with pytest.raises(UsageError, match="is unfinished: go on with it by --resume and no selection"):
+    with pytest.raises(UsageError, match="is unfinished: continue it with --resume and no selection"):
         fill(ledger(here, "a", "s::a", resume=resume))
     assert fill(ledger(here, "abcd", resume=True)) == "cd"
     assert fill(ledger(here, "a", "s::a", resume=False)) == "a"

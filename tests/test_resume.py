@@ -53,7 +53,7 @@ def interrupted(command, suite: Path, results: str, number: signal.Signals) -> i
     if number in (signal.SIGINT, signal.SIGTERM):
         assert process.returncode == 128 + number
         word = "interrupted" if number == signal.SIGINT else "terminated"
-        assert err.strip().splitlines()[-1] == f"recapture: {word}; what is done is kept, and --resume goes on"
+        assert err.strip().splitlines()[-1] == f"recapture: {word}; finished work is kept, continue with --resume"
     else:
         assert process.returncode == -number
     assert command.leftovers(30.0) == []
@@ -202,7 +202,7 @@ def test_a_benchmark_that_is_terminated_keeps_its_finished_rows_and_goes_on(comm
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 143
-    assert err.strip().splitlines()[-1] == "recapture: terminated; what is done is kept, and --resume goes on"
+    assert err.strip().splitlines()[-1] == "recapture: terminated; finished work is kept, continue with --resume"
     assert command.leftovers(5.0) == []
     [row] = only(command.directory / "results").rows
     assert str(row.configuration) == "eager fp32"

@@ -1,1 +1,1 @@
-"""What everything else builds on: errors, text, scrubbing, files, locks, paths, and what is private to torch."""
+"""What everything else builds on: errors, text, scrubbing, files, locks, paths, and access to torch's private parts."""

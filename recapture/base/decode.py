@@ -1,4 +1,4 @@
-"""Reading JSON that may be damaged or hostile: what is not understood is refused, with the field and the reason."""
+"""Reading JSON that may be damaged or hostile: an invalid document is refused, with the field and the reason."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Format", "too_large"]
 T = TypeVar("T")
 
 LARGEST = 2.0**63
-"""The largest number that a file may hold: no count, size or duration comes near it."""
+"""The largest number that a file may hold; every real count, size and duration is far smaller."""
 
 REASON_LIMIT = 300
-"""Characters of a reason shown: it may quote the file."""
+"""Characters shown of a reason, which may quote the file."""
 
 
 class _Versioned(msgspec.Struct):
@@ -31,10 +31,10 @@ class _Versioned(msgspec.Struct):
 
 
 class Format(Generic[T]):
-    """One kind of JSON document: its type, what to call it, its version, and what must hold of its values.
+    """One kind of JSON document: its type, its name in messages, its version, and a check of its values.
 
-    `check` raises ValueError, naming the field, for values that cannot be true. With `by_bytes` a document that is
-    encoded again to the same bytes is taken to have no field twice, which spares a second parse.
+    `check` raises ValueError, naming the field, for impossible values. With `by_bytes`, a document that encodes to the
+    same bytes again is assumed to have no duplicate field, which saves a second parse.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Format(Generic[T]):
         self._noun, self._version, self._check, self._by_bytes = noun, version, check, by_bytes
 
     def decode(self, data: bytes) -> T:
-        """Return the document; raises ValueError with the reason where this version does not understand it."""
+        """Return the document; raises ValueError with the reason if this version does not understand it."""
         try:
             document = self._decoder.decode(data)
             if not (self._by_bytes and msgspec.json.encode(document) == data):
@@ -54,7 +54,7 @@ class Format(Generic[T]):
             self._check(document)
         except RecursionError:
             raise ValueError("nested too deeply") from None
-        except ValueError as error:  # msgspec's, Python's of bytes that are not UTF-8, and a check's
+        except ValueError as error:  # from msgspec, from decoding bytes that are not UTF-8, or from a check
             raise ValueError(self._reason(data, error)) from None
         return document
 
@@ -67,7 +67,7 @@ class Format(Generic[T]):
             raise UsageError(f"{path}: {error}") from None
 
     def _reason(self, data: bytes, error: ValueError) -> str:
-        """Say what is wrong: another version first, for all else follows from it."""
+        """Say what is wrong. A different version is reported first, because it causes the other errors."""
         if isinstance(error, UnicodeDecodeError):
             return f"not UTF-8: {shorten(str(error), REASON_LIMIT)}"
         try:
@@ -81,7 +81,7 @@ class Format(Generic[T]):
 
 
 def too_large(number: float | None) -> bool:
-    """Whether a number is negative or beyond what anything countable reaches."""
+    """Whether a number is negative or larger than any real count."""
     return number is not None and not 0 <= number < LARGEST
 
 

@@ -24,12 +24,12 @@ class UsageError(RecaptureError):
 
 
 class EnvironmentUnfitError(RecaptureError):
-    """This machine or installation cannot run what was asked: exit status 3."""
+    """This machine or installation cannot run what was requested: exit status 3."""
 
     exit_status = 3
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest of the other names that are known, or an empty string."""
+    """Return ``"; did you mean 'x'?"`` for the most similar other known name, or an empty string."""
     near = difflib.get_close_matches(name, [one for one in known if one != name], n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,4 +1,4 @@
-"""Text that others wrote (names, messages, file contents) made harmless for Markdown, HTML blocks in it, and JSON."""
+"""Escaping of untrusted text (names, messages, file contents) for Markdown, HTML blocks in Markdown, and JSON."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from recapture.base.text import one_line, printable, shorten
 __all__ = ["LONGEST", "html_text", "json_text", "markdown_code", "markdown_text"]
 
 LONGEST = 1000
-"""Characters of one name or message that Markdown shows: a table pads every row to its longest cell."""
+"""Characters shown of one name or message in Markdown, where a table pads every row to its longest cell."""
 
 LONGEST_TEXT = 20_000
-"""Characters of one text outside code: the packages that differ are one line."""
+"""Characters shown of one text outside code, such as the line of differing packages."""
 
 _MARKUP = re.compile(
     r"([\\`*{}\[\]<>#|~$&]|(?<![^\W_])_|_(?![^\W_])"
-    r"|^[-+](?=\s|$)|^[-=](?=[-= ]*$)"  # what would begin a list, be a rule or underline a heading
+    r"|^[-+](?=\s|$)|^[-=](?=[-= ]*$)"  # start of a list, a rule, or a heading's underline
     r"|(?<=[A-Za-z]):(?=//)|(?<=\b[wW]{3})\.|(?<=\w)@(?=\w))"  # what GitHub turns into a link by itself
 )
 _NUMBERED = re.compile(r"^([0-9]{1,9})([.)])(?=\s|$)")
@@ -26,14 +26,14 @@ _UNSHOWN = re.compile(r"[^\n -~]")
 
 
 def markdown_text(text: str) -> str:
-    """Return text on one line with everything escaped that Markdown would read as markup."""
+    """Return text on one line, with all Markdown markup escaped."""
     return _NUMBERED.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", shorten(text, LONGEST_TEXT)))
 
 
 def markdown_code(text: str, *, in_table: bool = False) -> str:
-    """Return text as a code span, whatever characters it holds; inside a table no character ends the table's cell."""
+    """Return any text as a code span; with `in_table`, no character of it ends the table's cell."""
     text = shorten(text, LONGEST) or " "
-    if in_table and re.search(r"\\+\|", text):  # no number of backslashes puts a backslash before a pipe into a cell
+    if in_table and re.search(r"\\+\|", text):  # Markdown cannot write a backslash before a pipe in a cell
         entities = (char if char.isalnum() or char == " " else f"&#{ord(char)};" for char in text)
         return f"<code>{''.join(entities)}</code>"
     fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
@@ -44,12 +44,12 @@ def markdown_code(text: str, *, in_table: bool = False) -> str:
 
 
 def html_text(text: str) -> str:
-    """Return text on one line for an HTML block in Markdown: no blank line may end the block, no tag begin in it."""
+    """Return text on one line for an HTML block in Markdown, so that it neither ends the block nor starts a tag."""
     return html.escape(one_line(text), quote=False)
 
 
 def json_text(text: str) -> str:
-    r"""Return a JSON document with ``\u`` escapes for what a terminal may obey or not show; it means the same."""
+    r"""Return an equivalent JSON document with ``\u`` escapes for control and invisible characters."""
     return _UNSHOWN.sub(_as_escape, text)
 
 

@@ -1,4 +1,4 @@
-"""Exceptions of user code as text: their own methods may raise."""
+"""Exceptions of user code as text. Their own methods may raise, which these functions handle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["qualified", "safe_text", "traceback_text"]
 
 
 def qualified(kind: type) -> str:
-    """Return a type's name with its module; builtins bare, and suite files by the suite's name."""
+    """Return a type's name with its module: no module for builtins, the suite's name for suite files."""
     try:
         module, name = re.sub(r"^recapture_suite_", "", kind.__module__), str(kind.__qualname__)
     except Exception:  # a metaclass or a __module__ of the case's own
@@ -20,7 +20,7 @@ def qualified(kind: type) -> str:
 
 
 def safe_text(error: BaseException) -> str:
-    """Return ``str(error)``, or what can be said of an exception whose ``__str__`` raises."""
+    """Return ``str(error)``, or a substitute where ``__str__`` raises."""
     try:
         return encodable(str(error))
     except BaseException as second:  # the case's own code runs here

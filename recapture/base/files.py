@@ -1,4 +1,4 @@
-"""Reading and writing files: bounded reads of regular files alone, and writes that never leave half a file."""
+"""Reading and writing files: size-limited reads of regular files only, and writes that never leave half a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recapture.base.errors import UsageError
 __all__ = ["MOST_BYTES", "append_line", "read_regular", "write_atomically", "write_output"]
 
 MOST_BYTES = 64 << 20
-"""Bytes of the largest file that is read. The results of 20,000 cases have about 20 MB."""
+"""Bytes of the largest file that is read. The results of 20,000 cases take about 20 MB."""
 
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -29,8 +29,8 @@ _KINDS = (
 def read_regular(path: Path, *, most: int = MOST_BYTES) -> bytes:
     """Return the content of a regular file.
 
-    Never waits for a pipe or a device and never follows a link planted under the file's name. Raises UsageError, naming
-    the file, where it is anything but a regular file, has more than `most` bytes, or cannot be read.
+    Never waits for a pipe or a device and never follows a symbolic link. Raises UsageError, naming the file, if it is
+    not a regular file, has more than `most` bytes, or cannot be read.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -52,7 +52,7 @@ def read_regular(path: Path, *, most: int = MOST_BYTES) -> bytes:
 
 
 def _read(handle: int, most: int, path: Path) -> bytes:
-    """Read to the end, which a file that grows meanwhile may put off."""
+    """Read to the end, or raise UsageError for a file that grows beyond the limit while it is read."""
     parts: list[bytes] = []
     left = most
     while left > 0 and (part := os.read(handle, min(left, 1 << 20))):
@@ -77,8 +77,8 @@ def _kind(mode: int) -> str:
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace a file in one step, so that a reader or a crash never sees half of it.
 
-    Raises OSError, which names the folder where the disk is full; also where the name belongs to a link, a pipe, a
-    device or a directory, which is left alone.
+    Raises OSError, also where the path is a link, a pipe, a device or a directory, which is left unchanged. When the
+    disk is full, the error names the folder.
     """
     try:
         mode = path.lstat().st_mode
@@ -98,15 +98,15 @@ def write_atomically(path: Path, data: bytes) -> None:
         Path(name).replace(path)
     except BaseException as error:
         Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # "No space left on device": on which?
+        if isinstance(error, OSError) and error.filename is None:  # "No space left on device" alone does not say which
             error.filename = str(path.parent)
         raise
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a file that a user named: a regular file is replaced in one step, a device or pipe is written into.
+    """Write to a path that a user named: a regular file is replaced in one step, a device or pipe is written to.
 
-    A link is followed: the user chose it. Raises OSError; a pipe that nothing reads from is not waited for.
+    A link is followed, because the user chose it. Raises OSError, also for a pipe that has no reader.
     """
     path = path.resolve()
     try:
@@ -123,9 +123,9 @@ def write_output(path: Path, data: bytes) -> None:
 
 
 def append_line(handle: int, line: bytes) -> None:
-    """Append a whole line to an open file descriptor, or raise OSError, which names the file, and append nothing.
+    """Append a whole line to an open file descriptor, or append nothing and raise OSError naming the file.
 
-    A full disk takes the part of a line that fits.
+    A full disk accepts only the part of a line that fits, so a part already written is removed again.
     """
     size = os.fstat(handle).st_size
     try:
@@ -134,5 +134,5 @@ def append_line(handle: int, line: bytes) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
         with contextlib.suppress(OSError):
-            error.filename = os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115 - it is no path but a name
+            error.filename = os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115 - a name is wanted, not a Path
         raise

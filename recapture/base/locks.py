@@ -1,4 +1,4 @@
-"""Locks, and files opened for appending: nothing that was planted under their name is ever opened or emptied."""
+"""Lock files, and files opened for appending. A link, device or other irregular file in their place is refused."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def _irregular(path: Path, mode: int) -> UsageError:
 
 
 def _open(path: Path, flags: int) -> int:
-    """Open a regular file, made where there is none. Opening alone changes nothing of a file that exists."""
-    refuse_irregular([path])  # before it is opened: opening a device or a FIFO can have effects of its own
+    """Open a regular file, creating it if necessary. Opening does not change an existing file."""
+    refuse_irregular([path])  # checked first, because opening a device or a FIFO can have side effects
     try:
-        # What takes the file's place after the check is refused by these flags and by the second check.
+        # A file replaced after that check is refused by these flags and by the second check.
         handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -63,9 +63,9 @@ def _open(path: Path, flags: int) -> int:
 
 
 def open_to_append(path: Path) -> int:
-    """Open a file of lines for appending, without a last line that a killed run left half written.
+    """Open a file of lines for appending, first removing a last line that a killed run left incomplete.
 
-    Returns a file descriptor. Raises UsageError where the file cannot be written or is not a regular file.
+    Returns a file descriptor. Raises UsageError if the file cannot be written or is not a regular file.
     """
     handle = _open(path, os.O_RDWR | os.O_APPEND)
     try:
@@ -90,10 +90,10 @@ def _whole_lines(handle: int, block: int = 1 << 16) -> int:
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[None]:
-    """Hold the lock file `path`, which is made together with its folder; its content is never touched.
+    """Hold a lock on the file `path`, which is created together with its folder; its content is never changed.
 
-    `wait` waits until another process releases it; otherwise UsageError is raised at once. Raises UsageError too where
-    the lock cannot be opened, is not a regular file, or the file system has no locks.
+    If another process holds the lock, `wait` waits for it; without `wait`, UsageError is raised at once. Also raises
+    UsageError if the lock file cannot be opened, is not a regular file, or the file system has no locks.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

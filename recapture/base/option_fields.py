@@ -1,7 +1,7 @@
-"""Options of a command, declared once: a dataclass field that also says what the command line shows and accepts.
+"""Command-line options declared as dataclass fields.
 
-The command line builds its parameters from these fields (`recapture.cli.options.takes`): an option's name, type,
-default and help stand in one place, beside the code that uses it.
+The command line builds its parameters from these fields (`recapture.cli.options.takes`), so that an option's name,
+type, default and help are written once, beside the code that uses them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ WEEK = 7 * 24 * 3600.0
 class CommandLine:
     """What the command line shows of a field and accepts for it.
 
-    `names` are the option's names (``-k``, ``--jobs``); empty for an argument, of which there may be any number.
-    `between` are the least and the greatest number. `unit` is what one on the command line is in the field: with `GIB`,
-    a ``2`` becomes 2 GiB in bytes. `parse` turns the text into the field's value (for an option that may be repeated:
-    each of its texts) and raises ValueError or UsageError. `show_default` is False where the help text says it.
+    `names` are the option's names (``-k``, ``--jobs``); empty for a positional argument, which takes any number of
+    words. `between` is the smallest and the largest number accepted. A number is multiplied by `unit`: with `GIB`, a
+    ``2`` becomes 2 GiB in bytes. `parse` turns the text (each text of a repeatable option) into the field's value and
+    raises ValueError or UsageError. `show_default` is False where the help text states the default.
     """
 
     names: tuple[str, ...]
@@ -50,14 +50,14 @@ def option(
     *names: str,
     default: Any = dataclasses.MISSING,
     default_factory: Any = dataclasses.MISSING,
-    help: str | None = None,  # noqa: A002 - the word of the field
+    help: str | None = None,  # noqa: A002 - named like the field
     metavar: str | None = None,
     between: tuple[float | None, float | None] = (None, None),
     unit: int | None = None,
     parse: Callable[[Any], Any] | None = None,
     show_default: bool = True,
 ) -> Any:
-    """Return a dataclass field that is an option of the command line. A field with neither default must be given."""
+    """Return a dataclass field that is a command-line option. The option is required if it has no default."""
     shown = CommandLine(names, help, metavar, between, unit, parse, show_default)
     given = {"default": default, "default_factory": default_factory}
     chosen = {name: value for name, value in given.items() if value is not dataclasses.MISSING}
@@ -65,16 +65,16 @@ def option(
 
 
 def argument(metavar: str, *, parse: Callable[[Any], Any] | None = None) -> Any:
-    """Return a dataclass field that takes the words of the command line that are no options.
+    """Return a dataclass field that takes the positional arguments of the command line.
 
-    `parse` is given all of them as a tuple.
+    `parse` receives all of them as a tuple.
     """
     shown = CommandLine((), None, metavar, (None, None), None, parse, show_default=False)
     return dataclasses.field(metadata={CommandLine: shown})
 
 
 def declared(options: type) -> dict[str, CommandLine]:
-    """Return the fields of a dataclass that the command line sets, by name, in their order."""
+    """Return the fields of a dataclass that the command line sets, by name, in the order of declaration."""
     return {one.name: one.metadata[CommandLine] for one in dataclasses.fields(options) if CommandLine in one.metadata}
 
 

@@ -1,4 +1,4 @@
-"""Where the project's own files lie: in a checkout, or inside the installed package."""
+"""Locations of the project's own files, in a checkout or inside the installed package."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ PACKAGE = Path(__file__).resolve().parents[1]
 """The folder of the package ``recapture``."""
 
 callers_directory: str | None = None
-"""What `recapture.pool.bootstrap` has put at the end of the path; nothing there is installed."""
+"""The folder that `recapture.pool.bootstrap` appended to ``sys.path``; packages in it do not count as installed."""
 
 CHECKOUT = PACKAGE.parent
-"""The folder of the checkout, where the package is used from one."""
+"""The folder of the checkout, if the package runs from a checkout."""
 
 
 def data_folder(name: str, *, marker: str | None = None) -> Path:
     """Return a folder of the project: ``suites``, ``suites/speedups`` or ``docker``.
 
-    It is the checkout's where that has it (and in it the file `marker`: beside an installed package, ``docker`` is the
-    Docker SDK), otherwise the copy inside the wheel. It need not exist.
+    This is the checkout's folder if it exists and contains the file `marker`, otherwise the copy inside the wheel. The
+    marker matters beside an installed package, where ``docker`` is the Docker SDK. The folder need not exist.
     """
     checkout = CHECKOUT / name
     found = checkout.is_dir() if marker is None else (checkout / marker).is_file()

@@ -1,4 +1,4 @@
-"""Error messages without what changes from run to run, and the short hash by which two failures count as one."""
+"""Error messages without the parts that change from run to run, and a short hash that identifies equal failures."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MAX_LINES = 12
 MAX_LENGTH = 900
 
 _OURS = re.compile(rf"(?m)^[ \t]*(?:{re.escape(str(PACKAGE))}/(?!data/)\S+|<frozen runpy>)\(\d+\): .*\n?")
-"""Lines of a stack as TorchScript writes it that tell of this project alone, and change with it.
+"""Lines of a TorchScript stack that show only this project's own code, and change with it.
 
-Installed suites lie under ``data/``: they are what is measured.
+Lines under ``data/`` are kept: that is where installed suites are, the code under test.
 """
 
 _SECRETS = (
@@ -24,29 +24,29 @@ _SECRETS = (
     (r"\b(?:gh[opsur]_|github_pat_|glpat-|hf_|sk-|pypi-|xox[abprs]-|AKIA)(?=\w*[0-9])[A-Za-z0-9-]{16,}", "…"),
     (r"(?i)\b(\w*(?:password|passwd|secret|api_?key|access_?token|auth_?token)=)[^\s\"',;&]{4,}", r"\1…"),
 )
-"""What must not be published though a message quotes it: passwords, tokens and keys."""
+"""Patterns of passwords, tokens and keys, which must not be published even where a message quotes them."""
 
 _SCRUBBING = [
     (_OURS, ""),
     *((re.compile(pattern), replacement) for pattern, replacement in _SECRETS),
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\b0x[0-9a-fA-F]{4,}"), "0x…"),
-    (re.compile(r"(_(?:obj|type)_id\([^,\n]*,\s*)\d+"), r"\1…"),  # guards name objects by their address
-    # Installed suites and our own modules keep the file's name alone, as they do in a checkout.
+    (re.compile(r"(_(?:obj|type)_id\([^,\n]*,\s*)\d+"), r"\1…"),  # guards identify objects by their address
+    # Paths of installed suites and of this project are cut to the file name, as in a checkout.
     (re.compile(r"/\S*/(?:site|dist)-packages/(?:recapture/(?:[\w.-]+/)*)?"), ""),
     (re.compile(r"(?<=[\"'])/(?:[^\"'\n/]+/)+(?=[^\"'\n/])"), ""),
-    # Any other absolute path, that of a compiler's option too, as in -I/usr/include: keep the file's name.
+    # Any other absolute path is cut to the file name, also inside a compiler option such as -I/usr/include.
     (re.compile(r"(?:(?<![\w./])|(?<=\s-[ILB]))/(?:[\w.+@~-]+/)+(?=[\w.+-])"), ""),
-    # Torch cuts from a path what it has in common with its own, to the letter: "ome/me/suite.py:12".
+    # Torch removes the prefix that a path shares with torch's own path, even mid-word: "ome/me/suite.py:12".
     (re.compile(r"(?<![\w./-])(?!torch|functorch|aten|c10|caffe2)(?:[\w.+@~-]+/)+(?=[\w+-]+\.py:\d)"), ""),
     (re.compile(r"recapture_suite_"), ""),
     (re.compile(r"\bc[a-z2-7]{50,}\b"), "…"),  # names Inductor derives from a hash of the source
     (re.compile(r"\b(tmp|recapture-|tasks-)[a-z0-9_]{8}\b"), r"\1…"),
-    (re.compile(r"\[?\b[VDIWEF]\d{4}\s+\d\d:\d\d:\d\d\.\d+\s+(?:\d+\s+)?"), ""),  # how a line of a log begins
+    (re.compile(r"\[?\b[VDIWEF]\d{4}\s+\d\d:\d\d:\d\d\.\d+\s+(?:\d+\s+)?"), ""),  # prefix of a log line
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"), "…"),
     (re.compile(r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b"), "…"),
     (re.compile(r"\b(pid|process|thread)(\s*[ =:]\s*)\d+", re.IGNORECASE), r"\1\2…"),
-    (re.compile(r"(Tried to allocate [\d.]+ \w+)\b.*", re.DOTALL), r"\1"),  # then: how much was free at that moment
+    (re.compile(r"(Tried to allocate [\d.]+ \w+)\b.*", re.DOTALL), r"\1"),  # the rest is the memory free at that moment
     (re.compile(r"\b\d+(?:\.\d+)?\s*(?:ms|s|seconds)\b"), "… s"),
 ]
 
@@ -58,12 +58,12 @@ _NOISE = re.compile(
 
 
 def encodable(text: str) -> str:
-    """Return a text with lone surrogates as escapes, so that JSON takes it: a file's name may have them."""
+    """Return a text with lone surrogates as escapes, so that JSON can hold it: file names may contain them."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def scrub(message: str) -> str:
-    """Return a message without addresses, paths, temporary names, times and advice, cut to a readable length."""
+    """Return a message without addresses, paths, temporary names, times and advice, shortened to a readable length."""
     message = encodable(message)
     for pattern, replacement in _SCRUBBING:
         message = pattern.sub(replacement, message)
@@ -75,11 +75,11 @@ def scrub(message: str) -> str:
 
 
 def fingerprint(kind: str, message: str) -> str:
-    """Return 10 hexadecimal digits that two failures of one cause share: numbers and line breaks do not count."""
+    """Return 10 hexadecimal digits that failures with the same cause share; numbers and line breaks are ignored."""
     first = re.sub(r"\d+", "#", " ".join(scrub(message).split()))
     return hashlib.sha256(f"{kind}\n{first}".encode()).hexdigest()[:10]
 
 
 def without_paths(text: str) -> str:
-    """Return a text with ``<path>`` in place of absolute paths: they name users and differ between machines."""
+    """Return a text with ``<path>`` for absolute paths, which contain user names and differ between machines."""
     return re.sub(r"(?<![\w./])/(?:[\w.@+~-]+/?)+", "<path>", text)

@@ -1,4 +1,4 @@
-"""How long a command took until each stage of its start was done, counted from the start of its process."""
+"""Seconds from the start of a command's process to the end of each stage of its startup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOTED: dict[str, float] = {}
 
 
 def note(stage: str) -> None:
-    """Note that a stage is done; only the first time counts."""
+    """Record that a stage has ended; later calls for the same stage are ignored."""
     _NOTED.setdefault(stage, _age())
 
 
@@ -22,7 +22,7 @@ def noted() -> dict[str, float]:
 
 
 def described() -> str:
-    """Return in one line how many seconds each stage took and all took together."""
+    """Return one line with the seconds of each stage and their total."""
     before, parts = 0.0, []
     for stage, seconds in _NOTED.items():
         parts.append(f"{stage} {seconds - before:.2f}")
@@ -31,7 +31,7 @@ def described() -> str:
 
 
 def _age() -> float:
-    """Return for how many seconds this process has run; since this module was imported where the system tells less."""
+    """Return the age of this process in seconds, or the time since this module's import where that is unknown."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""Text for people: on one line, cut to a length, without control characters; numbers with nouns, ratios, durations."""
+"""Text for people: single lines, shortened, without control characters; counts with nouns, ratios, durations."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ __all__ = ["one_line", "plural", "printable", "ratio_text", "shorten", "time_tex
 
 _REPLACEMENT = "\ufffd"
 _SPACES = frozenset("\xa0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
-"""Spaces that `str.isprintable` refuses though they only take room."""
+"""Harmless spaces that `str.isprintable` rejects."""
 
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
-"""Characters that `str.isprintable` accepts though nothing is drawn for them."""
+"""Invisible characters that `str.isprintable` accepts."""
 
 
 def printable(text: str, *, keep: str = "\n") -> str:
     """Return text in which no character controls a terminal, changes the direction of writing, or is invisible.
 
     Each such character (C0, C1, ANSI's escape, bidirectional overrides, zero-width characters, lone surrogates) becomes
-    U+FFFD; line breaks are kept, or whichever characters `keep` lists.
+    U+FFFD. The characters in `keep` are kept, by default line breaks.
     """
-    if text.isascii() and text.replace("\n", "").isprintable() and keep == "\n":  # nearly always
+    if text.isascii() and text.replace("\n", "").isprintable() and keep == "\n":  # the usual case
         return text
     kept = _SPACES.union(keep)
     text = "".join(char if char.isprintable() or char in kept else _REPLACEMENT for char in text)
@@ -28,7 +28,7 @@ def printable(text: str, *, keep: str = "\n") -> str:
 
 
 def one_line(text: str) -> str:
-    """Return text with every run of white space, line breaks included, as one space, and as `printable` returns it."""
+    """Return `printable` text with every run of white space, including line breaks, replaced by one space."""
     return printable(" ".join(text.split()), keep="")
 
 
@@ -39,13 +39,13 @@ def plural(number: int, noun: str) -> str:
 
 def shorten(text: str, limit: int) -> str:
     """Return text on one line and at most `limit` characters long; an ellipsis replaces what was cut."""
-    # Only the beginning is looked at: a message may have millions of characters. Runs of spaces may shrink.
+    # A message may have millions of characters: read only its beginning, with a margin for runs of spaces.
     text = one_line(text if len(text) <= 20 * limit else text[: 20 * limit] + " …")
     return text if len(text) <= limit else text[: max(limit - 1, 0)].rstrip() + "…"
 
 
 def time_text(seconds: float | None) -> str:
-    """Return a duration in the unit that suits it."""
+    """Return a duration in a readable unit."""
     if seconds is None:
         return ""
     if seconds >= 1:

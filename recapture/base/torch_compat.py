@@ -1,7 +1,7 @@
-"""The private parts of torch that this project sets, warms up or reads, on every release.
+"""The private parts of torch that this project sets, warms up or reads, for every supported release.
 
-Where a release lacks a part, setting it does nothing, and reading it returns None. `torch_watch` holds what observes
-torch at work.
+Where a release lacks a part, setting it does nothing and reading it returns None. `torch_watch` observes torch while
+it compiles and runs.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ __all__ = [
 
 
 def pytree() -> Any:
-    """Return torch's module for nested containers, which has no public name on the older releases."""
+    """Return torch's module for nested containers, which has no public name in older releases."""
     from torch.utils import _pytree
 
     return _pytree
 
 
 def release(version: str | None = None) -> tuple[int, ...]:
-    """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; the running one by default.
+    """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; by default that of the imported torch.
 
-    This does without `packaging`: the scripts of `recapture repro` carry it and need torch alone.
+    It does not use `packaging`: scripts written by `recapture repro` include this function and need only torch.
     """
     if version is None:
         import torch
@@ -67,7 +67,7 @@ def reset_dynamo() -> None:
     """Forget everything Dynamo compiled in this process."""
     try:
         import torch._dynamo as dynamo
-    except Exception:  # nothing to forget where it cannot be imported
+    except Exception:  # if Dynamo cannot be imported, there is nothing to forget
         return
     dynamo.reset()
 
@@ -76,10 +76,10 @@ CAPTURE_MODULES = ("torch._dynamo.", "torch._inductor.", "torch._export.", "torc
 
 
 def skip_guard_timing() -> None:
-    """Keep Dynamo from timing the guards of every frame that it compiles (2.7 or so on), where it is imported.
+    """Keep Dynamo, if imported, from timing the guards of every frame that it compiles (since about 2.7).
 
-    To time them, Dynamo empties the processor's caches (25 ms each time, more where two processes do) and logs the
-    figure. Nothing depends on it, and a cell compiles several frames. Do not call this where compile time is measured.
+    To time them, Dynamo flushes the processor's caches, which takes 25 ms per frame or more, and logs the result.
+    Nothing depends on it. Do not call this where compile time is measured.
     """
     guards: Any = sys.modules.get("torch._dynamo.guards")
     if hasattr(guards, "profile_guard_manager"):
@@ -87,9 +87,9 @@ def skip_guard_timing() -> None:
 
 
 def is_capture_error(error: BaseException) -> bool:
-    """Whether torch raised this while capturing or compiling, even when that happened inside the first call."""
+    """Whether torch raised this while capturing or compiling, even if that happened inside the first call."""
     kind = type(error)
-    if kind.__name__ == "TorchRuntimeError":  # the user's own error, met while Dynamo ran the operator on fake tensors
+    if kind.__name__ == "TorchRuntimeError":  # the user's own error, from running the operator on fake tensors
         return False
     return kind.__module__.startswith(CAPTURE_MODULES) or kind.__name__ in (
         "GuardOnDataDependentSymNode",
@@ -135,48 +135,48 @@ OWN_VARIABLES = frozenset(
         *WHOLE_GRAPH_CACHES,
     }
 )
-"""Variables that a benchmark sets itself, whatever the environment says."""
+"""Environment variables that a benchmark sets itself, overriding the user's."""
 
 OTHER_CACHES = {"TORCH_EXTENSIONS_DIR": "extensions", "PYTORCH_KERNEL_CACHE_PATH": "kernels"}
-"""Variables that name torch's other caches of compiled code, and the folder of each below one directory."""
+"""Environment variables for torch's other caches of compiled code, each with its folder below the cache directory."""
 
 
 def isolate_caches(
     cache_dir: str, temporary: str, environment: MutableMapping[str, str], *, whole_graphs: bool = False
 ) -> None:
-    """Point every compile cache of a process that gets this environment at one directory, which its user owns.
+    """Set an environment so that every compile cache of a process started with it is in one directory of its user.
 
-    What lies in a cache is compiled and run, so nobody else may write there. Temporary files go to `temporary`:
-    Inductor keeps precompiled headers below the temporary directory, whatever the variable for its cache says.
+    Code from a cache is executed, so no other user may write there. Temporary files go to `temporary`: Inductor keeps
+    precompiled headers below the temporary directory and ignores the variable for its cache.
 
-    Compiled kernels are shared by content between cells; caches of whole graphs are off, so that each cell compiles for
-    itself and nothing that one cell did can decide another's verdict. With `whole_graphs` they are as torch has them,
-    and what AOTInductor compiles is optimised as usual: for a process that goes on with `keep_caches`.
+    Cells share compiled kernels by content. Caches of whole graphs are off, so that each cell compiles for itself and
+    no cell can influence another's verdict. With `whole_graphs`, for a process that then calls `keep_caches`, these
+    caches keep torch's defaults and AOTInductor optimises the code around its kernels as usual.
     """
     environment["TMPDIR"] = temporary
     environment["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
     environment["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
     for name, folder in OTHER_CACHES.items():
-        environment[name] = os.path.join(cache_dir, folder)  # noqa: PTH118 - likewise
+        environment[name] = os.path.join(cache_dir, folder)  # noqa: PTH118 - an environment variable
     environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if whole_graphs:
-        for name in WHOLE_GRAPH_CACHES:  # when they are set, torch ignores its own settings
+        for name in WHOLE_GRAPH_CACHES:  # these variables override torch's own settings
             environment.pop(name, None)
     else:
         environment.update(dict.fromkeys(WHOLE_GRAPH_CACHES, "0"))
-        # The code around AOTInductor's kernels takes longer to compile than all else and decides nothing.
+        # The code around AOTInductor's kernels takes the longest to compile and affects no verdict.
         environment.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
     # Importing Inductor asks whether there is a GPU; asking NVML leaves CUDA untouched, so that children can use it.
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
 
 def preload(level: str, modules: list[str]) -> None:
-    """Import what cells need and do once what is slow the first time, so that forked children find it done.
+    """Import what cells need and do slow first-time work once, so that forked children need not repeat it.
 
     ``bare`` imports torch. ``light`` adds modules whose import does not initialise CUDA on any release, ``cuda`` adds
-    Inductor. ``capture`` imports as much and captures a graph. It is for the CPU only: where there is a GPU, Dynamo
-    reads CUDA's random state, and after that no forked child can use CUDA. ``codegen`` also compiles C++, and ``aoti``
-    also packages it. Nothing here may start a thread, initialise CUDA or raise.
+    Inductor. ``capture`` imports the same and also captures a graph. It is for the CPU only: with a GPU, Dynamo reads
+    CUDA's random state, and after that no forked child can use CUDA. ``codegen`` also compiles C++, and ``aoti`` also
+    packages it. Nothing here may start a thread, initialise CUDA or raise.
     """
     import torch
 
@@ -198,14 +198,14 @@ def preload(level: str, modules: list[str]) -> None:
     if level in ("capture", "codegen", "aoti"):
         _quietly(partial(_warm_dynamo, "eager", "aot_eager"))
     if level in ("codegen", "aoti"):
-        # Inductor also finds out once which instructions this processor has, and hashes the headers it precompiles.
+        # This also makes Inductor detect the processor's instruction set and hash the headers it precompiles.
         _quietly(partial(_warm_dynamo, "inductor"))
     if level == "aoti":
         _quietly(_warm_aoti)
 
 
 def _compile_in_one_process() -> None:
-    """Keep Inductor from forking a pool of compilers when it is imported; torch 2.0 reads no variable for that."""
+    """Keep Inductor from forking a pool of compilers when imported; torch 2.0 has no environment variable for that."""
     from torch._inductor import config
 
     config.compile_threads = 1
@@ -213,9 +213,9 @@ def _compile_in_one_process() -> None:
 
 @cache
 def _warm_dynamo(*backends: str) -> None:
-    """Capture what makes Dynamo, AOTAutograd and export import the modules that they put off until they need them.
+    """Capture graphs that make Dynamo, AOTAutograd and export import the modules they otherwise import late.
 
-    Without gradients: a process in which autograd has run cannot fork children in which it runs.
+    No gradients are computed: after autograd has run in a process, it cannot run in the forked children.
     """
     import torch
 
@@ -239,10 +239,10 @@ def _warm_dynamo(*backends: str) -> None:
     with torch.no_grad():
         for backend in backends:
             compiled = torch.compile(sample, backend=backend)
-            for size in (3, 5):  # the second is compiled with symbols for sizes
+            for size in (3, 5):  # the second call compiles with dynamic shapes
                 compiled(torch.ones(size), torch.ones(size), [size, 2])
             torch.compile(Sample(), backend=backend)(torch.ones(2, 3))
-            if backend != "inductor":  # to which it is two more graphs to compile, like the others
+            if backend != "inductor":  # for Inductor these are two more ordinary graphs to compile
                 torch.compile(breaks, backend=backend)(torch.ones(3))
             reset_dynamo()
         torch.export.export(Sample(), (torch.ones(2, 3),)).module()(torch.ones(2, 3))
@@ -251,7 +251,7 @@ def _warm_dynamo(*backends: str) -> None:
 
 @cache
 def _warm_aoti() -> None:
-    """Package one program: AOTInductor then knows the headers it precompiles, where it does (2.8 or so on)."""
+    """Package one program, so that AOTInductor has its precompiled headers (since about 2.8)."""
     import torch
 
     if not hasattr(importlib.import_module("torch._inductor.codecache"), "_precompile_header"):
@@ -261,7 +261,7 @@ def _warm_aoti() -> None:
         def forward(self, x: Any) -> Any:
             return torch.sin(x) + 1
 
-    inductor = torch._inductor  # noqa: SLF001 - where torch's own documentation has it
+    inductor = torch._inductor  # noqa: SLF001 - the name in torch's documentation
     with torch.no_grad():
         inductor.aoti_compile_and_package(torch.export.export(Sample(), (torch.ones(3),)))
     reset_dynamo()
@@ -270,12 +270,12 @@ def _warm_aoti() -> None:
 def _quietly(step: Callable[[], object]) -> None:
     try:
         step()
-    except BaseException as error:  # a library may even exit; a cell that needs it will fail by itself and say why
+    except BaseException as error:  # a library may even exit; a cell that needs this step fails and reports the reason
         logging.getLogger(__name__).debug("preload: %r", error)
 
 
 def float32_flags() -> tuple[str, bool, bool]:
-    """Return the precision of float32 matrix products, and whether cuDNN may use TF32 and tries algorithms out."""
+    """Return the precision of float32 matrix products, whether cuDNN may use TF32, and whether it autotunes."""
     import torch
 
     cudnn = torch.backends.cudnn
@@ -283,9 +283,9 @@ def float32_flags() -> tuple[str, bool, bool]:
 
 
 def set_float32_flags(dtype: str | tuple[str, bool, bool]) -> None:
-    """Set those flags for an arithmetic (one of `recapture.declare.workload.DTYPES`), or as `float32_flags` gave them.
+    """Set those flags for one of `recapture.declare.workload.DTYPES`, or to the values that `float32_flags` returned.
 
-    Otherwise they are torch's defaults on every release: TF32 off in matrix products and on in cuDNN, no trying out.
+    The others get torch's defaults on every release: TF32 off in matrix products and on in cuDNN, no autotuning.
     """
     import torch
 
@@ -293,15 +293,15 @@ def set_float32_flags(dtype: str | tuple[str, bool, bool]) -> None:
         dtype = {"tf32": ("high", True, False), "fp32-strict": ("highest", False, False)}.get(
             dtype, ("highest", True, False)
         )
-    if dtype != float32_flags():  # every setting drops what torch has cached
+    if dtype != float32_flags():  # setting a flag clears torch's caches
         torch.set_float32_matmul_precision(dtype[0])
         torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = dtype[1:]
 
 
 def keep_caches(cache_dir: str, threads: int) -> None:
-    """Make this process compile as a user's would: with torch's caches on, in one directory, on some threads.
+    """Make this process compile as a user's process does: with torch's caches on, in one directory, on `threads`.
 
-    The process was started with ``isolate_caches(whole_graphs=True)``.
+    The process must have been started with ``isolate_caches(whole_graphs=True)``.
     """
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
     os.environ["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
@@ -310,7 +310,7 @@ def keep_caches(cache_dir: str, threads: int) -> None:
 
 
 def make_shapes_dynamic() -> None:
-    """Make `torch.compile` use symbols for sizes from the first call on, as its argument ``dynamic=True`` does."""
+    """Make `torch.compile` use dynamic shapes from the first call on, as its argument ``dynamic=True`` does."""
     _set_config("torch._dynamo.config", "assume_static_by_default", False)
 
 

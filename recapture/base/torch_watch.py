@@ -1,14 +1,14 @@
-"""What torch tells while it compiles and runs; where a release does not tell, the answer is "unknown" (None).
+"""What torch reports while it compiles and runs; where a release does not report it, the value is None (unknown).
 
-Which source tells the truth on which release (probed on 2.0.1 … 2.15.0):
+Which source is reliable on which release (tested on 2.0.1 … 2.15.0):
 
 - graphs: ``counters["stats"]["unique_graphs"]``, on every release.
 - graph breaks, from 2.6: the ``dynamo_graph_break_reason`` artifact of the structured trace log, data-dependent jumps
-  and skipped frames included. Before 2.6: the reason that each partial ``OutputGraph.compile_subgraph`` is given, plus
-  the frames that were skipped because of a break (``SkipFrame``, or an ``Unsupported`` that left the frame).
+  and skipped frames included. Before 2.6: the reason passed to each partial ``OutputGraph.compile_subgraph``, plus the
+  frames that were skipped because of a break (``SkipFrame``, or an ``Unsupported`` that left the frame).
   ``counters["graph_break"]`` omits jumps on every release, and ``explain`` follows one path only: neither is used.
 - recompiles, from 2.6: the ``recompile_reasons`` artifact; before, unknown (``guard_failures`` stays empty on 2.1).
-- where compile time went, from 2.6: the ``…_us`` fields of ``utils.get_compilation_metrics()``, the last 64 events.
+- compile time by stage, from 2.6: the ``…_us`` fields of ``utils.get_compilation_metrics()``, the last 64 events.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["CaptureLog", "compile_seconds", "recorded_cudagraphs", "watch_cudagr
 
 @dataclass
 class CaptureLog:
-    """What torch told about graph capture while it was watched; None where this release does not tell."""
+    """What torch reported about graph capture while it was watched; None where this release does not report it."""
 
     graphs: int | None = None
     break_reasons: list[str] = field(default_factory=list)
@@ -39,12 +39,12 @@ class CaptureLog:
 
     @property
     def graph_breaks(self) -> int | None:
-        """Distinct places at which a graph was broken."""
+        """Number of distinct places at which a graph was broken."""
         return len(dict.fromkeys(self.break_reasons)) if self.breaks_known else None
 
     @property
     def recompiles(self) -> int | None:
-        """How often a frame was compiled again because its guards failed."""
+        """Number of times a frame was compiled again because its guards failed."""
         return None if self.recompile_reasons is None else len(self.recompile_reasons)
 
 
@@ -55,7 +55,7 @@ def watch_dynamo() -> Iterator[CaptureLog]:
     try:
         import torch._dynamo as dynamo
         from torch._dynamo.utils import counters
-    except Exception:  # torch._dynamo cannot be imported at all (a package is missing): the cell will say so itself
+    except Exception:  # torch._dynamo cannot be imported (a package is missing): the cell reports that itself
         log.breaks_known = False
         yield log
         return
@@ -69,7 +69,7 @@ def watch_dynamo() -> Iterator[CaptureLog]:
     log.graphs = int(counters["stats"]["unique_graphs"])
     frames = counters["frames"]
     if frames["total"] > frames["ok"] and not log.break_reasons:
-        # An Unsupported left the frame, which then ran eagerly; no release before 2.9 says so anywhere else.
+        # An Unsupported left the frame, which then ran eagerly; before 2.9, nothing else reports this.
         log.break_reasons += [f"frame skipped: {str(key).strip().splitlines()[0]}" for key in counters["unimplemented"]]
 
 
@@ -94,7 +94,7 @@ def _watch_trace_log(log: CaptureLog) -> Iterator[None]:
     trace_log.setLevel(logging.DEBUG)
     trace_log.propagate = False
     trace_log.disabled = False
-    # A case that calls logging.disable() must not make its graph breaks go unseen.
+    # Graph breaks must be seen even if a case calls logging.disable().
     trace_log.isEnabledFor = lambda _level: True
     try:
         yield
@@ -107,11 +107,11 @@ def _watch_trace_log(log: CaptureLog) -> Iterator[None]:
 
 
 def _brief(payload: str) -> str:
-    """What broke the graph and where, without the stack of whoever called (it differs between ways of running)."""
+    """Say what broke the graph and where, without the stack of the callers, which differs between ways of running."""
     place = re.search(r"Graph break in user code at (\S+)", payload)
     reason = re.search(r"Reason:\s*(.*)", payload)
     text = reason[1].strip() if reason else payload.strip().split("\n")[0]
-    if text.startswith("Failed to handle graph break gracefully"):  # 2.9 on: the cause comes in the next paragraph
+    if text.startswith("Failed to handle graph break gracefully"):  # since 2.9: the cause is in the next paragraph
         cause = [line.strip() for line in payload[reason.end() if reason else 0 :].splitlines() if line.strip()]
         text = f"frame skipped: {cause[0] if cause else text}"
     context = re.search(r"Developer debug context: (.*)", payload)
@@ -121,7 +121,7 @@ def _brief(payload: str) -> str:
 
 @contextmanager
 def _watch_subgraphs(log: CaptureLog, dynamo: Any) -> Iterator[None]:
-    """Read the reason that Dynamo gives whenever it ends a graph early."""
+    """Record the reason that Dynamo gives each time it ends a graph early."""
     exc = dynamo.exc
     output_graph = importlib.import_module("torch._dynamo.output_graph")
     compile_subgraph = output_graph.OutputGraph.compile_subgraph
@@ -129,7 +129,7 @@ def _watch_subgraphs(log: CaptureLog, dynamo: Any) -> Iterator[None]:
 
     def compile_and_tell(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
         reason = kwargs.get("reason") or next((arg for arg in args if hasattr(arg, "user_stack")), None)
-        # 2.0 has no graph_break flag: there the reason of an ordinary return says so.
+        # 2.0 has no graph_break flag; an ordinary return is recognised by its reason.
         broke = getattr(reason, "graph_break", getattr(reason, "reason", "") != "return_value")
         if reason is not None and broke:
             frame = reason.user_stack[-1] if reason.user_stack else None
@@ -152,10 +152,10 @@ def _watch_subgraphs(log: CaptureLog, dynamo: Any) -> Iterator[None]:
 
 
 def compile_seconds() -> dict[str, float] | None:
-    """Return how long torch says the stages of its compilations took since this was asked last; None before 2.6.
+    """Return the seconds of each compilation stage since the last call, as reported by torch; None before 2.6.
 
-    Each second is in one stage. ``kernels`` is waiting for C++ and Triton, ``autotuning`` all that it takes to choose
-    among candidates, at run time too, ``CUDA graphs`` recording them; what is 0 is left out.
+    The stages do not overlap; those of 0 seconds are left out. ``kernels`` is the wait for C++ and Triton,
+    ``autotuning`` the choice among candidates, including at run time, and ``CUDA graphs`` their recording.
     """
     try:
         from torch._dynamo.utils import clear_compilation_metrics, get_compilation_metrics
@@ -172,7 +172,7 @@ def compile_seconds() -> dict[str, float] | None:
     frames, backends = total("dynamo_cumulative_compile"), total("aot_autograd_cumulative_compile")
     backwards, inductor = total("backward_cumulative_compile"), total("inductor_cumulative_compile")
     kernels, choosing = total("triton_compile"), total("compile_time_autotune")
-    stages = {  # what a stage calls is counted within it, so it is taken out
+    stages = {  # torch's time of a stage includes the stages it calls: subtract them
         "Dynamo": frames - backends,
         "AOTAutograd": backends + backwards - inductor,
         "Inductor": inductor - kernels - choosing,
@@ -185,7 +185,7 @@ def compile_seconds() -> dict[str, float] | None:
 
 @contextmanager
 def watch_cudagraphs() -> Iterator[list[str]]:
-    """Collect why CUDA graphs were not used, or are slow: torch says it in warnings and in its log."""
+    """Collect the reasons why CUDA graphs were not used or are slow, from torch's warnings and log."""
     import warnings
 
     told: list[str] = []
@@ -224,10 +224,10 @@ def watch_cudagraphs() -> Iterator[list[str]]:
 
 
 def recorded_cudagraphs() -> int | None:
-    """Return how many CUDA graphs were recorded in this process so far; None where this release does not tell."""
+    """Return the number of CUDA graphs recorded in this process so far; None if this release does not report it."""
     try:
         trees = importlib.import_module("torch._inductor.cudagraph_trees")
         manager = trees.get_manager(0, create_if_none_exists=False)
         return 0 if manager is None else int(re.findall(r"\d+", repr(manager.graph_counter))[0])
-    except Exception:  # no CUDA, or another release keeps it elsewhere
+    except Exception:  # no CUDA, or a release that keeps it elsewhere
         return None

@@ -1,1 +1,1 @@
-"""Speedups: eager against every compiler, on workloads; right first, then fast, with an interval and a reason."""
+"""Speedups of every compiler over eager, on workloads: results are checked first, then timed, with intervals."""

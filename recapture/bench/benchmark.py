@@ -1,8 +1,8 @@
-"""A benchmark from start to end: workloads, the machine, the rows, and the file they go to.
+"""Runs a whole benchmark: the workloads, the machine, the rows, and the results file.
 
-Each row is a configuration of a workload. Where a compiler generates code, a first process compiles it with empty
-caches (cold) and checks its values; then some processes, one at a time and alone on the device, compile from the warm
-caches, check again, and time. With several GPUs the first is timed on and the others compile meanwhile.
+Each row is a configuration of a workload. If the compiler generates code, a first process compiles with empty caches
+(cold) and checks the values. Then several processes, one at a time and alone on the device, compile from the warm
+caches, check again, and measure. With several GPUs, the first is used for timing and the others for compiling.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ IMPORTS = (tasks.__name__, "recapture.conformance.tasks")
 
 @dataclass(frozen=True)
 class BenchSummary:
-    """Where the results are, all of them, and which workloads were measured now."""
+    """The outcome of a benchmark: the results file, all its rows, and the workloads measured in this run."""
 
     path: Path
     speedups: Speedups
@@ -54,10 +54,10 @@ class BenchSummary:
 def run_benchmark(
     options: BenchOptions, progress: RowProgress, publisher: Publisher, warn: Callable[[str], None]
 ) -> BenchSummary:
-    """Measure what was asked for; every finished row is on disk at once, so that an interruption loses one.
+    """Measure the selected rows; each finished row is written at once, so that an interruption loses at most one row.
 
-    `publisher` renders the file of rows each time it was written, and the operators of a profiled row. `warn` takes, a
-    line each, what a user should know before the figures come.
+    `publisher` renders the file of rows each time it was written, and the operators of a profiled row. `warn` receives
+    one line for each warning that a user should see before the figures.
     """
     check_names(options)
     with WorkerPool(
@@ -78,7 +78,7 @@ def run_benchmark(
         if options.device == "cuda" and environment.capability == "cpu":
             raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
         check_gpus(options)
-        # On the CPU too: imports alone, for a server that has compiled before would flatter the cold figures.
+        # On the CPU, too, only import: a server that has compiled before would make cold compiles look faster.
         pool.prepare("cuda", ["torchvision"])
         path = options.results / environment.image / environment.capability / f"speedups-{_slug(environment)}.json"
         for text in _warnings(checks, rows, infos):
@@ -90,7 +90,8 @@ def run_benchmark(
         if moved is not None:
             folder, difference = moved
             warn(
-                f"warning: {path.name} is of another machine or installation ({difference}); it is in {folder.name} now"
+                f"warning: {path.name} is of another machine or installation ({difference}); it was moved to "
+                f"{folder.name}"
             )
         method = _method(options, "fork" if pool.client.fork else "fresh")
         file = SpeedupsFile(path, environment, method, rows, publisher, resume=options.resume)
@@ -110,7 +111,7 @@ def _warnings(checks: list[doctor.Check], rows: list[PlannedRow], infos: list[Wo
 
 
 def _method(options: BenchOptions, worker: str) -> dict[str, str | int | float]:
-    """Return how a run measures, for the file of its rows."""
+    """Return a description of how a run measures, for its results file."""
     return {
         "processes": options.processes,
         "seconds of timing a process": options.seconds,
@@ -129,14 +130,14 @@ def _slug(environment: Environment) -> str:
 
 
 def check_gpus(options: BenchOptions) -> None:
-    """Raise UsageError where more GPUs are asked for than can be used."""
+    """Raise UsageError if more GPUs are requested than are available."""
     visible = visible_gpus() if options.gpus > 1 else None
     if visible is not None and visible < options.gpus:
         raise UsageError(f"--gpus {options.gpus}, but {plural(visible, 'GPU')} can be used here")
 
 
 def list_workloads(options: BenchOptions) -> list[WorkloadInfo]:
-    """Return the workloads that a command line means; where it names none, all, broken files among them."""
+    """Return the workloads that the command line names; if none, all, including broken files."""
     check_names(options)
     with WorkerPool(device=options.device, jobs=1, worker=options.worker, imports=IMPORTS) as pool:
         pool.client.preload("bare", ["torchvision"])

@@ -1,4 +1,4 @@
-"""Which rows may compile side by side."""
+"""Schedules compilations: which rows may compile at the same time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Compilations(Generic[T]):
-    """Rows that wait to compile: `most` at a time; those that must be `alone` come last, one by one.
+    """Rows that wait to compile, `most` at a time; rows that must compile `alone` come last, one at a time.
 
-    Autotuning times kernels: other work beside it would change which one wins, and several rows that tune at a time
-    may never end.
+    Autotuning times kernels. Other work at the same time could change the choice, and several rows that tune at the
+    same time may never finish.
     """
 
     def __init__(self, rows: Iterable[T], *, most: int, alone: Callable[[T], bool]) -> None:
@@ -29,7 +29,7 @@ class Compilations(Generic[T]):
         return bool(self._waiting)
 
     def next(self, running: Sequence[T]) -> T | None:
-        """Take a row that may start beside those that are compiling; None if there is none for now."""
+        """Take a row that may start beside those that are compiling; None if there is none at the moment."""
         if not self._waiting:
             return None
         most = 1 if any(map(self._alone, [self._waiting[0], *running])) else self._most

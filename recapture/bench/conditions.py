@@ -1,4 +1,4 @@
-"""The state of the machine while something is timed: the GPU's, sampled from outside, and the CPU's, from within."""
+"""The state of the machine during timing: the GPU's, sampled from another process, and the CPU's, from the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ THROTTLE = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""Bits of NVML's clock event reasons that mean a lower clock than asked for; idle and set clocks are not among them."""
+"""NVML's clock event reasons, by bit, that mean a lower clock than requested; idle and set clocks are excluded."""
 
 
 class _Sample(msgspec.Struct):
@@ -45,7 +45,7 @@ class _Sample(msgspec.Struct):
 
 
 class GpuSampler:
-    """Samples every GPU's state from a thread of this process, which times nothing itself; a context manager."""
+    """Samples every GPU's state in a thread of this process, which times nothing itself; use as a context manager."""
 
     def __init__(self, *, wanted: bool) -> None:
         self._samples: list[_Sample] = []
@@ -57,7 +57,7 @@ class GpuSampler:
                 import pynvml
 
                 pynvml.nvmlInit()
-            except Exception:  # no driver here: the conditions say nothing of a GPU
+            except Exception:  # no driver: the conditions have no GPU data
                 return
             self._nvml = pynvml
             self._thread = threading.Thread(target=self._run, daemon=True)
@@ -104,7 +104,7 @@ class GpuSampler:
                 )
 
     def conditions(self, uuid: str | None, window: tuple[float, float], cpu: Conditions) -> Conditions:
-        """Add to the CPU's conditions those of the GPU during a window of monotonic seconds."""
+        """Return the CPU's conditions with those of the GPU added, for a window in monotonic seconds."""
         if uuid is None:
             return cpu
         seen = [one for one in self._samples if window[0] <= one.at <= window[1] and uuid in one.uuid]
@@ -125,7 +125,7 @@ class GpuSampler:
             power=_spread([one.power for one in seen]),
             throttled={name: round(share, 3) for name, share in shares.items() if share},
             samples=len(seen),
-            # One of them is the process that was timed.
+            # One of the processes is the timed one.
             others=max(0, max(processes) - 1) if processes else None,
         )
 
@@ -143,7 +143,7 @@ def _spread(values: list[float | None]) -> tuple[float, float, float] | None:
 
 
 class CpuWatch:
-    """What the CPU did between its making and `stop`, as seen by the process that is timed."""
+    """Observes the CPU from creation to `stop`, in the process that is timed."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -151,7 +151,7 @@ class CpuWatch:
         self._times = _cpu_times()
 
     def stop(self) -> Conditions:
-        """Return the CPU's conditions meanwhile; the GPU's are added by who samples it."""
+        """Return the CPU's conditions since creation; `GpuSampler` adds the GPU's."""
         seconds = max(time.monotonic() - self._began, 1e-9)
         own = time.process_time() - self._own
         return cpu_conditions(seconds, own, self._times, _cpu_times())
@@ -160,7 +160,7 @@ class CpuWatch:
 def cpu_conditions(
     seconds: float, own: float, before: tuple[float, float] | None, after: tuple[float, float] | None
 ) -> Conditions:
-    """Make conditions of `own` CPU seconds and of (busy, stolen) CPU seconds of the whole machine before and after."""
+    """Compute conditions from `own` CPU seconds and the machine's (busy, stolen) CPU seconds before and after."""
     import torch
 
     others = steal = None
@@ -180,7 +180,7 @@ def cpu_conditions(
 
 
 def _cpu_times() -> tuple[float, float] | None:
-    """(busy, stolen) seconds of all CPUs since boot; None where /proc does not report them."""
+    """Return the (busy, stolen) seconds of all CPUs since boot; None if /proc does not report them."""
     text = _read("/proc/stat")
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""The configurations of a workload: a compiler with a dtype, a memory layout, and symbolic sizes or not."""
+"""The configurations of a workload: a compiler, a dtype, a memory layout, and static or symbolic sizes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _ON_CUDA = (
     "aoti",
 )
 
-# These two modes differ from others only by CUDA graphs, so on the CPU they are left out.
+# These two modes differ from others only in CUDA graphs, so they are left out on the CPU.
 _CUDA_GRAPHS = frozenset({"compile:reduce-overhead", "compile:max-autotune"})
 
 DEFAULT_COMPILERS = {"cuda": _ON_CUDA, "cpu": tuple(name for name in _ON_CUDA if name not in _CUDA_GRAPHS)}
-"""Compilers that are compared by default, by device."""
+"""Default compilers, by device."""
 
 
 def configurations(
@@ -43,9 +43,9 @@ def configurations(
 ) -> list[Configuration]:
     """Return the configurations of a workload whose own arithmetic is `own_dtype`.
 
-    Every compiler is combined with every dtype (the workload's own where none is given) and layout; `own` are the
-    compilers that the workload's file declares; `dynamic` asks for symbolic sizes where the compiler is
-    `torch.compile`. Raises UsageError naming what is unknown.
+    Every compiler is combined with every dtype (by default the workload's own) and layout. `own` are the compilers that
+    the workload's file declares. `dynamic` requests symbolic sizes from `torch.compile`. Raises UsageError for an
+    unknown name.
     """
     known = builtin_compilers()
     for kind, wanted, names in (

@@ -1,4 +1,4 @@
-"""Runs the processes of a benchmark's rows, and files each row as soon as it is finished, however its processes end."""
+"""Runs the processes of a benchmark's rows, and writes each row as soon as it is finished, even if they fail."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 __all__ = ["RowExecution", "RowProgress"]
 
 EXPLAINABLE = (Verdict.ERROR, Verdict.CRASH)
-"""Verdicts that become ``environment`` where a fault of the machine explains the error."""
+"""Verdicts that become ``environment`` if a fault of the machine explains the error."""
 
 
 class RowProgress(Protocol):
-    """What a benchmark reports while it goes on."""
+    """Receives the progress of a benchmark."""
 
     def start(self, rows: int) -> None:
-        """Take the number of rows that will be measured."""
+        """Receive the number of rows to measure."""
 
     def doing(self, what: dict[int, str]) -> None:
-        """Take what runs now: a line for every process."""
+        """Receive the running processes, one line for each."""
 
     def finished(self, row: Row) -> None:
-        """Take a finished row."""
+        """Receive a finished row."""
 
 
 class RowExecution:
-    """Runs the processes of rows (`recapture.pool.driver.Work`)."""
+    """Runs the processes of rows (implements `recapture.pool.driver.Work`)."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class RowExecution:
         )
 
     def run(self) -> None:
-        """Run everything that has no row yet."""
-        self.file.write()  # a results directory that cannot be written is found out before anything is measured
+        """Run all rows that are not on file yet."""
+        self.file.write()  # detects a results directory that cannot be written before measuring
         self.progress.start(sum(row.row is None for row in self.file.rows))
         self.driver.run()
 
@@ -101,7 +101,7 @@ class RowExecution:
             seconds=options.seconds,
             seed=number,
             cache=row.cache,
-            # Twice as many as there are cores for: not all that compile use them at the same moment.
+            # Twice the number of available cores, because compiling processes do not use all cores all the time.
             compile_threads=max(1, min(cores, 2 * cores // beside)),
             cpu_threads=options.threads,
             gpu=gpu,
@@ -109,12 +109,12 @@ class RowExecution:
         )
         return Request(MEASURE, job, timed=True)
 
-    def begun(self, task: PlannedProcess) -> None:  # noqa: ARG002 - all that run are shown
-        """Report what runs now."""
+    def begun(self, task: PlannedProcess) -> None:  # noqa: ARG002 - shows all running tasks
+        """Report the running processes."""
         self._show()
 
     def ended(self, task: PlannedProcess, ended: Ended) -> None:
-        """Note how a process ended: the row needs another one, or is finished."""
+        """Handle the end of a process: the row needs another one, or is finished."""
         self._show()
         row = task.row
         outcome = self.outcomes.read(ended)
@@ -130,7 +130,7 @@ class RowExecution:
             self.schedule.again(row)
 
     def given_up(self, task: PlannedProcess, reason: str) -> None:
-        """File a row of which a process will not run again."""
+        """Write a row whose process will not run again."""
         self._finish(task.row, self.outcomes.crash(reason))
 
     def _show(self) -> None:
@@ -157,9 +157,9 @@ class RowExecution:
 
 
 def last_seen(stderr: str) -> str:
-    """Return where a process was at its deadline: its stacks go to stderr shortly before, the main thread's last.
+    """Return where a process was at its deadline, from the stacks written to stderr shortly before it.
 
-    An empty string where its stderr holds no stack.
+    The main thread's stack is the last. Empty if stderr has no stack.
     """
     stack = stderr.rpartition("(most recent call first):")[2]
     frame = re.match(r'\s+File "([^"]+)", line (\d+) in (\S+)', stack)

@@ -18,7 +18,7 @@ __all__ = ["claim_holds", "derive", "measure"]
 
 
 def measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: list[Start | None]) -> Measured:
-    """Return the figures of timed processes; `starts` are the cold start and the warm start, None where unknown."""
+    """Return the figures of timed processes; `starts` are the cold start and the warm start, None if unknown."""
     eager = median(median(one.eager.seconds) for one in processes)
     candidate = median(median(one.candidate.seconds) for one in processes)
     even = [_break_even(start, processes[0].eager_start, eager, candidate) for start in starts]
@@ -36,7 +36,7 @@ def measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: lis
 
 
 def derive(row: Row) -> Row:
-    """Return a row whose ratios, finding and claims are computed again from its samples by this version."""
+    """Return a row with ratios, finding and claims recomputed from its samples by this version."""
     if row.measured is None or not row.processes:
         return row
     measured = msgspec.structs.replace(row.measured, **_ratios(row.processes))
@@ -45,13 +45,13 @@ def derive(row: Row) -> Row:
 
 
 def _claimed(one: Claimed, measured: Measured, processes: tuple[Process, ...]) -> Claimed:
-    """A claim judged again; one about a range of releases stays as recorded, where torch's version was known."""
+    """Return a claim judged again; one about a range of releases stays as recorded, with torch's version known."""
     claim = SpeedClaim(one.id, one.expected, one.published)
     return one if claim.ranged else msgspec.structs.replace(one, holds=claim_holds(claim, measured, processes))
 
 
 def claim_holds(claim: SpeedClaim, measured: Measured, processes: tuple[Process, ...]) -> bool | None:
-    """Whether a claim holds; None where the interval contains its bound, and where the device was shared."""
+    """Return whether a claim holds; None if the interval contains its bound, or if the device was shared."""
     return None if _shared(processes) else claim.holds(*measured.speedup[1:])
 
 
@@ -60,9 +60,9 @@ def _shared(processes: tuple[Process, ...]) -> bool:
 
 
 def _ratios(processes: tuple[Process, ...]) -> dict[str, Any]:
-    """The fields of `Measured` that follow from the samples alone."""
+    """Return the fields of `Measured` that depend only on the samples."""
     found = intervals.compare([(one.eager.seconds, one.candidate.seconds) for one in processes])
-    # An interval describes how samples spread, not how other work skewed them: a shared device allows no conclusion.
+    # An interval describes the spread of samples, not a bias by other work: a shared device allows no conclusion.
     twins = [(one.twin.seconds, one.candidate.seconds) for one in processes if one.twin is not None]
     over = intervals.compare(twins) if twins else None
     return {
@@ -74,7 +74,7 @@ def _ratios(processes: tuple[Process, ...]) -> dict[str, Any]:
 
 
 def _break_even(start: Start | None, eager_start: Start, eager: float, candidate: float) -> float | None:
-    """Iterations until the seconds of compiling, less those of eager's first calls, are saved; None: never."""
+    """Return the iterations that save the compile time minus the time of eager's first calls; None means never."""
     if start is None or candidate >= eager:
         return None
     cost = start.total - eager_start.total

@@ -1,4 +1,4 @@
-"""The file of a benchmark: locked while it is written, and set aside where another machine or installation made it."""
+"""The results file of a benchmark: locked while written, moved away if from another machine or installation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Method = dict[str, "str | int | float"]
 
 
 class Publisher(Protocol):
-    """What renders the results of a benchmark for people."""
+    """Renders the results of a benchmark for people."""
 
     def speedups(self, path: Path, speedups: Speedups) -> None:
         """Render the rows that were just written to `path`."""
@@ -40,9 +40,9 @@ class Publisher(Protocol):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Hold the lock of a file that another benchmark, of other workloads, or a report may write too.
+    """Hold the lock of a file that another benchmark or a report may also write.
 
-    Raises UsageError where the file's folder cannot be made or written to.
+    Raises UsageError if the file's folder cannot be created or written to.
     """
     with locked(path.parent / LOCK, wait=True):
         try:
@@ -52,9 +52,9 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def set_aside_others(path: Path, environment: Environment) -> tuple[Path, str] | None:
-    """Move a file of another machine or installation, and its report, into a folder ``before-N`` beside it.
+    """Move a file from another machine or installation, and its report, into a folder ``before-N`` beside it.
 
-    Return that folder and what differs; None where there is no such file.
+    Return that folder and a description of the difference; None if there is no such file.
     """
     if not path.is_file():
         return None
@@ -66,7 +66,7 @@ def set_aside_others(path: Path, environment: Environment) -> tuple[Path, str] |
 
 
 def _hardware(before: Environment, now: Environment) -> str:
-    """In what two machines differ whose rows do not belong in one table; empty where they do not differ."""
+    """Return the differences of two machines that forbid one table for both; empty if there are none."""
     found = [
         f"{was} became {has}"
         for was, has in (
@@ -80,9 +80,9 @@ def _hardware(before: Environment, now: Environment) -> str:
 
 
 class SpeedupsFile:
-    """The file that the rows of a benchmark go to, beside rows of other runs that it holds.
+    """The results file of a benchmark, which also keeps rows of other runs.
 
-    With `resume`, rows on file that are finished and were not edited since are taken from it.
+    With `resume`, rows on file are kept if they are finished and their workload was not edited since.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class SpeedupsFile:
         done = {row.key: row for row in kept.rows if not row.again} if kept else {}
         for planned in rows:
             row = done.get(planned.key)
-            if row is not None and row.hash in (None, planned.hash):  # else it was edited since
+            if row is not None and row.hash in (None, planned.hash):  # otherwise edited since
                 planned.row = row
 
     def speedups(self) -> Speedups:
-        """Return all rows there are so far. What was measured before stays until it has been measured again."""
+        """Return all rows so far. An earlier row stays until it has been measured again."""
         kept = self._on_file()
         planned = {row.key for row in self.rows}
         done = {planned.key: planned.row for planned in self.rows if planned.row is not None}
@@ -127,7 +127,7 @@ class SpeedupsFile:
         )
 
     def write(self) -> None:
-        """Write all rows there are so far, and their report."""
+        """Write all rows so far, and their report."""
         with writing(self.path):
             found = self.speedups()
             write_speedups(self.path, found)
@@ -138,7 +138,7 @@ class SpeedupsFile:
 
 
 def _joined(before: Method, now: Method) -> Method:
-    """Return how rows of several runs were measured: of every setting all its values, joined by "and"."""
+    """Return how rows of several runs were measured: each setting with all its values, joined by "and"."""
     values = {
         name: dict.fromkeys([*str(before[name]).split(" and "), str(now[name])]) for name in before if name in now
     }

@@ -1,10 +1,10 @@
-"""The correctness check of a benchmark: a candidate's results, gradients and updated parameters against eager's.
+"""The correctness check of a benchmark: compares results, gradients and updated parameters with eager's.
 
-Number, types, dtypes, shapes and plain values must be equal as in the verdict of a cell. The elements of tensors are
-compared by norms, because rounding accumulates through a whole model: eager and the candidate are compared with the
-same computation in float64. A candidate may be FACTOR times as far from it as eager is, and always as far as the
-precision of its arithmetic (FLOORS): fusing and reordering change rounding, not results. Where float64 is no reference
-(the model does not run in it, or takes another path), the candidate is compared with eager.
+Number, types, dtypes, shapes and plain values must be equal, as in the verdict of a cell. The elements of tensors are
+compared by norms, because rounding errors accumulate through a whole model: eager and the candidate are both compared
+with the same computation in float64. A candidate's error may be FACTOR times eager's, and is always allowed to reach
+the precision of its arithmetic (FLOORS), because fusing and reordering change rounding. If float64 is not a valid
+reference (the model does not run in it, or takes another path), the candidate is compared with eager.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ if TYPE_CHECKING:
 __all__ = ["FACTOR", "FLOORS", "PLAUSIBLE", "Snapshot", "deviations"]
 
 FACTOR = 4.0
-"""Largest ratio of a candidate's distance from float64 to eager's."""
+"""Largest accepted ratio of a candidate's error to eager's, both against float64."""
 
 FLOORS = {"fp32-strict": 1e-4, "fp32": 2e-3, "tf32": 5e-3, "bf16": 3e-2, "amp": 3e-2}
-"""Relative distance from float64 that each arithmetic alone explains; with fp32, cuDNN may use TF32 on a GPU."""
+"""Relative error against float64 that each arithmetic may cause; with fp32, cuDNN may use TF32 on a GPU."""
 
 PLAUSIBLE = {"fp32-strict": 1e-2, "fp32": 5e-2, "tf32": 5e-2, "bf16": 0.2, "amp": 0.2}
-"""Largest relative distance of eager's result from float64: beyond it the model computes something else in float64.
+"""Largest plausible relative error of eager against float64; above it, the model does something else in float64.
 
-Gradients have no such bound: those of a deep network with norms are noise as large as themselves after a few steps.
+Gradients have no such bound: in a deep network with norm layers, their noise is as large as the gradients after a few
+steps.
 """
 
 SMALL = 1e-3
-"""Ratio to the group's norm below which a tensor is measured against the group: gradients that cancel leave noise."""
+"""Ratio to the group's norm below which a tensor's error is relative to the group: gradients that cancel are noise."""
 
 GROUPS_AS_A_WHOLE = frozenset({"parameters"})
-"""Groups whose tensors are measured together: one step of Adam turns the sign of a tiny gradient into a whole step."""
+"""Groups whose tensors are measured together: a step of Adam turns even a tiny gradient's sign into a full step."""
 
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
-"""Types of the values that a result may hold beside tensors."""
+"""Types that a result may contain besides tensors."""
 
 
 class Snapshot:
-    """Tensors of a subject after one of its iterations, by group; copies, which later iterations do not change."""
+    """Copies of a subject's tensors after one of its iterations, by group."""
 
     def __init__(self, subject: Subject) -> None:
         import torch
@@ -72,7 +73,7 @@ class Snapshot:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its copies hold."""
+        """Bytes of the copies."""
         import torch
 
         values = (value for group in self.groups.values() for _, value in group)
@@ -88,9 +89,9 @@ def _copy(value: Any) -> Any:
 def deviations(
     eager: Sequence[Snapshot], candidate: Sequence[Snapshot], exact: Sequence[Snapshot] | None, dtype: str
 ) -> tuple[list[Deviation], str | None]:
-    """Compare snapshots taken at the same iterations; return how far each group is, and what is wrong (None: nothing).
+    """Compare snapshots of the same iterations; return the error of each group, and a message if it is too large.
 
-    Without `exact` (a model that cannot run in float64), eager stands in for it, and where `exact` is implausible.
+    Eager replaces `exact` as the reference if `exact` is missing (the model cannot run in float64) or implausible.
     """
     found: dict[str, Deviation] = {}
     wrong = None
@@ -111,7 +112,7 @@ def deviations(
 def _wrong_steps(
     eager: Sequence[Snapshot], candidate: Sequence[Snapshot], exact: Sequence[Snapshot] | None
 ) -> str | None:
-    """What is wrong with the training steps between the first and the last snapshot."""
+    """Return a message if the training steps between the first and the last snapshot are wrong."""
     if len(eager) < 2 or "parameters" not in eager[0].groups:
         return None
 
@@ -122,7 +123,7 @@ def _wrong_steps(
 
 
 def _structure(group: str, eager: list[tuple[str, Any]], other: list[tuple[str, Any]]) -> str | None:
-    """What differs in number, type, dtype, shape or plain value, as `recapture.conformance.judge` compares them."""
+    """Return a difference in number, type, dtype, shape or plain value, with the rules of a cell's verdict."""
     if len(eager) != len(other):
         return f"{group}: eager has {len(eager)} values, this {len(other)}"
     for (name, one), (_, two) in zip(eager, other, strict=True):
@@ -133,7 +134,7 @@ def _structure(group: str, eager: list[tuple[str, Any]], other: list[tuple[str, 
 
 
 def _plausible(eager: Snapshot, exact: Snapshot, bound: float) -> bool:
-    """Whether float64 computes what eager does, but for rounding."""
+    """Whether float64 computes the same as eager, except for rounding."""
     mine, reference = eager.groups["result"], exact.groups["result"]
     if len(mine) != len(reference):
         return False
@@ -143,7 +144,7 @@ def _plausible(eager: Snapshot, exact: Snapshot, bound: float) -> bool:
 def _worst(
     group: str, eager: list[tuple[str, Any]], other: list[tuple[str, Any]], exact: list[tuple[str, Any]], floor: float
 ) -> tuple[Deviation | None, str | None]:
-    """The tensor of a group that deviates most (relative to what is allowed), and what is wrong with it."""
+    """Return the largest deviation in a group, relative to the allowed one, and a message if it is too large."""
     rows, different = _distances(group, eager, other, exact)
     if different is not None:
         return None, different
@@ -172,9 +173,9 @@ def _worst(
 def _distances(
     group: str, eager: list[tuple[str, Any]], other: list[tuple[str, Any]], exact: list[tuple[str, Any]]
 ) -> tuple[list[tuple[str, float, float, float]], str | None]:
-    """Of each tensor its name, what to measure by, and how far eager and the other are from the truth.
+    """Return each tensor's name, its scale, and the errors of eager and the other against the reference.
 
-    Or what differs that no rounding explains.
+    The second value is a message about a difference that rounding cannot explain.
     """
     import torch
 
@@ -186,7 +187,7 @@ def _distances(
             if not torch.equal(one, two):
                 return [], f"{group} {name}: integers differ"
             continue
-        # NaN and infinity must be the same ones; what is finite is measured.
+        # NaN and infinity must be equal; finite values are measured.
         finite = torch.isfinite(one)
         if not torch.equal(finite, torch.isfinite(two)):
             return [], f"{group} {name}: not finite in other places than eager's"
@@ -195,7 +196,7 @@ def _distances(
         truth = _finite(one, finite)
         if isinstance(reference, torch.Tensor) and reference.shape == one.shape:
             exactly = _finite(reference, finite)
-            # Where eager is finite and float64 is not, it says nothing about rounding.
+            # Ignore elements where eager is finite and float64 is not: they say nothing about rounding.
             truth = exactly if exactly.norm().isfinite() else truth
         norm, mine, theirs = (float(x.norm()) for x in (truth, *(_finite(x, finite) - truth for x in (one, two))))
         rows.append((name, one.numel(), norm, mine, theirs))
@@ -210,7 +211,7 @@ def _distances(
 
 
 def _finite(values: Any, finite: Any) -> Any:
-    """In double precision, with 0 where eager is not finite."""
+    """Return values in double precision, with 0 where eager is not finite."""
     import torch
 
     return torch.where(finite, values.to(torch.complex128 if values.is_complex() else torch.float64), 0)

@@ -1,10 +1,10 @@
-"""From samples to a ratio, its interval and a plain finding.
+"""Computes a ratio, its interval and a finding from samples.
 
-A sample of eager and one of the candidate that were taken in the same round share the state of the machine: their ratio
-is free of drift. Within a process the median of these ratios is the estimate; processes differ (addresses, algorithms
-chosen, clocks), so the interval comes from a bootstrap that draws processes and, within each, blocks of rounds, for
-neighbouring rounds are alike. To draw from a few processes shows too little of how much processes differ: where
-Student's interval over their estimates is wider, it counts.
+Samples of eager and of the candidate from the same round share the state of the machine, so that their ratio is free of
+drift. The estimate of a process is the median of these ratios. Processes differ (addresses, chosen algorithms, clocks),
+so the interval comes from a bootstrap over processes and, within each, blocks of rounds, because neighbouring rounds
+are correlated. A bootstrap over few processes underestimates their differences: if Student's interval over their
+estimates is wider, it is used instead.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 __all__ = ["BETWEEN", "SMALLEST", "Comparison", "compare", "compare_runs", "geometric_mean"]
 
 SMALLEST = 0.01
-"""Smallest share that is called a difference, however certain: the layout in memory can cause smaller ones."""
+"""Smallest relative difference that is reported, however certain: memory layout can cause smaller ones."""
 
 BETWEEN = 0.05
-"""Smallest share that is called a difference between two benchmarks, which are not interleaved (a choice)."""
+"""Smallest relative difference reported between two benchmarks, which are not interleaved (chosen by convention)."""
 
 ALPHA = 0.01
-"""Significance level at which the Mann-Whitney test must reject equality as well."""
+"""Significance level at which the Mann-Whitney test must also reject equality."""
 
 NOISY = 0.05
-"""Half width of the interval, as a share, above which a ratio without a certain difference is too noisy."""
+"""Relative half width of the interval above which a ratio without a certain difference is too noisy."""
 
 DRAWS = 2000
 
 
 class Comparison(NamedTuple):
-    """The ratio eager ÷ candidate, its 95 % interval, the p-value of Mann-Whitney's test, and what is found."""
+    """The ratio eager ÷ candidate, its 95 % interval, the p-value of the Mann-Whitney test, and the finding."""
 
     ratio: float
     low: float
@@ -46,10 +46,10 @@ class Comparison(NamedTuple):
 
 
 def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, seed: int = 0) -> Comparison:
-    """Compare samples (seconds) of eager with those of a candidate, given as a pair for every process.
+    """Compare samples (seconds) of eager and a candidate, given as one pair for each process.
 
-    The finding is faster or slower where the 99 % interval lies beyond 1 ± SMALLEST and the test rejects equality; else
-    too noisy where the interval is wide; else no difference shown, which is not the same as equality.
+    The finding is faster or slower if the 99 % interval is outside 1 ± SMALLEST and the test rejects equality.
+    Otherwise it is too noisy if the interval is wide, else no difference shown, which does not mean equality.
     """
     import numpy as np
     from scipy.stats import mannwhitneyu
@@ -61,7 +61,7 @@ def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, see
     draws = _bootstrap(ratios, seed)
     low, high = _interval(draws, medians, 0.95)
     surely_low, surely_high = _interval(draws, medians, 0.99)
-    # What a process does to both alike is taken out before its samples are pooled with those of the others.
+    # Remove each process's common effect on both sides before pooling its samples with those of the others.
     centres = [np.median(np.concatenate(pair)) for pair in pairs]
     eager = np.concatenate([pair[0] - centre for pair, centre in zip(pairs, centres, strict=True)])
     other = np.concatenate([pair[1] - centre for pair, centre in zip(pairs, centres, strict=True)])
@@ -77,10 +77,10 @@ def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, see
 
 
 def compare_runs(old: Sequence[float], new: Sequence[float]) -> Comparison | None:
-    """Compare two benchmarks by one estimate of each process, the logarithm of a speed; None of one process on a side.
+    """Compare two benchmarks by one estimate for each process, the logarithm of its speed.
 
-    The ratio is new ÷ old, with Welch's interval. The finding is faster or slower where the 99 % interval lies beyond
-    1 ± BETWEEN; else as in `compare`.
+    None if a side has only one process. The ratio is new ÷ old, with Welch's interval. The finding is faster or slower
+    if the 99 % interval is outside 1 ± BETWEEN, otherwise as in `compare`.
     """
     from scipy.stats import t, ttest_ind
 
@@ -110,7 +110,7 @@ def compare_runs(old: Sequence[float], new: Sequence[float]) -> Comparison | Non
 
 
 def _interval(draws: Any, medians: Sequence[float], level: float) -> tuple[float, float]:
-    """The wider, at either end, of the bootstrap's interval and Student's; of one process there is only the first."""
+    """Return the wider, at each end, of the bootstrap's and Student's interval; with one process, the bootstrap's."""
     import numpy as np
     from scipy.stats import t
 
@@ -123,7 +123,7 @@ def _interval(draws: Any, medians: Sequence[float], level: float) -> tuple[float
 
 
 def _bootstrap(ratios: Sequence[Any], seed: int) -> Any:
-    """Draw processes, and blocks of rounds within each; return the mean of the medians of every draw."""
+    """Draw processes, and blocks of rounds within each; return the mean of the medians for every draw."""
     import numpy as np
 
     random = np.random.default_rng(seed)
@@ -133,7 +133,7 @@ def _bootstrap(ratios: Sequence[Any], seed: int) -> Any:
         count = len(values)
         block = max(1, round(count ** (1 / 3)))
         starts = random.integers(0, count, size=(DRAWS, math.ceil(count / block)))
-        rounds = (starts[:, :, None] + np.arange(block)) % count  # around the end, so that each round is as likely
+        rounds = (starts[:, :, None] + np.arange(block)) % count  # wrap around, for equal probabilities
         medians.append(np.median(values[rounds.reshape(DRAWS, -1)[:, :count]], axis=1))
     table = np.stack(medians, axis=1)
     chosen = random.integers(0, len(ratios), size=(DRAWS, len(ratios)))
@@ -141,5 +141,5 @@ def _bootstrap(ratios: Sequence[Any], seed: int) -> Any:
 
 
 def geometric_mean(values: Sequence[float]) -> float | None:
-    """Return the geometric mean, None of nothing."""
+    """Return the geometric mean, or None without values."""
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None

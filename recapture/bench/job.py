@@ -1,4 +1,4 @@
-"""One process of a benchmark: eager and a candidate, checked against each other and then timed side by side."""
+"""One process of a benchmark: eager and a candidate, compared with each other and then timed alternately."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_CALLS", "Job", "Operator", "Outcome", "measure"]
 
 FIRST_CALLS = 4
-"""Calls timed one by one before the steady state: CUDA graphs warm up in the first and are recorded in the second."""
+"""Number of calls timed separately before the steady state; CUDA graphs warm up and are recorded in the first two."""
 
 CHECKED_CALLS = (0, FIRST_CALLS - 1)
-"""After these the values are compared: freshly compiled, and replayed on other inputs."""
+"""Indices of the calls after which values are compared: just compiled, and replayed on other inputs."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child is asked to do. `timing` False stops after the gate: all there is to do for a cold compile.
+    """The task of a child process. Without `timing`, it stops after the correctness check, as for a cold compile.
 
-    `seconds` are for the steady state. `cache` is the directory of compile caches, `gpu` the index of the GPU to use
-    among those visible, `profile` a directory for traces.
+    `seconds` is the duration of the steady state. `cache` is the directory of compile caches, `gpu` the index of the
+    GPU among the visible ones, `profile` a directory for traces.
     """
 
     model: ModelSpec
@@ -70,7 +70,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operator(msgspec.Struct, frozen=True):
-    """An operator's CPU and device microseconds over a few iterations, and its calls."""
+    """An operator's CPU and device time in microseconds over a few iterations, and its number of calls."""
 
     name: str
     cpu: float
@@ -79,7 +79,7 @@ class Operator(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child reports."""
+    """The result of a child process."""
 
     verdict: Verdict
     phase: str | None = None
@@ -90,7 +90,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     eager_start: Start | None = None
     deviations: tuple[Deviation, ...] = ()
     series: tuple[Series, ...] = ()
-    """Of eager, of eager with the candidate's arithmetic where that is another, of the candidate."""
+    """Samples of eager, of eager with the candidate's arithmetic if that differs, and of the candidate."""
     window: tuple[float, float] | None = None
     overhead: float | None = None
     memory: int | None = None
@@ -105,7 +105,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
-    """Do one job in this process; `enter` is called with each phase as it begins: it says where a crash happened."""
+    """Run one job in this process; `enter` is called at the start of each phase, to show where a crash happened."""
     enter("reference")
     if job.gpu is not None:
         visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
@@ -183,7 +183,7 @@ class _Measurement:
         self.peaks: list[int | None] = []
 
     def prepare_eager(self) -> None:
-        """Build and warm up eager, its twin and the float64 reference, with snapshots of what they compute."""
+        """Build and warm up eager, its twin and the float64 reference, and take snapshots of their values."""
         own = Configuration(EAGER, self.workload.dtype)
         warm_libraries(self.job.device)
         self.eager, self.eager_start, snapshots = self._warm_up(own)
@@ -195,7 +195,7 @@ class _Measurement:
         try:
             reference = Subject(self.workload, own, self.job.device, exact=True)
             self.exact = self._first_calls(reference)[1]
-        except Exception as error:  # not every model runs in float64: the candidate is then compared with eager
+        except Exception as error:  # a model that cannot run in float64: the candidate is compared with eager
             print(f"no float64 reference: {qualified(type(error))}: {safe_text(error)}"[:500], file=sys.stderr)
 
     def _warm_up(self, configuration: Configuration) -> tuple[Subject, Start, list[Snapshot]]:
@@ -214,7 +214,7 @@ class _Measurement:
         return subject.timed_calls(FIRST_CALLS, keep), snapshots
 
     def repeatable(self) -> bool:
-        """Whether eager computes the same when the random numbers are others."""
+        """Whether eager computes the same with other random numbers."""
         before = allocated(self.job.device)
         again = Subject(self.workload, self.job.configuration.eager, self.job.device)
         seed_everything(1)
@@ -222,7 +222,7 @@ class _Measurement:
             again.iterate(0)
         same = deviations(self.snapshots[:1], [Snapshot(again)], None, self.job.configuration.dtype)[1] is None
         if self.job.timing and self.job.device == "cpu" and self.twin is None:
-            # What the libraries keep for themselves was charged to the copy that came first.
+            # The first copy's figure includes memory that libraries keep.
             self.peaks[0] = peak_memory(again, self.job.device, before)
         return same
 
@@ -235,7 +235,7 @@ class _Measurement:
         before = allocated(self.job.device)
         self.candidate = Subject(self.workload, configuration, self.job.device)
         reset_dynamo()
-        compile_seconds()  # forgets what there was
+        compile_seconds()  # discards earlier figures
         self.capturing = True
         seconds = 0.0
         if configuration.compiler != EAGER:
@@ -250,17 +250,17 @@ class _Measurement:
             self.peaks.append(peak_memory(self.candidate, self.job.device, before + held))
 
     def gate(self) -> tuple[list[Deviation], str | None]:
-        """Compare what the candidate computed; the snapshots are dropped."""
+        """Check the candidate's values, and drop the snapshots."""
         found = deviations(self.snapshots, self.candidate_snapshots, self.exact, self.job.configuration.dtype)
         del self.snapshots, self.candidate_snapshots, self.exact
         return found
 
     def time(self, outcome: Outcome, log: CaptureLog, slow: list[str], enter: Callable[[str], None]) -> Outcome:
-        """Time the steady state, then probe."""
+        """Time the steady state, then run the probes."""
         enter("call")
         job = self.job
         subjects = [one for one in (self.eager, self.twin, self.candidate) if one is not None]
-        for subject in subjects:  # the gate and the probes came in between
+        for subject in subjects:  # the check and the probes came in between
             subject.timed_calls(2)
         recorded = recorded_cudagraphs()
         watch = CpuWatch()
@@ -299,7 +299,7 @@ class _Measurement:
         )
 
     def with_reasons(self, outcome: Outcome, log: CaptureLog, slow: list[str], recorded: int | None) -> Outcome:
-        """Add what torch reported of this compilation."""
+        """Add what torch reported about this compilation."""
         reasons = Reasons(
             graphs=log.graphs,
             break_reasons=tuple(dict.fromkeys(scrub(one) for one in log.break_reasons)),
@@ -311,7 +311,7 @@ class _Measurement:
 
 
 def _rounded(seconds: list[float]) -> tuple[float, ...]:
-    """Six significant digits: more than any clock gives."""
+    """Return six significant digits, more than the resolution of any clock."""
     return tuple(float(f"{one:.6g}") for one in seconds)
 
 

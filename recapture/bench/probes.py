@@ -1,4 +1,4 @@
-"""What explains a time: memory, kernels, operators. Probes run apart from the timing, which they would disturb."""
+"""Probes that explain a time: memory, kernels, operators. They run after the timing, which they would disturb."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ITERATIONS = 3
 
 
 def allocated(device: str) -> int:
-    """Bytes that tensors hold on the device now; on the CPU, the resident memory of the process."""
+    """Return the bytes of tensors on the device now; on the CPU, the resident memory of the process."""
     gc.collect()
     if device == "cuda":
         import torch
@@ -33,7 +33,7 @@ def allocated(device: str) -> int:
 
 
 def warm_libraries(device: str) -> None:
-    """Make the GPU's libraries allocate their workspaces, so that they are not charged to a model."""
+    """Make the GPU's libraries allocate their workspaces, so that they are not attributed to a model."""
     if device != "cuda":
         return
     import torch
@@ -45,10 +45,10 @@ def warm_libraries(device: str) -> None:
 
 
 def peak_memory(subject: Subject, device: str, before: int) -> int | None:
-    """Return the most memory, in bytes, that iterating takes, model and CUDA-graph pools included.
+    """Return the peak memory of iterating in bytes, including the model and CUDA-graph pools.
 
-    `before` is what `allocated` said before the subject was built: that much belongs to others. On a GPU it is what the
-    allocator reserved; on the CPU the growth of the resident memory, None where the kernel does not report it.
+    `before` is the value of `allocated` before the subject was built, which is subtracted. On a GPU, this is the memory
+    reserved by the allocator; on the CPU, the growth of the resident memory, or None if the kernel does not report it.
     """
     gc.collect()
     if device == "cuda":
@@ -77,12 +77,12 @@ def _iterate(subject: Subject) -> None:
 
 
 def _return_free_memory() -> None:
-    with contextlib.suppress(OSError, AttributeError):  # another libc has no such call
+    with contextlib.suppress(OSError, AttributeError):  # other C libraries lack this call
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _status(name: str) -> int | None:
-    """A line of /proc/self/status, in bytes."""
+    """Return a value of /proc/self/status in bytes."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -91,20 +91,20 @@ def _status(name: str) -> int | None:
 
 
 def kernel_seconds(subject: Subject, device: str) -> float | None:
-    """Return the GPU's seconds in kernels and copies an iteration, None where there is no GPU or no profiler for it."""
+    """Return the GPU seconds in kernels and copies per iteration; None without a GPU or a profiler for it."""
     if device != "cuda":
         return None
     try:
         averages = _profiled(subject, device)
-    except Exception:  # CUPTI is missing or refused: the figure is a comfort, not the measurement
+    except Exception:  # CUPTI is missing or refused: this figure is optional
         return None
-    # Kernels have rows of their own; the time of an operator's row is that of its kernels, once more.
+    # Kernels have separate rows; an operator's row repeats the time of its kernels.
     total = sum(_device_time(one) for one in averages if _is_kernel(one))
     return total / 1e6 / ITERATIONS if total else None
 
 
 def operators(subject: Subject, device: str, trace: Path | None) -> list[tuple[str, float, float, int]]:
-    """Return (operator, CPU µs, device µs, calls) of a few iterations, by CPU time; write a Chrome trace to `trace`."""
+    """Return (operator, CPU µs, device µs, calls) for a few iterations, by CPU time; write a Chrome trace."""
     averages = _profiled(subject, device, lambda one: one.export_chrome_trace(str(trace)) if trace else None)
     rows = [
         (str(one.key), float(one.self_cpu_time_total), _device_time(one), int(one.count))
@@ -136,12 +136,12 @@ def _is_on_device(row: Any) -> bool:
 
 
 def _spans_kernels(row: Any) -> bool:
-    """Whether a row is a named range as the device saw it, from its first kernel to its last: ``Optimizer.step#…``."""
+    """Whether a row is a named range on the device, from its first to its last kernel, such as ``Optimizer.step#…``."""
     return _is_on_device(row) and bool(getattr(row, "is_user_annotation", False))
 
 
 def _device_time(row: Any) -> float:
-    """Microseconds of a row of the profiler on the device itself; the attribute was renamed in 2.4."""
+    """Return a profiler row's own microseconds on the device; the attribute was renamed in 2.4."""
     for name in ("self_device_time_total", "self_cuda_time_total"):
         if hasattr(row, name):
             return float(getattr(row, name))

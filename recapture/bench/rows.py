@@ -1,4 +1,4 @@
-"""A planned row of a benchmark, and the `Row` that is made of what its processes report."""
+"""A planned row of a benchmark, and the `Row` made from the reports of its processes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ COMPILER_VARIABLES = (
     rf"(?!(?:{'|'.join(sorted(OWN_VARIABLES))})$)"
     r"(?:TORCHINDUCTOR_|TORCHDYNAMO_|TORCH_COMPILE_|AOT_|TRITON_|PYTORCH_JIT|PYTORCH_\w*ALLOC_CONF)"
 )
-"""Pattern of the environment variables that compilers and the allocator read, without those a run sets itself."""
+"""Pattern of the environment variables that compilers and the allocator read, except those that a run sets itself."""
 
 
 @dataclass
 class PlannedRow:
-    """A workload under a configuration, with what its processes have reported so far.
+    """A workload under a configuration, with the reports of its processes so far.
 
     `cache` is the folder of its compile caches, `cold` the outcome of the process that compiled with empty caches,
-    `processes` are those of the timed ones, `row` is what is filed in the end.
+    `processes` are the outcomes of the timed processes, and `row` is the final row.
     """
 
     info: WorkloadInfo
@@ -46,7 +46,7 @@ class PlannedRow:
 
     @property
     def key(self) -> tuple[str, Configuration]:
-        """The workload's name and the configuration, as `Row.key`."""
+        """The workload's name and the configuration, like `Row.key`."""
         return (self.info.spec.name, self.configuration)
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class PlannedRow:
 
     @property
     def hash(self) -> str | None:
-        """A hash of the workload and, where its file declares the compiler, of that too; None where unknown."""
+        """Hash of the workload and, if its file declares the compiler, of the compiler; None if unknown."""
         own = self.info.compilers.get(self.configuration.compiler)
         if own is None or self.info.hash is None:
             return self.info.hash
@@ -62,14 +62,14 @@ class PlannedRow:
 
     @property
     def compiles_alone(self) -> bool:
-        """Whether nothing else may compile meanwhile."""
+        """Whether nothing else may compile at the same time."""
         return self.configuration.autotunes
 
 
 class PlannedProcess(NamedTuple):
-    """One process of a row: it compiles and checks the values; `timing` says that it measures too.
+    """One process of a row, which compiles and checks the values and, with `timing`, also measures.
 
-    `gpu` is the index of the GPU to use among the visible ones; None leaves the choice to torch.
+    `gpu` is the index of the GPU among the visible ones; None leaves the choice to torch.
     """
 
     row: PlannedRow
@@ -78,15 +78,15 @@ class PlannedProcess(NamedTuple):
 
     @property
     def key(self) -> tuple[str, Configuration]:
-        """The row that the process belongs to."""
+        """The key of the process's row."""
         return self.row.key
 
 
 def make_row(planned: PlannedRow, outcome: Outcome, sampler: GpuSampler, *, compile_jobs: int) -> Row:
-    """Return the row of a workload under a configuration; `outcome` is the one of its last process.
+    """Return the row of a workload under a configuration; `outcome` is that of its last process.
 
-    `compile_jobs` is the number of rows that compiled at a time while this one did. Only a row whose values are right
-    gets figures.
+    `compile_jobs` is the number of rows that compiled at the same time as this one. Only a row with correct values gets
+    figures.
     """
     right = outcome.verdict in RIGHT
     starts = _starts(planned, compile_jobs)
@@ -116,7 +116,7 @@ def make_row(planned: PlannedRow, outcome: Outcome, sampler: GpuSampler, *, comp
 
 
 def _starts(planned: PlannedRow, compile_jobs: int) -> list[Start | None]:
-    """The start with empty caches, and the one with warm caches where there was a cold one before it."""
+    """Return the start with empty caches, and the start with warm caches if it followed a cold one."""
     first = planned.processes[0] if planned.processes else None
     cold, warm = (first, None) if planned.cold is None else (planned.cold, first)
     jobs = 1 if planned.cold is None else compile_jobs
@@ -127,7 +127,7 @@ def _starts(planned: PlannedRow, compile_jobs: int) -> list[Start | None]:
 
 
 def _reasons(planned: PlannedRow, last: Outcome) -> Reasons:
-    """Why graphs were broken, as the cold process says, with what happened at speed, as the last timed one says."""
+    """Return the reasons of graph breaks from the cold process, and those of slow runs from the last timed process."""
     if planned.cold is None:
         return last.reasons
     return msgspec.structs.replace(
@@ -140,11 +140,11 @@ def _reasons(planned: PlannedRow, last: Outcome) -> Reasons:
 def _claims(
     planned: PlannedRow, outcome: Outcome, measured: Measured | None, processes: tuple[Process, ...]
 ) -> tuple[Claimed, ...]:
-    """The claims of the workload on this compiler; none where its arithmetic or sizes are not the workload's own."""
+    """Return the workload's claims on this compiler; none if the arithmetic or sizes are not the workload's own."""
     if planned.configuration.dynamic or planned.configuration.eager != Configuration(EAGER, planned.info.dtype):
         return ()
     failed = outcome.verdict in FAILING or outcome.verdict in SILENTLY_WRONG
-    failed = failed and outcome.phase != "reference"  # else eager itself fails here
+    failed = failed and outcome.phase != "reference"  # otherwise eager itself failed
     claims = []
     for name, expected, published in planned.info.claims.get(planned.configuration.compiler, []):
         holds = False if failed else None

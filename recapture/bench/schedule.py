@@ -1,4 +1,4 @@
-"""The order of a benchmark's processes: which may run beside which."""
+"""The order of a benchmark's processes, and which may run at the same time."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ __all__ = ["Schedule"]
 
 
 class Schedule:
-    """The processes of rows, in the order in which they start.
+    """The processes of rows, in their order of start.
 
-    Where a compiler generates code, a first process compiles; then timed ones follow, one at a time.
-    With one GPU, or on the CPU, nothing compiles while something is timed. With several GPUs the first one times while
-    the others compile.
+    If a compiler generates code, a first process compiles; then timed processes follow, one at a time. With one GPU, or
+    on the CPU, nothing compiles during timing. With several GPUs, the first is used for timing and the others for
+    compiling.
     """
 
     def __init__(self, rows: Iterable[PlannedRow], *, compile_jobs: int, gpus: int) -> None:
         self._compile_jobs = compile_jobs
         self._gpus = gpus
         rows = list(rows)
-        # One row after the other, so that an interruption loses one. But where several compile at a time, all do first:
-        # the more rows wait, the more that saves.
+        # By default one row after the other, so that an interruption loses only one. If several may compile at the same
+        # time, all compile first, which saves the most time.
         together = compile_jobs > 1 or gpus > 1
         self._groups = deque([rows] if together else [[row] for row in rows])
         self._cold = self._compilations([])
         self._timing: deque[PlannedRow] = deque()
 
     def next(self, running: Collection[PlannedProcess]) -> PlannedProcess | None:
-        """Return the process that starts next beside the running ones; None when there is none for now."""
+        """Return the process that starts next beside the running ones; None if there is none at the moment."""
         if not (self._cold or self._timing or running) and self._groups:
             group = self._groups.popleft()
             self._cold = self._compilations(row for row in group if self._compiles(row))
@@ -52,23 +52,24 @@ class Schedule:
         return PlannedProcess(self._timing.popleft(), timing=True, gpu=0 if self._gpus > 1 else None)
 
     def again(self, row: PlannedRow) -> None:
-        """Let another timed process of a row follow; the rest of a row that was begun comes first."""
+        """Schedule another timed process of a row; rows that have begun come first."""
         if row.processes:
             self._timing.appendleft(row)
         else:
             self._timing.append(row)
 
     def compiling_beside(self, row: PlannedRow) -> int:
-        """Return the number of rows that compile at a time while this one does, itself included."""
+        """Return the number of rows that compile at the same time as this one, including itself."""
         return 1 if row.compiles_alone else self._compile_jobs
 
     def _compilations(self, rows: Iterable[PlannedRow]) -> Compilations[PlannedRow]:
         return Compilations(rows, most=self._compile_jobs, alone=lambda row: row.compiles_alone)
 
     def _compiles(self, row: PlannedRow) -> bool:
-        """Whether a row begins with a process that compiles and checks, and times nothing.
+        """Whether a row begins with a process that only compiles and checks, without timing.
 
-        With a GPU to compile on, every compiler does: one that hangs must not keep the other GPU from timing.
+        With a separate GPU for compiling, this holds for every compiler, so that a hanging compiler does not block the
+        timing GPU.
         """
         if row.configuration.compiler == EAGER:
             return False
@@ -76,7 +77,7 @@ class Schedule:
         return self._gpus > 1 or compiler is None or compiler.generates_code
 
     def _gpu_to_compile_on(self, running: Collection[PlannedProcess]) -> int | None:
-        """Return the GPU on which the fewest rows compile, other than the first; None with one GPU."""
+        """Return the GPU, other than the first, on which the fewest rows compile; None with one GPU."""
         if self._gpus == 1:
             return None
         busy = Counter(process.gpu for process in running if not process.timing)

@@ -1,4 +1,4 @@
-"""Options of `recapture bench` → workloads, and the configurations of each."""
+"""The options of `recapture bench`, and the workloads and configurations that they select."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLLECT_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions:
-    """What a command line asked for; an empty tuple means the defaults. `memory` is in bytes."""
+    """The options of the command line; an empty tuple means the defaults. `memory` is in bytes."""
 
     names: tuple[str, ...] = argument("[WORKLOAD|FILE]...")
     models: tuple[str, ...] = option(
@@ -76,25 +76,25 @@ class BenchOptions:
 
 
 def shipped_workloads() -> list[Path]:
-    """Return the files of workloads that come with recapture."""
+    """Return the workload files that ship with recapture."""
     return sorted(path for path in data_folder("suites/speedups").glob("*.py") if not path.name.startswith("_"))
 
 
 @dataclass(frozen=True)
 class _Address:
-    """An argument: a file, a workload, or a workload of a file; `compiler` None means every compiler."""
+    """An argument: a file, a workload, or a workload in a file; without `compiler`, every compiler."""
 
     path: Path | None
     workload: str | None
     compiler: str | None
 
     def means(self, spec: ModelSpec) -> bool:
-        """Whether the argument names this workload."""
+        """Whether the argument refers to this workload."""
         return self.workload in (None, spec.name) and (self.path is None or str(self.path) == spec.path)
 
 
 def _addresses(options: BenchOptions) -> list[_Address]:
-    """Read ``FILE::workload::compiler`` and ``workload::compiler``, of which all but the first may be left out."""
+    """Parse ``FILE::workload::compiler`` and ``workload::compiler``; all parts but the first are optional."""
     found = []
     for name in options.names:
         place, _, rest = name.partition("::")
@@ -107,18 +107,18 @@ def _addresses(options: BenchOptions) -> list[_Address]:
 
 
 def check_names(options: BenchOptions) -> None:
-    """Raise UsageError for mistakes that can be found before a server is started."""
+    """Raise UsageError for mistakes that can be detected before a server is started."""
     files = _files(options)
     for path in files:
         if not path.is_file():
             raise UsageError(f"no such workload file: {path.name}")
-    if not files:  # one may declare compilers of its own
+    if not files:  # a file may declare its own compilers
         compilers = (*options.compilers, *(one.compiler for one in _addresses(options) if one.compiler))
         configurations("fp32", compilers=compilers, dtypes=options.dtypes, layouts=options.layouts, dynamic=False)
 
 
 def collect(pool: WorkerPool, options: BenchOptions) -> list[WorkloadInfo]:
-    """Describe the named files and models; the shipped files too where a name is in none of them."""
+    """Describe the named files and models; also the shipped files if some name is in none of them."""
     files = _files(options)
     specs = [ModelSpec(name=path.stem, path=str(path)) for path in files]
     specs += [
@@ -134,12 +134,12 @@ def collect(pool: WorkerPool, options: BenchOptions) -> list[WorkloadInfo]:
 
 
 def _files(options: BenchOptions) -> list[Path]:
-    """The files that were named."""
+    """Return the named files."""
     return list(dict.fromkeys(one.path for one in _addresses(options) if one.path is not None))
 
 
 def _meant(infos: list[WorkloadInfo], options: BenchOptions) -> list[_Address]:
-    """The addresses without files that only say where a workload of another address is declared."""
+    """Return the addresses, without files that only locate the workload of another address."""
     addresses = _addresses(options)
     names = {one.workload for one in addresses if one.path is None}
     sources = {info.spec.path for info in infos if info.spec.name in names}
@@ -156,7 +156,7 @@ def _described(pool: WorkerPool, spec: ModelSpec) -> list[WorkloadInfo]:
 
 
 def choose(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInfo]:
-    """Return the requested workloads; raise UsageError for an unknown one, and for a named file that is broken."""
+    """Return the requested workloads; raise UsageError for an unknown workload or a broken named file."""
     asked = set(_files(options))
     for info in infos:
         if info.error is not None and (info.spec.path is None or Path(info.spec.path) in asked):
@@ -182,7 +182,7 @@ def choose(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInf
 
 
 def select(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInfo]:
-    """Return the workloads to measure: the requested ones that suit the device or were requested by name."""
+    """Return the workloads to measure: those for this device, and those requested by name."""
     chosen = choose(infos, options)
     names = {one.workload for one in _addresses(options)}
     here = [info for info in chosen if options.device in info.devices or info.spec.name in names]
@@ -192,7 +192,7 @@ def select(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInf
 
 
 def plan_rows(infos: list[WorkloadInfo], options: BenchOptions) -> list[tuple[WorkloadInfo, Configuration]]:
-    """Return the requested rows; a workload addressed with compilers gets only those."""
+    """Return the requested rows; a workload that is addressed with compilers gets only those."""
     meant = _meant(infos, options)
     rows: dict[tuple[str, Configuration], tuple[WorkloadInfo, Configuration]] = {}
     for info in infos:

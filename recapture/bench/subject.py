@@ -1,4 +1,4 @@
-"""A workload in this process: its model under a configuration, its inputs, and one iteration of it."""
+"""A workload in this process: its model under a configuration, its inputs, and its iterations."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["INPUT_SETS", "Subject", "synchronize"]
 
 INPUT_SETS = 4
-"""Number of sets of inputs used in rotation, so that none is still in a cache from the iteration before."""
+"""Number of sets of inputs used in rotation, so that inputs are not in a cache from the previous iteration."""
 
 FLOAT64 = "float64"
-"""The reference's arithmetic; not one of the command line's."""
+"""Name of the reference's arithmetic, which is not an option of the command line."""
 
 
 class Subject:
-    """One variant of a workload: built under the seed, placed, and ready to iterate.
+    """One variant of a workload: built under the seed, on its device, and ready to iterate.
 
-    Every variant has its own model (and optimizer) with the same parameters and sees the same inputs in the same order.
-    `exact` makes it the float64 reference.
+    Every variant has its own model and optimizer with the same parameters, and gets the same inputs in the same order.
+    With `exact` it is the float64 reference.
     """
 
     def __init__(self, workload: Workload, configuration: Configuration, device: str, *, exact: bool = False) -> None:
@@ -55,7 +55,7 @@ class Subject:
         self._call: Callable[..., Any] = model
         self._step: Callable[..., Any] | None = None
         self.result: Any = None
-        """Kept until the next iteration, as a loop's variable is."""
+        """Result of the last iteration, kept until the next one, like the variable of a user's loop."""
 
     def _batch(self, number: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         seed_everything(1000 + number)
@@ -75,13 +75,13 @@ class Subject:
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
-        """What surrounds iterations and is not part of them: flags, and the grad mode of inference."""
+        """Set the state around iterations that is not part of them: flags, and the grad mode of inference."""
         import torch
 
         before = float32_flags()
         set_float32_flags(self.dtype)
         quiet = torch.no_grad() if self.workload.no_grad and not self.workload.trains else contextlib.nullcontext()
-        # Autocast surrounds inference; a training step enters it itself, for backward must not be inside.
+        # Autocast applies here to inference; a training step enters it itself, because backward must be outside.
         amp = self._autocast() if not self.workload.trains else contextlib.nullcontext()
         try:
             with quiet, amp:
@@ -97,7 +97,7 @@ class Subject:
         return torch.autocast(self.device, dtype=torch.bfloat16)
 
     def capture(self, capture: Callable[..., Any], *, whole_step: bool) -> float:
-        """Hand the model, or the whole training step, to a compiler; return the seconds it took."""
+        """Pass the model, or the whole training step, to a compiler; return the seconds it took."""
         import torch
 
         state = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
@@ -110,14 +110,14 @@ class Subject:
                     self._call = capture(self.model, self.batches[0][0])
         synchronize(self.device)
         seconds = time.perf_counter() - begin
-        # A tracer runs the model, and a norm that keeps statistics has then seen more than eager's.
+        # A tracer runs the model, which updates the statistics of norm layers once more than in eager.
         with torch.no_grad():
             for name, value in self.model.state_dict().items():
                 value.copy_(state[name])
         return seconds
 
     def iterate(self, number: int) -> None:
-        """Do one iteration, on the next set of inputs; call it inside `context`."""
+        """Run one iteration, on the next set of inputs; call it inside `context`."""
         inputs, targets = self.batches[number % INPUT_SETS]
         if self.workload.trains:
             self.result = (self._step or self._training_step)(inputs, targets)
@@ -134,10 +134,10 @@ class Subject:
         return loss
 
     def timed_calls(self, count: int, after: dict[int, Callable[[], None]] | None = None) -> list[float]:
-        """Time the first iterations one by one, in seconds; `after` has what to do (untimed) after some of them.
+        """Return the seconds of each of the first iterations; `after` has functions to call, untimed, after some.
 
-        The last result is dropped at the end, as it is where a function with such a loop returns: CUDA graphs that
-        were warming up can be recorded from then on.
+        The last result is dropped at the end, as when a user's function with such a loop returns: CUDA graphs that
+        were warming up can then be recorded.
         """
         seconds = []
         with self.context():
@@ -154,7 +154,7 @@ class Subject:
 
 
 def synchronize(device: str) -> None:
-    """Wait for the GPU, where there is one."""
+    """Wait for the GPU, if there is one."""
     if device == "cuda":
         import torch
 

@@ -1,4 +1,4 @@
-"""Functions that children of the pool run for a benchmark: one of its processes, and the workloads of a file."""
+"""Functions that children of the pool run for a benchmark: run one of its processes, and collect workloads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["MEASURE", "WORKLOADS", "collect", "run_job"]
 MEASURE = f"{__name__}:run_job"
 WORKLOADS = f"{__name__}:collect"
 
-builtin_compilers()  # imports their modules, once, in the server
+builtin_compilers()  # imports their modules once, in the server
 
 
 def run_job(payload: bytes, enter: Callable[[str], None]) -> bytes:

@@ -1,8 +1,8 @@
-"""Steady state: variants interleaved in one process, every sample kept.
+"""Steady-state timing: variants are interleaved in one process, and every sample is kept.
 
-A sample is the mean over a few iterations in a row, so that reading the clock costs nothing beside them. A round takes
-one sample of each variant, in random order, so that neither position nor drift favours one. How many rounds there will
-be is settled before the first of them: stopping when the figures look good would bias them.
+A sample is the mean over a few consecutive iterations, so that the cost of reading the clock is negligible. A round
+takes one sample of each variant, in random order, so that neither position nor drift favours one. The number of rounds
+is fixed before the first round, because stopping when the figures look good would bias them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["Interleaved", "interleave"]
 
 SAMPLE_SECONDS = {"cuda": 0.01, "cpu": 0.002}
-"""A sample takes about this long; longer where one iteration does.
+"""Seconds of one sample, by device; longer if a single iteration takes longer.
 
-Short, since what disturbs a processor then spoils a few samples of many, which a median does not mind: with samples of
-20 ms, `benchmarks/calibration.py` found 84 % of the ratios within 2 % of the true one, with these all of them.
+With short samples, a disturbance affects only a few of many, which a median tolerates: with samples of 20 ms,
+`benchmarks/calibration.py` found 84 % of the ratios within 2 % of the true ratio, with these values all of them.
 """
 
 FEWEST_ROUNDS, MOST_ROUNDS = 10, 400
@@ -37,7 +37,7 @@ PILOT_SAMPLES = 5
 
 @dataclass(frozen=True)
 class Interleaved:
-    """The samples of each variant, in the order given, and the window (monotonic seconds) they were taken in."""
+    """The samples of each variant, in the order given, and their time window in monotonic seconds."""
 
     iterations: list[int]
     seconds: list[list[float]]
@@ -47,20 +47,20 @@ class Interleaved:
 
 
 def interleave(subjects: Sequence[Subject], device: str, seconds: float, *, seed: int) -> Interleaved:
-    """Time the subjects for about `seconds` in all; they must be warm already."""
+    """Time the subjects for about `seconds` in total; they must be warmed up."""
     clocks = [_Clock(subject, device) for subject in subjects]
     for clock in clocks:
         pilot = [clock.sample(1) for _ in range(PILOT_SAMPLES)]
-        # The least of them: one disturbed pilot must not make every sample short.
+        # Use the fastest, so that one disturbed pilot does not make every sample too short.
         clock.iterations = max(1, math.ceil(SAMPLE_SECONDS[device] / max(min(pilot), 1e-9)))
     round_seconds = sum(clock.iterations * clock.sample(clock.iterations) for clock in clocks)
     rounds = min(MOST_ROUNDS, max(FEWEST_ROUNDS, math.floor(seconds / round_seconds)))
     order = list(range(len(clocks)))
-    shuffle = random.Random(seed).shuffle  # noqa: S311 - nothing here is secret
+    shuffle = random.Random(seed).shuffle  # noqa: S311 - not for cryptography
     found: list[list[float]] = [[] for _ in clocks]
     gc.collect()
     collecting = gc.isenabled()
-    gc.disable()  # a collection in the middle of a sample would be charged to the variant that runs
+    gc.disable()  # a garbage collection would count towards the variant that is running
     timed = 0.0
     began = time.monotonic()
     try:
@@ -91,7 +91,7 @@ class _Clock:
             self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def sample(self, iterations: int) -> float:
-        """Seconds an iteration, over some iterations in a row, with nothing else under way."""
+        """Return the seconds per iteration, over several consecutive iterations, with nothing else running."""
         subject, first = self.subject, self.number
         self.number += iterations
         with subject.context():

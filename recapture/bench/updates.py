@@ -1,9 +1,9 @@
-"""Whether a candidate's training steps move the parameters as eager's do.
+"""Checks whether a candidate's training steps move the parameters as eager's do.
 
-Beside the parameters themselves a few steps are tiny: a step that does nothing leaves them within any tolerance of
-where they should be. And how far a step is from float64's says little, for one of Adam turns the sign of a gradient
-that is all rounding into a whole step. So what is compared is how long the steps between two snapshots are, and whether
-they point the way eager's do.
+A few steps are tiny compared with the parameters, so that parameters that were never updated are still within any
+tolerance of the right values. The distance from float64's step says little, because a step of Adam turns the sign of a
+gradient that is only rounding noise into a full step. So this compares the length of the steps between two snapshots,
+and their direction with eager's.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 __all__ = ["wrong_update"]
 
 LONGER = 2.0
-"""Largest ratio of the lengths of a candidate's and eager's steps: rounding hardly changes how long a step is."""
+"""Largest accepted ratio of the lengths of a candidate's and eager's steps; rounding hardly changes the length."""
 
 AGREE = 0.2
-"""Smallest cosine of eager's steps and float64's that point the same way; below it they are mostly noise."""
+"""Smallest cosine between eager's and float64's steps that is not mostly noise."""
 
 MOST = 0.5
-"""Share of a parameter's elements that eager must move for a candidate that moves none of them to be wrong."""
+"""Share of a parameter's elements above which, if eager moves them and a candidate moves none, it is wrong."""
 
 
 def wrong_update(
     eager: tuple[Values, Values], candidate: tuple[Values, Values], exact: tuple[Values, Values] | None
 ) -> str | None:
-    """Say what is wrong with a candidate's steps; None: nothing.
+    """Return what is wrong with a candidate's steps, or None.
 
-    Each side is its named parameters before and after some steps. Without `exact` (float64's) the candidate's may only
-    not point away from eager's.
+    Each side has its named parameters before and after some steps. Without `exact` (float64's), the candidate's steps
+    only must not point away from eager's.
     """
     sides = (eager, candidate, exact or eager)
-    products = [[0.0] * 3 for _ in range(3)]  # of each side's steps with each side's
-    for number, (name, _) in enumerate(eager[0]):  # one at a time: copies in double precision are large
+    products = [[0.0] * 3 for _ in range(3)]  # inner products of all pairs of sides
+    for number, (name, _) in enumerate(eager[0]):  # one at a time, because copies in double precision are large
         moves = [_move(before[number][1], after[number][1]) for before, after in sides]
         mine, theirs, _ = moves
         if mine is None or theirs is None:
@@ -73,7 +73,7 @@ def _judged(products: list[list[float]], *, with_float64: bool) -> str | None:
 
 
 def _move(before: Any, after: Any) -> Any:
-    """By how much a parameter moved, in double precision; what is not finite counts as unmoved; None of integers."""
+    """Return a parameter's change in double precision, 0 where not finite; None for integers."""
     import torch
 
     if not before.numel() or not (before.is_floating_point() or before.is_complex()):

@@ -1,1 +1,1 @@
-"""The command line, one file a command: parse, call, exit status."""
+"""The command line, with one module for each command: parsing, calling, exit status."""

@@ -13,7 +13,7 @@ from recapture.cli.options import takes
 __all__ = ["bench_command"]
 
 PIPE_WIDTH = 180
-"""Columns of the tables where the output is not a terminal."""
+"""Width of the tables in columns if the output is not a terminal."""
 
 
 @click.command("bench")
@@ -21,11 +21,11 @@ PIPE_WIDTH = 180
 @click.option("--channels-last", is_flag=True, help="The same as --layout channels-last.")
 @click.option("--list", "list_only", is_flag=True, help="Show the workloads and do nothing.")
 def bench_command(options: BenchOptions, *, channels_last: bool, list_only: bool) -> int:
-    """Measure the speed of workloads under compilers against eager: right first, then fast.
+    """Measure the speed of compilers over eager on workloads, after checking the results.
 
-    WORKLOAD is a workload's name, FILE a file of workloads; FILE::WORKLOAD is one of them, and ::COMPILER after either
-    that compiler alone. Without any, every workload meant for the device is measured. Each configuration that computes
-    what eager does gets a speedup with an interval, and the cost of getting there.
+    WORKLOAD is a workload's name, FILE a file of workloads, and FILE::WORKLOAD one workload of a file; ::COMPILER after
+    a workload selects one compiler. Without arguments, every workload for the device is measured. Each configuration
+    that computes the same as eager gets a speedup with an interval, and its compile cost.
     """
     from recapture.bench.benchmark import list_workloads, run_benchmark
     from recapture.report.console import SafeConsole
@@ -40,7 +40,7 @@ def bench_command(options: BenchOptions, *, channels_last: bool, list_only: bool
         options = dataclasses.replace(options, layouts=(*options.layouts, "channels-last"))
     options = dataclasses.replace(options, layouts=tuple(dict.fromkeys(options.layouts)))
     console = SafeConsole(highlight=False)
-    if not console.is_terminal:  # a file or a pipe has room
+    if not console.is_terminal:  # a file or a pipe has no width
         console = SafeConsole(highlight=False, width=PIPE_WIDTH)
     if list_only:
         for info in list_workloads(options):

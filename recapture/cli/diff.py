@@ -24,8 +24,8 @@ FAIL_ON_EXIT_STATUS = 1
     type=click.Choice(["regression", "wrong", "failing", "slower", "any"]),
     multiple=True,
     help=(
-        "Exit with status 1 on: a right cell that is worse off or gone; a cell that is silently wrong, or failing, and "
-        "was not; a configuration that is slower beyond doubt, or no longer right; any change. May be given several "
+        "Exit with status 1 on: a right cell that became worse or is missing; a cell that became silently wrong, or "
+        "failing; a configuration that is certainly slower, or no longer right; any change. May be given several "
         "times."
     ),
 )
@@ -33,8 +33,8 @@ FAIL_ON_EXIT_STATUS = 1
 def diff(context: click.Context, old: Path, new: Path, form: str, fail_on: tuple[str, ...]) -> None:
     """Show what changed between two results, cell by cell, and in speed.
 
-    OLD and NEW are results directories (results/IMAGE/CAPABILITY), or images' directories that have one capability in
-    common.
+    OLD and NEW are results directories (results/IMAGE/CAPABILITY), or directories of images with exactly one common
+    capability.
     """
     from recapture.analysis.cell_changes import compare
     from recapture.analysis.changes import found

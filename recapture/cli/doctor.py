@@ -1,4 +1,4 @@
-"""The command ``recapture doctor``: whether this machine is fit to say anything about a compiler."""
+"""The command ``recapture doctor``: checks whether results from this machine are valid."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["doctor"]
 
 
 @click.command()
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="What to run on.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Device to check.")
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as a JSON list.")
 @click.pass_context
 def doctor(context: click.Context, device: str, as_json: bool) -> None:
-    """Check this machine and installation for faults that look like a compiler's.
+    """Check this machine and installation for faults that would look like a compiler's.
 
-    Exit status 0 when there is none, 3 when there is.
+    Exit status 0 if there is none, 3 if there is one.
     """
     from recapture.machine.doctor import examine
     from recapture.report.checks_table import render

@@ -1,4 +1,4 @@
-"""``recapture history``: a cell, or all of them, through the torch releases."""
+"""``recapture history``: one cell or all cells across the torch releases."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["history"]
     type=click.Path(path_type=Path),
     default=Path("results"),
     show_default=True,
-    help="Where the results of all images are.",
+    help="Folder with the results of all images.",
 )
 @how_to_print
 def history(cell: str | None, results: Path, form: str) -> None:
-    """Show how CELL ended with every torch release that has results, and where that changed.
+    """Show CELL's verdict with every torch release that has results, and where it changed.
 
-    CELL is SUITE::NAME::COMPILER; a case alone (SUITE::NAME, or only NAME) means all its cells. Without CELL,
-    show how many cells go wrong or fail under each compiler with every release, and what each release changed.
+    CELL is SUITE::NAME::COMPILER; a case (SUITE::NAME, or only NAME) means all its cells. Without CELL, show the
+    number of cells that are wrong or fail with each compiler and release, and what each release changed.
     """
     from recapture.analysis import history as analysis
     from recapture.analysis.overview import overview

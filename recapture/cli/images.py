@@ -23,11 +23,11 @@ __all__ = ["images"]
 
 @click.group()
 def images() -> None:
-    """Pinned images: every torch release with the packages of its own time."""
+    """Pinned images: every torch release with packages from its time."""
 
 
 @images.command("list")
-@click.option("--gpu", metavar="CAPABILITY", help="Say which can run on such a GPU, as 7.0. [default: the GPU found]")
+@click.option("--gpu", metavar="CAPABILITY", help="Show which can run on it, such as 7.0. [default: the GPU found]")
 def list_command(gpu: str | None) -> None:
     """List the images, and which of them can run on a GPU."""
     from rich.table import Table
@@ -55,7 +55,7 @@ def list_command(gpu: str | None) -> None:
             if reason:
                 reasons.setdefault(reason, []).append(image.name)
         table.add_row(*row)
-    # Wide enough for every row: a name cut off by a narrow terminal cannot be copied.
+    # Wide enough for every row: a name that a narrow terminal cuts off cannot be copied.
     SafeConsole(width=max(120, SafeConsole().width), highlight=False).print(table)
     for reason, names in reasons.items():
         echo(f"\nnot on {gpu}: {', '.join(names)}\n  ({reason})")
@@ -64,7 +64,7 @@ def list_command(gpu: str | None) -> None:
 @images.command()
 @click.argument("names", nargs=-1, metavar="[IMAGE]...")
 def lock(names: tuple[str, ...]) -> None:
-    """Write docker/locks: resolve the named images (default: all) as of their cut-off days, every wheel by hash."""
+    """Write docker/locks: resolve the named images (default: all) as of their cut-off dates, with wheel hashes."""
     from recapture.images.lock_files import build_plan, image_plan, write_lock
 
     pins = load_pins()
@@ -80,7 +80,7 @@ def lock(names: tuple[str, ...]) -> None:
 @click.argument("name", metavar="IMAGE")
 @takes(options=BuildOptions, engine=EngineOptions)
 def build(name: str, options: BuildOptions, engine: EngineOptions) -> None:
-    """Build an image from its lock; prints its size and the time it took. Five to seven gigabytes each."""
+    """Build an image from its lock; print its size and build time. An image has five to seven gigabytes."""
     built = build_image(find_image(name), options, lambda line: echo(line, err=True), engine)
     echo(f"{built.tag}: {built.size / 1e9:.2f} GB, built in {built.seconds:.0f} s, {built.digest}")
 
@@ -89,13 +89,13 @@ def build(name: str, options: BuildOptions, engine: EngineOptions) -> None:
 @click.argument("name", metavar="IMAGE")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENT OF RUN]...")
 @takes(options=ContainerOptions, engine=EngineOptions)
-@click.option("--capability", metavar="X.Y", help="GPUs of another engine: refuse an image that cannot run on them.")
+@click.option("--capability", metavar="X.Y", help="Capability of a remote engine's GPUs; refuses unfit images.")
 def run(
     name: str, arguments: tuple[str, ...], options: ContainerOptions, engine: EngineOptions, capability: str | None
 ) -> int:
-    """Run `recapture run` in an image, without network and with a read-only root; results come to --results.
+    """Run `recapture run` in an image, without network and with a read-only root; results are in --results.
 
-    Every other option and argument is `recapture run`'s: recapture images run torch2.6.0-cu124 basic_use --timeout 60
+    Other options and arguments go to `recapture run`: recapture images run torch2.6.0-cu124 basic_use --timeout 60
     """
     from recapture.machine.nvidia_gpus import local_gpus
 

@@ -28,7 +28,7 @@ __all__ = ["list_command"]
 def list_command(
     what: tuple[str, ...], keyword: str | None, show_compilers: bool, show_claims: bool, as_json: bool
 ) -> int:
-    """List the cases of the suites, with what each shows."""
+    """List the cases of the suites, with a description of each."""
     if show_compilers and show_claims:
         raise UsageError("--compilers and --claims cannot be combined")
     if keyword and (show_compilers or show_claims):
@@ -89,7 +89,7 @@ def _chosen_claims(ids: tuple[str, ...]) -> list[PublishedClaim]:
 
 
 def _claims_as_text(claims: list[PublishedClaim]) -> Iterator[str]:
-    """Yield lines: each document, then what it claims, the figures, the releases, and what checks it."""
+    """Yield lines: each document, then its claims, with figures, releases, and what checks them."""
     for source in dict.fromkeys(claim.source for claim in claims):
         yield from _source_as_text(source)
         for claim in (one for one in claims if one.source == source):

@@ -1,4 +1,4 @@
-"""The command line: parse, call, exit status. Every command lives in a module of its own, imported when it is used."""
+"""The command line's entry point. Every command is in its own module, which is imported when it is used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMANDS = {
 
 
 RESUMED = ("run", "bench")
-"""The commands that keep what is done when they are interrupted."""
+"""Names of the commands that keep finished work when they are interrupted."""
 
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status after Ctrl-C."""
@@ -45,21 +45,21 @@ TERMINATED = 128 + signal.SIGTERM
 """Exit status after SIGTERM."""
 
 _NO_PATH = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP)
-"""Errors of the system about an argument that cannot be a path."""
+"""Error numbers for an argument that cannot be a path."""
 
 _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before 8.2 click prints the help itself
 
 
 class _ReaderGoneError(Exception):
-    """The reader of a pipe went away, as `| head` does. Not an OSError: click would make exit status 1 of that."""
+    """The reader of a pipe closed it, as `| head` does. Not an OSError, which click would turn into exit status 1."""
 
 
 class _Termination(KeyboardInterrupt):
-    """SIGTERM came: the command closes as after Ctrl-C."""
+    """SIGTERM was received: the command ends as after Ctrl-C."""
 
 
 class _Lazy(click.Group):
-    """A group that imports a command when it is asked for, so that `--help` and errors are instant."""
+    """A group that imports a command on first use, so that `--help` and errors are fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -92,9 +92,9 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 what --fail-on names was found, 2 bad input, 3 unfit environment.
+    """Run the command line and exit: 0 done, 1 a --fail-on change was found, 2 bad input, 3 unfit environment.
 
-    Output that cannot be written is status 3 too; after Ctrl-C it is 130, after SIGTERM 143.
+    The status is also 3 if output cannot be written, 130 after Ctrl-C, and 143 after SIGTERM.
     """
     sys.exit(_run(arguments))
 
@@ -102,10 +102,10 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str] | None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is shown as a question mark
+        if isinstance(stream, io.TextIOWrapper):  # characters that the encoding lacks become question marks
             stream.reconfigure(errors="replace")
     try:
-        if sys.stdout is None:  # closed: the next file that is opened would take its number
+        if sys.stdout is None:  # closed: the next opened file would get its number
             raise EnvironmentUnfitError("standard output is closed")
         _check(words)
         with _closing_on_sigterm():
@@ -122,13 +122,13 @@ def _run(arguments: list[str] | None) -> int:
         return 2
     except (click.Abort, KeyboardInterrupt) as error:
         terminated = isinstance(error, _Termination) or isinstance(error.__cause__, _Termination)
-        kept = "; what is done is kept, and --resume goes on" if words and words[0] in RESUMED else ""
+        kept = "; finished work is kept, continue with --resume" if words and words[0] in RESUMED else ""
         _report(f"{'terminated' if terminated else 'interrupted'}{kept}")
         return TERMINATED if terminated else INTERRUPTED
     except (_ReaderGoneError, BrokenPipeError):
         _give_up_output()
         return 0
-    except OSError as error:  # no room, no right to read or write
+    except OSError as error:  # disk full, or no permission
         return _system_error(error)
     return status if isinstance(status, int) else 0
 
@@ -144,17 +144,17 @@ def _check(arguments: list[str]) -> None:
 
 
 def _report(text: str) -> None:
-    """Print an error message as one line; where standard error cannot be written to, the exit status has to do."""
+    """Print an error message as one line; if standard error cannot be written, only the exit status remains."""
     with contextlib.suppress(OSError):
         echo_error(text)
 
 
 def _system_error(error: OSError) -> int:
-    """Report an error of the system; return the exit status."""
+    """Report an operating-system error; return the exit status."""
     named = f"{error.filename}: " if error.filename else ""
     try:
         sys.stdout.flush()
-    except OSError:  # it was about the output
+    except OSError:  # it concerned the output
         named = "cannot write to standard output: "
         _give_up_output()
     _report(f"{named}{error.strerror or error}")
@@ -162,12 +162,12 @@ def _system_error(error: OSError) -> int:
 
 
 def _give_up_output() -> None:
-    """Drop what is still to be written: Python writes it at exit, and would fail again with a status of its own."""
+    """Discard buffered output: Python would write it at exit, fail again, and change the exit status."""
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, AttributeError):  # AttributeError: it is None, as it was closed
+        except (OSError, AttributeError):  # AttributeError: a closed stream is None
             with contextlib.suppress(OSError, AttributeError, ValueError):
                 os.dup2(null, stream.fileno())
     os.close(null)
@@ -175,7 +175,7 @@ def _give_up_output() -> None:
 
 @contextlib.contextmanager
 def _closing_on_sigterm() -> Iterator[None]:
-    """Make SIGTERM interrupt the command, as Ctrl-C does: engines, containers and batch systems send it."""
+    """Make SIGTERM, which container engines and batch systems send, interrupt the command like Ctrl-C."""
     try:
         before = signal.getsignal(signal.SIGTERM)
         if before is not signal.SIG_DFL:  # the caller ignores or handles it
@@ -192,5 +192,5 @@ def _closing_on_sigterm() -> Iterator[None]:
 
 
 def _terminate(*_signal: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the closing
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
     raise _Termination

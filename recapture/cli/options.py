@@ -1,4 +1,4 @@
-"""Options of the command line: built from declared fields, and the checks that several commands share."""
+"""Command-line options built from declared fields, and checks that several commands share."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["Range", "check_device", "console", "how_to_print", "require_torch", 
 
 
 class Range(click.FloatRange):
-    """Numbers between two others; click's own range accepts NaN."""
+    """A range of numbers; unlike click's own range, it refuses NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number that a word of the command line is."""
+        """Return a word of the command line as a number."""
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
@@ -38,10 +38,10 @@ class Range(click.FloatRange):
 
 
 def takes(**groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the options that dataclasses declare (`recapture.base.option_fields`).
+    """Add to a command the options that dataclasses declare (`recapture.base.option_fields`).
 
-    The command is called with one instance of each dataclass under the keyword given here. Options that decorate the
-    command beside these come to it as click passes them.
+    The command is called with one instance of each dataclass under the keyword given here. Other options that decorate
+    the command are passed by click as usual.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,7 +60,7 @@ def takes(**groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def _instance(options: type[Any], values: dict[str, Any]) -> Any:
-    """Take a dataclass's fields out of what click parsed and return its instance."""
+    """Remove a dataclass's fields from click's parsed values and return an instance."""
     fields = {}
     for name, shown in declared(options).items():
         value = values.pop(name)
@@ -71,7 +71,7 @@ def _instance(options: type[Any], values: dict[str, Any]) -> Any:
         fields[name] = value
     for one in dataclasses.fields(options):
         if fields.get(one.name, one) is None and one.default_factory is not dataclasses.MISSING:
-            del fields[one.name]  # computed where the user leaves it out
+            del fields[one.name]  # computed if the user omits it
     return options(**fields)
 
 
@@ -85,7 +85,7 @@ def _parsed(shown: CommandLine, value: Any) -> Any:
 
 
 def _parameters(options: type[Any]) -> list[Callable[[Any], Any]]:
-    """Return a decorator of click for each declared field, in their order."""
+    """Return a click decorator for each declared field, in order of declaration."""
     hints = typing.get_type_hints(options)
     fields = {one.name: one for one in dataclasses.fields(options)}
     found: list[Callable[[Any], Any]] = []
@@ -105,8 +105,8 @@ def _parameters(options: type[Any]) -> list[Callable[[Any], Any]]:
 
 
 def _kind(hint: Any, shown: CommandLine) -> dict[str, Any]:
-    """Return how click reads a field of this type: flag, number, choice, path, text, or any of them repeated."""
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:  # `int | None`: it may be left out
+    """Return click's arguments for a field of this type: flag, number, choice, path, text, or a repeated one."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:  # `int | None`: an optional value
         (hint,) = (one for one in typing.get_args(hint) if one is not types.NoneType)
     if typing.get_origin(hint) is tuple:
         return {"multiple": True}
@@ -123,12 +123,12 @@ def _kind(hint: Any, shown: CommandLine) -> dict[str, Any]:
 
 
 def check_device(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    """Check the value of an option ``--device``: click's callback."""
+    """Check the value of an option ``--device``; a click callback."""
     return known_device(value)
 
 
 def require_torch() -> None:
-    """Raise EnvironmentUnfitError where torch is not installed."""
+    """Raise EnvironmentUnfitError if torch is not installed."""
     from importlib.util import find_spec
 
     if find_spec("torch") is None:
@@ -136,7 +136,7 @@ def require_torch() -> None:
 
 
 def console() -> Console:
-    """Return the console of standard output, which colours no words by itself."""
+    """Return the console for standard output, without automatic highlighting."""
     from recapture.report.console import SafeConsole
 
     return SafeConsole(highlight=False)
@@ -148,6 +148,6 @@ how_to_print = click.option(
     type=click.Choice(["text", "markdown", "json"]),
     default="text",
     show_default=True,
-    help="How to print it.",
+    help="Output format.",
 )
-"""The option ``--format`` of the commands that print facts."""
+"""The option ``--format`` of commands that print results."""

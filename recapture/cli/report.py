@@ -1,4 +1,4 @@
-"""``recapture report``: reports rendered again from the records."""
+"""``recapture report``: renders reports from the records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _warn(results: Results) -> None:
 
 
 def _derived(path: Path) -> Speedups:
-    """Read measured speedups; where the statistics have changed since, the samples decide, and the file follows."""
+    """Read measured speedups; if this version computes other statistics from the samples, update the file."""
     from recapture.bench.figures import derive
     from recapture.bench.filing import writing
     from recapture.results.speedups import read_speedups, write_speedups
@@ -57,7 +57,7 @@ def _derived(path: Path) -> Speedups:
         return msgspec.structs.replace(speedups, rows=tuple(map(derive, speedups.rows)))
 
     on_file = read_speedups(path)
-    if importlib.util.find_spec("scipy") is None or derived(on_file) == on_file:  # without it results are only read
+    if importlib.util.find_spec("scipy") is None or derived(on_file) == on_file:  # without scipy, only read
         return on_file
     with writing(path):
         found = derived(read_speedups(path))
@@ -67,20 +67,18 @@ def _derived(path: Path) -> Speedups:
 
 @click.command()
 @click.argument("directories", nargs=-1, type=click.Path(path_type=Path), metavar="[DIRECTORY]...")
-@click.option("--html", "as_html", is_flag=True, help=f"Also write {HTML}, one page that needs nothing else.")
+@click.option("--html", "as_html", is_flag=True, help=f"Also write {HTML}, a self-contained page.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="Write the report there, not beside the records; - is standard output. For one results directory only.",
+    help="Write the report to this file, not beside the records; - is standard output. For one results directory only.",
 )
 @click.option("--quiet", is_flag=True, help="Do not print the summary.")
-@click.option(
-    "--interrupted", is_flag=True, help="First finish runs that were interrupted and will not be resumed, as they are."
-)
+@click.option("--interrupted", is_flag=True, help="First close interrupted runs, which can then not be resumed.")
 def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, quiet: bool, interrupted: bool) -> None:
-    """Render reports from the records in DIRECTORY, and in every results directory below it (default: results).
+    """Render reports from the records in DIRECTORY and in every results directory below it (default: results).
 
-    The ratios of speedups are computed again from their samples.
+    The ratios of speedups are recomputed from their samples.
     """
     from recapture.base.files import write_output
     from recapture.conformance.ledger import settle

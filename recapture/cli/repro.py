@@ -1,4 +1,4 @@
-"""``recapture repro``: one cell as a script of its own."""
+"""``recapture repro``: prints one cell as a stand-alone script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["repro_command"]
     "--device", default="cpu", callback=check_device, metavar="cpu|cuda", help="Device of the script. [default: cpu]"
 )
 def repro_command(cell: str, device: str) -> int:
-    """Print one cell as a stand-alone script that needs torch alone."""
+    """Print one cell as a stand-alone script that needs only torch."""
     from recapture.conformance.printing import script
 
     require_torch()

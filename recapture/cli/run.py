@@ -1,4 +1,4 @@
-"""``recapture run``: cases through compilers, a record for every cell."""
+"""``recapture run``: runs cases with compilers and records every cell."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["run_command"]
 @click.option("--start-times", is_flag=True, help="Show how long each stage took before the first cell.")
 @click.pass_context
 def run_command(context: click.Context, options: RunOptions, *, start_times: bool) -> int:
-    """Run cases through compilers and record a verdict for every cell.
+    """Run cases with compilers and record a verdict for every cell.
 
     SUITE is a suite's name, FILE a file or folder of cases, CELL an address (suite::case or suite::case::compiler);
-    without any of them every suite runs.
+    without arguments, every suite runs.
     """
     import msgspec
 
@@ -36,7 +36,7 @@ def run_command(context: click.Context, options: RunOptions, *, start_times: boo
     from recapture.report.terminal import print_summary
 
     options = dataclasses.replace(options, words=_words(context.params))
-    if set(options.selection.suites) <= set(shipped_suites()):  # they bring no compilers of their own
+    if set(options.selection.suites) <= set(shipped_suites()):  # these declare no compilers
         check_compilers(options, builtin_compilers())
     require_torch()
     console = SafeConsole()
@@ -61,6 +61,6 @@ def run_command(context: click.Context, options: RunOptions, *, start_times: boo
 
 
 def _words(typed: dict[str, Any]) -> tuple[str, ...]:
-    """Return the selection as it was typed, for the record of the run."""
+    """Return the selection as typed, for the record of the run."""
     keyword = ("-k", typed["keyword"]) if typed["keyword"] else ()
     return (*typed["selection"], *keyword, *(part for name in typed["compilers"] for part in ("--compiler", name)))

@@ -1,1 +1,1 @@
-"""A cell from plan to record: plan, run, observe, judge, file, and print as a script."""
+"""Cells from plan to record: planning, running, observing, judging, storing, and printing as a script."""

@@ -1,4 +1,4 @@
-"""One cell, inside its own process: load the case and the compiler from their files, try it, report what was found."""
+"""One cell, inside its own process: loads the case and the compiler from their files, runs them, reports findings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CellSpec(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child reports of its cell; the host adds claims and hash and makes it a record."""
+    """What a child reports about its cell; the host adds claims and hash to make a record."""
 
     verdict: Verdict
     phase: Phase | None = None
@@ -55,7 +55,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(spec: CellSpec, enter: Callable[[str], None]) -> Findings:
-    """Run one cell in this process; `enter` is called with each phase as it begins, so that a crash can be placed."""
+    """Run one cell in this process; `enter` is called at the start of each phase, to show where a crash happened."""
     enter("reference")
     trial = _try(spec, enter)
     ruling = decide(trial)
@@ -71,7 +71,7 @@ def _try(spec: CellSpec, enter: Callable[[str], None]) -> Trial:
     compiler = _compiler(spec)
     try:
         missing = _not_applicable(case, compiler, spec.device)
-    except Exception as error:  # the compiler's own `unavailable`
+    except Exception as error:  # raised by the compiler's own `unavailable`
         return Trial(failure=Failure("capture", None, see_raised(error)))
     if missing is not None:
         return Trial(not_applicable=missing)
@@ -101,7 +101,7 @@ def _not_applicable(case: Case, compiler: Compiler, device: str) -> str | None:
 
 
 def _findings(ruling: Ruling, trial: Trial) -> Findings:
-    """The ruling as it is recorded: texts without addresses and paths, and what was counted during the capture."""
+    """Return the ruling in recorded form: texts without addresses and paths, and the counts of the capture."""
     log = trial.log
     return Findings(
         verdict=ruling.verdict,

@@ -1,4 +1,4 @@
-"""How long cells are expected to take, from earlier runs: long ones start first, so that a run ends without waiting."""
+"""Expected durations of cells, from earlier runs: long cells start first, so that a run does not end with one."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["Expected", "earlier_runs"]
 
 MOST_BYTES = 64 << 20
-"""Bytes of the largest file that is looked at: finished results of the whole project take a tenth of it."""
+"""Bytes of the largest file that is read: all results of the project take a tenth of this."""
 
 
 class Expected(msgspec.Struct):
-    """What earlier runs of a cell say of the next one: the most seconds it took, and whether it passed its deadline."""
+    """Data from earlier runs of a cell: its longest duration in seconds, and whether it exceeded its deadline."""
 
     seconds: float = 0.0
     hangs: bool = False
 
 
 class _Line(msgspec.Struct):
-    """The fields of a record or a timing that say how long its cell took; all others are passed over."""
+    """The fields of a record or a timing about its cell's duration; other fields are ignored."""
 
     case: str
     compiler: str
@@ -42,10 +42,10 @@ class _Line(msgspec.Struct):
 
 
 def earlier_runs(results: Path, device: str) -> dict[Key, Expected]:
-    """Return what the finished results of all environments below `results`, and those of a checkout, say of cells.
+    """Return the expected durations of cells, from all finished results below `results` and in the checkout.
 
-    A cell that hangs on one release often hangs on the next, and a first run into an empty folder has no timings of
-    its own. Files that cannot be read are passed over: the order of cells is all that depends on them.
+    Other environments are included because a cell that hangs on one release often hangs on the next, and a first run
+    has no timings of its own. Unreadable files are ignored: only the order of cells depends on them.
     """
     found: dict[Key, Expected] = {}
     decoder = msgspec.json.Decoder(_Line)

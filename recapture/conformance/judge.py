@@ -1,6 +1,6 @@
-"""Compare a call with eager's: which differences are silently wrong, and which are only noted.
+"""Compares a call with eager's: which differences are silently wrong, and which are only noted.
 
-What "equal" means is decided here (types, structure, dtypes, shapes) and in `recapture.conformance.rounding` (values).
+Equality is defined here (types, structure, dtypes, shapes) and in `recapture.conformance.rounding` (values).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Comparison", "Difference", "compare", "compare_form"]
 
 
 class Difference(NamedTuple):
-    """One silent difference: on which input, where, of which kind, and both sides in words."""
+    """One silent difference: its input, its place, its kind, and a description of both sides."""
 
     input: str
     where: str
@@ -47,7 +47,7 @@ class Comparison:
 
 
 Exact = Callable[[], "Observation | None"]
-"""Returns the same observation with every floating-point input in float64; None where that fails."""
+"""A function that returns the same observation with every floating-point input in float64, or None if that fails."""
 
 
 def compare(
@@ -55,10 +55,11 @@ def compare(
 ) -> Comparison:
     """Compare a call with eager's on the same input.
 
-    An exception on both sides is no difference here (`recapture.conformance.verdict` compares the types); returning
-    where eager raises is one. Types, structure, dtypes, shapes and integers must be equal exactly, other numbers within
-    `rounding.TOLERANCES`; NaN equals NaN, and -0.0 equals 0.0. `exact` is called only where rounding is possible.
-    `show_values` False leaves numbers out of the details: for callables that may read memory they do not own.
+    Exceptions on both sides are not a difference here (`recapture.conformance.verdict` compares their types). Returning
+    where eager raises is a difference. Types, structure, dtypes, shapes and integers must be exactly equal, other
+    numbers equal within `rounding.TOLERANCES`; NaN equals NaN, and -0.0 equals 0.0. `exact` is called only where
+    rounding is possible. Without `show_values`, details contain no numbers: for callables that may read memory that
+    they do not own.
     """
     found = _Comparer(eager.input, show_values=show_values)
     if eager.raised is not None and other.raised is None:
@@ -89,9 +90,9 @@ def compare(
 
 
 def compare_form(where: str, eager: Seen, other: Seen) -> Difference | None:
-    """Return the first difference in type, structure, dtype, shape, device or plain value; None where there is none.
+    """Return the first difference in type, structure, dtype, shape, device or plain value, or None.
 
-    Described with `seen.see_form`, tensors are compared without their elements: for callers with a rule of their own.
+    Tensors described with `seen.see_form` are compared without their elements, for callers with their own rule.
     """
     found = _Comparer("", show_values=True)
     found.values(where, eager, other)
@@ -118,11 +119,11 @@ class _Comparer:
     def values(self, where: str, eager: Seen, other: Seen, path: tuple[str, ...] = ()) -> None:
         here = where + "".join(path)
         if eager.type != other.type:
-            # Tensor subclasses included: Parameter for Tensor is a different Python type.
+            # This includes tensor subclasses: Parameter and Tensor are different Python types.
             self.differ(here, "type", f"eager gives {eager.type}, this {other.type}")
             return
         if (eager.tensor is None) != (other.tensor is None) or (eager.children is None) != (other.children is None):
-            # No gradient here, or a value that could be described on one side only.
+            # Only one side has a gradient, or only one side could be described.
             self.differ(here, "structure", f"eager has {_parts(eager)}, this {_parts(other)}")
             return
         if eager.tensor is not None and other.tensor is not None:
@@ -160,7 +161,7 @@ class _Comparer:
             if one != two:
                 self.differ(here, "structure" if kind == "layout" else kind, f"eager {one}, this {two}")
                 return
-        if mine.data is None or theirs.data is None:  # on device meta there are no values
+        if mine.data is None or theirs.data is None:  # the meta device has no values
             return
         if not all_close(mine.data, theirs.data, mine.dtype) and not self._rounded(path, eager, other):
             self.differ(here, "value", self._describe_values(mine, theirs))
@@ -171,16 +172,16 @@ class _Comparer:
             self.note(f"{here}: requires_grad {mine.requires_grad} in eager, {theirs.requires_grad} here")
 
     def _reference(self, path: tuple[str, ...]) -> Seen | None:
-        """The float64 result at a path; None where there is none."""
+        """Return the float64 result at a path, or None."""
         seen = self.exact() if self.exact is not None else None
         for key in path:
             seen = dict(seen.children).get(key) if seen is not None and seen.children is not None else None
         return seen
 
     def _rounded(self, path: tuple[str, ...], eager: Seen, other: Seen) -> bool:
-        """Whether a number or tensor differs from eager's by rounding alone, which the float64 result shows.
+        """Whether a number or tensor differs from eager's only by rounding, according to the float64 result.
 
-        That result is asked for only where rounding is possible: making it runs the case once more.
+        The float64 result is computed only where rounding is possible, because that runs the case once more.
         """
         exact = self._reference(path) if may_round(eager) and may_round(other) else None
         if exact is None:
@@ -190,7 +191,7 @@ class _Comparer:
         return exact.tensor is not None and is_rounded_tensor(eager.tensor, other.tensor, exact.tensor)
 
     def _describe_values(self, eager: TensorSeen, other: TensorSeen) -> str:
-        """How many elements differ by more than rounding, and the first of them."""
+        """Return the number of elements that differ by more than rounding, and the first of them."""
         if not self.show_values:
             return "value differs"
         different = ~isclose(eager.data, other.data, eager.dtype)
@@ -198,7 +199,7 @@ class _Comparer:
         count = f"{int(different.sum())} of {eager.data.numel()} elements differ" if eager.shape else "value differs"
         try:
             mine, theirs = _pair(eager.data[index].item(), other.data[index].item())
-        except (NotImplementedError, RuntimeError):  # a dtype of bits that is no number
+        except (NotImplementedError, RuntimeError):  # a bits dtype, which is not a number
             return count
         return f"{count}: eager {mine}, this {theirs}" + (f" at {list(index)}" if index else "")
 
@@ -235,7 +236,7 @@ def _parts(seen: Seen) -> str:
 
 
 def _pair(eager: Any, other: Any) -> tuple[str, str]:
-    """Two values as text, with as many digits or characters as it takes to tell them apart."""
+    """Return two values as text, with enough digits or characters to show their difference."""
     if isinstance(eager, (float, complex)) and isinstance(other, (float, complex)):
         texts = [(f"{eager:.{digits}g}", f"{other:.{digits}g}") for digits in (4, 6, 9, 17)]
     else:

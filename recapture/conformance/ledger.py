@@ -1,4 +1,4 @@
-"""The files of one results directory while a run writes them, and how an interrupted run is continued or closed."""
+"""The files of one results directory while a run writes them; continues or closes interrupted runs."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ PARTIALS = (PARTIAL, PARTIAL_TIMINGS, PARTIAL_OUTPUT, PARTIAL_ENVIRONMENT)
 LOCK = ".lock"
 
 CODEGEN_SECONDS = 10.0
-"""Seconds expected of a cell that generates code and was never run."""
+"""Expected seconds of a cell that generates code and was never run."""
 
 CAPTURE_SECONDS = 0.1
-"""Seconds expected of any other cell that was never run."""
+"""Expected seconds of any other cell that was never run."""
 
 Row = TypeVar("Row", Record, Timing)
 
 
 class Ledger:
-    """The files of one results directory: every planned cell ends here exactly once, whatever happens in between."""
+    """The files of one results directory: every planned cell is recorded exactly once, even after interruptions."""
 
     def __init__(
         self, directory: Path, options: RunOptions, cells: list[PlannedCell], environment: Environment
@@ -78,10 +78,10 @@ class Ledger:
         self.done: dict[Key, Record] = {}
         self.timings: dict[Key, Timing] = {}
         self.warnings: list[str] = []
-        """What happened to older results, a line each."""
+        """Messages about older results, one line each."""
 
     def __enter__(self) -> Ledger:
-        with contextlib.ExitStack() as stack:  # what was opened is closed again when a later step refuses
+        with contextlib.ExitStack() as stack:  # closes what was opened if a later step fails
             stack.enter_context(locked(self.directory / LOCK, wait=False))
             refuse_irregular(self.directory / name for name in (*PARTIALS, *FINISHED))
             self._read_before(resumed=self._set_aside())
@@ -95,10 +95,10 @@ class Ledger:
         return self
 
     def _set_aside(self) -> bool:
-        """Move results of another installation, or results that this run starts again from nothing, to a folder.
+        """Move results of another installation, or results that this run replaces, into a new folder.
 
-        Return whether this run continues an unfinished whole run of the same installation. Raises UsageError where
-        there is an unfinished whole run that this one would neither continue nor replace.
+        Return whether this run continues an unfinished whole run of the same installation. Raises UsageError if there
+        is an unfinished whole run that this one would neither continue nor replace.
         """
         unfinished = _environment(self.directory, PARTIAL_ENVIRONMENT)
         partial = differences(unfinished, self.environment) if unfinished else ""
@@ -111,18 +111,18 @@ class Ledger:
             folder = set_aside(self.directory, (*(FINISHED if finished else ()), *(PARTIALS if partial else ())))
             self.warnings.append(
                 f"warning: older results in {self.directory} are of another installation ({finished or partial}); "
-                f"they are in its {folder.name} now"
+                f"they were moved to its folder {folder.name}"
             )
         if resumed and not self.options.whole:
             raise UsageError(
-                f"a run in {self.directory} is unfinished: go on with it by --resume and no selection, end it as it is "
-                "by recapture report --interrupted, or name other --results"
+                f"a run in {self.directory} is unfinished: continue it with --resume and no selection, end it with "
+                "recapture report --interrupted, or choose another folder with --results"
             )
         if resumed and not self.options.resume:
             folder = set_aside(self.directory, PARTIALS)
             self.warnings.append(
-                f"warning: what an unfinished run had recorded in {self.directory} is in its {folder.name} now; with "
-                "--resume it would have gone on"
+                f"warning: the records of an unfinished run in {self.directory} were moved to its folder "
+                f"{folder.name}; to continue a run, use --resume"
             )
             return False
         return resumed
@@ -131,18 +131,18 @@ class Ledger:
         started = _rows(self.directory, Record, PARTIAL)
         self.before = _rows(self.directory, Record, CONFORMANCE) | started
         self.timings_before = _rows(self.directory, Timing, TIMINGS, PARTIAL_TIMINGS)
-        # An unfinished whole run replaces the finished results: cells that it had not reached still have to run.
+        # An unfinished whole run replaces the finished results, so cells that it did not reach must still run.
         known = started if resumed or not self.options.resume else self.before
         hashes = {key: cell.info.hash for key, cell in self.cells.items()}
         same = {
             key: row
             for key, row in known.items()
-            if row.case_hash == hashes.get(key) and row.verdict is not Verdict.ENVIRONMENT  # it may have been fixed
+            if row.case_hash == hashes.get(key) and row.verdict is not Verdict.ENVIRONMENT  # may be fixed now
         }
         if self.options.resume:
             self.done = same
             self.timings = {key: row for key, row in self.timings_before.items() if key in same}
-        if self.options.whole:  # from here on, the partial files hold the rows of this run alone
+        if self.options.whole:  # from now on, the partial files contain only this run's rows
             held = self._kept(self.before) | same
             timings = [row for key, row in self.timings_before.items() if key in held]
             try:
@@ -160,16 +160,16 @@ class Ledger:
         return handle
 
     def missing(self) -> list[PlannedCell]:
-        """The planned cells that still have to run, long ones first: the last minute should not be one long cell.
+        """Return the planned cells that still have to run, long ones first, so that a run does not end with one.
 
-        A cell that passed its deadline before, here or in the results of another environment, comes before all others.
+        Cells that exceeded their deadline before, here or in the results of another environment, come first.
         """
         todo = [cell for key, cell in self.cells.items() if key not in self.done]
         return sorted(todo, key=self._expected_seconds, reverse=True)
 
     @functools.cached_property
     def hanging(self) -> set[Key]:
-        """The planned cells that passed their deadline before, here or in the results of another environment."""
+        """Return the planned cells that exceeded their deadline before, here or in another environment's results."""
         here = {key for key, row in self.before.items() if row.verdict is Verdict.TIMEOUT}
         elsewhere = {key for key, expected in self._earlier.items() if expected.hangs and key not in self.before}
         return self.cells.keys() & (here | elsewhere)
@@ -190,12 +190,12 @@ class Ledger:
         return earlier_runs(self.options.results, self.options.device)
 
     def estimate(self, cells: list[PlannedCell], jobs: int) -> float | None:
-        """Seconds the cells took last time, divided by jobs; None when most were never run."""
+        """Return the seconds that the cells took last time, divided by jobs; None if most were never run."""
         known = [self.timings_before[cell.key].seconds for cell in cells if cell.key in self.timings_before]
         return sum(known) / jobs if cells and len(known) > len(cells) / 2 else None
 
     def record(self, row: Record, timing: Timing, stdout: str, stderr: str) -> None:
-        """Keep one finished cell, on disk at once. Raises OSError, naming the directory, where there is no room."""
+        """Write one finished cell to disk at once. Raises OSError, naming the directory, if the disk is full."""
         key = (row.case, row.compiler, row.device)
         said = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
         try:
@@ -208,7 +208,7 @@ class Ledger:
         self.timings[key] = timing
 
     def close(self) -> tuple[list[Record], Environment]:
-        """Write the finished files: the planned cells, and the directory's other rows that are kept."""
+        """Write the finished files: the planned cells, and the other rows of the directory that are kept."""
         absent = self.cells.keys() - self.done.keys()
         if absent:
             raise AssertionError(f"{len(absent)} planned cells have no record, the first {min(absent)}")
@@ -218,16 +218,16 @@ class Ledger:
         return _finish(self.directory, records, timings, self.environment)
 
     def _kept(self, rows: dict[Key, Row]) -> dict[Key, Row]:
-        """The rows that this run keeps: all where it is selective, otherwise those of suites that failed to import."""
+        """Return the rows to keep: all if this run has a selection, else those of suites that failed to import."""
         broken = {suite.name for suite in self.environment.suites if suite.error is not None}
         return {key: row for key, row in rows.items() if not self.options.whole or key[0].split("::")[0] in broken}
 
 
 def settle(directory: Path) -> bool:
-    """Make finished files of what an interrupted run recorded in a directory; return False where none was interrupted.
+    """Turn the records of an interrupted run into finished files; return False if there is no interrupted run.
 
-    The environment keeps the number of planned cells, so that every report says what is missing. Finished results that
-    an unfinished whole run was about to replace are moved to a folder ``before-N``.
+    The environment keeps the number of planned cells, so that every report shows what is missing. Finished results that
+    the unfinished whole run would have replaced are moved to a folder ``before-N``.
     """
     if not (directory / PARTIAL).exists():
         return False
@@ -247,7 +247,7 @@ E = TypeVar("E", "Environment", "Environment | None")
 
 
 def _finish(directory: Path, records: list[Record], timings: list[Timing], environment: E) -> tuple[list[Record], E]:
-    """Write the finished files, the records first, and remove what was kept for resuming."""
+    """Write the finished files, starting with the records, and remove the files for resuming."""
     records = sorted(records, key=sort_key)
     finished = directory / CONFORMANCE
     before = finished.read_bytes() if finished.exists() else None
@@ -260,7 +260,7 @@ def _finish(directory: Path, records: list[Record], timings: list[Timing], envir
         environment = msgspec.structs.replace(_joined(directory, environment), recorded=len(records))
         described = _environment(directory, ENVIRONMENT)
         if same and described is not None and only_volatile_differ(described, environment):
-            environment, timings = described, []  # nothing new: timings belong to the machine that is described
+            environment, timings = described, []  # nothing new: keep the timings of the described machine
         else:
             write_environment(directory / ENVIRONMENT, environment)
     if timings or not (directory / TIMINGS).exists():
@@ -271,11 +271,11 @@ def _finish(directory: Path, records: list[Record], timings: list[Timing], envir
 
 
 def _joined(directory: Path, environment: Environment) -> Environment:
-    """Add the suites and selections of the directory's other rows; no selection means that everything was run."""
+    """Add the suites and selections of the directory's other rows; an empty selection means that everything was run."""
     before = _environment(directory, ENVIRONMENT)
     if before is None or not environment.selection:
         return environment
-    environment = without_private_paths(environment)  # as on file: the same selection is named once
+    environment = without_private_paths(environment)  # as on file, to recognise an equal selection
     suites = {one.name: one for one in [*before.suites, *environment.suites]}
     selection = [*before.selection, *environment.selection] if before.selection else []
     return msgspec.structs.replace(
@@ -289,7 +289,7 @@ def _environment(directory: Path, name: str) -> Environment | None:
 
 
 def _said(directory: Path) -> dict[str, dict[str, str]]:
-    """The last output of every cell, without empty streams; lines that cannot be read are passed over."""
+    """Return the last output of every cell, without empty streams; unreadable lines are ignored."""
     said: dict[str, dict[str, str]] = {}
     for name in (OUTPUT, PARTIAL_OUTPUT):
         said |= read_output(directory / name)
@@ -297,7 +297,7 @@ def _said(directory: Path) -> dict[str, dict[str, str]]:
 
 
 def _rows(directory: Path, kind: type[Row], *names: str) -> dict[Key, Row]:
-    """The rows of files, given from older to newer: the newest row of a cell counts."""
+    """Return the rows of files, given from oldest to newest; the newest row of each cell is kept."""
     rows: list[Row] = []
     for name in names:
         path = directory / name

@@ -1,4 +1,4 @@
-"""Call a function once and record what can be seen of the call: result, exception, side effects, printed text."""
+"""Calls a function once and records the observable effects: result, exception, side effects, printed text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Observation", "Raised", "observe_call", "restored_torch_state", "see
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception that left the call."""
+    """An exception raised by the call."""
 
     type: str
     message: str
@@ -29,7 +29,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class Observation:
-    """Everything seen of one call on one input."""
+    """Everything observed in one call on one input."""
 
     input: str
     result: Seen | None
@@ -53,9 +53,9 @@ def observe_call(
 ) -> Observation:
     """Call `call` on fresh arguments made under the fixed seed and observe it.
 
-    Whatever the call raises, SystemExit and KeyboardInterrupt included, is part of the observation. Global torch state
-    (grad mode, default dtype) is restored afterwards, so that a leak is seen once and does not affect later calls.
-    Exceptions raised while the arguments are made are not caught.
+    Any exception of the call, including SystemExit and KeyboardInterrupt, is part of the observation. Global torch
+    state (grad mode, default dtype) is restored afterwards, so that a leak is reported once and does not affect later
+    calls. Exceptions from creating the arguments are not caught.
     """
     import torch
 
@@ -69,9 +69,9 @@ def observe_call(
         with contextlib.redirect_stdout(printed) if capture_output else contextlib.nullcontext():
             value = call(*args)
             if device == "cuda":
-                torch.cuda.synchronize()  # an error of a kernel belongs to the call that launched it
+                torch.cuda.synchronize()  # attribute kernel errors to the call that launched the kernel
         result = see(value)
-    except BaseException as error:  # whatever a case raises is part of what is observed
+    except BaseException as error:  # any exception of a case is part of the observation
         raised = see_raised(error)
     after = _torch_state()
     _restore_torch_state(before)
@@ -95,7 +95,7 @@ def observe_call(
 
 
 def see_raised(error: BaseException) -> Raised:
-    """Describe an exception; its own methods may raise."""
+    """Describe an exception, even if its own methods raise."""
     return Raised(qualified(type(error)), safe_text(error), traceback_text(error), error)
 
 
@@ -107,7 +107,7 @@ def _torch_state() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def restored_torch_state() -> Iterator[None]:
-    """Put grad mode and default dtype back afterwards."""
+    """Restore grad mode and default dtype afterwards."""
     before = _torch_state()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Zeros behind tensors, for callables that read past the end of their inputs."""
+"""Zero padding behind tensors, for callables that read past the end of their inputs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ ROOM_BYTES = 1 << 20
 def with_room(tensor: Any, rooms: dict[int, Any]) -> Any:
     """Return a tensor with the same contents whose storage continues with ROOM_BYTES of zeros.
 
-    `rooms` maps the addresses of storages to the longer ones made so far. A callable that does not check its inputs
-    reads and writes past the end of a tensor that is too small. Here it does so in memory that belongs to the tensor:
-    the result is as wrong, but it is the same in every process.
+    `rooms` maps the addresses of storages to the padded storages created so far. A callable that does not check its
+    inputs reads and writes past the end of a tensor that is too small. With padding, this memory belongs to the tensor:
+    the result is still wrong, but it is the same in every process.
     """
     import torch
 
@@ -23,7 +23,7 @@ def with_room(tensor: Any, rooms: dict[int, Any]) -> Any:
     if not plain or tensor.is_conj() or tensor.is_neg() or tensor.numel() == 0:
         return tensor
     storage = tensor.untyped_storage()
-    if storage.data_ptr() not in rooms:  # two views of one storage still share one
+    if storage.data_ptr() not in rooms:  # views of one storage keep sharing it
         room = torch.zeros(storage.nbytes() + ROOM_BYTES, dtype=torch.uint8, device=tensor.device).untyped_storage()
         room[: storage.nbytes()].copy_(storage)
         rooms[storage.data_ptr()] = (storage, room)

@@ -1,4 +1,4 @@
-"""Replace the tensors inside the arguments of a call, wherever they are, and keep everything else."""
+"""Replaces the tensors inside the arguments of a call, at any depth, and keeps everything else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def map_tensors(
 ) -> Any:
     """Return a value with `change` applied to every tensor in lists, tuples, dicts and dataclasses.
 
-    A list that occurs twice, or in itself, is one list afterwards too; `lists` maps a list's id to it and its copy.
+    A list that occurs more than once, or contains itself, is copied once; `lists` maps its id to the list and its copy.
     """
     import torch
 

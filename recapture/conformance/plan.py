@@ -1,4 +1,4 @@
-"""What a run will do: its options, and every cell that they select."""
+"""The plan of a run: its options, and the cells that they select."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What `recapture run` was asked to do; `timeout` in seconds, `memory` in bytes per cell."""
+    """The options of `recapture run`; `timeout` is in seconds and `memory` in bytes, both per cell."""
 
     selection: Selection = argument("[SUITE|FILE|CELL]...", parse=find_suites)
     keyword: Callable[[str], bool] | None = option(
@@ -67,24 +67,24 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """One cell that will be recorded exactly once."""
+    """One cell of the plan, which is recorded exactly once."""
 
     spec: CellSpec
     info: CaseInfo
 
     @property
     def key(self) -> Key:
-        """What identifies the cell among a directory's records."""
+        """The key that identifies the cell among a directory's records."""
         return (f"{self.spec.suite}::{self.spec.case}", self.spec.compiler, self.spec.device)
 
     @property
     def address(self) -> str:
-        """The cell as it is written on the command line."""
+        """The cell as written on the command line."""
         return f"{self.spec.suite}::{self.spec.case}::{self.spec.compiler}"
 
 
 def check_compilers(options: RunOptions, known: Collection[str]) -> None:
-    """Raise UsageError, naming the nearest known compiler, for a requested compiler that is not known."""
+    """Raise UsageError, with the most similar known name, for an unknown requested compiler."""
     for name in [*options.compilers, *(how for _, _, how in options.selection.wanted if how)]:
         if name not in known:
             raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, known)}")
@@ -93,8 +93,8 @@ def check_compilers(options: RunOptions, known: Collection[str]) -> None:
 def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteInfo]) -> list[PlannedCell]:
     """Return every selected cell of the collected suites.
 
-    Raises UsageError for an unknown compiler or case, for a claim about an unknown compiler, and where nothing is
-    selected.
+    Raises UsageError for an unknown compiler or case, for a claim about an unknown compiler, and for an empty
+    selection.
     """
     builtin = builtin_compilers()
     theirs: dict[str, SuiteInfo] = {}

@@ -1,4 +1,4 @@
-"""What a run does before its first cell: collect suites, examine the machine, decide what the server preloads."""
+"""The steps before a run's first cell: collecting suites, examining the machine, choosing what to preload."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ SURVEY_SECONDS = 180.0
 """Seconds that examining or describing the machine may take."""
 
 TORCH_ALONE = frozenset({"eager", "jit.trace", "jit.script", "fx", "fx:concrete_args"})
-"""Compilers that need nothing beyond ``import torch``: importing Dynamo takes longer than all their cells."""
+"""Compilers that need only ``import torch``; importing Dynamo would take longer than all their cells."""
 
 
 def collect_suites(pool: WorkerPool, suites: tuple[SuiteFile, ...]) -> list[SuiteInfo]:
-    """Collect suites, each in a process of its own: a suite file may do anything when it is imported.
+    """Collect suites, each in a separate process, because a suite file may do anything on import.
 
-    As many at a time as the pool has jobs. Where that kills the server, one after the other, to know which suite it is.
+    They run in parallel on the pool's jobs. If that kills the server, they run one after the other, to find the suite
+    at fault.
     """
     try:
         numbers = [
@@ -76,13 +77,13 @@ def _info(suite: SuiteFile, answer: SuiteInfo | Ended) -> SuiteInfo:
 
 
 def begin_survey(pool: WorkerPool) -> None:
-    """Begin what `survey` does, so that it goes on while suites are collected."""
+    """Start the work of `survey` in the background, so that suites can be collected meanwhile."""
     for task in (tasks.ENVIRONMENT, tasks.CHECKS):
         pool.ask(task, pool.device, timeout=SURVEY_SECONDS)
 
 
 def survey(pool: WorkerPool) -> tuple[list[doctor.Check], Environment]:
-    """Examine and describe the machine, in children: for CUDA that initialises the device."""
+    """Examine and describe the machine, in child processes, because CUDA is initialised."""
     environment = pool.answer(tasks.ENVIRONMENT, pool.device, Environment, timeout=SURVEY_SECONDS)
     checks = pool.answer(tasks.CHECKS, pool.device, list[doctor.Check], timeout=SURVEY_SECONDS)
     if isinstance(environment, Ended):
@@ -99,9 +100,9 @@ def _unexamined(ended: Ended) -> EnvironmentUnfitError:
 
 
 def preload_level(device: str, modules: list[str], compilers: set[str], *, compiles: bool) -> str:
-    """Return how much a server should import for these compilers, and for suites that import these modules.
+    """Return the preload level for these compilers, and for suites that import these modules.
 
-    `compiles` False means that none of the cells to run generates code, even where suites or compilers could.
+    Without `compiles`, none of the cells to run generates code, even if suites or compilers could.
     """
     ours = {name: how for name, how in builtin_compilers().items() if name in compilers}
     if ours.keys() <= TORCH_ALONE and DYNAMO not in modules:

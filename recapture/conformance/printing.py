@@ -1,4 +1,4 @@
-"""Print a cell as a script without executing the suite in this process: a child of the pool does it."""
+"""Prints a cell as a script. A child of the pool executes the suite, not this process."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["script"]
 def script(address: str, device: str, results: Path = Path("results")) -> str:
     """Return the source of a stand-alone script for the cell ``suite::case::compiler``.
 
-    It says what the directories below `results` have recorded of the cell with this torch. Raises UsageError naming
-    what does not exist or cannot be printed.
+    The script's header shows the records of the cell with this torch below `results`. Raises UsageError, naming the
+    cause, if the cell does not exist or cannot be printed.
     """
     parts = address.split("::")
     if len(parts) != 3:

@@ -1,6 +1,6 @@
-"""The main program of the scripts that `recapture repro` prints: try the cell and show both sides of every call.
+"""The main program of scripts printed by `recapture repro`: runs the cell and shows both sides of every call.
 
-A script carries the text of this module and of those that it imports, so that it decides as the record was decided.
+A script contains the source of this module and of those that it imports, so that it applies the same rules as a run.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["Script", "replay"]
 
 BRACKETS = {"list": ("[", "]"), "dict": ("{", "}")}
-"""Brackets of the containers that are not shown in parentheses."""
+"""Brackets by container type; other containers are shown in parentheses."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """What a script says about its cell: names of its own definitions, and properties of the case and the compiler."""
+    """A script's facts about its cell: the names of its definitions, and properties of the case and the compiler."""
 
     suite: str
     case: str
@@ -46,7 +46,7 @@ class Script:
 
 
 def replay(path: str, script: Script) -> None:
-    """Try the cell that the script at `path` holds, and print what was seen and the verdict."""
+    """Run the cell in the script at `path`, and print the observations and the verdict."""
     import torch
 
     print("torch", torch.__version__)
@@ -71,11 +71,11 @@ def replay(path: str, script: Script) -> None:
 
 
 def _execute(path: str, suite: str) -> ModuleType:
-    """Execute the script as a new module, which sees nothing of what other executions did."""
+    """Execute the script as a new module, independent of other executions."""
     name = f"recapture_suite_{suite}"
     module = sys.modules[name] = ModuleType(name)
     module.__file__ = path
-    with open(path, "rb") as source:  # noqa: PTH123 - plain text in, plain text out
+    with open(path, "rb") as source:  # noqa: PTH123 - pathlib is not needed
         exec(compile(source.read(), path, "exec", dont_inherit=True), vars(module))  # noqa: S102
     return module
 
@@ -100,7 +100,7 @@ def _show_call(call: Call, sides: tuple[str, str]) -> None:
     print("==", call.eager.input)
     for side, seen in zip(sides, (call.eager, call.other), strict=True):
         print(f"{side}{_outcome(seen)}")
-    if failed_loudly(call.eager, call.other):  # what the failed call left undone is not a difference of its own
+    if failed_loudly(call.eager, call.other):  # missing side effects of a failed call are not separate differences
         print("FAILED: eager does not raise this")
         return
     for one in call.found.differences:
@@ -116,7 +116,7 @@ def _outcome(seen: Observation) -> str:
 
 
 def _text(seen: Seen) -> str:
-    """A described value as text: its type's name where that is no builtin, and what it holds."""
+    """Return a described value as text: its type's name, unless builtin, and its content."""
     name = "" if seen.type == "torch.Tensor" or "." not in seen.type else f"{seen.type} "
     if seen.tensor is not None:
         values = seen.tensor.data
@@ -129,7 +129,7 @@ def _text(seen: Seen) -> str:
         return f"{name}{first}{inner}{last}"
     if seen.scalar is None:
         return "None" if seen.type == "NoneType" else seen.type
-    described = isinstance(seen.scalar, str) and seen.type != "str"  # the repr of a value that is no plain scalar
+    described = isinstance(seen.scalar, str) and seen.type != "str"  # a repr, not a plain scalar
     return f"{name}{seen.scalar if described else repr(seen.scalar)}"
 
 

@@ -1,4 +1,4 @@
-"""One cell as a script that needs torch alone: the case, its inputs, the compiler, and recapture's own comparison."""
+"""Prints one cell as a script that needs only torch: the case, its inputs, the compiler, and the comparison."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ if __name__ == "__main__":
 """
 
 STAND_IN = "lambda *_, **__: lambda decorated: decorated"
-"""What takes the place of `case` and `compiler` where a suite calls them as functions: they return what they get."""
+"""Source that replaces `case` and `compiler` where a suite calls them as functions: it returns its argument."""
 
 OWN_NAMES = ("example", "held_out", "watch", "rewrite_of", "SOURCES")
-"""The script's own names; one that the case or the compiler defines as well gets an underscore."""
+"""Names that the script defines itself; one that the case or the compiler also defines gets an underscore."""
 
 
 class CellToPrint(msgspec.Struct, frozen=True):
-    """Which cell to print: `results` is the absolute path of the folder below which records are looked for."""
+    """The cell to print; `results` is the absolute path of the folder in which records are searched."""
 
     suite: str
     path: str
@@ -83,14 +83,14 @@ class CellToPrint(msgspec.Struct, frozen=True):
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """A script, or the one line that says why there is none."""
+    """A script, or a one-line message that says why there is none."""
 
     text: str = ""
     error: str | None = None
 
 
 class _Parts(NamedTuple):
-    """What the scripts of one case share."""
+    """The parts shared by all scripts of one case."""
 
     case: Case
     arguments: dict[str, str]
@@ -98,7 +98,7 @@ class _Parts(NamedTuple):
 
 
 def print_cell(cell: CellToPrint) -> Printed:
-    """Execute the suite in this process and return the script of one cell, or what stands in its way."""
+    """Execute the suite in this process and return the script of one cell, or the reason why there is none."""
     try:
         printer = SuitePrinter(SuiteFile(cell.suite, Path(cell.path)))
         printer.check(cell.case, cell.compiler)
@@ -109,7 +109,7 @@ def print_cell(cell: CellToPrint) -> Printed:
 
 
 class SuitePrinter:
-    """Prints the cells of one suite, whose file it executes once. Raises UsageError where that fails."""
+    """Prints the cells of one suite, whose file it executes once. Raises UsageError if that fails."""
 
     def __init__(self, suite: SuiteFile) -> None:
         self.suite = suite
@@ -121,12 +121,12 @@ class SuitePrinter:
         self.cases: list[Case] = getattr(self.module, CASES_ATTRIBUTE, [])
         try:
             self.compilers = builtin_compilers() | compilers_of(self.module)
-        except ValueError as error:  # two compilers of one name
+        except ValueError as error:  # two compilers with the same name
             raise UsageError(f"{suite.path.name}: {error}") from None
         self._known: dict[tuple[str, ...], _Parts] = {}
 
     def check(self, case: str, compiler: str) -> None:
-        """Raise UsageError, with the nearest name, for a case or compiler that does not exist."""
+        """Raise UsageError, with the most similar name, for an unknown case or compiler."""
         names = [one.name for one in self.cases]
         if case not in names:
             raise UsageError(f"unknown case {case!r}{did_you_mean(case, names)}")
@@ -134,13 +134,13 @@ class SuitePrinter:
             raise UsageError(f"unknown compiler {compiler!r}{did_you_mean(compiler, self.compilers)}")
 
     def case_hash(self, case: str) -> str:
-        """Return the hash of a case, as records have it."""
+        """Return the hash of a case, as in records."""
         return self._parts(case).code.hash
 
     def script(self, name: str, compiler_name: str, device: str, recorded: list[str]) -> str:
         """Return the script of one cell; `recorded` are lines about its records.
 
-        Raises UsageError where no script can be made.
+        Raises UsageError if no script can be made.
         """
         address = f"{self.suite.name}::{name}::{compiler_name}"
         compiler = self.compilers[compiler_name]
@@ -195,7 +195,7 @@ def _closure_of(compiler: Compiler) -> Closure:
 
 
 def _recorded(cell: CellToPrint, case_hash: str) -> list[str]:
-    """A line for each record of this very case with this release of torch."""
+    """Return a line for each record of this exact case with this torch release."""
     import torch
 
     lines: list[str] = []
@@ -216,7 +216,7 @@ def _recorded(cell: CellToPrint, case_hash: str) -> list[str]:
 
 
 def recorded_line(record: Record) -> str:
-    """Return what a record says, on one line: its verdict, and its first difference, error or reason."""
+    """Return a record as one line: its verdict, and its first difference, error or reason."""
     if record.differences:
         first = record.differences[0]
         text = f"{record.verdict}; {first.input}, {first.where} ({first.kind}): {first.detail}"
@@ -237,7 +237,10 @@ def _fill(
     suite: str,
     device: str,
 ) -> tuple[str, str]:
-    """The text of a script before and after the comparison's source; `source` is the compiler's, None in one file."""
+    """Return a script's text before and after the comparison's source.
+
+    `source` is the compiler's source, None if it is in the case's file.
+    """
     case, arguments = parts.case, parts.arguments
     names = {name: _free(name, taken) for name in OWN_NAMES}
     given = [name for name in ("watch", "rewrite_of") if name in arguments]
@@ -277,7 +280,7 @@ def _summary(case: Case) -> str:
 
 
 def _header(title: str, recorded: list[str]) -> str:
-    """The docstring of a script."""
+    """Return the docstring of a script."""
     lines = [
         title,
         "",
@@ -294,7 +297,7 @@ def _check_syntax(text: str) -> None:
 
 @lru_cache
 def _modules() -> str:
-    """The items of the dict that holds the comparison's source."""
+    """Return the items of the dict with the comparison's source."""
     found = excerpts("recapture.conformance.replay", "replay", "Script")
     if any("'''" in text for text in found.values()):
         raise AssertionError("the source of the comparison cannot be quoted")
@@ -302,7 +305,7 @@ def _modules() -> str:
 
 
 def _stand_ins(called: tuple[str, ...]) -> str:
-    """Definitions of this project's decorators, under the names by which a suite calls them as functions."""
+    """Return definitions that replace this project's decorators, under the names by which a suite calls them."""
     lines = []
     for root in dict.fromkeys(name.split(".")[0] for name in called):
         dotted = any(name.startswith(f"{root}.") for name in called)
@@ -318,7 +321,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _printable(text: str) -> str:
-    """A line of text with what cannot be printed, lone surrogates included, as escapes."""
+    """Return a line of text with unprintable characters, including lone surrogates, as escapes."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
@@ -330,7 +333,7 @@ def _in_docstring(line: str) -> str:
 
 @lru_cache
 def _in_brackets(source: str) -> str:
-    """An expression, in brackets where it needs them to go on over several lines."""
+    """Return an expression, in brackets if it needs them to span several lines."""
     try:
         ast.parse(source, mode="eval")
     except SyntaxError:

@@ -1,4 +1,4 @@
-"""When two numbers, or two tensors of one dtype and shape, are equal except for rounding.
+"""Decides whether two numbers, or two tensors of the same dtype and shape, are equal except for rounding.
 
 Every comparison of values uses these rules: the verdicts of cells, the scripts of `recapture repro`, and plain numbers
 in the correctness check of `recapture bench`.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["all_close", "is_rounded_number", "is_rounded_tensor", "isclose", "may_round", "same_scalar"]
 
 TOLERANCES = {
-    # (relative, absolute), as in torch.testing.assert_close; dtypes that are absent compare exactly.
+    # (relative, absolute), as in torch.testing.assert_close; other dtypes must be exactly equal.
     "torch.float16": (1e-3, 1e-5),
     "torch.bfloat16": (1.6e-2, 1e-5),
     "torch.float32": (1.3e-6, 1e-5),
@@ -26,27 +26,28 @@ TOLERANCES = {
 }
 
 PYTHON_FLOAT = (1.3e-6, 1e-5)
-"""Relative and absolute tolerance of Python floats: a Python float may have been read from a float32 tensor."""
+"""Relative and absolute tolerance of Python floats, which may have been read from a float32 tensor."""
 
 ERROR_FACTOR = 3.0
-"""Largest ratio of a result's distance from the float64 result to eager's (the rule of torch's dynamobench)."""
+"""Largest accepted ratio of a result's error to eager's, both against float64 (the rule of torch's dynamobench)."""
 
 PLAUSIBLE = {"torch.float16": 0.05, "torch.bfloat16": 0.2, "torch.float32": 1e-2}
 PLAUSIBLE |= {"torch.complex32": 0.05, "torch.complex64": 1e-2}
-"""Largest distance of eager from the float64 result, relative to its largest element.
+"""Largest plausible error of eager against the float64 result, relative to its largest element, by dtype.
 
-Beyond it the float64 run computed something else (a branch on the dtype, another random number) and is no reference.
+With a larger error, the float64 run computed something else (a branch on the dtype, a different random number) and is
+not a valid reference.
 """
 
 FAR_OFF = {"torch.float32": 0.01, "torch.complex64": 0.01}
-"""Relative error from which an element counts as far off where eager is right; 1 for dtypes that are absent."""
+"""Relative error from which an element counts as far off where eager is right, by dtype; 1 for other dtypes."""
 
 CHANCE = 10.0
-"""Largest ratio of the number of elements that are far off to the number that rounding is expected to cause."""
+"""Largest accepted ratio of the number of far-off elements to the number that rounding is expected to cause."""
 
 
 def isclose(eager: Any, other: Any, dtype: str) -> Any:
-    """Return, element by element, whether two tensors of one dtype are equal within its tolerance; NaN equals NaN."""
+    """Return, for each element, whether two tensors of one dtype are equal within its tolerance; NaN equals NaN."""
     import torch
 
     exact = not (eager.dtype.is_floating_point or eager.dtype.is_complex)
@@ -55,7 +56,7 @@ def isclose(eager: Any, other: Any, dtype: str) -> Any:
             return eager == other
         relative, absolute = TOLERANCES.get(dtype, TOLERANCES.get(f"torch.{dtype}", (0.0, 0.0)))
         return torch.isclose(_double(other), _double(eager), rtol=relative, atol=absolute, equal_nan=True)
-    except (NotImplementedError, RuntimeError):  # a dtype without arithmetic: its bytes are its value
+    except (NotImplementedError, RuntimeError):  # a dtype without arithmetic: compare its bytes
         whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[eager.element_size()]
         return eager.contiguous().view(whole) == other.contiguous().view(whole)
 
@@ -66,7 +67,7 @@ def all_close(eager: Any, other: Any, dtype: str) -> bool:
 
 
 def same_scalar(eager: Any, other: Any) -> bool:
-    """Whether two plain Python values of one type are equal: floats within PYTHON_FLOAT, NaN equals NaN."""
+    """Whether two plain Python values of the same type are equal: floats within PYTHON_FLOAT, NaN equals NaN."""
     if isinstance(eager, (float, complex)) and isinstance(other, (float, complex)):
         if cmath.isnan(eager) or cmath.isnan(other):
             return cmath.isnan(eager) and cmath.isnan(other)
@@ -82,7 +83,7 @@ def may_round(seen: Seen) -> bool:
 
 
 def is_rounded_number(eager: Any, other: Any, exact: Any) -> bool:
-    """Whether `other` is about as near to the float64 result `exact` as eager is: it may come from a float32 tensor."""
+    """Whether `other` is about as close to the float64 result `exact` as eager, given that it may be a float32."""
     if not isinstance(exact, (float, complex)) or not cmath.isfinite(exact):
         return False
     size, error = abs(exact), abs(eager - exact)
@@ -92,7 +93,7 @@ def is_rounded_number(eager: Any, other: Any, exact: Any) -> bool:
 
 
 def is_rounded_tensor(eager: TensorSeen, other: TensorSeen, exact: TensorSeen) -> bool:
-    """Whether `other` is about as near to the float64 result as eager is, in each element and altogether."""
+    """Whether `other` is about as close to the float64 result as eager, in each element and on average."""
     if exact.data is None or exact.shape != eager.shape:
         return False
     dtype = _torch_name(eager.dtype)
@@ -108,15 +109,16 @@ def is_rounded_tensor(eager: TensorSeen, other: TensorSeen, exact: TensorSeen) -
         return False
     relative, absolute = TOLERANCES[dtype]
     allowed = absolute + relative * reference.abs()
-    # The mean alone would hide one wrong element among many. Eager's own error at an element is no measure: where
-    # terms cancel, eager may be near by chance. So eager's largest error anywhere bounds the error of each element.
+    # The mean alone would hide one wrong element among many. Eager's own error at an element is not a usable bound:
+    # where terms cancel, eager may be close by chance. So eager's largest error bounds the error of each element.
     group = float(ERROR_FACTOR * eager_error.max())
     if not bool((other_error <= allowed.clamp(min=group)).all()):
         return False
-    # Beside large numbers that bound would accept any error in small ones. Sums that cancel leave a few elements where
-    # eager is right and `other` far off (by chance, or where eager sums in a wider type, or a relu or clamp hides
-    # eager's error alone): the sum must fall within group / far_off of one point of a range as wide as the largest
-    # element. Many more than that were computed in another way.
+    # If large elements are present, that bound would accept any error in small ones. Sums with cancellation give a few
+    # elements where eager is right and `other` is far off: by chance, because eager sums in a wider type, or because a
+    # relu or clamp hides only eager's error. The expected number follows from the probability that a sum falls within
+    # group / far_off of one point in a range as wide as the largest element. Many more far-off elements than expected
+    # mean a different computation.
     far_off = FAR_OFF.get(dtype, 1.0)
     wrong = (other_error > allowed) & (other_error > far_off * reference.abs())
     wrong &= eager_error <= relative * reference.abs()
@@ -126,7 +128,7 @@ def is_rounded_tensor(eager: TensorSeen, other: TensorSeen, exact: TensorSeen) -
 
 
 def _torch_name(dtype: str) -> str:
-    """The name of a dtype in torch: numpy's dtypes have bare names."""
+    """Return torch's name of a dtype; numpy's names have no prefix."""
     return dtype if dtype.startswith("torch.") else f"torch.{dtype}"
 
 

@@ -1,4 +1,4 @@
-"""Run planned cells through the worker server and make a record of every one of them, exactly once."""
+"""Runs planned cells on the worker server and records each of them exactly once."""
 
 from __future__ import annotations
 
@@ -39,34 +39,34 @@ GIB = 1 << 30
 """Bytes in a gibibyte."""
 
 PUBLISHED_CAPABILITIES = ("cpu", "sm_70", "sm_80", "sm_90")
-"""The devices that the published claims are about: the CPU, V100, A100 and H100."""
+"""Capabilities that the published claims are about: the CPU, V100, A100 and H100."""
 
 EXPLAINABLE = (*RIGHT, Verdict.ERROR, Verdict.CRASH)
-"""Verdicts that become ``environment`` where a fault of the machine explains the error.
+"""Verdicts that become ``environment`` if a fault of the machine explains the error.
 
-The right ones too: where eager fails because of the machine and a compiled call fails in the same way, they agree, and
-that says nothing.
+This includes the right verdicts: if eager and a compiled call fail in the same way because of the machine, they agree,
+but that says nothing about the compiler.
 """
 
 
 class CellProgress(Protocol):
-    """What a run reports while it goes on."""
+    """Receives the progress of a run."""
 
     def start(self, total: int, estimate_seconds: float | None) -> None:
-        """Take the number of cells that will run, and the seconds that took before."""
+        """Receive the number of cells to run, and the seconds they took in earlier runs."""
 
     def cell_started(self, cell: str) -> None:
-        """Take the address of a cell whose process has begun."""
+        """Receive the address of a cell whose process has started."""
 
     def cell_finished(self, record: Record, seconds: float) -> None:
-        """Take the record of a cell, and the seconds its process took."""
+        """Receive the record of a cell, and the seconds its process took."""
 
 
 @dataclass
 class RunSummary:
-    """How a run ended: where its results are, and which suites could not be collected.
+    """The outcome of a run: its results directory, its records, and the suites that could not be collected.
 
-    `records` are all that the directory holds, `selected` those of the cells that were asked for.
+    `records` are all records in the directory, `selected` those of the selected cells.
     """
 
     directory: Path
@@ -78,9 +78,9 @@ class RunSummary:
 
 
 def run_cells(options: RunOptions, progress: CellProgress, warn: Callable[[str], None]) -> RunSummary:
-    """Run the selected cells and leave complete, sorted results; an interruption keeps what is done for ``--resume``.
+    """Run the selected cells and write sorted results; an interrupted run keeps finished cells for ``--resume``.
 
-    `warn` takes, a line each, what a user should know before the verdicts come.
+    `warn` receives one line for each warning that a user should see before the verdicts.
     """
     note("imports")
     with WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=IMPORTS) as pool:
@@ -125,7 +125,7 @@ def run_cells(options: RunOptions, progress: CellProgress, warn: Callable[[str],
 
 
 class _Stages:
-    """On the CPU, cells that generate no code run first, while a second server imports what the others need."""
+    """On the CPU, cells that generate no code run first, while a second server preloads what the others need."""
 
     def __init__(self, device: str, suites: list[SuiteInfo], cells: list[PlannedCell]) -> None:
         self.cells = cells
@@ -137,24 +137,24 @@ class _Stages:
         self._all_compile = len(compiling) == len(cells)
 
     def launch_second_server(self, pool: WorkerPool) -> None:
-        """Start the server of the second stage where there will be two stages."""
+        """Start the server of the second stage, if there are two stages."""
         if self._compiling and not self._all_compile:
             pool.launch_successor(self._level(self._compiling, compiles=True), self._modules)
 
     def prepare_first_server(self, pool: WorkerPool) -> None:
-        """Preload what the cells of the first stage need; where there is one stage, what all need."""
+        """Preload what the cells of the first stage need, or what all cells need if there is one stage."""
         wanted = {cell.spec.compiler for cell in self.cells}
         pool.prepare(self._level(wanted, compiles=not self._staged or self._all_compile), self._modules)
 
     def hand_over(self, pool: WorkerPool) -> None:
-        """Go on with the server of the second stage."""
+        """Continue with the server of the second stage."""
         pool.hand_over(self._level(self._compiling, compiles=True), self._modules)
 
     def split(self, cells: list[PlannedCell], hanging: Collection[Key]) -> tuple[list[PlannedCell], list[PlannedCell]]:
-        """Return the cells of either stage, in their order.
+        """Return the cells of the first and the second stage, in order.
 
-        A cell that is known to hang is the first to start in the stage where others run beside it: the first stage
-        has to end before the second can begin, so there a hanging cell would keep everything waiting.
+        A cell that is known to hang starts first in the second stage, where other cells run beside it. In the first
+        stage it would delay everything, because that stage must end before the second can begin.
         """
         if not self._staged or not any(map(_compiles, cells)):
             return cells, []
@@ -166,7 +166,7 @@ class _Stages:
 
 
 def _compiles(cell: PlannedCell) -> bool:
-    """Whether a cell may generate code: by its compiler, unless that is a user's own, or by what the case does."""
+    """Whether a cell may generate code, because of its compiler (unless a user's own) or because of the case."""
     compiler = builtin_compilers().get(cell.spec.compiler)
     return compiler is None or compiler.generates_code or cell.info.compiles
 
@@ -182,7 +182,7 @@ def _warnings(environment: Environment, checks: list[doctor.Check], failed: list
 
 
 class CellExecution:
-    """Runs lists of cells, and files the record of each (`recapture.pool.driver.Work`)."""
+    """Runs lists of cells and records each (implements `recapture.pool.driver.Work`)."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class CellExecution:
         self.pool = pool
         self.ledger = ledger
         self.progress = progress
-        self.at_once = 2 * options.jobs  # the server never waits for the next cell
+        self.at_once = 2 * options.jobs  # so that the server never waits for the next cell
         self.queue: deque[PlannedCell] = deque()
         self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
         self.outcomes = OutcomeReader(
@@ -203,16 +203,16 @@ class CellExecution:
         )
 
     def run(self, cells: list[PlannedCell]) -> None:
-        """Run cells, started in this order."""
+        """Run cells, starting them in this order."""
         self.queue.extend(cells)
         self.driver.run()
 
     def next(self, running: Collection[PlannedCell]) -> PlannedCell | None:
-        """Return the next cell, while fewer are under way than keep the server busy."""
+        """Return the next cell, until enough cells are submitted to keep the server busy."""
         return self.queue.popleft() if self.queue and len(running) < self.at_once else None
 
     def request(self, task: PlannedCell) -> Request:
-        """Return the request to examine a cell."""
+        """Return the request that runs a cell."""
         return Request(CELL, task.spec)
 
     def begun(self, task: PlannedCell) -> None:
@@ -221,11 +221,11 @@ class CellExecution:
         self.progress.cell_started(task.address)
 
     def ended(self, task: PlannedCell, ended: Ended) -> None:
-        """File the record of a cell whose process ended."""
+        """Record a cell whose process ended."""
         self._record(task, self.outcomes.read(ended), ended)
 
     def given_up(self, task: PlannedCell, reason: str) -> None:
-        """File the record of a cell that will not run again."""
+        """Record a cell that will not run again."""
         self._record(task, self.outcomes.crash(reason), None)
 
     def _record(self, cell: PlannedCell, findings: Findings, ended: Ended | None) -> None:

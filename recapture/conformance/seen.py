@@ -1,4 +1,4 @@
-"""Describe any Python value as plain data that later calls cannot change, the same way in every process."""
+"""Describes any Python value as plain data that later calls cannot change and that is the same in every process."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from recapture.base.torch_compat import is_out_of_memory
 __all__ = ["Seen", "TensorSeen", "see", "see_form", "see_module", "see_result_of", "tensors_of"]
 
 MAX_DEPTH = 12
-"""Levels of nesting that are described; deeper values are compared by type alone."""
+"""Number of nesting levels that are described; deeper values are compared only by type."""
 
 MAX_OBJECTS = 1_000
-"""Number of objects with attributes that are described in one value; further ones are compared by type alone."""
+"""Number of objects with attributes described in one value; further objects are compared only by type."""
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}|\bid=\d{6,}")
 
 
 @dataclass(frozen=True)
 class TensorSeen:
-    """A tensor (or numpy array) as it was: `data` is a detached copy, None where values cannot be read."""
+    """A snapshot of a tensor or numpy array: `data` is a detached copy, None if its values cannot be read."""
 
     data: Any
     dtype: str
@@ -42,14 +42,14 @@ class TensorSeen:
     stride: tuple[int, ...] | None
     requires_grad: bool
     storage: int | None
-    """The address of the storage while the call's values were alive: equal addresses mean aliases. Never reported."""
+    """Address of the storage during the call; equal addresses mean aliases. Never reported."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A Python value as it was: its exact type, and its tensor, its children, or its scalar.
+    """A snapshot of a Python value: its exact type, and its tensor, its children, or its scalar.
 
-    A tensor has a child ``.grad`` as well where it has a gradient. A value that cannot be described has a type alone.
+    A tensor with a gradient also has a child ``.grad``. A value that cannot be described has only a type.
     """
 
     type: str
@@ -60,21 +60,21 @@ class Seen:
 
 
 def see(value: Any) -> Seen:
-    """Describe a value as plain data; cycles, very deep values and what cannot be described end in their type.
+    """Describe a value as plain data; only the type is kept for cycles, very deep values and undescribable values.
 
-    Describing runs the value's own code (properties, ``__repr__``, ``__iter__``). What that code raises is caught,
-    except for errors that mean that memory ran out.
+    Describing runs the value's own code (properties, ``__repr__``, ``__iter__``). Exceptions of that code are caught,
+    except out-of-memory errors.
     """
     return _Describer(_copy).see(value)
 
 
 def see_form(value: Any) -> Seen:
-    """Describe a value as `see` does, without the elements of its tensors, which are not copied."""
+    """Describe a value as `see` does, without copying the elements of its tensors."""
     return _Describer(lambda _: None).see(value)
 
 
 def see_result_of(call: Callable[[], Any]) -> Seen:
-    """Describe what a call without arguments returns, or the type of the exception that it raises."""
+    """Describe the result of a call without arguments, or the type of the exception that it raises."""
     return see(_value_or_error(call))
 
 
@@ -91,7 +91,7 @@ def tensors_of(path: str, seen: Seen) -> list[tuple[str, TensorSeen]]:
 
 
 def _state(module: Any) -> dict[str, Any]:
-    """The state of a module by name, with the buffers that its ``state_dict`` leaves out."""
+    """Return the state of a module by name, including buffers that are not in its ``state_dict``."""
     state = dict(module.state_dict())
     for name, tensor in [*module.named_buffers(), *module.named_parameters()]:
         state.setdefault(name, tensor)
@@ -110,7 +110,7 @@ def _value_or_error(call: Callable[[], Any]) -> Any:
 
 
 class _Unreadable:
-    """The value of something that raised when it was read."""
+    """Stands in for a value that raised an exception when it was read."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -171,11 +171,11 @@ class _Describer:
         return Seen(name, children=tuple(children.items()), ordered=ordered)
 
     def _items(self, value: Any) -> tuple[list[tuple[str, Any]] | None, bool]:
-        """What a value holds, by a path that is the same in every process, and whether its order counts."""
+        """Return a value's items, by a path that is the same in every process, and whether their order matters."""
         import torch
 
         if isinstance(value, Mapping):
-            ordered = type(value).__name__ == "OrderedDict"  # only there does equality look at the order
+            ordered = type(value).__name__ == "OrderedDict"  # the only dict type whose equality depends on order
             return [one for index, key in enumerate(value) for one in _entry(index, key, value[key])], ordered
         if isinstance(value, (set, frozenset)):
             return _members(value), True
@@ -255,7 +255,7 @@ class _Describer:
 
 
 def _plain(value: Any) -> Any:
-    """A scalar as the builtin type it derives from: comparing it later runs no code of the case."""
+    """Return a scalar as the builtin type it derives from, so that comparing it later runs no code of the case."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -267,7 +267,7 @@ def _plain(value: Any) -> Any:
 
 
 def _entry(index: int, key: Any, item: Any) -> list[tuple[str, Any]]:
-    """A mapping's item under the repr of its key, where that says the same in every process."""
+    """Return a mapping's item under the repr of its key, if that is the same in every process."""
     text = _readable(key)
     if text is not None:
         return [(f"[{text}]", item)]
@@ -275,7 +275,7 @@ def _entry(index: int, key: Any, item: Any) -> list[tuple[str, Any]]:
 
 
 def _yielded(value: Iterator[Any]) -> list[tuple[str, Any]]:
-    """What an iterator yields, up to MAX_OBJECTS items, and what it raises. This consumes the iterator."""
+    """Return what an iterator yields, up to MAX_OBJECTS items, and what it raises. This consumes the iterator."""
     found: list[tuple[str, Any]] = []
     try:
         for index, item in enumerate(itertools.islice(value, MAX_OBJECTS)):
@@ -288,7 +288,7 @@ def _yielded(value: Iterator[Any]) -> list[tuple[str, Any]]:
 
 
 def _has_attributes_of_its_own(value: Any) -> bool:
-    """Whether something that can be called is an object of a case's own class, not a function or a part of torch."""
+    """Whether a callable is an object of a case's own class, not a function or a part of torch."""
     kind = type(value)
     return (
         not isinstance(value, (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType))
@@ -299,9 +299,7 @@ def _has_attributes_of_its_own(value: Any) -> bool:
 
 def _members(value: Any) -> list[tuple[str, Any]]:
     texts = [(_readable(item), item) for item in value]
-    if any(
-        text is None for text, _ in texts
-    ):  # no order that another process would repeat: compare what kinds there are
+    if any(text is None for text, _ in texts):  # the order differs between processes: compare only the types
         return [(f"[{i}]", kind) for i, kind in enumerate(sorted(qualified(type(item)) for item in value))]
     return [(f"[{i}]", item) for i, (_, item) in enumerate(sorted(texts, key=lambda pair: str(pair[0])))]
 
@@ -315,19 +313,19 @@ def _readable(value: Any) -> str | None:
 
 
 def _attribute(value: Any, name: str) -> list[Any]:
-    """The attribute in a list, which is empty where there is none."""
+    """Return a list with the attribute; an empty list if there is none."""
     try:
         return [getattr(value, name)]
     except AttributeError:
         return []
-    except BaseException as error:  # a property of the case's own
+    except BaseException as error:  # a property defined by the case
         if is_out_of_memory(error):
             raise
         return [_Unreadable(error)]
 
 
 def _copy(plain: Any) -> Any:
-    """A dense copy on the CPU; None for what has no values (device meta) or cannot be copied."""
+    """Return a dense copy on the CPU; None for tensors without values (meta device) or that cannot be copied."""
     import torch
 
     try:

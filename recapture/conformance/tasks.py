@@ -1,7 +1,7 @@
-"""Functions that children of the pool run: examine a cell, collect a suite, describe the machine, print a cell.
+"""Functions that children of the pool run: run a cell, collect a suite, describe the machine, print a cell.
 
-Each task gets its payload as JSON and returns its result as JSON (see `recapture.pool.worker.run_task`). A server
-imports this module when it starts, so that its children find everything imported.
+Each task receives its payload as JSON and returns its result as JSON (see `recapture.pool.worker.run_task`). A server
+imports this module when it starts, so that its children need not import anything.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ CHECKS = f"{__name__}:checks"
 ENVIRONMENT = f"{__name__}:environment"
 PRINT = f"{__name__}:print_cell"
 
-builtin_compilers()  # imports their modules, once, in the server
+builtin_compilers()  # imports their modules once, in the server
 
 
 def cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
-    """Examine one cell: `CellSpec` → `Findings`."""
+    """Run one cell: `CellSpec` → `Findings`."""
     skip_guard_timing()
     return msgspec.json.encode(examine(msgspec.json.decode(payload, type=CellSpec), enter))
 
@@ -56,14 +56,14 @@ def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:
 
 
 def checks(payload: bytes, _enter: Callable[[str], None]) -> bytes:
-    """Let the doctor examine machine and installation: the device → a list of `Check`."""
+    """Run the doctor's checks: the device → a list of `Check`."""
     from recapture.machine import doctor
 
     return msgspec.json.encode(doctor.examine(msgspec.json.decode(payload, type=str)))
 
 
 def environment(payload: bytes, _enter: Callable[[str], None]) -> bytes:
-    """Describe machine and installation: the device → `Environment`."""
+    """Describe the machine and installation: the device → `Environment`."""
     from recapture.machine.describe import describe
 
     return msgspec.json.encode(describe(msgspec.json.decode(payload, type=str)))

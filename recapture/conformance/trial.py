@@ -1,4 +1,4 @@
-"""Try one compiler on one case: eager twice, then the captured callable on the example and every held-out input."""
+"""Tries one compiler on one case: eager twice, then the captured callable on the example and every held-out input."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ __all__ = ["carry_out"]
 
 
 def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: Callable[[str], None]) -> Trial:
-    """Do what the verdict of a cell needs, as far as it needs it.
+    """Carry out the steps of a cell until its verdict is decided.
 
-    `load` executes the case's file as a new module and returns the case: eager and the compiler share no state.
+    `load` executes the case's file as a new module and returns the case, so that eager and the compiler share no state.
     `enter` is called with the phase that begins after eager's two runs, ``capture`` or ``call``.
     """
     trial = Trial()
     eager = _Eager(load, device)
     try:
         first, second = eager.observe(), eager.observe()
-    except BaseException as error:  # its inputs or its module cannot be made: there is nothing to compare with
+    except BaseException as error:  # the inputs or the module cannot be made: nothing to compare
         trial.failure = Failure("reference", None, _brief(error))
         return trial
     raised = next((one.raised for one in first if one.raised is not None), None)
-    if raised is not None:  # the doctor may know that the machine is at fault
+    if raised is not None:  # a check of the doctor may explain it
         print(raised.traceback, file=sys.stderr)
     trial.repeated = [
         Call(one, two, compare(one, two, show_values=False)) for one, two in zip(first, second, strict=True)
@@ -61,15 +61,15 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
 
 
 def _brief(error: BaseException) -> Raised:
-    """An exception outside the observed calls: the stack inside torch says nothing about the case."""
+    """Describe an exception outside the observed calls, without the stack inside torch."""
     kind, text = qualified(type(error)), safe_text(error)
     return Raised(kind, text, f"{kind}: {text}", error)
 
 
 class FreshCase:
-    """A freshly executed case: its function, or its module built under the seed, on the device.
+    """A newly executed case: its function, or its module built under the seed, on the device.
 
-    `double` makes every floating-point argument and parameter float64; `roomy` puts zeros behind every argument.
+    `double` converts every floating-point argument and parameter to float64; `roomy` adds zeros behind every argument.
     """
 
     def __init__(self, case: Case, device: str, *, double: bool = False, roomy: bool = False) -> None:
@@ -87,10 +87,10 @@ class FreshCase:
             self.module = self.target
 
     def arguments(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
-        """Wrap a factory: the tensors it makes go to the device (and, for the reference, to float64)."""
+        """Wrap a factory: its tensors are moved to the device (and, for the reference, converted to float64)."""
 
         def made() -> tuple[Any, ...]:
-            # A tensor that occurs twice stays one. The original is kept alive: its id must not be used again.
+            # A tensor that occurs twice is converted once. The original is kept alive, so that its id is not reused.
             placed: dict[int, tuple[Any, Any]] = {}
             rooms: dict[int, Any] = {}
 
@@ -120,7 +120,7 @@ class FreshCase:
     def call(
         self, function: Callable[..., Any], label: str, make: Callable[[], tuple[Any, ...]], module: Any
     ) -> Observation:
-        """Observe one call of `function`, which is the target or what a compiler made of it."""
+        """Observe one call of `function`, which is the target or a compiler's result."""
         return observe_call(
             function,
             label,
@@ -133,7 +133,7 @@ class FreshCase:
 
 
 class _Eager:
-    """The reference observations of a case, each time from a fresh execution of its file."""
+    """The reference observations of a case, each from a new execution of its file."""
 
     def __init__(self, load: Callable[[], Case], device: str) -> None:
         self.load = load
@@ -150,18 +150,18 @@ class _Eager:
         return [subject.call(target, label, make, subject.module) for label, make in case.inputs() if label not in skip]
 
     def exact(self, label: str, *, rewrite: bool = False) -> Observation | None:
-        """The observation of one input with floating-point arguments and parameters in float64; None if that fails."""
+        """Return the observation of one input with floating-point values in float64; None if that fails."""
         if self._exact is None:
             try:
                 seen = self.observe(double=True, rewrite=rewrite)
                 self._exact = {one.input: one for one in seen if one.raised is None}
-            except Exception:  # a case that cannot run in float64 has no such reference
+            except Exception:  # a case that cannot run in float64 has no reference
                 self._exact = {}
         return self._exact.get(label)
 
 
 def _against_rewrite(case: Case, first: list[Observation], eager: _Eager) -> list[Call]:
-    """Compare a rewrite with the function that it was offered as equivalent to; other cases have nothing to compare."""
+    """Compare a rewrite with its original function; other cases have nothing to compare."""
     if case.rewrite_of is None:
         return []
     original = _Eager(eager.load, eager.device)
@@ -174,18 +174,18 @@ def _against_rewrite(case: Case, first: list[Observation], eager: _Eager) -> lis
 def _capture_and_call(
     subject: FreshCase, compiler: Compiler, trial: Trial, enter: Callable[[str], None]
 ) -> list[Observation] | None:
-    """Capture with the example and call on every input; None, with the failure in `trial`, where the capture raises."""
+    """Capture with the example and call on every input; if the capture raises, set `trial.failure`, return None."""
     enter("capture")
     unwatched = nullcontext(CaptureLog(breaks_known=False))
     with watch_dynamo() if compiler.uses_dynamo else unwatched as log, torch_warnings(trial.warnings):
         _, example = subject.case.inputs()[0]
         seed_everything()
         try:
-            with restored_torch_state():  # a state that the capture leaks must not look like an effect of the calls
+            with restored_torch_state():  # leaks of the capture are not effects of the calls
                 captured = compiler.function(
                     subject.target, subject.arguments(example)(), **_options(compiler, subject.case)
                 )
-        except BaseException as error:  # whatever a compiler raises is its outcome
+        except BaseException as error:  # any exception of a compiler is its outcome
             trial.failure = Failure("capture", "example", _brief(error))
             return None
         enter("call")
@@ -196,7 +196,7 @@ def _capture_and_call(
 
 
 def _stateful(captured: Any, subject: FreshCase) -> Any:
-    """The module whose state the captured calls change: a scripted module sets its own attributes."""
+    """Return the module whose state the captured calls change; a scripted module has its own attributes."""
     import torch
 
     scripted = isinstance(captured, torch.jit.RecursiveScriptModule)
@@ -204,17 +204,17 @@ def _stateful(captured: Any, subject: FreshCase) -> Any:
 
 
 def _options(compiler: Compiler, case: Case) -> dict[str, Any]:
-    """What a case says about its own capture, for a compiler that takes it as an argument."""
+    """Return a case's capture options that the compiler accepts as arguments."""
     if "concrete_args" in inspect.signature(compiler.function).parameters:
         return {"concrete_args": case.concrete_args}
     return {}
 
 
 def _compared(compiler: Compiler, first: list[Observation], seen: list[Observation], eager: _Eager) -> list[Call]:
-    """Compare call by call. A call that failed loudly changed nothing that later calls should have seen.
+    """Compare call by call. A call that failed visibly must not affect the comparison of later calls.
 
-    Where something differs after such a failure, eager runs again without the failed inputs: only what differs from
-    that run as well was silent.
+    If something differs after such a failure, eager runs again without the failed inputs. Only a difference from that
+    run as well is a silent difference.
     """
 
     def against(one: Observation, two: Observation) -> Comparison:
@@ -235,7 +235,7 @@ def _compared(compiler: Compiler, first: list[Observation], seen: list[Observati
 
 
 def _categories_of_torch() -> list[type[Warning]]:
-    """The categories of warnings that torch defines, of those that exist by now."""
+    """Return the categories of warnings that the imported parts of torch define."""
     found: list[type[Warning]] = []
     queue: list[type[Warning]] = [Warning]
     while queue:
@@ -247,9 +247,9 @@ def _categories_of_torch() -> list[type[Warning]]:
 
 @contextmanager
 def torch_warnings(found: list[str]) -> Iterator[None]:
-    """Append a note for each kind of warning that only torch gives (TracerWarning)."""
+    """Append a note for each kind of warning that only torch issues (TracerWarning)."""
     with warnings.catch_warnings():
-        # Only for torch's categories: what the suite's file turned into errors must stay one, as it was for eager.
+        # Only for torch's categories: a suite's own filters, such as warnings as errors, must apply as for eager.
         for category in _categories_of_torch():
             warnings.simplefilter("default", category)
         show = warnings.showwarning

@@ -1,8 +1,8 @@
-"""The verdict of a cell: what happened, step by step, → one verdict, and what shows it.
+"""The rules that turn the events of a cell into its verdict.
 
-`decide` holds every rule, in order. It judges what a cell's own process can see. The parent process adds the verdicts
-of a cell whose process ended without an answer (``crash``, ``timeout``, ``oom``) or that met a fault of the machine
-which the doctor knows (``environment``): see `recapture.conformance.runner`.
+`decide` has all rules, in order, for what a cell's own process can observe. The parent process adds the verdicts for a
+process that ended without a result (``crash``, ``timeout``, ``oom``) or that failed because of a fault found by the
+doctor (``environment``): see `recapture.conformance.runner`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Call(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """What ended a cell outside the observed calls: an exception while eager was prepared, or in the capture."""
+    """An exception outside the observed calls, while preparing eager or during the capture, which ended a cell."""
 
     phase: Literal["reference", "capture"]
     input: str | None
@@ -39,24 +39,24 @@ class Failure(NamedTuple):
 
 @dataclass
 class Trial:
-    """What happened in a cell, as far as it got."""
+    """The events of a cell so far."""
 
     not_applicable: str | None = None
-    """Why this compiler cannot be tried on this case here."""
+    """The reason why this compiler cannot be tried on this case here."""
     failure: Failure | None = None
     repeated: list[Call] = field(default_factory=list)
-    """Eager's first run against its second, one call for each input."""
+    """Comparisons of eager's first run with its second, one for each input."""
     calls: list[Call] | None = None
-    """Eager against what was captured, one call for each input; None where it did not get that far."""
+    """Comparisons of eager with the captured callable, one for each input; None if the cell ended before."""
     warnings: list[str] = field(default_factory=list)
-    """Notes about warnings that only torch gives."""
+    """Notes about warnings that only torch issues."""
     log: CaptureLog | None = None
     """What Dynamo captured; None for compilers that do not use it."""
 
 
 @dataclass(frozen=True)
 class Ruling:
-    """A verdict with what shows it; `input` is the first input that shows it."""
+    """A verdict with its evidence; `input` is the first input that shows it."""
 
     verdict: Verdict
     phase: Literal["reference", "capture", "call"] | None = None
@@ -68,15 +68,15 @@ class Ruling:
 
 
 def decide(trial: Trial) -> Ruling | None:
-    """Return the verdict; None while nothing that happened so far decides it, so that the cell goes on.
+    """Return the verdict, or None if the events so far do not decide it, so that the cell continues.
 
-    1. ``not_applicable``: this installation lacks what the compiler or the case needs.
+    1. ``not_applicable``: this installation lacks something that the compiler or the case needs.
     2. ``error`` or ``oom``: the inputs or the module cannot be made, or the capture raised.
-    3. ``oom`` or ``unstable``: eager runs out of memory, or its two runs disagree. No compiler is blamed.
+    3. ``oom`` or ``unstable``: eager runs out of memory, or its two runs disagree. No compiler is at fault.
     4. ``wrong``: a silent difference on the example.
     5. ``specialized``: a silent difference on a held-out input, unless the example failed.
-    6. ``error`` or ``oom``: a call raised what eager does not raise. Silent differences elsewhere are kept.
-    7. ``pass_with_breaks`` where Dynamo broke the graph, else ``pass``.
+    6. ``error`` or ``oom``: a call raised an exception that eager does not raise. Other silent differences are kept.
+    7. ``pass_with_breaks`` if Dynamo broke the graph, else ``pass``.
     """
     if trial.not_applicable is not None:
         return Ruling(Verdict.NOT_APPLICABLE, reason=trial.not_applicable)
@@ -105,12 +105,12 @@ def decide(trial: Trial) -> Ruling | None:
 
 
 def failed_loudly(eager: Observation, other: Observation) -> bool:
-    """Whether a call raised what eager does not raise: nothing, or an exception of another type."""
+    """Whether a call raised an exception where eager raised none or one of another type."""
     return other.raised is not None and (eager.raised is None or eager.raised.type != other.raised.type)
 
 
 def _unstable(call: Call) -> Ruling | None:
-    """What is wrong with eager itself on one input."""
+    """Return a ruling if eager itself fails or is unstable on one input."""
     first, second, found = call
     for raised in (first.raised, second.raised):
         if raised is not None and is_out_of_memory(raised.error):

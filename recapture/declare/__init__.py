@@ -1,1 +1,1 @@
-"""What users write: cases, workloads, claims and compilers; how files of them are collected and hashed."""
+"""What users declare (cases, workloads, claims, compilers), and how the files are collected and hashed."""

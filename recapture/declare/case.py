@@ -14,21 +14,21 @@ from recapture.declare.claim import Claim, ClaimSyntaxError, parse_claims
 __all__ = ["CASES_ATTRIBUTE", "Case", "CaseError", "Inputs", "case"]
 
 Inputs = Callable[[], tuple[Any, ...]]
-"""A factory of one tuple of arguments, called under a fixed seed, once for every run."""
+"""A function that returns one tuple of arguments; it is called under a fixed seed, once per run."""
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
 CASES_ATTRIBUTE = "__recapture_cases__"
-"""The list in a suite file's own namespace to which `@case` appends: each execution of the file starts a fresh one."""
+"""Name of the list in a suite file's namespace that `@case` appends to; each execution of the file has a new list."""
 
 
 class CaseError(Exception):
-    """A case is declared wrongly; the message names it."""
+    """A case's declaration is invalid; the message names the case."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a suite file declares with `@case`; see `case` for the fields."""
+    """A case declared with `@case`; see `case` for the fields."""
 
     name: str
     target: Callable[..., Any]
@@ -45,7 +45,7 @@ class Case:
 
     @property
     def is_module(self) -> bool:
-        """Whether the target is an ``nn.Module`` subclass, built without arguments under the fixed seed."""
+        """Whether the target is an ``nn.Module`` subclass, which is built without arguments under the fixed seed."""
         return inspect.isclass(self.target)
 
     def inputs(self) -> list[tuple[str, Inputs]]:
@@ -53,7 +53,7 @@ class Case:
         return [("example", self.example), *((f"held_out[{i}]", made) for i, made in enumerate(self.held_out))]
 
 
-def case(  # long: everything that a case may declare, each with its default
+def case(  # long: its docstring is the reference for authors of cases
     target: Any = None,
     *,
     example: Inputs | None = None,
@@ -69,20 +69,21 @@ def case(  # long: everything that a case may declare, each with its default
 ) -> Callable[[Target], Target]:
     """Declare the decorated function or ``nn.Module`` subclass as a case of this suite.
 
-    `example` makes the arguments a compiler captures with; each of `held_out` makes arguments it has not seen: another
-    branch, shape, dtype or Python value. They are called under a fixed seed, once for every run, and what they make
-    is moved to the device. The inputs are used in order on one captured callable (and one module), as a program would.
+    `example` makes the arguments that a compiler captures with. Each of `held_out` makes arguments that the compiler
+    has not seen: another branch, shape, dtype or Python value. They are called under a fixed seed, once per run, and
+    their results are moved to the device. The inputs are passed in order to one captured callable (and one module), as
+    a program would.
 
-    `claims` maps a compiler to ``(id, expected)`` or a list of them; `recapture.declare.claim` gives the grammar.
+    `claims` maps a compiler to ``(id, expected)`` or a list of such pairs; `recapture.declare.claim` has the grammar.
     `concrete_args` names the arguments that ``fx:concrete_args`` specialises on (default: all that hold no tensor).
-    `rewrite_of` is a function that this one is offered as an equivalent of: the `eager` compiler then compares the two.
-    `watch` is called after every run; what it returns (a global counter, say) must agree as well.
-    `compare_output` makes printed text part of the comparison. `since` is the oldest torch release the case can run on,
-    `requires` the modules it needs besides torch; where they are missing its cells are ``not_applicable``.
-    `codegen_on` names the devices on which compilers that generate code run the case (default: all): a large model can
-    take a quarter of an hour of C++ on a CPU. Elsewhere those cells are ``not_applicable``, and say so.
+    `rewrite_of` is the original function if this one is a supposedly equivalent rewrite: the `eager` compiler then
+    compares the two. `watch` is called after every run, and its result (for example a global counter) must also agree.
+    `compare_output` also compares printed text. `since` is the oldest torch release that the case can run on;
+    `requires` lists the modules that it needs besides torch. Where they are missing, its cells are ``not_applicable``.
+    `codegen_on` names the devices on which compilers that generate code run the case (default: all), because a large
+    model can take 15 minutes of C++ compilation on a CPU. On other devices, those cells are ``not_applicable``.
 
-    The decorated object is returned unchanged. Raises CaseError, which names the case, when the declaration is wrong.
+    The decorated object is returned unchanged. Raises CaseError, which names the case, for an invalid declaration.
     """
     if target is not None:
         raise CaseError(f"case {getattr(target, '__name__', target)!r} has no example: write @case(example=...)")
@@ -99,7 +100,7 @@ def case(  # long: everything that a case may declare, each with its default
             if not callable(made):
                 raise CaseError(f"case {name!r}: {label} is not a callable without arguments but {made!r}"[:300])
         for label, names in (("requires", requires), ("concrete_args", concrete_args), ("codegen_on", codegen_on)):
-            if isinstance(names, str):  # it would count as a list of letters
+            if isinstance(names, str):  # a string would pass as a list of letters
                 raise CaseError(f"case {name!r}: {label} is not a list of names but {names!r}")
         strange = sorted(set(map(str, codegen_on or ())) - {"cpu", "cuda"})
         if strange:

@@ -1,4 +1,4 @@
-"""Published claims as data: what a source says of a compiler, and whether what was measured confirms it.
+"""Published claims as data: what a source says about a compiler, and whether the results confirm it.
 
 A claim about a cell (`Claim`) and one about a speedup (`SpeedClaim`) are written in one grammar::
 
@@ -9,10 +9,10 @@ A claim about a cell (`Claim`) and one about a speedup (`SpeedClaim`) are writte
                   or an error with its phase and type: "error", "error:TraceError", "error(call)",
                   "error(call):RuntimeError"
     condition   = "graphs=3", "graph_breaks=1", "recompiles=0"  (of a cell: counts)
-                | "reason~word", "message~word"                 (of a cell: some break reason, the error's message)
+                | "reason~word", "message~word"                 (of a cell: a break reason, the error's message)
     range       = "torch>=2.2,<2.10"                            (the releases of torch that the claim is about)
 
-A claim says nothing about a release outside its range: there `holds` is None.
+A claim does not apply to a release outside its range: there `holds` is None.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "ClaimSyntaxError", "SpeedClaim", "parse_claims"]
 
 GROUPS = {"right": RIGHT, "silently_wrong": SILENTLY_WRONG, "failing": FAILING}
-"""Names of groups of verdicts."""
+"""Groups of verdicts that a claim can name."""
 
 COUNTS = ("graphs", "graph_breaks", "recompiles")
-"""Fields of a record that a condition can count."""
+"""Counts in a record that a condition can compare."""
 
 _CONDITION = re.compile(r"(?P<key>\w+)(?P<op>=|~)(?P<value>\S+)")
 _ERROR = re.compile(r"error(?:\((?P<phase>reference|capture|call)\))?(?::(?P<type>\w+))?")
@@ -47,7 +47,7 @@ _RANGE = re.compile(r"torch(?=[<>=!~])(?P<releases>\S+)")
 
 
 class ClaimSyntaxError(ValueError):
-    """The expected outcome of a claim is not written in the grammar of this module."""
+    """The expected outcome of a claim does not follow the grammar of this module."""
 
 
 class _Parsed(NamedTuple):
@@ -58,7 +58,7 @@ class _Parsed(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """What one source says of one cell; `expected` is written in the grammar of this module."""
+    """What one source says about one cell; `expected` is written in the grammar of this module."""
 
     id: str
     expected: str
@@ -70,10 +70,10 @@ class Claim:
                 raise ClaimSyntaxError(f"claim {self.id}: unknown outcome {alternative!r}")
 
     def holds(self, record: Record, torch: str | None = None) -> bool | None:
-        """Whether the record confirms the claim.
+        """Return whether the record confirms the claim.
 
-        None where it says nothing: the cell was not run, a count is unknown, or the claim is not about this release.
-        `torch` is the version with which the record was made, by default the installed one.
+        None if this cannot be decided: the cell was not run, a count is unknown, or the claim is not about this
+        release. `torch` is the version that the record was made with, by default the installed one.
         """
         parsed = _parse(self.id, self.expected)
         alternatives = parsed.outcome.split("|")
@@ -89,10 +89,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class SpeedClaim:
-    """A published speedup: `expected` bounds the ratio eager ÷ compiled, `published` is the source's own figure.
+    """A published speedup: `expected` bounds the ratio eager ÷ compiled, `published` is the source's figure.
 
-    A figure from one GPU is no bound on another: `expected` says what of it should hold anywhere. It is written in the
-    grammar of this module.
+    A figure measured on one GPU does not hold on another, so `expected` states a bound that should hold on every GPU,
+    in the grammar of this module.
     """
 
     id: str
@@ -106,13 +106,13 @@ class SpeedClaim:
 
     @property
     def ranged(self) -> bool:
-        """Whether the claim is about some releases of torch only."""
+        """Whether the claim is limited to a range of torch releases."""
         return _parse(self.id, self.expected).releases is not None
 
     def holds(self, low: float, high: float, torch: str | None = None) -> bool | None:
-        """Whether the whole interval of the ratio satisfies the bound (True), or fails it (False); else None.
+        """Return True if the whole interval of the ratio satisfies the bound, False if none of it does, else None.
 
-        None as well where the claim is not about this release; `torch` is as in `Claim.holds`.
+        Also None if the claim is not about this release; `torch` is as in `Claim.holds`.
         """
         parsed = _parse(self.id, self.expected)
         match = _BOUND.fullmatch(parsed.outcome)
@@ -129,7 +129,7 @@ class SpeedClaim:
 
 
 def parse_claims(claims: Mapping[str, object] | None) -> dict[str, tuple[Claim, ...]]:
-    """Read the ``claims=`` argument of `@case`: compiler name to one ``(id, expected)`` pair or a list of them."""
+    """Parse the ``claims=`` argument of `@case`, which maps a compiler's name to one ``(id, expected)`` or a list."""
     parsed: dict[str, tuple[Claim, ...]] = {}
     if claims is not None and not isinstance(claims, Mapping):
         raise ClaimSyntaxError(f"claims are not a dict from compiler to (id, expected) but {claims!r}"[:300])
@@ -147,7 +147,7 @@ def parse_claims(claims: Mapping[str, object] | None) -> dict[str, tuple[Claim, 
 
 
 def _parse(name: str, expected: str) -> _Parsed:
-    """Take an expected outcome apart. Raises ClaimSyntaxError; the outcome itself is left to the caller."""
+    """Split an expected outcome into its parts. Raises ClaimSyntaxError. The caller checks the outcome itself."""
     outcome, *words = expected.split() or [""]
     conditions: list[re.Match[str]] = []
     releases: SpecifierSet | None = None

@@ -1,4 +1,4 @@
-"""Names and files → suites and their cases."""
+"""Finds suites by name or file, and collects their cases."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ __all__ = [
 
 
 DYNAMO = "torch._dynamo"
-"""Among a suite's imports it says that the suite compiles something itself."""
+"""Entry in a suite's imports that means that the suite itself compiles code."""
 
 COMPILING = frozenset({"compile", "compiler", "export", "_dynamo"})
 
 COMPILES = re.compile(r"\btorch\.compile\b")
-"""In the source of a case: it generates code, whatever captures it."""
+"""Pattern in the source of cases that generate code with every compiler."""
 
 
 @dataclass(frozen=True)
@@ -61,34 +61,34 @@ class SuiteFile:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a command line asked for: suites, and where an argument said so a case or compiler of one."""
+    """What the command line selected: suites and, for addresses, a case or compiler in a suite."""
 
     suites: tuple[SuiteFile, ...]
     wanted: tuple[tuple[str, str | None, str | None], ...]
-    """(suite, case or None for all, compiler or None for all), one for each argument; empty for everything."""
+    """(suite, case or None for all, compiler or None for all) for each argument; empty to select everything."""
     named: frozenset[str]
-    """Suites that were asked for by name: their absence cannot be passed over."""
+    """Suites that were selected by name, so that an error in one must be reported."""
 
     def admits(self, suite: str, case: str, compiler: str) -> bool:
-        """Whether a cell was asked for."""
+        """Whether a cell was selected."""
         return not self.wanted or any(
             suite == one and name in (None, case) and how in (None, compiler) for one, name, how in self.wanted
         )
 
 
 class CaseInfo(msgspec.Struct, frozen=True):
-    """A case as the host sees it: everything that needs no torch."""
+    """The facts about a case that the host can use without importing torch."""
 
     name: str
     hash: str
     summary: str
     claims: dict[str, list[tuple[str, str]]]
     compiles: bool = False
-    """Whether its own code calls `torch.compile`, as far as can be read."""
+    """Whether the case's own source calls `torch.compile`."""
 
 
 class SuiteInfo(msgspec.Struct, frozen=True):
-    """A collected suite, or why it could not be collected."""
+    """A collected suite, or the reason why it could not be collected."""
 
     name: str
     path: str
@@ -99,14 +99,14 @@ class SuiteInfo(msgspec.Struct, frozen=True):
 
 
 def shipped_suites() -> list[SuiteFile]:
-    """Return the suites that come with recapture: from the checkout, or from the installed package."""
+    """Return the suites that ship with recapture, from the checkout or the installed package."""
     return _folder(data_folder("suites"))
 
 
 def find_suites(arguments: tuple[str, ...]) -> Selection:
-    """Resolve suite names, files, folders and ``suite::case::compiler`` addresses; none of them means every suite.
+    """Resolve suite names, files, folders and ``suite::case::compiler`` addresses; no argument selects every suite.
 
-    Raises UsageError naming what is unknown, with the nearest name.
+    Raises UsageError for an unknown name, with the most similar known name.
     """
     shipped = {suite.name: suite for suite in shipped_suites()}
     if not arguments:
@@ -130,7 +130,7 @@ def find_suites(arguments: tuple[str, ...]) -> Selection:
 
 
 def _resolve(place: str, shipped: dict[str, SuiteFile]) -> list[SuiteFile]:
-    if not place:  # a variable of the shell that is not set: not the current directory
+    if not place:  # from an unset shell variable; do not take it as the current directory
         raise UsageError("an empty name is no suite, file or folder")
     path = Path(place)
     if place in shipped and not path.suffix:
@@ -152,7 +152,7 @@ def _folder(folder: Path) -> list[SuiteFile]:
 
 
 def execute(suite: str, path: Path) -> ModuleType:
-    """Execute a suite file as a new module: its globals, functions and code objects are fresh."""
+    """Execute a suite file as a new module, with new globals, functions and code objects."""
     name = "recapture_suite_" + re.sub(r"\W", "_", suite)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -160,14 +160,14 @@ def execute(suite: str, path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     folder = str(path.parent)
     if folder not in sys.path:
-        sys.path.append(folder)  # a user's cases may import their neighbours
+        sys.path.append(folder)  # a user's cases may import modules from the same folder
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
 def collect_suite(suite: str, path: Path) -> SuiteInfo:
-    """Execute one suite file and describe its cases; whatever is wrong with it becomes its one-line `error`."""
+    """Execute one suite file and describe its cases; any failure becomes the one-line `error`."""
     try:
         module = execute(suite, path)
         cases: list[Case] = getattr(module, CASES_ATTRIBUTE, [])
@@ -187,12 +187,12 @@ def collect_suite(suite: str, path: Path) -> SuiteInfo:
 
 
 def absent_modules(names: Iterable[str]) -> list[str]:
-    """Return those of the modules that are not installed."""
+    """Return the modules that are not installed."""
     return [name for name in names if not _is_installed(name)]
 
 
 def unmet(owner: str, since: str | None, requires: Iterable[str]) -> str | None:
-    """Say what `owner` needs and this installation lacks: a torch release, or modules; None where it lacks nothing."""
+    """Return a message about the torch release or modules that `owner` needs and that are missing, or None."""
     if _is_too_old(since):
         return f"{owner} needs torch {since} or newer"
     absent = absent_modules(requires)
@@ -200,7 +200,7 @@ def unmet(owner: str, since: str | None, requires: Iterable[str]) -> str | None:
 
 
 def _is_too_old(since: str | None) -> bool:
-    """Whether this torch is older than a release; a nightly build counts as the release that it precedes."""
+    """Whether this torch is older than a release; a nightly build counts as the upcoming release."""
     if since is None:
         return False
     import torch
@@ -211,7 +211,7 @@ def _is_too_old(since: str | None) -> bool:
 def _is_installed(name: str) -> bool:
     try:
         return name in sys.modules or importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # its package is not there, or not a package
+    except (ImportError, ValueError):  # its parent package is missing or not a package
         return False
 
 
@@ -238,7 +238,7 @@ def _describe(case: Case, path: Path) -> CaseInfo:
 
 
 def _check_inputs(case: Case, path: Path) -> None:
-    """Call every factory once: a wrong arity is the case's mistake, not something to run."""
+    """Call every factory once, to report a wrong number of arguments as a mistake in the case."""
     if absent_modules(case.requires) or _is_too_old(case.since):
         return  # its cells are not applicable here, so its inputs need not work
     forward = case.target.forward if case.is_module else case.target  # type: ignore[attr-defined]
@@ -262,12 +262,12 @@ def _check_inputs(case: Case, path: Path) -> None:
 
 
 def _imports(path: Path, cases: list[Case]) -> list[str]:
-    """Modules an executed suite imported, those its cases require, and Dynamo where it compiles: for before a fork."""
+    """Return the modules to import before forking: a suite's imports, its cases' `requires`, Dynamo if it compiles."""
     names: list[str] = []
     required = [module for case in cases for module in case.requires if _is_installed(module)]
-    with tokenize.open(path) as file:  # in the encoding that it says it is in
+    with tokenize.open(path) as file:  # uses the file's declared encoding
         tree = ast.parse(file.read())
-    for node in ast.walk(tree):  # also inside a try, or a with that suppresses: what was not imported is left out below
+    for node in ast.walk(tree):  # also inside try and with; modules that were not imported are dropped below
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

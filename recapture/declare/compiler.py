@@ -1,4 +1,4 @@
-"""What a compiler is: one way to capture or compile, small enough to print itself."""
+"""The definition of a compiler: one way to capture or compile, which can print its own source."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from recapture.declare.source import closure
 __all__ = ["COMPILERS_ATTRIBUTE", "Capture", "Compiler", "compiler"]
 
 Capture = Callable[..., Callable[..., Any]]
-"""``capture(fn, example) -> callable``; it may also take ``concrete_args``, which a case can name."""
+"""``capture(fn, example) -> callable``; it may also accept ``concrete_args``, which a case can set."""
 
 COMPILERS_ATTRIBUTE = "__recapture_compilers__"
-"""The list in a file's own namespace to which `@compiler` appends."""
+"""Name of the list in a file's namespace that `@compiler` appends to."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +36,20 @@ class Compiler:
     optional: bool
 
     def capture(self, fn: Callable[..., Any], example: tuple[Any, ...], **options: Any) -> Callable[..., Any]:
-        """Capture `fn`, a function or module, with the example arguments; whatever torch raises passes through."""
+        """Capture `fn`, a function or module, with the example arguments. Errors from torch propagate."""
         return self.function(fn, example, **options)
 
     def describe(self) -> str:
-        """One sentence for the reports."""
+        """Return one sentence for the reports."""
         return (self.function.__doc__ or self.name).strip().splitlines()[0]
 
     def to_source(self) -> str:
-        """Return stand-alone source that ends with the capture function, helpers and imports included."""
+        """Return stand-alone source: imports, helpers and, last, the capture function."""
         return closure(Path(self.function.__code__.co_filename), self.function.__name__).text
 
     @property
     def function_name(self) -> str:
-        """The name that `to_source` gives the capture function."""
+        """The name of the capture function in `to_source`."""
         return self.function.__name__
 
 
@@ -67,17 +67,18 @@ def compiler(
 ) -> Callable[[Capture], Capture]:
     """Declare the decorated ``capture(fn, example) -> callable`` as a compiler.
 
-    `since` is the first torch release that has it, `requires` the modules it needs, `unavailable` returns a reason when
-    neither says enough. `uses_dynamo` asks for graphs, graph breaks and recompiles to be counted; `generates_code` says
-    that it compiles C++ or Triton code. `shares_state` is False where the result works on its own copy of a module's
-    parameters and buffers; `checks_inputs` is False where the result reads whatever memory it is given. An `optional`
-    compiler runs only when it is named. The decorated function is returned unchanged.
+    `since` is the first torch release that has the compiler, `requires` the modules it needs. `unavailable` is a
+    function that returns a reason why it cannot run here, for other requirements. With `uses_dynamo`, graphs, graph
+    breaks and recompiles are counted. `generates_code` means that it compiles C++ or Triton code. `shares_state` is
+    False if the result works on its own copy of a module's parameters and buffers. `checks_inputs` is False if the
+    result reads memory without checking its inputs. An `optional` compiler runs only when it is named. The decorated
+    function is returned unchanged.
     """
     if not isinstance(name, str) or not name:
         raise TypeError(f"a compiler's name is no text but {name!r}"[:300])
     if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
         raise TypeError(f"compiler {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
-    if isinstance(requires, str):  # it would count as a list of letters
+    if isinstance(requires, str):  # a string would pass as a list of letters
         raise TypeError(f"compiler {name!r}: requires is not a list of names but {requires!r}"[:300])
     if unavailable is not None and not callable(unavailable):
         raise TypeError(f"compiler {name!r}: unavailable is not a callable but {unavailable!r}"[:300])

@@ -1,4 +1,4 @@
-"""Functions of this project as text, with all they need of the project: for scripts that run without it."""
+"""Source of this project's functions with their dependencies, for scripts that run without the project."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["excerpts"]
 
 @lru_cache
 def excerpts(module: str, *names: str) -> Mapping[str, str]:
-    """Return the source of some definitions and of what they need of the project, by module, imported modules first.
+    """Return the source of definitions and of all that they use from the project, by module, imported modules first.
 
-    Raises graphlib.CycleError where modules import each other in a circle.
+    Raises graphlib.CycleError for circular imports.
     """
     wanted: dict[str, set[str]] = {module: set(names)}
     imports: dict[str, list[str]] = {}

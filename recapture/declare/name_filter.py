@@ -1,4 +1,4 @@
-"""The ``-k`` expression: words that must occur in a case's address, joined by and, or, not and parentheses."""
+"""The ``-k`` expression: words to find in a case's address, combined with and, or, not and parentheses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOKEN = re.compile(r"\s*(?:(?P<punctuation>[()])|(?P<word>[^\s()]+))")
 
 
 def matcher(expression: str) -> Callable[[str], bool]:
-    """Return a predicate for addresses such as ``control_flow::f1``; raises UsageError for what is no expression."""
+    """Return a predicate for addresses such as ``control_flow::f1``; raises UsageError for an invalid expression."""
     words: list[str] = []
     python: list[str] = []
     for token in _TOKEN.finditer(expression.strip()):
@@ -30,7 +30,7 @@ def matcher(expression: str) -> Callable[[str], bool]:
 
     def holds(node: ast.expr, address: str) -> bool:
         if isinstance(node, ast.BoolOp):
-            results = [holds(value, address) for value in node.values]  # all of them: the first call looks for mistakes
+            results = [holds(value, address) for value in node.values]  # all, as the first call validates
             return all(results) if isinstance(node.op, ast.And) else any(results)
         if isinstance(node, ast.UnaryOp):
             return not holds(node.operand, address)
@@ -40,7 +40,7 @@ def matcher(expression: str) -> Callable[[str], bool]:
 
     try:
         tree = ast.parse(" ".join(python), mode="eval").body
-        holds(tree, "")  # a shape that is no expression (two words side by side made a call)
-    except (SyntaxError, RecursionError, MemoryError):  # the latter two of parentheses or nots without end
+        holds(tree, "")  # validate (two adjacent words, for example, parse as a call)
+    except (SyntaxError, RecursionError, MemoryError):  # the last two from deep nesting
         raise UsageError(f"-k {expression!r} is not an expression of words, and, or, not and parentheses") from None
     return lambda address: holds(tree, address.lower())

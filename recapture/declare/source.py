@@ -1,6 +1,7 @@
-"""The source a definition needs: for hashing a case, and for printing a cell as a script of its own.
+"""The source that a definition needs, for hashing a case and for printing a cell as a stand-alone script.
 
-Only the standard library is used, and only what Python 3.10 to 3.14 agree on: one file has one hash on all of them.
+This uses only the standard library, and only features that are the same in Python 3.10 to 3.14, so that a file has
+the same hash on all of them.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ if TYPE_CHECKING:
 __all__ = ["Closure", "closure", "decorator_arguments", "defined_names", "parse_file"]
 
 DESCRIPTIVE_ARGUMENTS = frozenset({"claims", "codegen_on"})
-"""Arguments of a decorator that say something about a case without changing what runs."""
+"""Arguments of a decorator that describe a case without changing what runs."""
 
 _EVERYTHING = "*"
-"""The name bound by a statement that concerns every definition: torch.set_default_dtype(…), a star import."""
+"""Name used for statements that affect every definition, such as torch.set_default_dtype(…) or a star import."""
 
 
 @dataclass(frozen=True)
 class Closure:
-    """A top-level definition with everything in its file that it refers to.
+    """A top-level definition with everything in its file that it uses.
 
-    `text` is runnable source: imports, then definitions in file order, without this project's decorators and imports;
-    `body` is the same without ``from __future__`` imports, whose names are in `futures`. `called` has the names of this
-    project's decorators that the text calls as functions: ``case`` in ``case(example=…)(f)``. `hash` is 12 hexadecimal
-    digits over what decides a case's outcome: comments, layout, docstrings and claims do not count.
-    What a file imports from elsewhere is outside of all of them.
+    `text` is runnable source: imports, then definitions in file order, without this project's decorators and imports.
+    `body` is the same without ``from __future__`` imports, whose names are in `futures`. `called` lists this project's
+    decorators that the text calls as functions, such as ``case`` in ``case(example=…)(f)``. `hash` has 12 hexadecimal
+    digits and covers everything that affects a case's outcome: not comments, layout, docstrings or claims.
+    None of these includes the source of imported modules.
     """
 
     text: str
@@ -60,9 +61,9 @@ class Closure:
 
 
 def closure(path: Path, name: str, *more: str) -> Closure:
-    """Return the closure of the top-level definition `name` of a Python file, or of several definitions together.
+    """Return the closure of the top-level definition `name` of a Python file, or of several definitions at once.
 
-    Raises KeyError when the file defines no such name, OSError and SyntaxError as reading and parsing do.
+    Raises KeyError if the file does not define the name, and OSError or SyntaxError from reading and parsing.
     """
     parsed = parse_file(path)
     needed = parsed.needs(name, *more)
@@ -93,17 +94,17 @@ def decorator_arguments(path: Path, name: str) -> dict[str, str]:
 
 
 def defined_names(text: str, *, imports: bool = True) -> set[str]:
-    """Return the names that some source gives a meaning at its top level, those that it imports there among them."""
+    """Return the names that some source defines at its top level; with `imports`, also those that it imports."""
     tree = ast.parse(text)
     imported = set() if imports else {name for node in tree.body for name in imported_names(node)}
     return names_defined(tree) - imported
 
 
 class SourceFile:
-    """One parsed source file: its top-level statements, by the names they bind or act on."""
+    """One parsed source file: its top-level statements, indexed by the names that they bind or affect."""
 
     def __init__(self, text: str) -> None:
-        # As ast counts: lines end in a newline and nothing else (not a form feed, say), columns are UTF-8 bytes.
+        # ast counts lines by newlines only (not form feeds, for example) and columns in UTF-8 bytes.
         self.lines = [f"{line}\n".encode() for line in text.split("\n")]
         self.body = ast.parse(text).body
         self.ours = frozenset(names_of_decorators(self.body))
@@ -116,7 +117,7 @@ class SourceFile:
                 self.binders.setdefault(name, []).append(node)
 
     def needs(self, *names: str) -> list[ast.stmt]:
-        """The statements that some names refer to, directly or not, in file order."""
+        """Return the statements that some names need, directly or indirectly, in file order."""
         for name in names:
             if name not in self.binders:
                 raise KeyError(name)
@@ -130,7 +131,7 @@ class SourceFile:
         return [node for node in self.body if node in wanted]
 
     def called(self, nodes: list[ast.stmt]) -> set[str]:
-        """This project's decorators, as the file names them, that some statements use other than as decorators."""
+        """Return this project's decorators, by the file's names, that statements use other than as decorators."""
         decorators: set[ast.AST] = set()
         for inner in (inner for node in nodes for inner in ast.walk(node)):
             for decorator in self.our_decorators(inner):
@@ -139,7 +140,7 @@ class SourceFile:
         return {name for name in used if name in self.ours}
 
     def text(self, nodes: list[ast.stmt]) -> str:
-        """The source of some statements, without this project's decorators, spaced in the usual style."""
+        """Return the source of statements, without this project's decorators, with standard blank lines."""
         parts: list[str] = []
         kept = [(node, rest) for node in nodes if (rest := without_project(node)) is not None]
         for index, (node, rest) in enumerate(kept):
@@ -152,7 +153,7 @@ class SourceFile:
         return "".join(parts)
 
     def canonical(self, node: Any) -> str:
-        """A statement as text that says what it does and not how it was written."""
+        """Return a statement as text that does not depend on layout or comments."""
         if isinstance(node, list):
             return f"[{','.join(self.canonical(one) for one in node)}]"
         if isinstance(node, ast.Constant):
@@ -160,7 +161,7 @@ class SourceFile:
         if not isinstance(node, ast.AST):
             return ascii(node)
         fields = dict(ast.iter_fields(node))
-        if isinstance(node, ast.JoinedStr):  # releases differ in how they cut the text between replacements
+        if isinstance(node, ast.JoinedStr):  # Python releases split the text between fields differently
             fields["values"] = list(merged_text(node.values))
         if isinstance(node, DEFINITION):
             if ast.get_docstring(node, clean=False) is not None:
@@ -170,7 +171,7 @@ class SourceFile:
             arguments = [one for call in ours for one in getattr(call, "keywords", [])]
             decisive = (one for one in arguments if one.arg not in DESCRIPTIVE_ARGUMENTS)
             fields["case"] = sorted(decisive, key=lambda one: one.arg or "")
-        # Empty and absent fields go: later releases have more of them.
+        # Drop empty and absent fields: later releases have more of them.
         written = (
             f"{name}={self.canonical(value)}"
             for name, value in fields.items()
@@ -179,7 +180,7 @@ class SourceFile:
         return f"{type(node).__name__}({','.join(written)})"
 
     def our_decorators(self, node: ast.AST) -> list[ast.expr]:
-        """The decorators of a definition that are this project's, under whatever name the file imports them."""
+        """Return this project's decorators on a definition, under any name the file imports them by."""
         return [one for one in getattr(node, "decorator_list", []) if dotted(called_part(one)) in self.ours]
 
     def _source(self, node: ast.stmt) -> str:
@@ -199,7 +200,7 @@ class SourceFile:
         return b"".join(lines[number] for number in sorted(lines)).decode()
 
     def _references(self, node: ast.stmt) -> set[str]:
-        """The names a statement uses, and ``ops::namespace`` for operators it uses by name."""
+        """Return the names that a statement uses, and ``ops::namespace`` for operators that it uses by name."""
         described: set[ast.AST] = set()
         for inner in ast.walk(node):
             for decorator in self.our_decorators(inner):
@@ -210,7 +211,7 @@ class SourceFile:
         return names_used(one for one in ast.walk(node) if one not in described)
 
     def _bound(self, node: ast.stmt) -> set[str]:
-        """The names that a statement binds, changes or registers something for."""
+        """Return the names that a statement binds, changes or registers something for."""
         if isinstance(node, DEFINITION):
             return {node.name} | {name for one in node.decorator_list for name in self._registers(one)}
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -220,12 +221,12 @@ class SourceFile:
             ours = module.split(".")[0] == PROJECT
             return {name for name in imported_names(node) if not ours or name not in {*self.ours, _EVERYTHING}}
         if isinstance(node, ast.If) and "__name__" in names_used(ast.walk(node.test)):
-            return set()  # what a file does when it is run is no part of a case
+            return set()  # code that runs only as a script is not part of a case
         if isinstance(node, ast.Expr):
             return self._acted_on(node)
         found = {one for one in names_used(ast.walk(node)) if one.startswith("ops::")}
         if isinstance(node, (ast.For, ast.While, ast.With)) and any(map(is_call, node.body)):
-            found.add(_EVERYTHING)  # whatever it calls, by names that it binds itself
+            found.add(_EVERYTHING)  # it may call anything through names that it binds itself
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.stmt):
                 found |= self._bound(child)
@@ -236,7 +237,7 @@ class SourceFile:
         return found
 
     def _stored(self, node: ast.AST) -> set[str]:
-        """The names assigned to; an attribute or item of what is imported is a setting of the whole process."""
+        """Return the assigned names; assigning to an attribute or item of an import changes the whole process."""
         found: set[str] = set()
         for inner in ast.walk(node):
             written = isinstance(getattr(inner, "ctx", None), (ast.Store, ast.Del))
@@ -249,7 +250,7 @@ class SourceFile:
         return found
 
     def _acted_on(self, node: ast.Expr) -> set[str]:
-        """What a call at top level acts on: ``torch.fx.wrap("helper")``, ``LIBRARY.define(…)``, or on anything."""
+        """Return what a top-level call affects: ``torch.fx.wrap("helper")``, ``LIBRARY.define(…)``, or everything."""
         if isinstance(node.value, ast.Constant):  # the file's docstring
             return set()
         strings = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
@@ -260,7 +261,7 @@ class SourceFile:
         return found | {_EVERYTHING} if unknown else found
 
     def _registers(self, decorator: ast.expr) -> set[str]:
-        """What a decorator registers its function for: ``@operator.register_fake``, ``@torch.library.impl(LIB, …)``."""
+        """Return what a decorator registers for: ``@operator.register_fake``, ``@torch.library.impl(LIB, …)``."""
         called = dotted(called_part(decorator)) or ""
         root, _, attribute = called.partition(".")
         found = {root} if attribute and root in self.defined - self.imported else set()
@@ -271,7 +272,7 @@ class SourceFile:
 
 
 def parse_file(path: Path) -> SourceFile:
-    """Read and parse a Python file; a file that has not changed since is parsed once."""
+    """Read and parse a Python file; the result is cached until the file changes."""
     return _parsed(path, path.stat().st_mtime_ns)
 
 

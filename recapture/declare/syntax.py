@@ -1,4 +1,4 @@
-"""Questions about Python syntax trees: which names a statement uses, defines and imports."""
+"""Queries on Python syntax trees: the names that a statement uses, defines and imports."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ __all__ = [
 
 PROJECT = "recapture"
 DECORATORS = frozenset({"case", "compiler"})
-"""This project's decorators, which are left out of what a definition needs."""
+"""Names of this project's decorators, which are removed from the source of a definition."""
 
 DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _OPERATOR = re.compile(r"([A-Za-z_]\w*)::\w")
-"""A string that names an operator, as `torch.library` takes it: ``namespace::name``."""
+"""Pattern of a string that names an operator for `torch.library`: ``namespace::name``."""
 
 
 def aliases(body: list[ast.stmt], imported: frozenset[str]) -> set[str]:
-    """The names that are given to something imported as it is: ``config`` in ``config = torch._dynamo.config``."""
+    """Return names assigned directly from an import, such as ``config`` in ``config = torch._dynamo.config``."""
     found: set[str] = set()
     outside = (statement for statement in body if not isinstance(statement, DEFINITION))
     for node in (inner for statement in outside for inner in ast.walk(statement)):
@@ -49,7 +49,7 @@ def aliases(body: list[ast.stmt], imported: frozenset[str]) -> set[str]:
 
 
 def names_of_decorators(body: list[ast.stmt]) -> Iterator[str]:
-    """The names by which a file calls this project's decorators: ``case``, ``c``, ``recapture.case``, ``rc.case``."""
+    """Yield a file's names for this project's decorators: ``case``, ``c``, ``recapture.case``, ``rc.case``."""
     for node in (inner for statement in body for inner in ast.walk(statement)):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -71,7 +71,7 @@ def is_future(node: ast.stmt) -> bool:
 
 
 def without_project(node: ast.stmt) -> ast.stmt | None:
-    """The statement without what it imports of this project by ``import recapture``; None where nothing is left."""
+    """Return the statement without its ``import recapture``; None if nothing is left."""
     if not isinstance(node, ast.Import) or all(alias.name.split(".")[0] != PROJECT for alias in node.names):
         return node
     others = [alias for alias in node.names if alias.name.split(".")[0] != PROJECT]
@@ -84,19 +84,19 @@ def is_import(node: ast.stmt) -> bool:
 
 
 def is_call(node: ast.stmt) -> bool:
-    """Whether a statement is a call whose result is dropped."""
+    """Whether a statement is a call whose result is not used."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
 
 
 def imported_names(node: ast.AST) -> set[str]:
-    """The names that an import binds; none for other nodes."""
+    """Return the names that an import binds; none for other nodes."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return {(alias.asname or alias.name).split(".")[0] for alias in node.names}
     return set()
 
 
 def names_defined(node: ast.AST) -> set[str]:
-    """The names that a top-level statement gives a meaning, inside an if or a try as well."""
+    """Return the names that a top-level statement defines, including inside an if or a try."""
     if isinstance(node, DEFINITION):
         return {node.name}
     if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -107,12 +107,12 @@ def names_defined(node: ast.AST) -> set[str]:
 
 
 def called_part(decorator: ast.expr) -> ast.expr:
-    """What a decorator with arguments calls: ``case`` of ``case(example=…)``; a decorator without arguments itself."""
+    """Return the function of a decorator with arguments, ``case`` of ``case(example=…)``, or the decorator itself."""
     return decorator.func if isinstance(decorator, ast.Call) else decorator
 
 
 def dotted(node: ast.AST) -> str | None:
-    """``a.b.c`` for names and attributes; None for anything else."""
+    """Return ``a.b.c`` for names and attributes; None for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -122,7 +122,7 @@ def dotted(node: ast.AST) -> str | None:
 
 
 def names_used(nodes: Iterable[ast.AST]) -> set[str]:
-    """Names, and ``ops::namespace`` for ``torch.ops.namespace``, ``"namespace::name"`` and ``Library("namespace")``."""
+    """Return the names used; ``torch.ops.ns``, ``"ns::name"`` and ``Library("ns")`` give ``ops::ns``."""
     found: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Name):
@@ -142,7 +142,7 @@ def names_used(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def merged_text(values: list[ast.expr]) -> Iterator[ast.expr]:
-    """The parts of an f-string, with neighbouring pieces of text joined: Python releases cut them differently."""
+    """Yield the parts of an f-string, with adjacent text joined, because Python releases split it differently."""
     text: list[str] = []
     for value in values:
         if isinstance(value, ast.Constant) and isinstance(value.value, str):

@@ -1,4 +1,4 @@
-"""Workloads: whole models whose speed is measured, declared in a file like cases, and the speedups claimed for them."""
+"""Workloads: whole models whose speed is measured, declared in files like cases, with the speedups claimed for them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 __all__ = ["DTYPES", "WORKLOADS_ATTRIBUTE", "SpeedClaim", "Workload", "WorkloadError", "workload"]
 
 WORKLOADS_ATTRIBUTE = "__recapture_workloads__"
-"""The list in a file's own namespace to which `@workload` appends."""
+"""Name of the list in a file's namespace that `@workload` appends to."""
 
 DTYPES = ("fp32", "fp32-strict", "tf32", "bf16", "amp")
-"""Ways to do the arithmetic: torch's defaults (matrix products in float32, cuDNN may use TF32), no TF32 anywhere, TF32
-everywhere, everything in bfloat16, bfloat16 autocast."""
+"""Kinds of arithmetic: torch's defaults (matrix products in float32, cuDNN may use TF32), no TF32, TF32 everywhere,
+everything in bfloat16, bfloat16 autocast."""
 
 Factory = TypeVar("Factory", bound=Callable[[], Any])
 
 
 class WorkloadError(Exception):
-    """A workload is declared wrongly; the message names it."""
+    """A workload's declaration is invalid; the message names the workload."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What a file declares with `@workload`; see `workload` for the fields."""
+    """A workload declared with `@workload`; see `workload` for the fields."""
 
     name: str
     build: Callable[[], Any]
@@ -67,18 +67,19 @@ def workload(
     devices: Sequence[str] = ("cpu", "cuda"),
     requires: Sequence[str] = (),
 ) -> Callable[[Factory], Factory]:
-    """Declare the decorated factory, called without arguments under a fixed seed, as building a workload's model.
+    """Declare the decorated factory as the one that builds a workload's model.
 
-    `inputs` makes the tuple of the model's arguments, on the CPU; it is called several times under different seeds, and
-    what it makes is used in rotation. Without `loss` an iteration is a call of the model in eval mode, under
-    ``torch.no_grad()`` unless `no_grad` is False. With `loss` it is a training step: ``loss(model(*inputs),
-    *targets)``, backward, and one step of ``optimizer(parameters)``; `whole_step` gives compilers built on Dynamo the
-    whole step to compile. Dropout and other random numbers make a model incomparable: leave them out.
+    The factory is called without arguments under a fixed seed. `inputs` makes the tuple of the model's arguments, on
+    the CPU; it is called several times under different seeds, and the results are used in rotation. Without `loss`, an
+    iteration is a call of the model in eval mode, under ``torch.no_grad()`` unless `no_grad` is False. With `loss`, it
+    is a training step: ``loss(model(*inputs), *targets)``, backward, and one step of ``optimizer(parameters)``. With
+    `whole_step`, compilers built on Dynamo compile the whole step. Do not use dropout or other random numbers: they
+    make results incomparable.
 
-    `dtype` is how eager does the arithmetic unless the command line says otherwise (see DTYPES). `claims` maps a
-    compiler to ``(id, expected, published)`` triples; `recapture.declare.claim` gives the grammar. `devices` are those
-    it is meant for, `requires` the modules it needs. The decorated factory is returned unchanged. Raises WorkloadError
-    naming the workload.
+    `dtype` is eager's arithmetic unless the command line overrides it (see DTYPES). `claims` maps a compiler to
+    ``(id, expected, published)`` triples; `recapture.declare.claim` has the grammar. `devices` are the devices it is
+    meant for, `requires` the modules it needs. The decorated factory is returned unchanged. Raises WorkloadError, which
+    names the workload, for an invalid declaration.
     """
 
     def register(factory: Factory) -> Factory:
@@ -99,7 +100,7 @@ def workload(
         if dtype not in DTYPES:
             raise refuse(f"dtype is not one of {', '.join(DTYPES)} but {dtype!r}")
         for label, names in (("devices", devices), ("requires", requires)):
-            if isinstance(names, str):  # it would count as a list of letters
+            if isinstance(names, str):  # a string would pass as a list of letters
                 raise refuse(f"{label} is not a list of names but {names!r}")
         found = vars(sys.modules[factory.__module__]).setdefault(WORKLOADS_ATTRIBUTE, [])
         if any(other.name == called for other in found):

@@ -1,4 +1,4 @@
-"""Where a workload comes from: a file that declares it, or a model named on the command line."""
+"""The sources of workloads: a file that declares them, or a model named on the command line."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_SHAPE", "ModelSpec", "WorkloadInfo", "collect_workloads", "load_workload", "shapes_of"]
 
 DEFAULT_SHAPE = "8x3x224x224"
-"""The input of a torchvision model unless the command line says otherwise."""
+"""Default shape of a torchvision model's input."""
 
 _SPEC = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<factory>[A-Za-z_]\w*)")
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Names a workload: `name` in the file `path`, or `model` (``torchvision:NAME``, ``package.module:factory``).
+    """Identifies a workload: `name` in the file `path`, or `model` (``torchvision:NAME``, ``package.module:factory``).
 
-    `shapes` are those of a named model's inputs; `train` makes an iteration of it a training step. Its workload's name
-    says all of it, as in ``torchvision:resnet18 8x3x224x224 train``; one that declares a workload has no more to say.
+    For a named model, `shapes` are the shapes of its inputs, and `train` makes an iteration a training step. The
+    workload's name includes both, as in ``torchvision:resnet18 8x3x224x224 train``. If the model is itself a declared
+    workload, neither is allowed.
     """
 
     name: str
@@ -44,10 +45,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload as the host sees it: everything that needs no torch. `error` says what is wrong with its file.
+    """The facts about a workload that the host can use without importing torch; `error` describes a faulty file.
 
-    `hash` is as a case's, over what its file says of it; None for torchvision's models. `compilers` has the hash of
-    each compiler that the file declares.
+    `hash` covers the workload's source, like a case's; None for torchvision's models. `compilers` has the hash of each
+    compiler that the file declares.
     """
 
     spec: ModelSpec
@@ -62,16 +63,16 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shapes_of(text: str) -> tuple[int, ...]:
-    """Read a shape such as ``8x3x224x224``; raises ValueError for anything else."""
+    """Parse a shape such as ``8x3x224x224``; raises ValueError for anything else."""
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
         raise ValueError(f"a shape is written as {DEFAULT_SHAPE}, not {text!r}")
     return tuple(int(part) for part in text.split("x"))
 
 
 def load_workload(spec: ModelSpec) -> Workload:
-    """Return the workload a spec names.
+    """Return the workload that a spec identifies.
 
-    Raises WorkloadError, in one line, where there is none; what a user's file raises passes through.
+    Raises WorkloadError, in one line, if it does not exist. Errors from a user's file propagate.
     """
     if spec.path is not None:
         module = execute(f"workloads_{Path(spec.path).stem}", Path(spec.path))
@@ -120,7 +121,7 @@ def _factory(name: str) -> Callable[[], Any] | Workload:
             from recapture.base.errors import did_you_mean
 
             raise WorkloadError(f"torchvision has no model {factory!r}{did_you_mean(factory, known)}")
-        # Weights are random: nothing is downloaded. Some models would fetch those of a part of them.
+        # Weights are random, so nothing is downloaded; some models would otherwise download a backbone's weights.
         make = getattr(models, factory)
         return lambda: make(weights=None)
     if not _SPEC.fullmatch(name):
@@ -142,7 +143,7 @@ def _factory(name: str) -> Callable[[], Any] | Workload:
 
 
 def collect_workloads(spec: ModelSpec) -> list[WorkloadInfo]:
-    """Describe what a file declares, or a named model; whatever is wrong becomes the one-line `error`."""
+    """Describe the workloads of a file, or a named model; any failure becomes the one-line `error`."""
     from recapture.declare.compilers import compilers_of
 
     try:
@@ -180,10 +181,10 @@ def _describe(spec: ModelSpec, workload: Workload, compilers: dict[str, str]) ->
 
 
 def _hash(spec: ModelSpec, build: Callable[[], Any]) -> str | None:
-    """A hash of the factory and what it refers to; of the whole file where the factory is not defined at top level."""
+    """Return a hash of the factory and what it uses, or of the whole file if the factory is not at top level."""
     source = spec.path
     if source is None and not str(spec.model).startswith("torchvision:"):
-        with contextlib.suppress(TypeError):  # it is neither a function nor a class
+        with contextlib.suppress(TypeError):  # neither a function nor a class
             source = inspect.getsourcefile(build)
     if source is None:
         return None

@@ -1,1 +1,1 @@
-"""What this machine and installation are: environment, hardware, the doctor's checks, the pins of images."""
+"""Facts about this machine and installation: environment, hardware, the doctor's checks, the pins of images."""

@@ -1,4 +1,4 @@
-"""What this machine and installation are, gathered in the process that asks; the record of it is `environment`."""
+"""Gathers the facts about this machine and installation, in the calling process; `environment` defines the record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["capability_of", "describe", "installed_packages", "suite_commit", "v
 
 
 SWITCHES = frozenset({"", "0", "1", "true", "false", "True", "False", "on", "off", "ON", "OFF", "yes", "no"})
-"""Values that can be no secret, whatever the variable's name."""
+"""Values that cannot be a secret."""
 
 PUBLIC_VARIABLES = frozenset(
     """
@@ -50,32 +50,32 @@ PUBLIC_VARIABLES = frozenset(
     TORCH_BLAS_PREFER_CUBLASLT TORCH_COMPILE_DEBUG TORCH_COMPILE_DISABLE TORCH_CUDA_ARCH_LIST
     TORCH_CUDNN_V8_API_DISABLED TORCH_LOGS TORCH_SYMM_MEM_DISABLE_MULTICAST TRITON_CACHE_DIR TRITON_INTERPRET
     TRITON_PTXAS_BLACKWELL_PATH TRITON_PTXAS_PATH
-    """.split()  # noqa: SIM905 - seventy lines otherwise
+    """.split()  # noqa: SIM905 - a list would take seventy lines
 )
-"""The variables whose values are recorded: documented switches of torch and of the libraries beneath it."""
+"""Environment variables whose values are recorded: documented switches of torch and the libraries it uses."""
 
 
 def installed_packages() -> dict[str, str]:
     """Return the version of every installed distribution by normalised name, sorted.
 
-    What a package carries inside itself is not installed, though it may be on the path: setuptools puts its own
-    vendored copies there as soon as it is imported.
+    Copies vendored inside a package do not count as installed, even if they are on the path: setuptools puts its own
+    there when it is imported.
     """
     path = list(sys.path)
     if paths.callers_directory is not None:
         path.reverse()
-        path.remove(paths.callers_directory)  # the last one: it may be on the path by itself as well
+        path.remove(paths.callers_directory)  # only the last entry: the user may have added the same directory
         path.reverse()
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions(path=[one for one in path if not _inside(one, path)]):
         name = distribution.metadata["Name"]
-        if name:  # a half-removed distribution has none
+        if name:  # a partly removed distribution has no name
             found.setdefault(str(canonicalize_name(name)), distribution.version)  # the first on the path counts
     return dict(sorted(found.items()))
 
 
 def _inside(entry: str, path: list[str]) -> bool:
-    """Whether an entry of the path is inside a package, below another entry of the path."""
+    """Whether an entry of ``sys.path`` is inside a package that is below another entry."""
     here = Path(entry)
     return any(
         Path(other) in here.parents and (Path(other) / here.relative_to(other).parts[0] / "__init__.py").is_file()
@@ -87,7 +87,7 @@ def _inside(entry: str, path: list[str]) -> bool:
 def capability_of(device: str) -> str:
     """Return ``cpu``, or the compute capability of the first visible GPU such as ``sm_90``.
 
-    ``cpu`` also where torch sees no GPU. For ``cuda`` this initialises CUDA: call it in a process of its own.
+    ``cpu`` also where torch sees no GPU. ``cuda`` initialises CUDA: call this in a separate process.
     """
     if device != "cuda":
         return "cpu"
@@ -100,9 +100,9 @@ def capability_of(device: str) -> str:
 
 
 def describe(device: str, *, suites: Path | None = None) -> Environment:
-    """Return the environment of this process; for ``cuda`` it initialises CUDA: call it in a process of its own.
+    """Return the environment of this process. ``cuda`` initialises CUDA: call it in a separate process.
 
-    `suites` is the directory whose git revision is recorded; by default `suites` beside the package.
+    `suites` is the directory whose git revision is recorded; by default the `suites` folder beside the package.
     """
     import torch
 
@@ -129,7 +129,7 @@ def describe(device: str, *, suites: Path | None = None) -> Environment:
             cuda=torch.version.cuda,
             cudnn=_cudnn(torch.backends.cudnn.version()),
             git_version=getattr(torch.version, "git_version", None),
-            # Asked on a GPU alone: torch answers with an empty list elsewhere.
+            # Without a GPU, torch returns an empty list.
             arch_list=list(torch.cuda.get_arch_list()) if capability != "cpu" else [],
         ),
         gpu=gpu_info(capability) if capability != "cpu" else None,
@@ -141,14 +141,14 @@ def describe(device: str, *, suites: Path | None = None) -> Environment:
 
 
 def _kernel() -> str:
-    """The kernel's release number, without what a distributor or a host appends."""
+    """The kernel's release number, without suffixes from a distributor or host."""
     return re.split(r"[^0-9.]", platform.release(), maxsplit=1)[0].rstrip(".")
 
 
 def suite_commit(suites: Path | None = None) -> str | None:
-    """Return the git revision of the suites' checkout, with ``-dirty`` where suites or machinery are changed.
+    """Return the git revision of the suites' checkout, with ``-dirty`` if the suites or the program were changed.
 
-    What RECAPTURE_REVISION says where it is set, as inside an image; None outside git.
+    The variable RECAPTURE_REVISION, set inside images, takes precedence. None outside git.
     """
     revision_of_image = os.environ.get("RECAPTURE_REVISION")
     if revision_of_image:
@@ -158,7 +158,7 @@ def suite_commit(suites: Path | None = None) -> str | None:
     revision = _git(directory, "rev-parse", "HEAD")
     if not top or not revision:
         return None
-    # Results are written into the same checkout: only what decides an outcome counts.
+    # Results are written into the same checkout, so only paths that affect an outcome are compared.
     watched = [str(directory)] + ([str(PACKAGE)] if PACKAGE.is_relative_to(top) else [])
     changed = _git(directory, "status", "--porcelain", "--", *watched)
     return f"{revision}-dirty" if changed else revision
@@ -176,7 +176,7 @@ def _git(directory: Path, *arguments: str) -> str | None:
 
 
 def _cudnn(version: int | None) -> str | None:
-    """Spell cuDNN's number out: 8500 is 8.5.0, 91900 is 9.19.0."""
+    """Return cuDNN's version as text: 8500 is 8.5.0, 91900 is 9.19.0."""
     if not version:
         return None
     major = 10_000 if version >= 90_000 else 1_000
@@ -194,7 +194,7 @@ def _first_line(command: list[str]) -> str | None:
 
 
 def _flags() -> dict[str, Flag]:
-    """Return the switches that change values or speed, and the variables of the environment that set them."""
+    """Return the flags that change values or speed, and the environment variables that set them."""
     import torch
 
     readers: dict[str, Callable[[], Flag]] = {
@@ -214,11 +214,11 @@ def _flags() -> dict[str, Flag]:
 
 
 def variables(pattern: str) -> dict[str, str]:
-    """Return the environment's variables whose names begin with a match of `pattern`, as flags of a record.
+    """Return the environment variables whose names begin with a match of `pattern`, as flags of a record.
 
-    A name has "env " before it. Only the values of `PUBLIC_VARIABLES` are kept, without paths and serial numbers: any
-    other may be a secret, and is recorded as ``<set>`` unless it is a switch (``0``, ``1``, ``true`` …). A name that
-    says it is a secret is left out.
+    Names get the prefix "env ". Values are kept for `PUBLIC_VARIABLES`, without paths and serial numbers. Any other
+    value may be a secret and is recorded as ``<set>``, unless it is a switch (``0``, ``1``, ``true`` …). Variables
+    whose names indicate a secret are left out.
     """
     return {
         f"env {name}": _public(name, value) if name in PUBLIC_VARIABLES or value in SWITCHES else "<set>"
@@ -232,12 +232,12 @@ def variables(pattern: str) -> dict[str, str]:
 def _flag(read: Callable[[], Flag]) -> Flag:
     try:
         return read()
-    except Exception:  # torch refuses to read a flag that was set through another of its interfaces
+    except Exception:  # torch may refuse to read a flag that was set through another interface
         return "unknown"
 
 
 def _public(name: str, value: str) -> str:
-    """Return a variable's value without paths and serial numbers; of preloaded libraries, allocators say, the names."""
+    """Return a variable's value without paths and serial numbers; preloaded libraries keep their file names."""
     if name == "LD_PRELOAD":
         return " ".join(Path(library).name for library in re.split(r"[: ]+", value) if library)
     return "<path>" if "/" in value else re.sub(r"\b(GPU|MIG)-[0-9a-f-]{8,}", r"<\1>", value)

@@ -1,15 +1,14 @@
-"""``environment.json``: everything about the machine and installation that a verdict or a figure may depend on.
+"""``environment.json``: every fact about the machine and installation that may affect a verdict or a figure.
 
-No host names, user names or absolute paths are recorded: results are published.
+Results are published, so no host names, user names or absolute paths are recorded.
 
-Some facts are volatile: they differ between two machines, or two runs, with the same packages, such as the CPU's model,
-the kernel, the git revision, and whether recapture itself is installed or run from its checkout. A run that gives the
-records already on file, byte for byte, and differs from the run before in volatile facts alone leaves the finished
-files as they are. They then go on describing the run that first gave these records (`only_volatile_differ`), so a run
-of committed results on a second machine shows no change in git unless the results have changed.
+Some facts are volatile: they can differ between machines or runs with the same packages. Examples are the CPU's model,
+the kernel, the git revision, and whether recapture is installed or runs from its checkout. If a run produces exactly
+the records already on file, and only volatile facts differ (`only_volatile_differ`), the finished files are left
+unchanged and keep describing the run that first produced these records. So repeating committed results on a second
+machine shows no change in git unless the results have changed.
 
-History of the file format, newest
-first (``SCHEMA_VERSION``):
+History of the file format, newest first (``SCHEMA_VERSION``):
 
 1. first version.
 """
@@ -51,7 +50,7 @@ Flag = str | int | bool
 
 
 class TorchInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The torch build: two wheels of one version can differ in bytes, the git revision and architectures tell more."""
+    """The torch build. The git revision and architectures distinguish wheels of the same version."""
 
     version: str
     cuda: str | None
@@ -61,7 +60,7 @@ class TorchInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SuiteEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One suite of a run and how many cases it has; `error` says why it could not be collected."""
+    """One suite of a run and its number of cases; `error` says why it could not be collected."""
 
     name: str
     cases: int
@@ -69,12 +68,13 @@ class SuiteEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole of ``environment.json``; the last group of fields is filled in by the run.
+    """The content of ``environment.json``; the run fills in the last group of fields.
 
     `image` is the name that results are filed under. `image_digest` is ``bare`` outside a container image. `lock_hash`
-    is that of the lock the packages match; where they match none, `lock_mismatches` says in what they differ from the
-    nearest. `capability` is ``cpu`` or such as ``sm_90``. `worker` is ``fork`` or ``fresh``, with the reason. `planned`
-    and `recorded` count cells. `selection` is what the command was asked for, `doctor` the checks that are not ok.
+    is the hash of the lock that the packages match; if they match none, `lock_mismatches` lists the differences from
+    the nearest. `capability` is ``cpu`` or a GPU's, such as ``sm_90``. `worker` is ``fork`` or ``fresh``, with the
+    reason. `planned` and `recorded` count cells. `selection` is the selection given on the command line, `doctor` the
+    checks that are not ok.
     """
 
     schema: Literal[1] = SCHEMA_VERSION
@@ -151,8 +151,8 @@ DECISIVE = (
 def only_volatile_differ(before: Environment, now: Environment) -> bool:
     """Whether two runs used the same packages and ran the same selection, so that one file can describe both.
 
-    Not volatile are the installation (`differences`), the fields named by `DECISIVE`, the suites, and which checks of
-    the doctor were not ok; the text of a check may name what varies, such as free space.
+    This compares the installation (`differences`), the fields in `DECISIVE`, the suites, and which of the doctor's
+    checks were not ok. It ignores the texts of checks, which may contain varying values such as free space.
     """
 
     def checks(environment: Environment) -> list[tuple[str, str]]:
@@ -168,7 +168,7 @@ def only_volatile_differ(before: Environment, now: Environment) -> bool:
 
 
 def without_private_paths(environment: Environment) -> Environment:
-    """Return an environment without absolute paths in what a run filled in: they name users and differ."""
+    """Return an environment without absolute paths, which contain user names, in the fields that a run filled in."""
     return msgspec.structs.replace(
         environment,
         suites=[
@@ -189,15 +189,15 @@ def write_environment(path: Path, environment: Environment) -> None:
 
 
 def read_environment(path: Path) -> Environment:
-    """Read ``environment.json``, given its own path or its directory's.
+    """Read ``environment.json``, given its path or that of its directory.
 
-    Raises UsageError, naming the file and the field, for what this version does not understand.
+    Raises UsageError, naming the file and the field, if this version does not understand the content.
     """
     return _FORMAT.read(path / ENVIRONMENT if path.is_dir() else path)
 
 
 def check_environment(environment: Environment) -> None:
-    """Raise ValueError, naming the field, for counts and sizes that are negative or beyond anything countable."""
+    """Raise ValueError, naming the field, for counts and sizes that are negative or too large."""
     cpu, gpu = environment.cpu, environment.gpu
     counts: list[tuple[str, float | None]] = [
         ("planned", environment.planned),

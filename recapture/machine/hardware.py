@@ -1,4 +1,4 @@
-"""The GPU and the CPU as drivers and kernel describe them; what these do not report is None."""
+"""The GPU and the CPU as the driver and the kernel report them; values that they do not report are None."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["CpuInfo", "GpuInfo", "cores", "cpu_info", "gpu_info", "visible_gpus"
 
 
 class GpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The GPU as its driver describes it: memory in bytes, clocks in MHz, power in watts; None: unknown."""
+    """The GPU as its driver reports it: memory in bytes, clocks in MHz, power in watts; None means unknown."""
 
     name: str | None = None
     capability: str | None = None
@@ -44,12 +44,12 @@ class CpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def cores() -> int:
-    """Return how many CPU cores this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def cpu_info() -> CpuInfo:
-    """Return what this process may use of the CPU."""
+    """Return the CPU resources that this process may use."""
     import psutil
     import torch
 
@@ -65,7 +65,7 @@ def cpu_info() -> CpuInfo:
 
 
 def gpu_info(capability: str) -> GpuInfo:
-    """Return what is known of the GPU that torch calls device 0; `capability` is such as ``sm_90``."""
+    """Return what is known about torch's device 0; `capability` is, for example, ``sm_90``."""
     import torch
 
     number = ".".join((capability[3:-1], capability[-1]))
@@ -85,7 +85,7 @@ def gpu_info(capability: str) -> GpuInfo:
 
 
 def visible_gpus() -> int | None:
-    """Return how many GPUs this process and its children may use, by NVML and CUDA_VISIBLE_DEVICES; None: unknown."""
+    """Return the number of GPUs that this process may use, from NVML and CUDA_VISIBLE_DEVICES; None if unknown."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return len([one for one in named.split(",") if one.strip()])
@@ -102,7 +102,7 @@ def visible_gpus() -> int | None:
 
 
 def _handle(nvml: Any) -> Any:
-    """NVML's handle of torch's device 0: NVML counts every GPU, torch those that CUDA_VISIBLE_DEVICES names."""
+    """NVML's handle of torch's device 0. NVML counts every GPU, torch only those in CUDA_VISIBLE_DEVICES."""
     import torch
 
     uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
@@ -143,7 +143,7 @@ def _reported_by_driver(nvml: Any, handle: Any) -> dict[str, Any]:
         "ecc": switched_on(lambda: nvml.nvmlDeviceGetEccMode(handle)[0]),
         "mig": switched_on(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]),
         "persistence": switched_on(lambda: nvml.nvmlDeviceGetPersistenceMode(handle)),
-        # This process holds CUDA too, under a number that differs inside a container: it is one of them either way.
+        # This process uses CUDA and is one of those listed, though its id differs inside a container.
         "other_processes": None if processes is None else max(0, len(processes) - 1),
     }
 

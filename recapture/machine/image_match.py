@@ -1,4 +1,4 @@
-"""Which pinned image an installation is, by its Python and every package of the image's lock."""
+"""Matches an installation to a pinned image, by its Python and every package of the image's lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN_MISMATCHES = 8
 
 
 class PinnedImage(NamedTuple):
-    """What decides whether an installation is an image: its Python, its torch, and every package of its lock."""
+    """What identifies an image: its Python, its torch, and every package of its lock."""
 
     name: str
     python: str
@@ -26,7 +26,7 @@ class PinnedImage(NamedTuple):
 
 
 class ImageMatch(NamedTuple):
-    """The name to file results under; `lock_hash` is None, and `mismatches` are not empty, where no image matches."""
+    """The name to file results under; if no image matches, `lock_hash` is None and `mismatches` is not empty."""
 
     image: str
     lock_hash: str | None
@@ -36,11 +36,11 @@ class ImageMatch(NamedTuple):
 def image_for(
     packages: Mapping[str, str], python_version: str, images: Iterable[PinnedImage], *, cuda: str | None
 ) -> ImageMatch:
-    """Return the image that an installation is, or a name beginning with ``bare-``.
+    """Return the image that matches an installation, or a name beginning with ``bare-``.
 
-    It is the image only when Python's minor version agrees and every package of that image's lock is installed at
-    exactly that version; packages beside those are allowed. `packages` are versions by normalised name, `cuda` is the
-    CUDA version torch was built for, None for a CPU build.
+    An image matches if Python's minor version agrees and every package of the image's lock is installed in exactly
+    that version; additional packages are allowed. `packages` maps normalised names to versions. `cuda` is the CUDA
+    version that torch was built for, None for a CPU build.
     """
     torch = _public(packages["torch"]) if "torch" in packages else "unknown"
     nearest: tuple[str, list[str]] | None = None
@@ -67,7 +67,7 @@ def _mismatches(packages: Mapping[str, str], python_version: str, image: PinnedI
     locked = Version(image.python).release[:2]
     if Version(python_version).release[:2] != locked:
         found.append(f"Python {python_version}, locked {'.'.join(map(str, locked))}")
-    # The packages under test first: they are what a reader looks for.
+    # The packages under test come first: a reader looks for them.
     order = ("torch", "torchvision", "triton", "numpy", "scipy", "setuptools")
     ranked = sorted(image.packages, key=lambda name: (order.index(name) if name in order else len(order), name))
     for name in ranked:

@@ -17,7 +17,7 @@ class Gpu(NamedTuple):
 
 
 def local_gpus() -> list[Gpu]:
-    """Return the NVIDIA GPUs of this machine; none where there is no driver."""
+    """Return the NVIDIA GPUs of this machine; an empty list without a driver."""
     import pynvml
 
     try:

@@ -42,7 +42,7 @@ __all__ = [
 
 
 class Tools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How recapture's own dependencies are locked: as of which day, for which platform, and which come with torch."""
+    """How recapture's own dependencies are locked: the date, the platform, and the packages that come with torch."""
 
     cutoff: dt.date
     platform: str
@@ -50,7 +50,7 @@ class Tools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One table of images.toml; the comment at the head of that file says what each field means."""
+    """One table of images.toml; the comment at the top of that file explains each field."""
 
     name: str
     python: str
@@ -71,7 +71,7 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def tag(self) -> str:
-        """The name the built image has in an engine: ``recapture:torch2.11.0-cu130``."""
+        """The built image's name in a container engine: ``recapture:torch2.11.0-cu130``."""
         return f"recapture:{self.name}"
 
     @property
@@ -94,7 +94,7 @@ def docker_directory() -> Path:
 
 
 def load_pins(path: Path | None = None) -> Pins:
-    """Read images.toml (the project's own unless another is named); a fault in it is a UsageError naming the place."""
+    """Read images.toml, by default the project's own; raises UsageError naming the place of a mistake in it."""
     path = docker_directory() / "images.toml" if path is None else path
     try:
         content = read_toml(path)
@@ -112,7 +112,7 @@ def load_images(path: Path | None = None) -> dict[str, Image]:
 
 
 def find_image(name: str) -> Image:
-    """Return the image of that name; an unknown one is a UsageError with the nearest known name."""
+    """Return the image of that name; raises UsageError, with the most similar known name, for an unknown name."""
     images = load_images()
     if name not in images:
         raise UsageError(f"no image {name!r}{did_you_mean(name, images)} (`recapture images list` names them all)")
@@ -146,7 +146,7 @@ def read_lock(path: Path) -> dict[str, str]:
 
 
 def lock_hash(path: Path) -> str:
-    """Return the lock's identity: ``sha256:`` and the hash of the file's bytes."""
+    """Return the hash that identifies a lock: ``sha256:`` and the hash of the file's bytes."""
     return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
@@ -160,9 +160,10 @@ def parse_capability(text: str) -> tuple[int, int]:
 
 
 def can_run_on(image: Image, capability: str, *, driver: int | None = None) -> str | None:
-    """Return why the image cannot run on such a GPU (and driver, its first number), or None when it can.
+    """Return why the image cannot run on a GPU of this capability, or None if it can.
 
-    A wheel without PTX runs on the major capabilities it was compiled for, from the compiled minor number up.
+    `driver` is the first number of the NVIDIA driver's version. A wheel without PTX runs on the major capabilities that
+    it was compiled for, from the compiled minor number up.
     """
     major, minor = parse_capability(capability)
     compiled = [parse_capability(each) for each in image.capabilities]
@@ -174,7 +175,7 @@ def can_run_on(image: Image, capability: str, *, driver: int | None = None) -> s
 
 
 def _runs(compiled: list[tuple[int, int]]) -> str:
-    """Return the capabilities a list of compiled ones covers, as ``7.0-7.x, 8.0-8.x``."""
+    """Return the range of capabilities that code compiled for these runs on, as ``7.0-7.x, 8.0-8.x``."""
     lowest: dict[int, int] = {}
     for major, minor in compiled:
         lowest[major] = min(minor, lowest.get(major, minor))

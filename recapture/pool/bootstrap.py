@@ -1,8 +1,8 @@
-"""How the processes of this project are started: ``python bootstrap.py MODULE ARGUMENT...``.
+"""Starts the processes of this project: ``python bootstrap.py MODULE ARGUMENT...``.
 
-This differs from ``python -m MODULE ARGUMENT...`` in two ways. The caller's directory comes last on the path: a suite
-there may be called types.py, and would be imported instead of the standard library's module. And the package that runs
-is the one that holds this file, whatever other copy is installed.
+This differs from ``python -m MODULE ARGUMENT...`` in two ways. The caller's directory comes last on the path, because a
+suite there may be called types.py, and would be imported instead of the standard library's module. And the package
+that runs is always the one that contains this file, even if another copy is installed.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ __all__ = ["command"]
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command line that runs a module of this package in a process of its own."""
+    """Return the command line that runs a module of this package in a separate process."""
     return [sys.executable, __file__, module, *arguments]
 
 
 def _run() -> None:
     if not getattr(sys.flags, "safe_path", False):
-        sys.path.pop(0)  # this file's folder, whose modules are not to be found by their bare names
+        sys.path.pop(0)  # this file's folder: its modules must not be importable by their bare names
     import importlib.util
     import os
     import runpy
 
-    sys.path.append(os.getcwd())  # noqa: PTH109 - pathlib would be one more thing to import
+    sys.path.append(os.getcwd())  # noqa: PTH109 - avoids importing pathlib
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
     spec = importlib.util.spec_from_file_location(
         "recapture",

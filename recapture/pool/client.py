@@ -1,4 +1,4 @@
-"""The host's end of the link to a worker server: starts the server, submits tasks and reads what it reports."""
+"""The host's side of the link to a worker server: starts the server, submits tasks and reads its messages."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ START_SECONDS = 300.0
 """Seconds that a server may take to start; importing torch from a cold disk can take a minute."""
 
 SILENCE_SECONDS = 60.0
-"""Seconds that a server may stay silent after a deadline has passed; then it counts as dead."""
+"""Seconds that a server may stay silent after a deadline before it counts as dead."""
 
 MARK = "RECAPTURE_TASKS"
-"""Environment variable that names a server's folder of tasks, and so identifies the server's processes."""
+"""Environment variable with a server's folder of tasks, which identifies the server's processes."""
 
 T = TypeVar("T")
 
 
 class ServerDiedError(EnvironmentUnfitError):
-    """The server is gone or hangs: because of what a task did to it, or because the machine ran out of memory."""
+    """The server died or hangs, because of a task or because the machine ran out of memory."""
 
     def __init__(self) -> None:
         super().__init__("the worker server died or hangs")
@@ -45,10 +45,10 @@ class ServerDiedError(EnvironmentUnfitError):
 class Client:
     """One worker server; use it as a context manager.
 
-    `fork` False makes it start a fresh Python for each task; `whole_graphs` leaves torch's caches of whole graphs on;
-    `imports` are modules that the server imports when it starts.
-    Everything that the server and its tasks write, compile caches included, goes below `home`, a temporary directory
-    of the caller's (see `recapture.pool.home`), which several servers may share.
+    Without `fork`, it starts a new Python for each task. `whole_graphs` leaves torch's caches of whole graphs on.
+    `imports` are modules that the server imports when it starts. The server and its tasks write everything, including
+    compile caches, below `home`, the caller's temporary directory (see `recapture.pool.home`), which several servers
+    may share.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class Client:
         self.stop()
 
     def start(self) -> None:
-        """Start the server and wait until torch is imported there."""
+        """Start the server and wait until it has imported torch."""
         self.launch()
         self.wait()
 
     def launch(self) -> None:
-        """Start the server, and do not wait for it."""
+        """Start the server without waiting for it."""
         self.tasks = Path(tempfile.mkdtemp(prefix="tasks-", dir=self.home))
         self.cache = self.home / "cache"
         self.temporary = self.home / "tmp"
@@ -118,9 +118,9 @@ class Client:
         return environment
 
     def stop(self, *, patience: float = 20.0) -> None:
-        """Close the socket: the server kills its children and ends; after `patience` seconds it is killed.
+        """Close the socket, so that the server kills its children and ends; kill it after `patience` seconds.
 
-        A server that is still getting ready has no children, and is killed at once.
+        A server that is still starting has no children and is killed at once.
         """
         with contextlib.suppress(OSError):
             self.link.settimeout(1.0)
@@ -137,7 +137,7 @@ class Client:
         remove(self.tasks)
 
     def _kill_survivors(self) -> None:
-        """Kill what tasks left behind whose server was itself killed: their environment names its folder of tasks."""
+        """Kill leftover processes of tasks whose server was killed; their environment names its folder of tasks."""
         mark = f"{MARK}={self.tasks}".encode()
         for _ in range(100):
             found = False
@@ -151,17 +151,17 @@ class Client:
             time.sleep(0.01)
 
     def preload(self, level: str, modules: list[str]) -> None:
-        """Import what a level of `torch_compat.preload` names, and modules, before more children fork."""
+        """Preload a level of `torch_compat.preload` and modules before more children fork."""
         self.ask_preload(level, modules)
         self.wait()
 
     def ask_preload(self, level: str, modules: list[str]) -> None:
-        """Ask for what `preload` does, and do not wait for it."""
+        """Request a preload without waiting for it."""
         self._send(Preload(level, modules))
         self._unready += 1
 
     def wait(self) -> None:
-        """Wait until the server has started, and done every preload that it was asked for."""
+        """Wait until the server has started and finished every requested preload."""
         while self._unready:
             message = self._read(START_SECONDS)
             if not isinstance(message, Ready):
@@ -176,9 +176,9 @@ class Client:
         return self._next
 
     def message(self, timeout: float) -> Begun | Ended:
-        """Return the server's next message about tasks whose longest deadline is `timeout` seconds.
+        """Return the server's next message about its tasks; `timeout` is their longest deadline in seconds.
 
-        Raises ServerDiedError where the server is gone, or silent for `SILENCE_SECONDS` more.
+        Raises ServerDiedError if the server died, or is silent for `SILENCE_SECONDS` after that.
         """
         while isinstance(message := self._read(timeout + SILENCE_SECONDS), Ready):
             pass
@@ -187,14 +187,14 @@ class Client:
         return message
 
     def run(self, task: str, payload: Any, kind: type[T], *, timeout: float, memory: int = 1 << 40) -> T | Ended:
-        """Run one task to its end; return its decoded result, or the message of its end where it left no such result.
+        """Run one task to its end; return its decoded result, or the Ended message if it left no valid result.
 
-        Raises ServerDiedError where the task killed the server, or removed the directories of it.
+        Raises ServerDiedError if the task killed the server or removed its directories.
         """
         return self.result(self.submit(task, payload, timeout=timeout, memory=memory), kind, timeout=timeout)
 
     def result(self, number: int, kind: type[T], *, timeout: float) -> T | Ended:
-        """Wait for the end of a task that was submitted; what other tasks report meanwhile is kept for its turn."""
+        """Wait for the end of a submitted task; messages of other tasks that arrive meanwhile are kept."""
         while number not in self._ended:
             message = self.message(timeout)
             if isinstance(message, Ended):
@@ -227,14 +227,14 @@ class Client:
             self._lines.extend(self._buffer.add(chunk))
         try:
             message: FromServer = self._decoder.decode(self._lines.popleft())
-        except (msgspec.MsgspecError, UnicodeDecodeError):  # only a server that was tampered with sends this
+        except (msgspec.MsgspecError, UnicodeDecodeError):  # a valid server never sends this
             raise ServerDiedError from None
         if isinstance(message, Ended):
             self.rss = max(self.rss, message.rss_server)
         return message
 
     def last_words(self) -> str:
-        """The last line the server wrote before it died, for an error message."""
+        """Return the last line that the server wrote before it died, for an error message."""
         self.log.seek(0)
         lines = self.log.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "no message"

@@ -1,4 +1,4 @@
-"""Drives the worker server through tasks: what runs, what runs again after the server died, and what is given up."""
+"""Schedules tasks on the worker server: starts them, repeats them after the server died, or gives them up."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["MOST_INCIDENTS", "MOST_RESTARTS", "Driver", "Request", "Work"]
 
 MOST_RESTARTS = 3
-"""Number of servers in a row that may die before any task begins; after that a new one would fare no better."""
+"""Number of consecutive servers that may die before any task begins; after that, no other server is started."""
 
 MOST_INCIDENTS = 2
-"""Number of times a task may be running while its server dies or its directory is deleted; then it is given up."""
+"""Number of times that a server may die, or a task's directory be deleted, before the running task is given up."""
 
 
 SIGTERM_SECONDS = 0.5
-"""Seconds to wait before the end of a task by SIGTERM counts: a batch system sends it to every process of a job, and
-where this one is among them, the task is not at fault."""
+"""Seconds to wait before a task's end by SIGTERM is recorded. A batch system sends SIGTERM to every process of a job:
+if this process receives it too, the task is not at fault."""
 
 
 class Identified(Protocol):
@@ -35,14 +35,14 @@ class Identified(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """What the task belongs to."""
+        """The key under which incidents are counted."""
 
 
 T = TypeVar("T", bound=Identified)
 
 
 class Request(NamedTuple):
-    """What the server is asked to run: ``module:function``, its payload, and whether its speed is its result."""
+    """What the server is to run: ``module:function``, its payload, and whether its speed is its result."""
 
     function: str
     payload: Any
@@ -50,32 +50,32 @@ class Request(NamedTuple):
 
 
 class Work(Protocol[T]):
-    """What a driver asks for tasks, and tells how they end."""
+    """Supplies a driver with tasks, and receives their results."""
 
     def next(self, running: Collection[T]) -> T | None:
-        """Return a task that may start beside the running ones; None when there is none for now."""
+        """Return a task that may start beside the running ones; None if there is none at the moment."""
 
     def request(self, task: T) -> Request:
-        """Return what the server is to run for a task, which is about to start."""
+        """Return what the server is to run for a task that is about to start."""
 
     def begun(self, task: T) -> None:
-        """Note that the process of a task has started."""
+        """Handle the start of a task's process."""
 
     def ended(self, task: T, ended: Ended) -> None:
-        """Take the end of a task's process; new tasks may follow from it."""
+        """Handle the end of a task's process, which may lead to new tasks."""
 
     def given_up(self, task: T, reason: str) -> None:
-        """Take a task that will not run again, because its server died or lost its directories each time it ran."""
+        """Handle a task that will not run again, because its server died or lost its directories each time."""
 
 
 class Driver(Generic[T]):
-    """Runs the tasks of some work through the server of a pool.
+    """Runs the tasks of a `Work` on the server of a pool.
 
-    A task that was running when the server died may have killed it, and one whose scratch directory is gone may have
-    deleted it: both are suspects. They run again by themselves when nothing else is left to run, so that only the
-    task at fault meets a second incident, and is given up. Tasks that had not begun simply run again.
+    Any task that was running when the server died may have killed it, and any task that was running when directories
+    disappeared may have deleted them. These suspects run again, one at a time, after all other tasks. So only the task
+    at fault has a second incident, and is given up. Tasks that had not begun are simply repeated.
 
-    `timeout` is the deadline of every task in seconds, `memory` its cap in bytes.
+    `timeout` is the time limit of every task in seconds, `memory` its memory limit in bytes.
     """
 
     def __init__(self, pool: WorkerPool, work: Work[T], *, timeout: float, memory: int) -> None:
@@ -91,12 +91,12 @@ class Driver(Generic[T]):
         self._fruitless = 0
         self._alone = False
         self._spoilt = False
-        """Whether directories of the server were deleted: it is replaced as soon as nothing runs."""
+        """Whether directories of the server were deleted; it is then replaced when no task is running."""
 
     def run(self) -> None:
-        """Run all there is.
+        """Run all tasks.
 
-        Raises EnvironmentUnfitError when the server keeps dying before any task begins.
+        Raises EnvironmentUnfitError if the server keeps dying before any task begins.
         """
         while True:
             try:
@@ -133,7 +133,7 @@ class Driver(Generic[T]):
         return task
 
     def _wait(self) -> None:
-        """Wait until the process of a task ends."""
+        """Wait until one task's process ends."""
         while isinstance(message := self.pool.client.message(self.timeout), Begun):
             self._fruitless = 0
             self._begun.add(message.id)
@@ -169,7 +169,7 @@ class Driver(Generic[T]):
         self.pool.restart()
 
     def _suspect(self, task: T, reason: str) -> None:
-        """Let a task run again by itself, or give it up for this reason."""
+        """Schedule a task to run again alone, or give it up for this reason."""
         self._incidents[task.key] += 1
         if self._incidents[task.key] < MOST_INCIDENTS:
             self._suspects.append(task)

@@ -1,4 +1,4 @@
-"""The temporary directory of one run: closed to other users, and removed with the run, or by a later run."""
+"""The temporary directory of one run: not accessible to other users, and removed at the end or by a later run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Home", "remove_dead_homes"]
 PREFIX = "recapture-"
 
 OWNER = "owner"
-"""Name of the file in a home that its owner keeps locked while it lives; it holds the owner's process id."""
+"""Name of the file in a home that the owning process keeps locked; it contains the owner's process id."""
 
 
 class Home:
@@ -32,16 +32,16 @@ class Home:
 
     @property
     def name(self) -> str:
-        """The path as text, as `tempfile.TemporaryDirectory` has it."""
+        """The path as text, like that of `tempfile.TemporaryDirectory`."""
         return str(self.path)
 
     def is_whole(self) -> bool:
-        """Whether the directory is still there; a case may have removed it."""
+        """Whether the directory still exists; a case may have removed it."""
         named = not self._locked or (self.path / OWNER).is_file()
         return named and identity(self.path) == self._identity
 
     def renew(self) -> None:
-        """Make the directory again, empty, in its old place. Raises EnvironmentUnfitError where that is impossible."""
+        """Create the directory again, empty, at the same path. Raises EnvironmentUnfitError if that is impossible."""
         self.cleanup()
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -57,23 +57,23 @@ class Home:
         remove(self.path)
 
     def _settle(self) -> None:
-        """Lock the owner's file before it gets its name: whoever finds it unlocked finds a home without an owner."""
-        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)  # keeps the inode from being used again
+        """Lock the owner's file before renaming it into place, so that an unlocked file means a dead owner."""
+        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)  # keeps the inode from being reused
         self._identity = identity(self.path)
         unnamed = self.path / f".{OWNER}"
         self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.write(self._lock, f"{os.getpid()}\n".encode())
         self._locked = False
-        with contextlib.suppress(OSError):  # a file system without locks: then no other run removes this home
+        with contextlib.suppress(OSError):  # a file system without locks: no other run then removes this home
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             unnamed.rename(self.path / OWNER)
             self._locked = True
 
 
 def remove_dead_homes(parent: Path) -> list[Path]:
-    """Remove the homes of this user's runs that were killed; return them.
+    """Remove the homes of this user's killed runs, and return them.
 
-    A lock tells a dead owner from a live one also where it runs in another container and shares this directory.
+    The lock shows whether an owner lives even if it runs in another container that shares this directory.
     """
     removed = []
     for path in parent.glob(f"{PREFIX}*"):
@@ -86,7 +86,7 @@ def remove_dead_homes(parent: Path) -> list[Path]:
             ):
                 continue
             lock = os.open(path / OWNER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # without the file it is no home, or one that is just being made
+        except OSError:  # not a home, or one that is being created
             continue
         try:
             if stat.S_ISREG(os.fstat(lock).st_mode):
@@ -101,7 +101,7 @@ def remove_dead_homes(parent: Path) -> list[Path]:
 
 
 def _parent() -> Path:
-    """Return where to make a home: not below a path with a blank, at which Inductor splits its g++ commands."""
+    """Return where to create a home: not below a path with a blank, because Inductor splits g++ commands at blanks."""
     usual = tempfile.gettempdir()
     if re.search(r"\s", usual):
         usual = next((place for place in ("/tmp", "/var/tmp") if os.access(place, os.W_OK | os.X_OK)), usual)  # noqa: S108

@@ -1,4 +1,4 @@
-"""Huge pages for a process that forks often: the time of a fork grows with the number of pages."""
+"""Huge pages for a process that forks often, because the time of a fork grows with the number of pages."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from pathlib import Path
 __all__ = ["collapse"]
 
 MADV_COLLAPSE = 25
-"""Advice to the kernel to make huge pages of existing memory at once; kernels before Linux 6.1 refuse it."""
+"""Number of the madvise call that turns existing memory into huge pages at once; it needs Linux 6.1 or newer."""
 
 HUGE = 2 << 20
 """Bytes of a huge page on x86-64, and on 64-bit Arm with pages of 4 KiB."""
 
 
 def collapse() -> int:
-    """Turn this process's private writable memory into huge pages where they fit; return how many bytes that made.
+    """Turn this process's private writable memory into huge pages where possible; return the number of bytes turned.
 
-    A fork copies an entry for every page of such memory, and the child's end frees it. For the 400 MiB of torch and
-    Dynamo that takes 45 ms a child with pages of 4 KiB, and 8 ms with huge pages. Nothing else changes: a page that a
-    child writes to is still copied alone. It takes a second or two, because the kernel moves the contents.
+    A fork copies a table entry for every page of such memory, and the end of the child frees it. For the 400 MiB of
+    torch and Dynamo this takes 45 ms per child with pages of 4 KiB, and 8 ms with huge pages. Copy-on-write still
+    copies only the pages that a child writes to. This function takes one or two seconds, because the kernel moves the
+    contents.
     """
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""The outcome of a task: its own result where it left one that can be read, else a verdict on how its process ended."""
+"""The outcome of a task: its own result if that is readable, otherwise a verdict on how its process ended."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = ["OutcomeReader"]
 GIB = 1 << 30
 
 MOST_EXPLAINED = 200
-"""Characters kept of the reason why a result cannot be read: it may quote the result."""
+"""Characters kept of the reason why a result is unreadable, which may quote the result."""
 
 
 class Judged(Protocol):
-    """What a task returns, as far as it is looked at here."""
+    """The part of a task's result that this module uses."""
 
     @property
     def verdict(self) -> Verdict:
-        """How the task judges itself."""
+        """The task's own verdict."""
 
     @property
     def error(self) -> ErrorInfo | None:
-        """The exception that ended it."""
+        """The exception that ended the task."""
 
 
 R = TypeVar("R", bound=Judged)
@@ -45,9 +45,9 @@ R = TypeVar("R", bound=Judged)
 class OutcomeReader(Generic[R]):
     """Turns the end of a task's process into a result of type `kind`.
 
-    `timeout` (seconds) and `memory` (bytes) are the limits that tasks ran under; `checks` are the doctor's. A result
-    with one of the verdicts `explainable` becomes ``environment`` where a failing check explains its error or output:
-    then this machine is at fault, not the compiler.
+    `timeout` (seconds) and `memory` (bytes) are the limits that tasks ran under; `checks` are the doctor's. If a result
+    has a verdict in `explainable` and a failing check explains its error or output, the machine is at fault, not the
+    compiler, and the verdict becomes ``environment``.
     """
 
     kind: type[R]
@@ -57,7 +57,7 @@ class OutcomeReader(Generic[R]):
     explainable: Collection[Verdict]
 
     def read(self, ended: Ended) -> R:
-        """Return the outcome of a task that ended; whatever the task left, this raises nothing."""
+        """Return the outcome of a task that ended; no result that a task leaves makes this raise."""
         phase = ended.phase if ended.phase in get_args(Phase) else None
         if ended.cause == "timeout":
             return self._failed(Verdict.TIMEOUT, phase, f"still running after {self.timeout:g} s")
@@ -67,7 +67,7 @@ class OutcomeReader(Generic[R]):
             return self._explained(self._failed(Verdict.CRASH, phase, cause_of_death(ended)), ended)
         try:
             found = msgspec.json.decode(ended.result, type=self.kind)
-        except (ValueError, RecursionError) as error:  # the task may have written anything
+        except (ValueError, RecursionError) as error:  # a task may write any bytes
             why = " ".join(str(error).split())[:MOST_EXPLAINED]
             found = self._failed(Verdict.CRASH, phase, f"left an unreadable result: {why}")
         return self._explained(found, ended)

@@ -1,7 +1,7 @@
-"""The files and directories of tasks, handled so that nothing planted there blocks or misleads the server.
+"""The files and directories of tasks, handled so that no task can block or mislead the server.
 
-A task controls its directory: a file may be a link, a FIFO, a device or a directory, or larger than memory. Only
-regular files are opened, without following links and without waiting, and never more of them than a cap.
+A task controls its directory: a file there may be a link, a FIFO, a device, a directory, or larger than memory. Only
+regular files are opened, without following links and without waiting, and reads are limited in size.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ PHASE_CAP_BYTES = 256
 """Bytes of the longest name of a phase that is read."""
 
 TAIL_BYTES = 8 * 1024
-"""Bytes that are kept of the end of each output file."""
+"""Bytes kept from the end of each output file."""
 
 OUTPUT_CAP_BYTES = 32 * 1024 * 1024
-"""Bytes of disk that an output file may occupy. Past it the file is cut, and its end stays."""
+"""Bytes of disk that an output file may occupy; a larger file is emptied except for its end."""
 
 
 def read_result(path: Path) -> tuple[str | None, bool]:
-    """Return the text of a result, and whether there is one that may not be read; without a file: None and False."""
+    """Return the text of a result, and whether there is one that cannot be read; without a file, None and False."""
     try:
         with os.fdopen(_open(path, os.O_RDONLY), "rb") as handle:
             data = handle.read(RESULT_CAP_BYTES + 1)
@@ -57,14 +57,14 @@ def read_result(path: Path) -> tuple[str | None, bool]:
 
 
 def read_phase(path: Path) -> str | None:
-    """Return the phase that a task entered last; None where its file is absent, empty or not a regular file."""
+    """Return the phase that a task entered last; None if its file is missing, empty or not a regular file."""
     with contextlib.suppress(OSError), os.fdopen(_open(path, os.O_RDONLY), "rb") as handle:
         return handle.read(PHASE_CAP_BYTES).decode(errors="replace").strip() or None
     return None
 
 
 def tail(path: Path) -> str:
-    """Return the end of an output file; nothing where it is absent or not a regular file."""
+    """Return the end of an output file; an empty text if it is missing or not a regular file."""
     with contextlib.suppress(OSError), os.fdopen(_open(path, os.O_RDONLY), "rb") as handle:
         handle.seek(0, os.SEEK_END)
         handle.seek(max(0, handle.tell() - TAIL_BYTES))
@@ -73,7 +73,7 @@ def tail(path: Path) -> str:
 
 
 def cut(path: Path) -> None:
-    """Empty an output file that occupies more disk than its cap, except its end; the task may be writing to it."""
+    """Empty an output file above its disk limit except for its end, even while the task is writing to it."""
     try:
         if path.lstat().st_blocks * 512 <= OUTPUT_CAP_BYTES:
             return
@@ -90,7 +90,7 @@ def cut(path: Path) -> None:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Return a directory's device and inode, which a directory made later in its place does not have; None if gone."""
+    """Return a directory's device and inode, which show whether it was replaced; None if it is gone."""
     try:
         status = path.lstat()
     except OSError:
@@ -99,8 +99,8 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def remove(path: Path) -> None:
-    """Remove a directory and everything below it, also what is nested too deep for Python or closed to its owner."""
-    if path.is_symlink():  # where it leads is not ours
+    """Remove a directory and everything below it, even if nested too deep for Python or not accessible to its owner."""
+    if path.is_symlink():  # its target is not ours to remove
         path.unlink(missing_ok=True)
         return
     with contextlib.suppress(RecursionError):
@@ -113,7 +113,7 @@ def remove(path: Path) -> None:
 
 def _open(path: Path, flags: int) -> int:
     """Open a regular file; raise OSError for anything else."""
-    if not stat.S_ISREG(path.lstat().st_mode):  # asked first: opening a device may already do something
+    if not stat.S_ISREG(path.lstat().st_mode):  # checked first, because opening a device can have side effects
         raise OSError(f"{path} is not a regular file")
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -123,7 +123,7 @@ def _open(path: Path, flags: int) -> int:
 
 
 def _punch(descriptor: int, length: int) -> bool:
-    """Give the blocks of a file's beginning back, where the file system can; its size and its end stay as they are."""
+    """Free the blocks of a file's beginning, if the file system can, without changing its size and its end."""
     keep_size_and_punch_hole = 0x01 | 0x02
     try:
         fallocate = ctypes.CDLL(None, use_errno=True).fallocate

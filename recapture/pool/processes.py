@@ -1,7 +1,7 @@
-"""Which processes belong to a task, and how much memory they use, as ``/proc`` reports it.
+"""Finds the processes of a task and their memory, from ``/proc``.
 
-A process may leave its session, its directory and its parent, and still be counted: every task marks its processes
-with a resource limit, which they inherit over forks and new programs (see `mark`). No cgroup is needed.
+A process may leave its session, directory and parent, and is still found: every task marks its processes with a
+resource limit, which is inherited across fork and exec (see `mark`). No cgroup is needed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = [
 ]
 
 MAX_PROCESSES = 64
-"""Processes that one task may have at a time; a compiler needs a handful, a fork bomb has no limit of its own."""
+"""Number of processes that one task may have at a time; a compiler needs a few, a fork bomb grows without limit."""
 
 WEIGH_SECONDS = 0.1
-"""Seconds that weighing the processes of one task may take before the rest of them is estimated."""
+"""Seconds that measuring the memory of one task's processes may take before the remaining ones are estimated."""
 
 MARK_BASE = 1 << 52
 """The mark of a task is this number plus the task's process id."""
@@ -40,11 +40,11 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def mark() -> None:
-    """Mark this process, and all that will come of it, as belonging to one task.
+    """Mark this process and all its future descendants as belonging to one task.
 
-    The mark is the soft limit on a real-time process's uninterrupted seconds on a processor (RLIMIT_RTTIME, in
-    microseconds: more than a century). No task is real-time, so the limit has no other effect. Children inherit it,
-    whatever session, directory, parent or environment they choose. Where it cannot be set, nothing happens.
+    The mark is the soft limit on a real-time process's uninterrupted CPU time (RLIMIT_RTTIME, in microseconds; the
+    value is more than a century). No task is real-time, so the limit has no other effect. Children inherit it even if
+    they change their session, directory, parent or environment. If it cannot be set, nothing happens.
     """
     with contextlib.suppress(OSError, ValueError):
         _, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
@@ -52,26 +52,26 @@ def mark() -> None:
 
 
 def mark_of(pid: int) -> int | None:
-    """Return the process id of the task that a process belongs to; None where it bears no mark."""
+    """Return the process id of the task that a process belongs to; None if it has no mark."""
     try:
         soft, _ = resource.prlimit(pid, resource.RLIMIT_RTTIME)
-    except (OSError, ValueError):  # gone, or of another user
+    except (OSError, ValueError):  # the process has ended or belongs to another user
         return None
     return soft - MARK_BASE if MARK_BASE < soft < 2 * MARK_BASE else None
 
 
 def children(pid: int) -> list[int]:
-    """Return the ids of the processes whose parent is this one."""
+    """Return the ids of a process's children."""
     found: list[int] = []
     with contextlib.suppress(OSError, ValueError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():  # each thread has its own list of those it forked
+        for thread in Path(f"/proc/{pid}/task").iterdir():  # each thread has its own list of children
             with contextlib.suppress(OSError, ValueError):
                 found += map(int, (thread / "children").read_text().split())
     return found
 
 
 def descendants(*pids: int) -> list[int]:
-    """Return the ids of all processes below these; of a fork bomb, enough to know that it is one."""
+    """Return the ids of all descendants of these processes; for a fork bomb, only enough to recognise it."""
     found: list[int] = []
     queue = list(pids)
     while queue and len(found) <= 2 * MAX_PROCESSES:
@@ -82,13 +82,13 @@ def descendants(*pids: int) -> list[int]:
 
 
 def kill(pid: int) -> None:
-    """Send SIGKILL to a process that may be gone by now."""
+    """Send SIGKILL to a process that may have ended already."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
 
 
 def rss(pid: int) -> int:
-    """Return the resident memory of a process in bytes, with what it shares with other processes."""
+    """Return the resident memory of a process in bytes, including memory shared with other processes."""
     try:
         resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
@@ -97,17 +97,17 @@ def rss(pid: int) -> int:
 
 
 def held_memory(pids: list[int]) -> int:
-    """Return the bytes of memory in files that these processes hold open: of memfd_create and in ``/dev/shm``.
+    """Return the bytes of open in-memory files (memfd_create and ``/dev/shm``) of these processes.
 
-    What is written to such a file is in no process's resident memory unless it is mapped as well.
+    Their contents count towards a process's resident memory only if they are also mapped.
     """
     files: dict[tuple[int, int], int] = {}
     for pid in pids:
         folder = f"/proc/{pid}/fd"
         with contextlib.suppress(OSError):
-            for name in os.listdir(folder):  # noqa: PTH208 - called often; this takes half the time
+            for name in os.listdir(folder):  # noqa: PTH208 - called often, and twice as fast as pathlib
                 with contextlib.suppress(OSError):
-                    # The link is read first: to ask a file on a dead network file system for its size would block.
+                    # The link is read first, because stat on a dead network file system would block.
                     if os.readlink(f"{folder}/{name}").startswith(("/memfd:", "/dev/shm/")):  # noqa: PTH115, S108
                         status = os.stat(f"{folder}/{name}")  # noqa: PTH116
                         files[status.st_dev, status.st_ino] = status.st_blocks * 512
@@ -116,19 +116,19 @@ def held_memory(pids: list[int]) -> int:
 
 @dataclass(frozen=True)
 class Usage:
-    """Memory of one process in bytes, where a page that n processes share counts as its n-th part."""
+    """Proportional memory of one process in bytes: a page shared by n processes counts as 1/n."""
 
     total: int
     shared_files: int
-    """The part of it in mapped memory files."""
+    """Bytes of it in mapped in-memory files."""
 
 
 def weigh(pids: list[int]) -> int:
-    """Return how much memory processes use in bytes, counting what they share with others in part.
+    """Return the memory of processes in bytes; a page shared by n processes counts as 1/n for each.
 
-    To weigh one process the kernel goes through its pages, and waits while it forks: up to half a second each. No task
-    may delay the deadlines of others by that, so after `WEIGH_SECONDS` the processes that are left are estimated: they
-    share as much of their memory as those that were weighed.
+    To measure one process, the kernel walks its pages, and waits while the process forks; this can take half a second.
+    No task may delay the deadlines of others in this way. So after `WEIGH_SECONDS` the remaining processes are
+    estimated: they are assumed to share the same fraction of their memory as those already measured.
     """
     begin = time.monotonic()
     total = shared = resident = 0
@@ -143,12 +143,12 @@ def weigh(pids: list[int]) -> int:
     if unweighed and resident:
         total += total * unweighed // resident
         shared += shared * unweighed // resident
-    # A memory file that is both open and mapped is counted once.
+    # An in-memory file that is both open and mapped is counted once.
     return total + max(0, held_memory(pids) - shared)
 
 
 def _proportional(pid: int) -> Usage:
-    """Read what the kernel has summed up over all mappings of a process; Pss_Shmem is known since Linux 5.4."""
+    """Read the kernel's totals over all mappings of a process; Pss_Shmem exists since Linux 5.4."""
     found = {"Pss:": rss(pid), "Pss_Shmem:": 0}
     with contextlib.suppress(OSError, IndexError, ValueError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

@@ -10,11 +10,11 @@ __all__ = ["GOODBYE", "Begun", "Ended", "FromServer", "LineBuffer", "Preload", "
 
 
 GOODBYE = b"bye"
-"""The line with which a host that is done closes the link. Without this line, the host has died."""
+"""The last line that a host sends before it closes the link. If it is missing, the host has died."""
 
 
 class Task(msgspec.Struct, frozen=True, tag=True):
-    """Run ``module:function`` in a process of its own.
+    """Run ``module:function`` in a separate process.
 
     `timeout` is in seconds, `memory` in bytes. A `timed` task runs at normal priority, because its speed is its result.
     """
@@ -28,7 +28,7 @@ class Task(msgspec.Struct, frozen=True, tag=True):
 
 
 class Preload(msgspec.Struct, frozen=True, tag=True):
-    """Import these modules and what `torch_compat.preload` imports for a level, so that children find them imported."""
+    """Import these modules and those of a level of `torch_compat.preload`, so that children need not."""
 
     level: str
     modules: list[str]
@@ -47,17 +47,17 @@ class Begun(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """A task's process is gone, with everything it left behind.
+    """A task's process has ended, and everything it left behind was removed.
 
-    `cause` names what ended it: itself (`exit`, with `status`, negative for a signal), the `timeout`, the `memory` cap,
-    or the cap on the number of its `processes`.
+    `cause` is what ended it: its own exit (`exit`, with `status`, negative for a signal), the `timeout`, the `memory`
+    limit, or the limit on the number of `processes`.
 
-    `result` is JSON as the task left it; nobody has parsed it yet. It is None where the task left none, and where what
-    it left may not be read (`unreadable`: not a regular file, too large, or not UTF-8).
+    `result` is JSON text from the task, not parsed or validated. It is None if the task left none, or left one that
+    cannot be read (`unreadable`: not a regular file, too large, or not UTF-8).
 
-    `lost` says that a directory which the task or its server needs vanished while the task ran, and that its result
-    does not count. This task or a neighbour removed it: the task has to run again, alone. If it is lost again, it was
-    this task.
+    `lost` means that a directory that the task or its server needs disappeared while the task ran, so that its result
+    is invalid. This task or another one removed the directory, so the task must run again, alone. If it is lost again,
+    this task is at fault.
     """
 
     id: int
@@ -79,7 +79,7 @@ FromServer = Ready | Begun | Ended
 
 
 class LineBuffer:
-    """Splits a stream of bytes into lines. Each byte is searched once, whatever the size of the chunks."""
+    """Splits a stream of bytes into lines. Each byte is searched only once, for any chunk size."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The tasks that a server runs, and everything that each of them started: found, counted and killed."""
+"""The running tasks of a server: finding, counting and killing the processes that each task started."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Child:
     scratch: Path
     started: float
     identity: tuple[int, int] | None
-    """Device and inode of the scratch directory."""
+    """Device and inode of the task's scratch directory."""
     peak_rss: int = 0
     cause: str | None = None
     processes: int = 0
@@ -35,30 +35,30 @@ class Child:
 
 
 class Running(dict[int, Child]):
-    """The running tasks by process id. Their scratch directories lie below `root`."""
+    """The running tasks by process id. Their scratch directories are below `root`."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()
         self.root = root
 
     def kill(self, child: Child) -> None:
-        """Kill what a task started; the task's own process too where a cause for that is set."""
+        """Kill the processes that a task started, and the task's own process if `cause` is set."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)  # first, and all at once: a fork bomb may have no time to go on
+            os.killpg(child.pid, signal.SIGKILL)  # first and all at once, so that a fork bomb cannot continue
         for pid in [*descendants(child.pid), *self.orphans(child)]:
             kill(pid)
         if child.cause is not None:
             kill(child.pid)
 
     def orphans(self, child: Child) -> list[int]:
-        """Return the processes of a task whose parents have died, and those below them."""
+        """Return the processes of a task whose parents have died, and their descendants."""
         found = [pid for pid in children(os.getpid()) if pid not in self and self._comes_of(child, pid)]
         return [*found, *descendants(*found)]
 
     def sweep(self, ended: Child | None = None) -> None:
-        """Kill the orphans that became this server's children, and theirs, until none is left.
+        """Kill orphans that became this server's children, and their descendants, until none is left.
 
-        While other tasks run, those that the task which `ended` left: any other may be a helper that one waits for.
+        While other tasks run, only orphans of the task that `ended` are killed: a running task may need its own.
         """
         doomed: set[int] = set()
         for _ in range(100):
@@ -77,9 +77,9 @@ class Running(dict[int, Child]):
             time.sleep(0.002)
 
     def _comes_of(self, task: Child, pid: int) -> bool:
-        """Whether an orphan is of a task, by its mark; where it bears none, by its session, directory and environment.
+        """Whether an orphan belongs to a task: by its mark or, without one, its session, directory and environment.
 
-        In this order: what a fork bomb leaves is known by the first, and to read the last it may have to be waited for.
+        The order matters: the mark identifies a fork bomb's processes quickly, but reading an environment can block.
         """
         marked = mark_of(pid)
         if marked is not None:
@@ -96,10 +96,10 @@ class Running(dict[int, Child]):
 
 
 def check_caps(child: Child, processes: list[int], *, ended: bool = False) -> None:
-    """Set the cause of a task's end where its processes are too many, or use too much memory together.
+    """Set the cause of a task's end if its processes are too many or together use too much memory.
 
-    A running task is not weighed while it makes processes (their number has a cap of its own), and the longer weighing
-    takes, the less often it is repeated. Of a task that `ended`, `processes` are those it left.
+    The memory of a running task is not measured while it creates processes, whose number is limited separately. The
+    longer measuring takes, the less often it is repeated. For a task that `ended`, `processes` are those it left.
     """
     resident = sum(map(rss, processes))
     child.peak_rss = max(child.peak_rss, resident)

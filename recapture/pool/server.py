@@ -1,8 +1,8 @@
-"""The worker server: imports torch once, forks a child for every task, and lets none of them harm another.
+"""The worker server: imports torch once, forks a child for every task, and isolates the children from each other.
 
-It runs as a process of its own (see `recapture.pool.bootstrap`), single-threaded, so that forking is safe, and it never
-initialises CUDA. Each child has its own session. When a child ends, or passes its deadline or a cap, everything that
-it left running is killed, also what moved to a session of its own: the server is the reaper of its descendants.
+It runs as a separate process (see `recapture.pool.bootstrap`), single-threaded, so that forking is safe, and it never
+initialises CUDA. Each child has its own session. When a child ends, or exceeds its deadline or a limit, all processes
+that it started are killed, even in other sessions: the server is the subreaper of its descendants.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ __all__ = ["Server", "main"]
 PR_SET_CHILD_SUBREAPER = 36
 
 PRIORITY = -10
-"""Nice value of the server, where it may set it: deadlines are kept by the process that gets a processor first."""
+"""Nice value of the server, if permitted. A high priority keeps its deadlines accurate on a busy machine."""
 
 POLL_SECONDS = 0.05
-"""Seconds between looks at deadlines, memory and output of running children; a child's end is noticed at once."""
+"""Seconds between checks of the deadlines, memory and output of running children; a child's end is seen at once."""
 
 
 class Server:
-    """Runs tasks that arrive on a socket, at most `jobs` at a time; `fork` False starts a fresh Python for each.
+    """Runs tasks that arrive on a socket, at most `jobs` at a time; without `fork`, starts a new Python for each.
 
-    Tasks get their scratch directories below `tasks`. It and `home`, around it, belong to the host, which removes them.
-    A server whose `home`, `tasks` or `cache` vanishes cannot go on: torch remembers files there. It reports its tasks
-    as lost and ends; the host starts another.
+    Tasks get scratch directories below `tasks`, which is inside `home`; the host owns and removes both. If `home`,
+    `tasks` or `cache` disappears, the server cannot continue, because torch remembers files there. It then reports its
+    tasks as lost and ends, and the host starts another server.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Server:
         self.imports = imports
         self.queue: deque[Task] = deque()
         self.home = home
-        self.root = tasks.resolve()  # as the kernel names the working directories below it
+        self.root = tasks.resolve()  # the form in which the kernel reports working directories below it
         self.running = Running(self.root)
         self.needed = {path: identity(path) for path in (home, self.root, *([cache] if cache else []))}
-        for path in self.needed:  # while it is open, no other directory gets its inode
+        for path in self.needed:  # while it is open, its inode is not reused
             os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         self.host = os.getppid()
         self.decoder = msgspec.json.Decoder(ToServer)
@@ -79,7 +79,7 @@ class Server:
         self.orderly = False
 
     def serve(self) -> None:
-        """Work until the host closes the socket."""
+        """Run tasks until the host closes the socket."""
         set_process_option(PR_SET_CHILD_SUBREAPER, 1)
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
@@ -88,7 +88,7 @@ class Server:
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGINT, signal.SIGTERM):  # they are for the host, which then closes the socket
+        for number in (signal.SIGINT, signal.SIGTERM):  # the host handles them and closes the socket
             signal.signal(number, signal.SIG_IGN)
         selector = selectors.DefaultSelector()
         selector.register(self.link, selectors.EVENT_READ)
@@ -107,7 +107,7 @@ class Server:
             self._tidy_up()
 
     def _step(self) -> None:
-        """Look after the children once, and start those that wait."""
+        """Check the children once, and start waiting tasks."""
         if (self.running or self.queue) and self._homeless():
             self._abandon()
             return
@@ -120,15 +120,15 @@ class Server:
             self.running.kill(child)
         self.running.sweep()
         remove(self.root)
-        if not self.orderly and self._host_is_gone():  # nobody else is left to remove the home
+        if not self.orderly and self._host_is_gone():  # no other process is left to remove the home
             for _ in range(100):
                 remove(self.home)
                 if not self.home.exists():
                     break
-                time.sleep(0.1)  # a process that is just dying put something there meanwhile
+                time.sleep(0.1)  # a dying process may have added a file meanwhile
 
     def _host_is_gone(self) -> bool:
-        """Whether the host died; its end of the link closes a moment before its children get another parent."""
+        """Whether the host died; its end of the link closes shortly before its children get another parent."""
         for _ in range(100):
             if os.getppid() != self.host:
                 return True
@@ -142,7 +142,7 @@ class Server:
     def _abandon(self) -> None:
         """Report all running tasks as lost, and end."""
         self.open = False
-        self.orderly = True  # the host lives, and is about to start another server
+        self.orderly = True  # the host is alive and will start another server
         for child in self.running.values():
             child.cause = "exit"
             self.running.kill(child)
@@ -176,8 +176,8 @@ class Server:
         if self.fork:
             preload(wanted.level, wanted.modules)
             gc.collect()
-            gc.freeze()  # children then leave the parent's pages shared
-            if wanted.level != "bare":  # a server that stays as small has few or quick children
+            gc.freeze()  # so that children keep sharing the parent's pages
+            if wanted.level != "bare":  # a bare server is small, and has few or short-lived children
                 collapse()
         self._send(Ready(rss(os.getpid())))
 
@@ -202,17 +202,17 @@ class Server:
         command = bootstrap.command(
             "recapture.pool.worker", str(scratch), task.task, str(task.timeout), "timed" if task.timed else "nice"
         )
-        with (scratch / STDERR).open("ab") as stderr:  # a Python that cannot start says so there
+        with (scratch / STDERR).open("ab") as stderr:  # for errors of a Python that cannot start
             files = [
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, stderr.fileno(), 1),
                 (os.POSIX_SPAWN_DUP2, stderr.fileno(), 2),
             ]
-            # No Popen: the next one that is made would wait for this child, and its end would never come to `_reap`.
+            # Not Popen: creating the next Popen would collect this child's exit status before `_reap` does.
             return os.posix_spawn(sys.executable, command, os.environ, file_actions=files)
 
     def _reap(self) -> None:
-        """Collect every dead child, whether a task or an orphan that a task left behind."""
+        """Collect every dead child: tasks, and orphans that tasks left behind."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -227,7 +227,7 @@ class Server:
 
     def _finish(self, child: Child, status: int) -> None:
         left = self.running.orphans(child)
-        if child.cause is None and left:  # a task may start daemons and end before anyone looked
+        if child.cause is None and left:  # a task may start daemons and end between two checks
             check_caps(child, left, ended=True)
         self.running.kill(child)
         self.running.sweep(child if self.running else None)
@@ -257,11 +257,11 @@ class Server:
         remove(child.scratch)
 
     def _police(self) -> None:
-        """Enforce deadlines, caps and the size of output files; kill what tasks left behind."""
+        """Enforce deadlines, limits and the size of output files; kill processes that tasks left behind."""
         now = time.monotonic()
         for child in self.running.values():
             if child.cause is not None:
-                self.running.kill(child)  # it is dying; its descendants may still be forking
+                self.running.kill(child)  # it is already dying, but its descendants may still fork
                 continue
             check_caps(child, [child.pid, *descendants(child.pid), *self.running.orphans(child)])
             if child.cause is None and now - child.started > child.task.timeout:
@@ -283,10 +283,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--import", action="append", default=[], dest="imports")
     options = parser.parse_args(arguments)
-    os.dup2(2, 1)  # nothing a library prints may reach the host's standard output
+    os.dup2(2, 1)  # no output of a library may reach the host's standard output
     link = socket.socket(fileno=options.fd)
     os.set_inheritable(options.fd, False)
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host is gone: nobody is left to report to
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host has died
         server = Server(
             link,
             home=options.home,

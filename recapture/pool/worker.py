@@ -1,12 +1,12 @@
-"""The process of one task: its own session, scratch directory and output files; it does one thing and exits.
+"""The process of one task, with its own session, scratch directory and output files; it exits after the task.
 
-A child forked by the server calls `run_task`. Where forking is impossible the server starts this module as a script,
-and the same happens in a fresh process.
+A child forked by the server calls `run_task`. Where forking is impossible, the server starts this module as a script,
+which does the same in a new process.
 
-A case runs in this process, together with the code that judges it: the comparison with eager, and the writing of the
-result. So a case that sets out to deceive can: it may replace functions of torch or of this package, or write a result
-of its own. What isolation protects from a case is everything else: the other cells, the run and its records, and the
-machine's memory, processes and time. Verdicts on code that you do not trust are not evidence.
+A case runs in the same process as the code that compares it with eager and writes the result. So a malicious case can
+falsify its own result, for example by replacing functions of torch or of this package. Isolation protects everything
+else from a case: the other cells, the run and its records, and the machine's memory, processes and time. Do not rely
+on verdicts about code that you do not trust.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ STDERR = "stderr"
 PR_SET_PDEATHSIG = 1
 
 NICENESS = 19
-"""Nice value of tasks: the server must get a processor at once to keep deadlines, also beside a fork bomb."""
+"""Nice value of tasks: low priority, so that the server can keep deadlines even beside a fork bomb."""
 
 
 def run_task(scratch: Path, task: str, payload: bytes, deadline: float, *, timed: bool) -> None:
-    """Run one task in this process, leave its result in the scratch directory, and exit. Never returns.
+    """Run one task in this process, write its result to the scratch directory, and exit. Never returns.
 
-    `task` is ``module:function``. The function gets the payload (JSON) and a callable, which it calls with the name of
-    each phase that it enters, and returns its result (JSON). The speed of a `timed` task is its result: it runs at
-    normal priority.
+    `task` is ``module:function``. The function receives the payload (JSON) and a callable, which it calls with the name
+    of each phase that it enters, and returns its result (JSON). A `timed` task runs at normal priority, because its
+    speed is its result.
 
-    `deadline` is in seconds. Shortly before it, the stack is written to stderr, so that a timeout says where it hung.
+    `deadline` is in seconds. Shortly before it, the stack is written to stderr, to show where a timeout hung.
     """
     status = 70
     try:
@@ -62,29 +62,29 @@ def run_task(scratch: Path, task: str, payload: bytes, deadline: float, *, timed
         faulthandler.dump_traceback_later(max(deadline - 0.5, deadline * 0.9), file=sys.__stderr__ or 2)
         _one_thread()
 
-        def enter(phase: str) -> None:  # opened each time: a case may close every file that is open
+        def enter(phase: str) -> None:  # reopened each time, because a case may close every open file
             (scratch / PHASE).write_text(phase)
 
         result = _function(task)(payload, enter)
         if os.getpid() != owner:
-            os._exit(0)  # the case forked, and this is the other process that returned from it
+            os._exit(0)  # the case forked, and this is the child
         partial = scratch / f".{RESULT}"
         partial.write_bytes(result)
         partial.replace(scratch / RESULT)
         status = 0
-    except BaseException:  # the server reports a child without a result; the traceback is in its stderr
+    except BaseException:  # the server reports that the result is missing; the traceback is in stderr
         traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except BaseException:  # noqa: S110 - a closed or broken stream of the case must not cost the result
+            except BaseException:  # noqa: S110 - a stream that the case closed must not lose the result
                 pass
         os._exit(status)
 
 
 def set_process_option(option: int, value: int) -> None:
-    """Call Linux's ``prctl``; elsewhere, or where it is refused, nothing happens."""
+    """Call Linux's ``prctl``; does nothing if it is not available or fails."""
     try:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
     except (OSError, AttributeError):
@@ -92,10 +92,10 @@ def set_process_option(option: int, value: int) -> None:
 
 
 def _settle(scratch: Path, *, nice: bool) -> None:
-    """Become a process that cannot disturb its parent: own session, own files, dying with the server.
+    """Isolate this process from its parent: a new session, separate files, and termination with the server.
 
-    The working directory and the one for temporary files lie inside the scratch directory, beside the files that the
-    server reads. They are removed with it, and a case that removes them removes nothing else.
+    The working directory and the directory for temporary files are inside the scratch directory, separate from the
+    files that the server reads. So a case that deletes them deletes nothing else.
     """
     if os.getpid() != os.getsid(0):
         os.setsid()
@@ -108,28 +108,27 @@ def _settle(scratch: Path, *, nice: bool) -> None:
         (scratch / name).mkdir()
     os.chdir(scratch / "cwd")
     os.environ["TMPDIR"] = str(scratch / "tmp")
-    tempfile.tempdir = None  # it may have been looked up before
+    tempfile.tempdir = None  # discard a value cached before the fork
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS if nice else 0)
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")  # when memory runs out, the kernel kills this process first
+        Path("/proc/self/oom_score_adj").write_text("1000")  # first victim when memory runs out
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     for number, name in ((1, STDOUT), (2, STDERR)):
         handle = os.open(scratch / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(handle, number)
         os.close(handle)
-    # The streams of the parent may hold its text; these write straight to the new files.
+    # The parent's streams may have unwritten text; these are new and write to the new files.
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False, errors="backslashreplace")  # type: ignore[misc]  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # type: ignore[misc]  # noqa: SIM115
 
 
 def _one_thread() -> None:
-    """Let torch compute on one thread: an OpenMP pool does not survive a fork, and one image must give one answer.
+    """Let torch compute on one thread: an OpenMP pool does not survive a fork, and results must be reproducible.
 
-    A forked child has inherited the number, but torch makes a new pool when it is next asked for one. Ask here, while
-    there is one thread: if two of the threads that autograd starts find no pool, they abort the process ("Invalid
-    thread pool!").
+    A forked child inherits the number of threads, but torch creates a new pool on first use. Do that here, while there
+    is only one thread: if two autograd threads find no pool, they abort the process ("Invalid thread pool!").
     """
     import torch
 
@@ -137,7 +136,7 @@ def _one_thread() -> None:
 
 
 def canary(payload: bytes, _enter: Enter) -> bytes:
-    """Task: use the device once, which shows whether children of this server can."""
+    """Task: use the device once, to test whether children of this server can use it."""
     import torch
 
     device = msgspec.json.decode(payload, type=str)
@@ -152,7 +151,7 @@ def _function(task: str) -> Callable[[bytes, Enter], bytes]:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the task whose payload a server wrote into a scratch directory; arguments: ``DIR TASK DEADLINE TIMED``."""
+    """Run the task whose payload the server wrote to a scratch directory; arguments: ``DIR TASK DEADLINE TIMED``."""
     scratch, task, deadline, timed = Path(arguments[0]), arguments[1], float(arguments[2]), arguments[3] == "timed"
     os.setsid()
     run_task(scratch, task, (scratch / "payload.json").read_bytes(), deadline, timed=timed)

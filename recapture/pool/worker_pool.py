@@ -1,4 +1,4 @@
-"""A worker server that suits the device: preloads what tasks import, and starts another server when one dies."""
+"""A worker server configured for the device: preloads modules that tasks import, and replaces a dead server."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ T = TypeVar("T")
 CANARY = "recapture.pool.worker:canary"
 
 CANARY_SECONDS = 180.0
-"""Seconds that initialising a GPU may take."""
+"""Seconds that initialising a GPU may take at most."""
 
 
 class WorkerPool:
-    """A worker server that suits the device; use it as a context manager.
+    """A worker server configured for the device; use it as a context manager.
 
-    `imports` are modules that every server imports when it starts, so that children find them imported.
+    `imports` are modules that every server imports when it starts, so that children need not.
     """
 
     def __init__(
@@ -86,27 +86,27 @@ class WorkerPool:
         return client
 
     def restart(self) -> None:
-        """Start a server like the one that died or hangs; in a fresh home where a task removed it."""
+        """Start a server in place of one that died or hangs; if a task removed the home, create it again."""
         self.client.stop(patience=1.0)
         if not self.home.is_whole():
-            self._dismiss_successor()  # it remembers files in the home that was removed
+            self._dismiss_successor()  # it refers to files in the removed home
             self.home.renew()
         self.client = self._client(fork=self.client.fork)
         self._preload()
 
     def ask(self, task: str, payload: Any, *, timeout: float) -> None:
-        """Submit a task whose result `answer` returns later, so that others run at the same time."""
+        """Submit a task without waiting; `answer` returns its result later."""
         self._asked[task] = (self.client, self.client.submit(task, payload, timeout=timeout, memory=1 << 40))
 
     def answer(self, task: str, payload: Any, kind: type[T], *, timeout: float) -> T | Ended:
-        """Return the result of a task that was asked for; asks for it now where that server is gone or nobody did."""
+        """Return the result of a task; submits it now if `ask` did not, or if that server died."""
         client, number = self._asked.pop(task, (None, 0))
         if client is not self.client:
             return self.client.run(task, payload, kind, timeout=timeout)
         return self.client.result(number, kind, timeout=timeout)
 
     def _preload(self) -> None:
-        """Preload the level and the modules; without the modules where importing one of them kills the server."""
+        """Preload the level and the modules, or only the level if importing a module kills the server."""
         try:
             self.client.preload(self.level, self.modules)
         except ServerDiedError:
@@ -116,22 +116,22 @@ class WorkerPool:
             self.restart()
 
     def launch_successor(self, level: str, modules: list[str]) -> None:
-        """Start another server, which preloads a level while the first one works on tasks that do not need it.
+        """Start a second server that preloads a level while the first runs tasks that do not need it.
 
-        Getting ready takes longer than the whole start of the first server, and keeps one processor busy. Only for the
-        CPU, where no device has to be tried afterwards, and only where processes can be forked.
+        The preload takes longer than starting the first server, and keeps one processor busy. This is only for the
+        CPU, where no device has to be tested afterwards, and only where processes can be forked.
         """
         if not self.client.fork or self.device != "cpu":
             return
         self.successor = self._new_client(fork=True)
         self.successor.launch()
-        with contextlib.suppress(ServerDiedError):  # noticed when the server is wanted
+        with contextlib.suppress(ServerDiedError):  # detected when the server is needed
             self.successor.ask_preload(level, modules)
 
     def hand_over(self, wanted: str, modules: list[str]) -> None:
-        """Go on with a server that has preloaded the level `wanted`: the successor, otherwise this one.
+        """Continue with a server that has preloaded the level `wanted`: the successor if there is one, else this one.
 
-        Where preloading fails, tasks take longer; a task that needs what is missing reports why.
+        If preloading fails, tasks take longer; a task that needs a missing module reports the reason.
         """
         level = self.level
         if self.successor is not None:
@@ -141,7 +141,7 @@ class WorkerPool:
                 self.client, self.successor = self.successor, self.client
                 self.level, self.modules = wanted, modules
             self._dismiss_successor()
-            modules = self.modules  # without those that kill a server
+            modules = self.modules  # without modules that kill a server
         if (self.level, self.modules) != (wanted, modules):
             try:
                 self.prepare(wanted, modules)
@@ -155,9 +155,9 @@ class WorkerPool:
             self.successor = None
 
     def prepare(self, level: str, modules: list[str]) -> None:
-        """Preload a level of `torch_compat.preload` and modules, or less where children could not use the device.
+        """Preload a level of `torch_compat.preload` and modules, or less if children then cannot use the device.
 
-        A child tries the device, unless `device_works` says that one has used it and nothing was preloaded since.
+        A child tests the device, unless `device_works` shows that one has used it and nothing was preloaded since.
         """
         self.level, self.modules = level, modules
         self._preload()
@@ -181,11 +181,11 @@ class WorkerPool:
 
 
 LESS = {"cuda": "light", "light": "bare"}
-"""What to preload when children cannot use CUDA after a level."""
+"""The lower level to preload if children cannot use CUDA after a level."""
 
 
 def cause_of_death(ended: Ended) -> str:
-    """Return in words how a process ended that left no result."""
+    """Return a description of how a process without a result ended."""
     if ended.cause == "timeout":
         return "passed its deadline"
     if ended.cause == "memory":

@@ -1,1 +1,1 @@
-"""What a run leaves on disk: verdicts, records, schemas, directories; reading and writing, nothing else."""
+"""The files that a run writes: verdicts, records, schemas and directories. Only reading and writing, no rendering."""

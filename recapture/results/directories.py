@@ -1,4 +1,4 @@
-"""One results directory, ``results/<image>/<capability>``, read whole; and finding such directories."""
+"""Finds and reads results directories, ``results/<image>/<capability>``."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["BEFORE", "REPORT", "Results", "find_results", "find_speedups", "holds_results", "read_results"]
 
 REPORT = "conformance.md"
-"""The rendered report beside the records; nothing reads it back."""
+"""Name of the rendered report beside the records; the program never reads it."""
 
 BEFORE = "before-"
-"""The beginning of the names of folders with older results; they are read only when they are named themselves."""
+"""Prefix of the names of folders with older results, which are read only if named explicitly."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """The records of one environment; `environment` is None where it was not recorded."""
+    """The records of one environment; `environment` is None if it was not recorded."""
 
     directory: Path
     records: tuple[Record, ...]
@@ -47,9 +47,9 @@ class Results:
 
     @property
     def misfiled(self) -> str:
-        """What says that the environment beside the records is another image's; empty where nothing does.
+        """A message if the environment beside the records belongs to another image; otherwise empty.
 
-        A copy of results may have any name: only one that is the name of an image, with a torch release in it, counts.
+        A copy of results may have any name, so only the name of an image, with a torch release in it, is compared.
         """
         environment = self.environment
         if environment is None or not re.search(r"torch\d", self.image):
@@ -61,21 +61,21 @@ class Results:
 
 
 def holds_results(directory: Path) -> bool:
-    """Whether a directory is one of results, finished or interrupted."""
+    """Whether a directory contains results, finished or interrupted."""
     return any(os.path.lexists(directory / name) for name in (CONFORMANCE, PARTIAL))
 
 
 def find_speedups(root: Path) -> list[Path]:
-    """Return the files of `recapture bench` at or below a directory, by name, but for those that were set aside."""
+    """Return the files of `recapture bench` at or below a directory, by name, without those that were set aside."""
     aside = set(root.rglob(f"{BEFORE}*"))
     return sorted(path for path in root.rglob("speedups-*.json") if path.parent not in aside)
 
 
 def find_results(root: Path, *, needed: bool = True) -> list[Path]:
-    """Return the results directories at or below a directory, by name.
+    """Return the results directories at or below a directory, sorted by name.
 
-    Raises UsageError when the directory does not exist (naming the nearest one that does) or, where they are `needed`,
-    holds none.
+    Raises UsageError if the directory does not exist, naming its nearest existing parent, or if it contains no results
+    and `needed` is True.
     """
     if not root.is_dir():
         if root.exists():
@@ -94,8 +94,8 @@ def find_results(root: Path, *, needed: bool = True) -> list[Path]:
 def read_results(directory: Path) -> Results:
     """Read one results directory.
 
-    Raises UsageError, naming the file, for a directory without records, for files this version does not understand, and
-    where there are not as many records as its environment says.
+    Raises UsageError, naming the file, if there are no records, if this version does not understand a file, or if the
+    number of records differs from the one in the environment.
     """
     records = read_conformance(directory)
     environment = read_environment(directory / ENVIRONMENT) if os.path.lexists(directory / ENVIRONMENT) else None

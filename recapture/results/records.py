@@ -1,4 +1,4 @@
-"""The records a run leaves: their schema, and reading and writing them without ever losing one.
+"""The records that a run writes: their schema, and reading and writing them without losing any.
 
 History of the file format, newest first (``SCHEMA_VERSION``):
 
@@ -43,18 +43,18 @@ __all__ = [
     "write_jsonl",
 ]
 
-SCHEMA_VERSION: Literal[1] = 1  # and in the annotations of `schema`, which make a reader refuse any other
+SCHEMA_VERSION: Literal[1] = 1  # repeated in the annotations of `schema`, so that other versions are refused
 CONFORMANCE = "conformance.jsonl"
 PARTIAL = "conformance.partial.jsonl"
 TIMINGS = "timings.jsonl"
 MOST_OUTPUT = 512 << 20
-"""Bytes of the largest file of what cells printed that is read."""
+"""Bytes of the largest file of cells' printed output that is read."""
 
 Phase = Literal["reference", "capture", "call"]
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was raised, scrubbed of addresses, folders, times and advice so that two runs agree to the byte."""
+    """An exception, without addresses, folders, times and advice, so that two runs give the same bytes."""
 
     type: str
     message: str
@@ -62,7 +62,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClaimResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One published claim about this cell; `holds` is None where the cell says nothing about it."""
+    """One published claim about this cell; `holds` is None if the cell neither confirms nor refutes it."""
 
     id: str
     expected: str
@@ -73,9 +73,8 @@ class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One way in which the compiled callable silently differed from eager.
 
     `input` is ``example`` or ``held_out[i]``; `where` is a path such as ``result[0]``, ``args[1]`` or
-    ``state['weight']``;
-    `kind` is ``value``, ``dtype``, ``shape``, ``type``, ``structure``, ``device``, ``mutation``, ``exception``,
-    ``state``, ``output`` or ``watched``.
+    ``state['weight']``; `kind` is ``value``, ``dtype``, ``shape``, ``type``, ``structure``, ``device``, ``mutation``,
+    ``exception``, ``state``, ``output`` or ``watched``.
     """
 
     input: str
@@ -85,13 +84,13 @@ class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One cell of ``conformance.jsonl``: no times, addresses, paths or dates.
+    """One cell of ``conformance.jsonl``, without times, addresses, paths or dates.
 
-    `case` is ``suite::name``. `graphs`, `graph_breaks` and `recompiles` count over all inputs of the case and are None
-    where the compiler has no such notion or this torch does not tell. `input` names the input on which a failure or the
-    first silent difference was seen. `reason` says in words why a cell is not_applicable, environment or unstable, and
-    what a crash, timeout or oom was. `notes` are differences that do not change the verdict (stride, requires_grad,
-    aliasing).
+    `case` is ``suite::name``. `graphs`, `graph_breaks` and `recompiles` are totals over all inputs of the case. They
+    are None if the compiler has no such concept or this torch does not report it. `input` names the input with the
+    failure or the first silent difference. `reason` explains why a cell is not_applicable, environment or unstable,
+    and describes a crash, timeout or oom. `notes` are differences that do not change the verdict (stride,
+    requires_grad, aliasing).
     """
 
     case: str
@@ -144,9 +143,9 @@ def write_jsonl(path: Path, rows: Iterable[Record] | Iterable[Timing]) -> None:
 
 
 def append_record(handle: int, row: Record | Timing) -> None:
-    """Append one row to an open file descriptor in a single write, so that a killed run leaves whole lines.
+    """Append one row to an open file descriptor in a single write, so that a killed run leaves complete lines.
 
-    Raises OSError where the disk has no room, and leaves nothing of the row.
+    If the disk is full, raises OSError and writes no part of the row.
     """
     append_line(handle, _line(row))
 
@@ -154,15 +153,14 @@ def append_record(handle: int, row: Record | Timing) -> None:
 def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -> list[R]:
     """Read rows of one kind.
 
-    `tolerate_torn_tail` drops a last line without its newline: what a run killed while it was writing leaves. Such a
-    file may hold a cell more than once; a finished one may not.
-    Raises UsageError, naming file, line and field, for what this version does not understand and for what cannot be
-    true (see `_check_record`).
+    `tolerate_torn_tail` ignores an incomplete last line, which a run leaves when it is killed while writing. Such a
+    file may contain a cell more than once; a finished file may not. Raises UsageError, naming file, line and field,
+    for content that this version does not understand and for impossible values (see `_check_record`).
     """
     form: Format[R] = _FORMATS[kind]
     rows: list[R] = []
     lines = read_regular(path).split(b"\n")
-    torn = lines.pop()  # what follows the last newline: empty in a whole file
+    torn = lines.pop()  # the text after the last newline: empty in a complete file
     places: dict[tuple[str, str, str], int] = {}
     for number, line in enumerate(lines, 1):
         try:
@@ -181,10 +179,10 @@ def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -
 
 
 def read_output(path: Path) -> dict[str, dict[str, str]]:
-    """Return what each cell printed last, by its address: ``cell`` and, unless empty, ``stdout`` and ``stderr``.
+    """Return the latest output of each cell, by its address: ``cell`` and, unless empty, ``stdout`` and ``stderr``.
 
-    Lines that cannot be read are left out: they hold no result. A file that does not exist has none. Raises UsageError
-    where the file is not a regular one or has more than `MOST_OUTPUT` bytes.
+    Unreadable lines are skipped, because they hold no results. A missing file gives an empty dict. Raises UsageError
+    if the file is not a regular file or has more than `MOST_OUTPUT` bytes.
     """
     said: dict[str, dict[str, str]] = {}
     for line in read_regular(path, most=MOST_OUTPUT).splitlines() if os.path.lexists(path) else ():
@@ -218,7 +216,7 @@ def schema_of(kind: type[msgspec.Struct], title: str) -> dict[str, Any]:
     schema = msgspec.json.schema(kind)
     for part in schema["$defs"].values():
         if "description" in part:
-            part["description"] = inspect.cleandoc(part["description"])  # as Python 3.13 has it from the start
+            part["description"] = inspect.cleandoc(part["description"])  # as Python 3.13 does by itself
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
 
 
@@ -227,7 +225,7 @@ def _line(row: Record | Timing) -> bytes:
 
 
 def _check_record(row: Record) -> None:
-    """Raise ValueError for a record that no run can have written: it was edited, or damaged."""
+    """Raise ValueError for a record that no run can have written, so that it was edited or damaged."""
     for name in ("graphs", "graph_breaks", "recompiles"):
         if too_large(getattr(row, name)):
             raise ValueError(f"`{name}` is negative or out of range")

@@ -1,4 +1,4 @@
-"""In which order results stand through the torch releases, and what each is called there."""
+"""The order of results by torch release, and their names in tables."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["Named", "age", "is_bare", "labels", "torch_version", "twin", "versio
 
 
 class Named(Protocol):
-    """Anything that stands for the results of one image."""
+    """An object that represents the results of one image."""
 
     @property
     def torch(self) -> str:
-        """The version."""
+        """The torch version."""
 
     @property
     def image(self) -> str:
@@ -28,12 +28,12 @@ class Named(Protocol):
 
 
 def age(results: Results) -> tuple[Any, ...]:
-    """Sort key of results: by torch release, an image before what ran outside one."""
+    """Sort key of results: by torch release, with images before runs outside an image."""
     return (version_key(torch_version(results)), is_bare(results.image), results.image)
 
 
 def torch_version(results: Results) -> str:
-    """Return the torch version of some results: what was recorded, or what the image's name says."""
+    """Return the torch version of some results: the recorded version, or the one in the image's name."""
     if results.environment is not None:
         return results.environment.torch.version
     match = re.search(r"torch(\d[^-]*)(?:-(\w+))?", results.image)
@@ -41,7 +41,7 @@ def torch_version(results: Results) -> str:
 
 
 def version_key(version: str) -> tuple[bool, Version, str]:
-    """Sort key of torch versions: what is no version first, 2.9.1 before 2.10.0, a pre-release before its release."""
+    """Sort key of torch versions: invalid versions first, 2.9.1 before 2.10.0, a pre-release before its release."""
     try:
         return (True, Version(version), "")
     except InvalidVersion:
@@ -49,18 +49,18 @@ def version_key(version: str) -> tuple[bool, Version, str]:
 
 
 def is_bare(image: str) -> bool:
-    """Whether results were not recorded with an image's packages."""
+    """Whether results were recorded outside an image."""
     return image.startswith("bare-")
 
 
 def twin(image: str) -> str:
-    """Return what sets an image apart from the one of its release, such as ``drifted``; empty for that one."""
+    """Return the suffix of a variant of a release's image, such as ``drifted``; empty for the main image."""
     match = re.search(r"-(?:cu\d+|cpu)-(\w+)$", image)
     return match[1] if match else ""
 
 
 def labels(entries: Iterable[Named]) -> list[str]:
-    """Return a short name for each entry: the release, the whole version or the image where that is not enough."""
+    """Return a short, unique name for each entry: the release or, if ambiguous, the full version or the image."""
     names = [_names(entry) for entry in entries]
     return [next((one for one in mine if sum(one in other for other in names) == 1), mine[-1]) for mine in names]
 

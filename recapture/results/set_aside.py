@@ -1,4 +1,4 @@
-"""Older results that a run does not continue: moved into a folder of their own (``before-1``, ``before-2``, …)."""
+"""Moves older results that a run does not continue into a separate folder (``before-1``, ``before-2``, …)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["set_aside"]
 
 
 def set_aside(directory: Path, names: Iterable[str]) -> Path:
-    """Move the named files of a results directory, as far as they exist, into a new folder of it; return that folder.
+    """Move the named files of a results directory, if they exist, into a new folder inside it; return that folder.
 
-    Raises UsageError where the folder cannot be made or a file cannot be moved.
+    Raises UsageError if the folder cannot be created or a file cannot be moved.
     """
     folder = _new_folder(directory)
     try:
@@ -36,7 +36,7 @@ def _new_folder(directory: Path) -> Path:
         folder = directory / f"{BEFORE}{number}"
         try:
             folder.mkdir()
-        except FileExistsError:  # also a link to nowhere
+        except FileExistsError:  # also raised for a broken link
             number += 1
         except OSError as error:
             raise UsageError(f"cannot write results to {folder}: {error.strerror}") from None

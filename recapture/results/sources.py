@@ -1,4 +1,4 @@
-"""Where claims come from: the published documents, what each claims, and what checks it (``suites/claims.toml``)."""
+"""The sources of claims (``suites/claims.toml``): published documents, their claims, and what checks each claim."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["Evidence", "PublishedClaim", "Source", "load_claims", "published_cla
 EvidenceKind = Literal["case", "workload", "check", "test", "command"]
 
 _RANGE = re.compile(r"(?:>=|<=|==|<|>)\d+\.\d+(?:\.\d+)?")
-"""One bound of a range of torch releases; bounds are joined by commas."""
+"""Pattern of one bound of a range of torch releases; commas separate several bounds."""
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A published document; the comment at the head of claims.toml says what each field means."""
+    """A published document; the comment at the top of claims.toml explains each field."""
 
     id: str
     title: str
@@ -56,7 +56,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class PublishedClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """One claim of a document; `torch` is the range of releases it is made for, None for every release."""
+    """One claim of a document; `torch` is the range of releases that it applies to, None for every release."""
 
     id: str
     source: Source
@@ -68,7 +68,7 @@ class PublishedClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _ClaimTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A table ``[claims.ID]`` as it is written."""
+    """A table ``[claims.ID]`` as written in the file."""
 
     source: str
     claim: str
@@ -79,7 +79,7 @@ class _ClaimTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    """The whole of claims.toml."""
+    """The content of claims.toml."""
 
     sources: dict[str, dict[str, Any]]
     claims: dict[str, _ClaimTable]
@@ -94,8 +94,8 @@ def published_claims() -> dict[str, PublishedClaim]:
 def load_claims(path: Path) -> dict[str, PublishedClaim]:
     """Read a file of claims, by id, in the order of the file.
 
-    Raises UsageError, in one line, for a file that cannot be read, a key that is not known, an id that is defined
-    twice, a source that is not defined, and a claim that says neither what checks it nor why nothing does.
+    Raises UsageError, in one line, for an unreadable file, an unknown key, a duplicate id, an undefined source, and a
+    claim that names neither what checks it nor why nothing does.
     """
     try:
         file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
@@ -103,7 +103,7 @@ def load_claims(path: Path) -> dict[str, PublishedClaim]:
         return {name: _claim(name, table, sources) for name, table in file.claims.items()}
     except OSError as error:
         raise UsageError(f"cannot read the published claims: {path}: {error.strerror}") from error
-    except ValueError as error:  # of the TOML reader, of msgspec, and of the checks here
+    except ValueError as error:  # from the TOML reader, from msgspec, or from the checks here
         raise UsageError(f"{path}: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""What must hold of a benchmark's figures and samples, so that ratios follow from them."""
+"""Validates a benchmark's figures and samples, so that ratios can be computed from them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 __all__ = ["check_speedups"]
 
 FIRST_CALLS = 2
-"""The number of first calls that reports show by themselves; a process makes at least as many."""
+"""Number of first calls that reports show separately; every process makes at least this many."""
 
 FASTEST, SLOWEST = 1e-9, 1e6
-"""Seconds an iteration that a sample may say: less is below every clock, more is beyond every deadline."""
+"""Shortest and longest credible seconds per iteration: limited by clock resolution and by deadlines."""
 
 
 def check_speedups(speedups: Speedups) -> None:
-    """Raise ValueError, naming row and field, for a benchmark that cannot be true."""
+    """Raise ValueError, naming row and field, for a benchmark with impossible values."""
     check_environment(speedups.environment)
     if too_large(speedups.planned):
         raise ValueError("`planned` is negative or out of range")
@@ -66,7 +66,7 @@ def _check_start(name: str, start: Start) -> None:
 
 
 def _check_process(name: str, process: Process) -> None:
-    """Raise ValueError for samples from which no ratio follows: none, unequally many, zero or negative."""
+    """Raise ValueError for samples without a valid ratio: missing, unequal in number, zero or negative."""
     _check_start(f"{name}.start", process.start)
     _check_start(f"{name}.eager_start", process.eager_start)
     rounds = len(process.eager.seconds)

@@ -1,4 +1,4 @@
-"""What a benchmark leaves: its rows, with every raw sample, and the file that holds them.
+"""The results of a benchmark: its rows, with every raw sample, and the file that holds them.
 
 History of the file format, newest first (``SCHEMA_VERSION``):
 
@@ -14,7 +14,7 @@ import msgspec
 
 from recapture.base.decode import Format
 from recapture.base.files import write_atomically
-from recapture.machine.environment import Environment  # noqa: TC001 - likewise
+from recapture.machine.environment import Environment  # noqa: TC001 - msgspec resolves annotations at run time
 from recapture.results.records import ErrorInfo, schema_of
 from recapture.results.speedup_checks import check_speedups
 from recapture.results.verdicts import RIGHT, Verdict
@@ -45,39 +45,39 @@ Finding = Literal["faster", "slower", "no difference shown", "too noisy"]
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one process spent until it was at speed: seconds of capturing, then of each of the first calls."""
+    """The warm-up time of one process: seconds of capturing, then of each of the first calls."""
 
     capture: float
     calls: tuple[float, ...]
     compile_jobs: int = 1
-    """How many processes were compiling at the time."""
+    """Number of processes that were compiling at the same time."""
     stages: dict[str, float] | None = None
-    """Seconds of them by what torch was at, where it tells (see `torch_watch.compile_seconds`)."""
+    """Seconds of each compilation stage, if torch reports them (see `torch_watch.compile_seconds`)."""
 
     @property
     def total(self) -> float:
-        """Seconds of all of it."""
+        """Total seconds."""
         return self.capture + sum(self.calls)
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The samples of one variant in one process: seconds an iteration, each the mean over `iterations` in a row."""
+    """The samples of one variant in one process: seconds per iteration, each averaged over `iterations` runs."""
 
     iterations: int
     seconds: tuple[float, ...]
 
 
 OTHER_CORES = 2.0
-"""Of a host with a GPU: other work on more cores than this is told. Launching kernels needs one core of many, so that
-nothing is concluded from it; but where eager waits for launches, a busy host slows it down."""
+"""Cores used by other work on a GPU host above which it is reported. Launching kernels needs only one core, so this
+does not make the timing doubtful; but a busy host slows eager down where eager waits for launches."""
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The state of the machine while a process was timing; None where it does not tell.
+    """The state of the machine while a process was timing; None for values that the machine does not report.
 
-    Clocks are in MHz, temperature in °C, power in W: (least, median, greatest) of the samples. `throttled` names the
-    reasons the driver gave for a lower clock and the share of samples with each. `others` counts other processes on
-    the GPU, `cpu_others` the cores that other work used, `steal` the share of time the hypervisor took.
+    Clocks are in MHz, temperature in °C, power in W: (minimum, median, maximum) of the samples. `throttled` maps the
+    driver's reasons for a lower clock to the share of samples with each. `others` is the number of other processes on
+    the GPU, `cpu_others` the number of cores that other work used, `steal` the share of time the hypervisor took.
     """
 
     sm_clock: tuple[float, float, float] | None = None
@@ -97,14 +97,14 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def _beside(self) -> list[str]:
-        """What other work the processor did while a GPU was timed: it launches the kernels."""
+        """Other work on the CPU, which launches the kernels, while a GPU was timed."""
         if not self.samples or self.cpu_others is None or self.cpu_others <= OTHER_CORES:
             return []
         return [f"other work used {self.cpu_others:.1f} cores"]
 
     @property
     def shared(self) -> list[str]:
-        """Who else used what was timed on, in words; empty for a machine of one's own."""
+        """Messages about other work on the timed device; empty if there was none."""
         if self.samples:  # a GPU
             return [f"shared: {self.others} other processes on the GPU"] if self.others else []
         found = []
@@ -116,7 +116,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def marks(self) -> list[str]:
-        """What makes the timing doubtful, in words; empty for a quiet machine."""
+        """Messages about conditions that make the timing doubtful; empty for an idle machine."""
         return (
             [f"throttled: {reason} ({share:.0%})" for reason, share in self.throttled.items()]
             + self.shared
@@ -125,10 +125,10 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One process's timing: the workload's eager, eager with the same arithmetic where that is another, the candidate.
+    """The timing of one process: the workload's eager, the candidate, and its eager twin if the arithmetic differs.
 
-    Samples of the same index were taken in one round, in random order. `overhead` is the share of the timing's wall
-    time that was not spent in timed iterations.
+    The twin is eager with the candidate's arithmetic. Samples with the same index were taken in one round, in random
+    order. `overhead` is the share of wall time outside timed iterations.
     """
 
     start: Start
@@ -141,11 +141,11 @@ class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Figures of a row; ratios are eager ÷ candidate, so that more is faster, with a 95 % interval.
+    """Figures of a row; ratios are eager ÷ candidate, so that a larger ratio is faster, with a 95 % interval.
 
-    `speedup` is against the workload's own eager, `over_twin` against eager with the same arithmetic. Times are medians
-    in seconds an iteration. `kernel` is GPU time in kernels an iteration. Memory is the peak in bytes. Break-even is
-    after how many iterations the time spent compiling is paid back; None: never.
+    `speedup` is relative to the workload's own eager, `over_twin` to eager with the same arithmetic. Times are medians
+    in seconds per iteration. `kernel` is the GPU time in kernels per iteration. Memory is the peak in bytes. Break-even
+    is the number of iterations after which the compile time is recovered; None means never.
     """
 
     speedup: tuple[float, float, float]
@@ -163,7 +163,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a group of values (result, gradients, …) is from float64, relative to their norm, and eager's own."""
+    """Error of a group of values (result, gradients, …) against float64, relative to their norm, with eager's error."""
 
     group: str
     eager: float
@@ -172,18 +172,18 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Reasons(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What torch told about a compiled run that is not at full speed."""
+    """Reasons that torch reported for a compiled run below full speed."""
 
     graphs: int | None = None
     break_reasons: tuple[str, ...] = ()
     recompiles: tuple[str, ...] = ()
     cudagraphs: tuple[str, ...] = ()
     recorded: int | None = None
-    """CUDA graphs recorded while timing, when none should be."""
+    """Number of CUDA graphs recorded during timing, where none should be."""
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One published speedup and what became of it here; `holds` is None where the interval straddles the bound."""
+    """One published speedup and its result here; `holds` is None if the interval contains the bound."""
 
     id: str
     expected: str
@@ -192,7 +192,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One configuration of one workload. Without figures, `verdict` says why; `reason` and `error` say more."""
+    """One configuration of one workload. Without figures, `verdict`, `reason` and `error` explain why."""
 
     workload: str
     configuration: Configuration
@@ -201,7 +201,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     reason: str | None = None
     error: ErrorInfo | None = None
     what: Literal["model", "step"] = "model"
-    """What the compiler was given: the model, or the whole training step."""
+    """What was compiled: the model, or the whole training step."""
     cold: Start | None = None
     warm: Start | None = None
     deviations: tuple[Deviation, ...] = ()
@@ -211,25 +211,25 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     flags: dict[str, str | bool] = {}
     processes: tuple[Process, ...] = ()
     own_dtype: str | None = None
-    """The workload's own arithmetic, which its eager has; None: unknown."""
+    """The workload's own arithmetic, used by its eager; None if unknown."""
     hash: str | None = None
-    """The workload's, which tells whether it was edited since; None: unknown."""
+    """Hash of the workload, which shows whether it was edited since; None if unknown."""
     again: bool = False
-    """Whether it is from before: it was to be measured again, and that has not ended."""
+    """Whether the row is from an earlier run, and its new measurement has not finished."""
 
     @property
     def key(self) -> tuple[str, Configuration]:
-        """The workload's name and the configuration: what one row of a file is told from another by."""
+        """The workload's name and the configuration, which identify a row within a file."""
         return self.workload, self.configuration
 
     @property
     def right(self) -> bool:
-        """Whether the configuration computes what eager does."""
+        """Whether the configuration computes the same results as eager."""
         return self.verdict in RIGHT
 
 
 class Speedups(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole of ``speedups-<gpu>.json``; `method` says in a line each how it was measured."""
+    """The content of ``speedups-<gpu>.json``; `method` describes the measurement in a few lines."""
 
     schema: Literal[1] = SCHEMA_VERSION
     environment: Environment
@@ -239,16 +239,16 @@ class Speedups(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def read_speedups(path: Path) -> Speedups:
-    """Read one file.
+    """Read one file of speedups.
 
-    Raises UsageError, naming file and field, for what this version does not understand and for samples from which no
-    ratio follows (see `recapture.results.speedup_checks`).
+    Raises UsageError, naming file and field, for content that this version does not understand and for samples without
+    a valid ratio (see `recapture.results.speedup_checks`).
     """
     return _FORMAT.read(path)
 
 
 def write_speedups(path: Path, speedups: Speedups) -> None:
-    """Write a file atomically: a line for every row, so that `git diff` shows rows."""
+    """Write a file atomically, with one line per row, so that `git diff` shows rows."""
     rows = b",\n".join(msgspec.json.encode(row) for row in speedups.rows)
     head = msgspec.structs.replace(speedups, rows=())
     text = msgspec.json.format(msgspec.json.encode(head), indent=1)
@@ -268,7 +268,7 @@ _AUTOTUNED = frozenset({"compile:max-autotune", "compile:max-autotune-no-cudagra
 
 
 class Configuration(msgspec.Struct, frozen=True, order=True):
-    """One way to run a workload; `str()` of it is its name in reports."""
+    """One way to run a workload; ``str()`` gives its name in reports."""
 
     compiler: str
     dtype: str
@@ -281,12 +281,12 @@ class Configuration(msgspec.Struct, frozen=True, order=True):
 
     @property
     def autotunes(self) -> bool:
-        """Whether compiling means to time candidates on the device."""
+        """Whether compiling includes timing candidates on the device."""
         return self.compiler in _AUTOTUNED
 
     @property
     def eager(self) -> Configuration:
-        """Eager with the same arithmetic."""
+        """The eager configuration with the same arithmetic."""
         return Configuration(EAGER, self.dtype, self.layout)
 
 

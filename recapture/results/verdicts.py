@@ -1,4 +1,4 @@
-"""The verdicts a cell can end with, and what each says about right, wrong and silence."""
+"""The verdicts of cells, and the groups of verdicts: right, silently wrong, failing, not run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["FAILING", "NOT_RUN", "RIGHT", "SILENTLY_WRONG", "Verdict"]
 
 
 class Verdict(str, Enum):
-    """How one cell (case × compiler × device) ended; every planned cell has exactly one."""
+    """The result of one cell (case × compiler × device); every planned cell has exactly one."""
 
     PASS = "pass"  # noqa: S105 - a verdict, not a password
     """Captured whole. Values, dtypes, shapes, Python types and mutations equal eager's on every input."""
@@ -38,13 +38,13 @@ class Verdict(str, Enum):
 
 
 RIGHT = frozenset({Verdict.PASS, Verdict.PASS_WITH_BREAKS})
-"""The compiled callable did what eager does, on every input."""
+"""Verdicts of callables that matched eager on every input."""
 
 SILENTLY_WRONG = frozenset({Verdict.SPECIALIZED, Verdict.WRONG})
-"""It returned something else than eager and said nothing."""
+"""Verdicts of callables that differed from eager without any error."""
 
 FAILING = frozenset({Verdict.ERROR, Verdict.CRASH, Verdict.TIMEOUT, Verdict.OOM})
-"""It failed loudly."""
+"""Verdicts of visible failures."""
 
 NOT_RUN = frozenset({Verdict.UNSTABLE, Verdict.NOT_APPLICABLE, Verdict.ENVIRONMENT})
-"""Nothing is said about the compiler."""
+"""Verdicts that say nothing about the compiler."""

@@ -1,4 +1,4 @@
-"""Every compiler that ships, by name, in the order of the reports; one file a family."""
+"""The compilers that ship, by name, in the order of the reports; each file declares one family."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "builtin_compilers", "compilers_of"]
 
 FAMILIES = ("eager", "dynamo", "torchscript", "fx", "export")
-"""The files of this package that declare compilers, in the order in which the reports show them."""
+"""Names of the modules that declare compilers, in the order of the reports."""
 
 
 def compilers_of(module: ModuleType) -> dict[str, Compiler]:
-    """Return what a module declared with `@compiler`, by name; a name declared twice is a ValueError."""
+    """Return the compilers that a module declared, by name; raises ValueError for a duplicate name."""
     found: dict[str, Compiler] = {}
     for one in getattr(module, COMPILERS_ATTRIBUTE, []):
         if one.name in found:
@@ -27,7 +27,7 @@ def compilers_of(module: ModuleType) -> dict[str, Compiler]:
 
 
 def builtin_compilers() -> dict[str, Compiler]:
-    """Return the compilers that ship; this imports no torch."""
+    """Return the compilers that ship, without importing torch."""
     found: dict[str, Compiler] = {}
     for family in FAMILIES:
         found |= compilers_of(importlib.import_module(f"{__name__}.{family}"))

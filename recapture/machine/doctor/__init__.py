@@ -1,8 +1,8 @@
-"""What is wrong with this machine or installation that would look like a compiler's fault.
+"""Finds faults of this machine or installation that would look like a compiler's fault.
 
-`examine` runs every check; `explain` says which failing check an error is due to. The checks are in `toolchain_checks`
-(compilers, headers), `package_checks` (versions that do not go together), `storage_checks` (directories, memory) and
-`gpu_checks`; each is one small function that carries the text its fault shows up as.
+`examine` runs every check; `explain` returns the failing check that caused an error. The checks are in
+`toolchain_checks` (compilers, headers), `package_checks` (incompatible versions), `storage_checks` (directories,
+memory) and `gpu_checks`. Each is a small function with a pattern that matches the errors its fault causes.
 """
 
 from recapture.machine.doctor import (  # noqa: F401 - importing them registers their checks

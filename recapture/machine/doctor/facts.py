@@ -1,4 +1,4 @@
-"""What the checks look at, each fact gathered once and only when asked for; torch is not imported in this process."""
+"""The facts that the checks examine, each gathered once on first use; torch is not imported in this process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ print(json.dumps(found))
 
 @dataclass(frozen=True)
 class Torch:
-    """The installed torch: its full version, the numbers in front of it, and the CUDA it was built for."""
+    """The installed torch: its full version, its release numbers, and the CUDA version it was built for."""
 
     version: str
     release: tuple[int, ...]
@@ -52,7 +52,7 @@ class Torch:
 
 @dataclass(frozen=True)
 class CudaProbe:
-    """What torch says about the first visible GPU, asked in a process of its own; `error` is empty when it works."""
+    """What torch reports about the first visible GPU, from a separate process; `error` is empty when CUDA works."""
 
     archs: tuple[str, ...]
     capability: tuple[int, int] | None
@@ -61,18 +61,18 @@ class CudaProbe:
 
 
 class Facts:
-    """The machine and installation under examination, for one device."""
+    """The facts about this machine and installation, for one device."""
 
     def __init__(self, device: str) -> None:
         self.device = device
 
     @functools.cached_property
     def torch(self) -> Torch:
-        """The installed torch; raises ModuleNotFoundError when there is none."""
+        """The installed torch; raises ModuleNotFoundError if it is not installed."""
         spec = importlib.util.find_spec("torch")
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError("torch is not installed")
-        # version.py is generated, imports nothing heavy, and knows the CUDA build, which the metadata does not.
+        # version.py imports nothing slow, and has the CUDA version, which the metadata lacks.
         names = runpy.run_path(str(Path(spec.origin).with_name("version.py")))
         version = str(names["__version__"])
         return Torch(version, release(version), names.get("cuda"))
@@ -87,7 +87,7 @@ class Facts:
 
     @functools.cached_property
     def cxx(self) -> str | None:
-        """The C++ compiler that Inductor would take: CXX, else g++, if it answers ``--version``."""
+        """The C++ compiler that Inductor would use: CXX, else g++, if it runs with ``--version``."""
         candidate = os.environ.get("CXX", "g++")
         try:
             answered = execute([candidate, "--version"]).returncode == 0
@@ -97,7 +97,7 @@ class Facts:
 
     @functools.cached_property
     def cxx_error(self) -> str:
-        """What goes wrong when that compiler builds a shared library with OpenMP, as Inductor does; else empty."""
+        """The error when that compiler builds a shared library with OpenMP, as Inductor does; empty on success."""
         with tempfile.TemporaryDirectory() as directory:
             library = str(Path(directory, "probe.so"))
             command = [self.cxx or "g++", "-x", "c++", "-shared", "-fPIC", "-fopenmp", "-o", library, "-"]
@@ -106,12 +106,12 @@ class Facts:
 
     @functools.cached_property
     def cc(self) -> str | None:
-        """The C compiler that Triton would take: CC as it stands, else gcc, else clang."""
+        """The C compiler that Triton would use: CC unchanged, else gcc, else clang."""
         return os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
 
     @functools.cached_property
     def inductor_cache(self) -> Path:
-        """Where Inductor writes what it compiles; raises as getpass does for a user without a name."""
+        """Inductor's cache directory; raises the errors of getpass for a user without a name."""
         named = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
         if named is not None:
             return Path(named).absolute()
@@ -120,7 +120,7 @@ class Facts:
 
     @functools.cached_property
     def triton_cache(self) -> Path:
-        """Where Triton writes what it compiles."""
+        """Triton's cache directory."""
         named = os.environ.get("TRITON_CACHE_DIR")
         return Path(named).absolute() if named is not None else Path(self.home, ".triton", "cache")
 
@@ -131,20 +131,20 @@ class Facts:
 
     @functools.cached_property
     def caches(self) -> dict[str, Path]:
-        """The directories that compiled code is loaded from, by what they are called."""
+        """The directories that compiled code is loaded from, by their names in messages."""
         caches: dict[str, Path] = {}
         try:
             caches["Inductor's cache"] = self.inductor_cache
-        except (KeyError, OSError):  # no user name: a check of its own
+        except (KeyError, OSError):  # no user name: another check reports it
             caches["the temporary directory"] = Path(tempfile.gettempdir())
         if self.device == "cuda":
-            with contextlib.suppress(RuntimeError):  # no home directory: a check of its own
+            with contextlib.suppress(RuntimeError):  # no home directory: another check reports it
                 caches["Triton's cache"] = self.triton_cache
         return caches
 
     @functools.cached_property
     def cuda(self) -> CudaProbe:
-        """What torch says about the GPU; takes as long as importing torch and initialising CUDA."""
+        """What torch reports about the GPU; takes as long as importing torch and initialising CUDA."""
         done = execute([sys.executable, "-c", CUDA_PROBE], timeout=120)
         if done.returncode:
             return CudaProbe((), None, "", _last_line(done.stderr) or f"exit status {done.returncode}")
@@ -154,7 +154,7 @@ class Facts:
 
     @functools.cached_property
     def driver(self) -> str | None:
-        """The NVIDIA driver's version, or None where no driver answers."""
+        """The NVIDIA driver's version, or None where no driver responds."""
         try:
             import pynvml
 
@@ -169,7 +169,7 @@ class Facts:
 
     @staticmethod
     def import_error(module: str) -> str | None:
-        """Import a module in a process of its own; the last line of what went wrong, or None."""
+        """Import a module in a separate process; return the last line of its error, or None."""
         done = execute([sys.executable, "-c", f"import {module}"], timeout=120)
         return (_last_line(done.stderr) or f"exit status {done.returncode}") if done.returncode else None
 
@@ -180,7 +180,7 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def execute(command: list[str], *, stdin: str = "", timeout: float = 30) -> subprocess.CompletedProcess[str]:
-    """Run a command with its messages in plain English and return it with what it wrote."""
+    """Run a command in the C locale, so that its messages are in English, and return its output."""
     environment = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(
         command,
@@ -195,7 +195,7 @@ def execute(command: list[str], *, stdin: str = "", timeout: float = 30) -> subp
 
 
 def first_error(text: str) -> str:
-    """Return the line of a compiler's messages that says what is wrong."""
+    """Return the first line of a compiler's messages that reports an error."""
     lines = text.splitlines()
     return next((line for line in lines if "error" in line or "cannot" in line), lines[0] if lines else "no message")
 

@@ -21,7 +21,7 @@ DRIVER_FOR_CUDA = {11: 450, 12: 525, 13: 580}
 
 CUDA = ("cuda",)
 
-# Where Triton keeps its assembler: since 3.0, and before.
+# The folders of Triton's assembler: since 3.0, and before 3.0.
 TRITONS_PTXAS = (("backends", "nvidia", "bin", "ptxas"), ("third_party", "cuda", "bin", "ptxas"))
 
 
@@ -49,7 +49,7 @@ def cuda_build(facts: Facts) -> Finding:
     devices=CUDA,
 )
 def nvidia_driver(facts: Facts) -> Finding:
-    """Compare the driver with the oldest one that this torch's CUDA needs, then let torch initialise CUDA elsewhere."""
+    """Compare the driver with the oldest that torch's CUDA supports, then initialise CUDA in a separate process."""
     torch, driver = facts.torch, facts.driver
     if torch.cuda is None:
         return Finding("unknown", "this torch has no CUDA to initialise")
@@ -78,7 +78,7 @@ def nvidia_driver(facts: Facts) -> Finding:
     devices=CUDA,
 )
 def libcuda(facts: Facts) -> Finding:
-    """Look for the library that Triton links with: libcuda.so, or libcuda.so.1 since it names that one."""
+    """Look for the library that Triton links with: libcuda.so, or libcuda.so.1 in newer versions."""
     version = facts.version("triton") or facts.version("pytorch-triton")
     if version is None:
         return warning("Triton is not installed", "install the triton released with this torch")
@@ -101,10 +101,10 @@ def libcuda(facts: Facts) -> Finding:
     devices=CUDA,
 )
 def ptxas(facts: Facts) -> Finding:
-    """Compare Triton's assembler with torch's own, which its compile workers take while the process itself does not.
+    """Compare Triton's assembler with torch's own, which is used only by torch's compile workers.
 
-    Triton's cache keeps the kernels of two assemblers apart. What the workers compiled for ``max-autotune`` is then
-    not found, and every candidate is compiled a second time, in sequence
+    Triton's cache separates the kernels of different assemblers. If the two differ, kernels that the workers compiled
+    for ``max-autotune`` are not found, and every candidate is compiled a second time, in sequence
     (``_set_triton_ptxas_path`` in ``torch/_inductor/runtime/compile_tasks.py``).
     """
     named = os.environ.get("TRITON_PTXAS_PATH")
@@ -114,7 +114,7 @@ def ptxas(facts: Facts) -> Finding:
             return ok(f"{version}, which TRITON_PTXAS_PATH names")
         return warning(
             f"TRITON_PTXAS_PATH is {named}, which does not answer --version: Triton takes its own",
-            "unset TRITON_PTXAS_PATH, or let it name a ptxas",
+            "unset TRITON_PTXAS_PATH, or set it to the path of a ptxas",
         )
     own = next((path for parts in TRITONS_PTXAS if (path := _packaged("triton", *parts)) is not None), None)
     if own is None:
@@ -124,7 +124,7 @@ def ptxas(facts: Facts) -> Finding:
         return fault(f"{own} does not answer --version", "install the triton released with this torch")
     workers = _packaged("torch", "bin", "ptxas")
     other = None if workers is None else _release_of(workers)
-    # From Blackwell on Triton has another assembler, which torch leaves alone.
+    # Since Blackwell, Triton has a separate assembler, which torch does not replace.
     if other in (None, version) or (facts.cuda.capability is not None and facts.cuda.capability >= (10, 0)):
         return ok(version)
     return warning(
@@ -158,7 +158,7 @@ def gpu_capability(facts: Facts) -> Finding:
     devices=CUDA,
 )
 def gpu_architecture(facts: Facts) -> Finding:
-    """Compare the GPU with the architectures torch was compiled for: the same major and no newer a minor, or PTX."""
+    """Compare the GPU with the architectures torch was compiled for: the same major and no newer minor, or PTX."""
     capability, archs = facts.cuda.capability, facts.cuda.archs
     if capability is None or not archs:
         return Finding("unknown", f"no GPU or no list of architectures: {facts.cuda.error}")
@@ -175,7 +175,7 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> bool:
         if match is None:
             continue
         built = (int(match.group(2)), int(match.group(3)))
-        if match.group(1) == "compute" and built <= capability:  # PTX is compiled on for what is newer
+        if match.group(1) == "compute" and built <= capability:  # the driver compiles PTX for newer GPUs
             return True
         if match.group(1) == "sm" and built[0] == capability[0] and built[1] <= capability[1]:
             return True
@@ -183,7 +183,7 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> bool:
 
 
 def _packaged(package: str, *parts: str) -> Path | None:
-    """Return a file that comes with a package, or None where there is no such package or file."""
+    """Return the path of a file inside a package, or None if the package or file does not exist."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return None
@@ -192,7 +192,7 @@ def _packaged(package: str, *parts: str) -> Path | None:
 
 
 def _release_of(tool: Path) -> str | None:
-    """Return the release that one of CUDA's programs says it is of, as ``12.8``; None where it says nothing."""
+    """Return the release that a CUDA program reports, such as ``12.8``; None where it reports none."""
     try:
         done = execute([str(tool), "--version"])
     except OSError:
@@ -202,7 +202,7 @@ def _release_of(tool: Path) -> str | None:
 
 
 def _links_versioned(version: str) -> bool:
-    """Whether Triton links with libcuda.so.1 by name; its source decides, because the change came between releases."""
+    """Whether Triton links with libcuda.so.1. This reads Triton's source, because versions do not determine it."""
     spec = importlib.util.find_spec("triton")
     if spec is not None and spec.origin is not None:
         driver = Path(spec.origin).parent / "backends" / "nvidia" / "driver.py"

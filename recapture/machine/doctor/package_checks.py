@@ -1,4 +1,4 @@
-"""Checks of versions that do not go together: Python, setuptools, torchvision, numpy and scipy with this torch."""
+"""Checks for versions incompatible with this torch: Python, setuptools, torchvision, numpy and scipy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REFUSES_PYTHON: dict[tuple[int, int], tuple[int, int]] = {
     (2, 14): (3, 15),
     (2, 15): (3, 16),
 }
-"""The first Python that torch.compile of a torch release refuses, as `torch._dynamo.eval_frame` says there."""
+"""The first Python that each torch release's torch.compile refuses, from its `torch._dynamo.eval_frame`."""
 
 NUMPY_2_SINCE = (2, 3)
 """The first torch release built against numpy 2."""
@@ -51,7 +51,7 @@ SCIPY_BROKEN_FROM = (2, 2)
 """The first torch release whose Dynamo fails on scipy.fft of scipy 1.15 (measured: 2.0.1 and 2.1.2 trace it)."""
 
 SCIPY_FIXED_IN = (2, 10)
-"""The first torch release after that whose Dynamo traces it (pytorch pull request 167619)."""
+"""The first later torch release whose Dynamo traces it again (pytorch pull request 167619)."""
 
 PKG_RESOURCES_UNTIL = (2, 1)
 """The last torch release that imports `packaging` from pkg_resources."""
@@ -89,7 +89,7 @@ def setuptools(facts: Facts) -> Finding:
     torch = facts.torch
     needs_pkg_resources = torch.release[:2] <= PKG_RESOURCES_UNTIL
     fix = 'install "setuptools<70"' if needs_pkg_resources else 'install "setuptools<81"'
-    # Dynamo of 2.1 imports cpp_extension on its own import, not only when Inductor compiles.
+    # In 2.1, importing Dynamo imports cpp_extension, not only compiling with Inductor.
     affects: Affects | None = "dynamo" if needs_pkg_resources else None
     if importlib.util.find_spec("setuptools") is None:
         return fault("setuptools is not installed", fix, affects=affects)
@@ -109,12 +109,12 @@ def setuptools(facts: Facts) -> Finding:
     signature=r"operator torchvision::\w+ does not exist|Couldn't load custom C\+\+ ops|torchvision.*undefined symbol",
 )
 def torchvision_build(facts: Facts) -> Finding:
-    """Compare what torchvision declares, and was built for, with torch; where they differ, import it and see."""
+    """Compare torchvision's requirement and build with torch; where they differ, test whether it imports."""
     version = facts.version("torchvision")
     if version is None:
         return ok("torchvision is not installed")
     torch = facts.torch
-    base = Version(torch.version).base_version  # without what marks a development build
+    base = Version(torch.version).base_version  # without the suffix of a development build
     doubts = [f"declares torch{one}" for one in _torch_requirements() if not one.contains(base, prereleases=True)]
     built_for = _local_version("torchvision")
     local = Version(torch.version).local
@@ -151,7 +151,7 @@ def numpy_version(facts: Facts) -> Finding:
 
 @check("scipy-version", affects="dynamo", signature=r"IF_NEEDED|_CopyMode")
 def scipy_version(facts: Facts) -> Finding:
-    """Name the pairs of torch and scipy with which Dynamo cannot trace scipy.fft: torch's defect, not the machine's."""
+    """Report pairs of torch and scipy whose scipy.fft Dynamo cannot trace: torch's defect, not the machine's."""
     version, torch = facts.version("scipy"), facts.torch
     if version is None:
         return ok("scipy is not installed")
@@ -164,7 +164,7 @@ def scipy_version(facts: Facts) -> Finding:
 
 
 def _torch_requirements() -> list[Specifier]:
-    """Return what torchvision's metadata requires of torch's version."""
+    """Return the torch versions that torchvision's metadata requires."""
     requirements = map(Requirement, importlib.metadata.requires("torchvision") or [])
     return [
         wanted
@@ -175,7 +175,7 @@ def _torch_requirements() -> list[Specifier]:
 
 
 def _local_version(package: str) -> str:
-    """Return what follows the + in a package's version.py, such as cu130; the metadata does not tell."""
+    """Return the part after the + in a package's version.py, such as cu130, which the metadata lacks."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return ""

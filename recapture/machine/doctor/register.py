@@ -1,4 +1,4 @@
-"""The register of checks: what a check is, how all are run, and which failing check explains an error."""
+"""The register of checks: the definition of a check, running all checks, and finding the one that explains an error."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ DEVICES = ("cpu", "cuda")
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing that was looked at: what was found and, where something is wrong, how to fix it (`mend`).
+    """The result of one check: what was found and, if something is wrong, how to fix it (`mend`).
 
     `status` is ``ok``, ``warning`` (results still show the compiler's behaviour), ``fault`` (they do not) or
-    ``unknown`` (the check itself could not be made). `affects` names the cells concerned: ``all``; ``codegen``, those
-    that compile C++ or Triton; ``dynamo``, those that use torch._dynamo; ``cuda``; ``numpy``, those that pass data
-    between tensors and arrays.
+    ``unknown`` (the check could not be run). `affects` names the cells concerned: ``all``; ``codegen``, which compile
+    C++ or Triton; ``dynamo``, which use torch._dynamo; ``cuda``; ``numpy``, which pass data between tensors and
+    arrays.
     """
 
     name: str
@@ -40,13 +40,13 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def reason(self) -> str:
-        """The check's name and what was found without paths and sizes: the same words in every run of one image."""
+        """The check's name and finding, without paths and sizes, so that it is the same in every run of an image."""
         return f"{self.name}: {re.sub(r'[0-9.]+ GiB', '… GiB', without_paths(self.found))}"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check's function returns; `affects` only where it differs from what the check declares."""
+    """What a check's function returns; `affects` is set only where it differs from the check's declaration."""
 
     status: Status
     found: str
@@ -60,12 +60,12 @@ def ok(found: str) -> Finding:
 
 
 def warning(found: str, fix: str) -> Finding:
-    """Return the finding that something may go wrong, or that a figure may mislead."""
+    """Return the finding that something may go wrong, or that a figure may be misleading."""
     return Finding("warning", found, fix)
 
 
 def fault(found: str, fix: str, *, affects: Affects | None = None) -> Finding:
-    """Return the finding that the machine is to blame for errors that match the check's signature."""
+    """Return the finding that the machine causes the errors that match the check's signature."""
     return Finding("fault", found, fix, affects)
 
 
@@ -94,7 +94,7 @@ def check(
 
 
 def examine(device: str = "cpu") -> list[Check]:
-    """Make every check that concerns a device, ``cpu`` or ``cuda``; a check that fails itself is ``unknown``.
+    """Run every check for a device, ``cpu`` or ``cuda``; a check that raises an error is ``unknown``.
 
     CUDA is never initialised in this process. Raises UsageError for another device.
     """
@@ -102,14 +102,14 @@ def examine(device: str = "cpu") -> list[Check]:
         raise UsageError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
     facts = Facts(device)
     concerned = [one for one in _REGISTER.values() if device in one.devices]
-    with ThreadPoolExecutor() as threads:  # most of the time, checks wait for programs such as the C++ compiler
+    with ThreadPoolExecutor() as threads:  # checks mostly wait for programs such as the C++ compiler
         return list(threads.map(lambda one: _made(one, facts), concerned))
 
 
 def _made(one: _Registered, facts: Facts) -> Check:
     try:
         finding = one.function(facts)
-    except ModuleNotFoundError as error:  # torch itself, as where only the images are used
+    except ModuleNotFoundError as error:  # torch itself, on a host that uses only the images
         finding = Finding("unknown", str(error))
     except Exception as error:
         finding = Finding("unknown", f"could not be checked: {type(error).__name__}: {error}")
@@ -123,9 +123,9 @@ def _made(one: _Registered, facts: Facts) -> Check:
 
 
 def explain(error_type: str, error_text: str, checks: Iterable[Check]) -> Check | None:
-    """Return the failing check that an exception, or a worker's stderr, is due to: one whose signature fits.
+    """Return the failing check whose signature matches an exception or a worker's stderr.
 
-    None where nothing fits, or where it fits but the check found nothing wrong: then the compiler is to blame.
+    None if no signature matches, or if the matching check found nothing wrong: then the compiler is at fault.
     """
     text = f"{error_type}: {error_text}"
     for made in checks:

@@ -1,4 +1,4 @@
-"""Checks of where things are written and loaded from: caches, home, temporary directory, disk and memory."""
+"""Checks of storage: caches, home directory, temporary directory, disk and memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REFUSED = r"Permission denied|Read-only file system|\[Errno (?:13|30)\]"
 
 @check("user-name", affects="codegen", signature=r"uid not found|No username set in the environment")
 def user_name(_facts: Facts) -> Finding:
-    """Ask for the user's name as Inductor does to name its cache."""
+    """Look up the user's name as Inductor does to name its cache."""
     try:
         getpass.getuser()
     except (KeyError, OSError):
@@ -53,21 +53,21 @@ def user_name(_facts: Facts) -> Finding:
 
 @check("temporary-directory", affects="all", signature=r"No usable temporary directory")
 def temporary_directory(_facts: Facts) -> Finding:
-    """Ask Python for a temporary directory that can be written."""
+    """Ask Python for a writable temporary directory."""
     try:
         place = tempfile.gettempdir()
     except FileNotFoundError:
-        return fault("no temporary directory can be written", "let TMPDIR name a directory that can be written")
+        return fault("no temporary directory can be written", "set TMPDIR to a writable directory")
     if any(char.isspace() for char in place):
         found = f"{place} has a blank in its path, at which Inductor splits the commands that it compiles C++ with"
-        return warning(found, "let TMPDIR name a directory without one")
+        return warning(found, "set TMPDIR to a directory whose path has no blank")
     return ok(place)
 
 
 @check("executable-caches", affects="codegen", signature=r"failed to map segment from shared object")
 def executable_caches(facts: Facts) -> Finding:
     """Load a shared library from each directory that compiled code is loaded from."""
-    # What torch.export packages for AOTInductor is unpacked into /tmp whatever TMPDIR says, and loaded there.
+    # AOTInductor packages are unpacked into /tmp, regardless of TMPDIR, and loaded from there.
     places = {**facts.caches, "the temporary directory": Path(tempfile.gettempdir()), "/tmp": Path("/tmp")}  # noqa: S108
     sample = _a_shared_library()
     refused = []
@@ -80,24 +80,24 @@ def executable_caches(facts: Facts) -> Finding:
             "shared libraries load from "
             + " and ".join(dict.fromkeys(str(_nearest_existing(p)) for p in places.values()))
         )
-    fix = "mount it with exec (docker: --tmpfs /tmp:exec), or let TMPDIR and TORCHINDUCTOR_CACHE_DIR name another"
+    fix = "mount it with exec (docker: --tmpfs /tmp:exec), or set TMPDIR and TORCHINDUCTOR_CACHE_DIR to another"
     return fault(f"no shared library loads from {', '.join(refused)}: mounted noexec", fix)
 
 
 @check("writable-caches", affects="codegen", signature=rf"{REFUSED}|\[Errno 20\]|FileNotFoundError")
 def writable_caches(facts: Facts) -> Finding:
-    """Write into each directory that compilers keep their output in."""
+    """Write into each directory that compilers use for their output."""
     refused = {what: reason for what, place in facts.caches.items() if (reason := _refuses_to_write(place))}
     if not refused:
         return ok(", ".join(f"{what} is {place}" for what, place in facts.caches.items()))
     found = "; ".join(f"{what} cannot be written: {reason}" for what, reason in refused.items())
-    return fault(found, "let TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR name directories that can be written")
+    return fault(found, "set TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR to writable directories")
 
 
 @check("writable-home", affects="codegen", signature=rf"(?:{REFUSED}|FileNotFoundError).*\.(?:triton|cache)\b")
 def writable_home(facts: Facts) -> Finding:
     """Write into the home directory, where Triton and torch.hub keep their caches by default."""
-    fix = "let HOME name a directory that can be written"
+    fix = "set HOME to a writable directory"
     try:
         reason = _refuses_to_write(facts.home)
     except RuntimeError as error:  # neither HOME nor the user database names one
@@ -112,11 +112,11 @@ def writable_home(facts: Facts) -> Finding:
 
 @check("cache-on-network", affects="codegen", signature=r"Stale file handle|\[Errno 116\]|\.nfs[0-9a-f]+")
 def cache_on_network(facts: Facts) -> Finding:
-    """Look up the file system of each cache: compile times over a network mean little, and locks there are unsafe."""
+    """Look up the file system of each cache: network file systems distort compile times, and their locks are unsafe."""
     mounted = {what: _filesystem(_nearest_existing(place)) for what, place in facts.caches.items()}
     remote = [f"{what} is on {kind}" for what, kind in mounted.items() if kind in NETWORK_FILESYSTEMS]
     if remote:
-        return warning("; ".join(remote), "let TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR name local directories")
+        return warning("; ".join(remote), "set TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR to local directories")
     return ok(", ".join(f"{what} is on {kind}" for what, kind in mounted.items()))
 
 
@@ -136,11 +136,11 @@ def shared_memory(_facts: Facts) -> Finding:
 
 @check("disk-space", affects="all", signature=r"No space left on device|\[Errno (?:28|122)\]|Disk quota exceeded")
 def disk_space(facts: Facts) -> Finding:
-    """Measure what is free where compilers write: a suite leaves up to two GiB behind."""
+    """Measure the free disk space where compilers write; one suite can write two GiB."""
     places = [*facts.caches.values(), Path(tempfile.gettempdir())]
     free = min(shutil.disk_usage(_nearest_existing(place)).free for place in places)
     found = _gib(free, "free for caches and temporary files")
-    fix = "free some space, or let TMPDIR and TORCHINDUCTOR_CACHE_DIR name another disk"
+    fix = "free some space, or set TMPDIR and TORCHINDUCTOR_CACHE_DIR to directories on another disk"
     if free < 2 * GIB:
         return fault(found, fix)
     return warning(found, fix) if free < 5 * GIB else ok(found)
@@ -148,7 +148,7 @@ def disk_space(facts: Facts) -> Finding:
 
 @check("memory", affects="all", signature=r"Cannot allocate memory|\[Errno 12\]|Killed signal terminated program")
 def memory(_facts: Facts) -> Finding:
-    """Measure the memory available, to this container where it is limited: one compile can take a GiB."""
+    """Measure the available memory, within the container's limit if it has one; one compilation can take a GiB."""
     import psutil
 
     available = min(int(psutil.virtual_memory().available), _container_headroom())
@@ -160,7 +160,7 @@ def memory(_facts: Facts) -> Finding:
 
 
 def _container_headroom() -> int:
-    """Return what a control group (version 2) still allows, in bytes; a very large number without a limit."""
+    """Return the bytes that a control group (version 2) still allows; a very large number without a limit."""
     group = Path("/sys/fs/cgroup")
     try:
         limit = int((group / "memory.max").read_text(encoding="ascii"))
@@ -168,7 +168,7 @@ def _container_headroom() -> int:
         counters = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
     except (OSError, ValueError):  # no limit ("max"), or not this kind of control group
         return 2**63
-    return limit - used + int(counters.get("inactive_file", 0))  # the page cache gives way
+    return limit - used + int(counters.get("inactive_file", 0))  # page cache that the kernel can reclaim
 
 
 def _nearest_existing(place: Path) -> Path:
@@ -176,7 +176,7 @@ def _nearest_existing(place: Path) -> Path:
 
 
 def _refuses_to_write(place: Path) -> str:
-    """Why nothing can be created in a directory, or in the nearest one that exists; empty when it can."""
+    """Return why nothing can be created in a directory or its nearest existing parent; empty if it can."""
     existing = _nearest_existing(place)
     if not existing.is_dir():
         return f"{existing} is not a directory"
@@ -188,7 +188,7 @@ def _refuses_to_write(place: Path) -> str:
 
 
 def _a_shared_library() -> Path | None:
-    spec = importlib.util.find_spec("msgspec._core")  # a compiled module that is always there, of some hundred kB
+    spec = importlib.util.find_spec("msgspec._core")  # a small compiled module that is always installed
     path = spec.origin if spec is not None else None
     return Path(path) if path else None
 
@@ -196,7 +196,7 @@ def _a_shared_library() -> Path | None:
 def _refuses_to_load(sample: Path, directory: Path) -> bool:
     try:
         handle, name = tempfile.mkstemp(dir=directory, suffix=".so")
-    except OSError:  # not writable: a check of its own
+    except OSError:  # not writable: another check reports it
         return False
     os.close(handle)
     try:
@@ -210,7 +210,7 @@ def _refuses_to_load(sample: Path, directory: Path) -> bool:
 
 
 def _filesystem(path: Path) -> str:
-    """Return the type of the file system a path is on, by the kernel's mounts: the deepest, latest one counts."""
+    """Return the type of the file system that a path is on: that of the deepest, latest mount above it."""
     best, kind = -1, "unknown"
     resolved = path.resolve()
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():

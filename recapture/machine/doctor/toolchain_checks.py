@@ -1,4 +1,4 @@
-"""Checks of what compiles generated code: the C++ and C compilers and Python's headers."""
+"""Checks of the tools that compile generated code: the C++ and C compilers and Python's headers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADERS_SINCE = (2, 3)
 @check(
     "python-headers",
     affects="codegen",
-    # The last is what Triton's build of its own driver module leaves: gcc's words go to stderr alone.
+    # The last pattern matches a failed build of Triton's driver module: gcc's own messages go only to stderr.
     signature=r"Python\.h['\"]?: No such file|'Python\.h' file not found"
     r"|Command '\[.*\.c'.*'-shared'.*non-zero exit status",
 )
@@ -37,7 +37,7 @@ def python_headers(facts: Facts) -> Finding:
     fix = f"install the headers of Python {sysconfig.get_python_version()} (Debian: python3-dev), or another Python"
     if not any(Path(directory, "Python.h").is_file() for directory in directories):
         return fault(f"no Python.h in {where}", fix)
-    if facts.cxx is None or facts.cxx_error:  # a fault of its own, which this must not repeat
+    if facts.cxx is None or facts.cxx_error:  # another check reports this
         return ok(f"Python.h is in {where}")
     command = [facts.cxx, "-x", "c++", "-fsyntax-only", *(f"-I{directory}" for directory in directories), "-"]
     done = execute(command, stdin="#include <Python.h>\n")
@@ -53,8 +53,8 @@ def python_headers(facts: Facts) -> Finding:
     r"|cannot find (?:-l|crt|\S+\.o\b)|No such file or directory: '(?:g\+\+|gcc|c\+\+|clang\+\+)'",
 )
 def cxx_compiler(facts: Facts) -> Finding:
-    """Build a shared library as Inductor does, with OpenMP, using the compiler it would take."""
-    fix = "install g++ and the C library's headers (Debian: g++ libc6-dev), or let CXX name a C++ compiler"
+    """Build a shared library as Inductor does, with OpenMP, using the compiler it would use."""
+    fix = "install g++ and the C library's headers (Debian: g++ libc6-dev), or set CXX to a C++ compiler"
     if facts.cxx is None:
         return fault(f"no C++ compiler: {os.environ.get('CXX', 'g++')} does not answer --version", fix)
     if facts.cxx_error:
@@ -69,7 +69,7 @@ def cxx_compiler(facts: Facts) -> Finding:
 )
 def c_compiler(facts: Facts) -> Finding:
     """Look for the C compiler that Triton builds its launchers with."""
-    fix = "install gcc, or let CC name a C compiler"
+    fix = "install gcc, or set CC to a C compiler"
     found = "no C compiler: CC is not set, neither gcc nor clang is on PATH"
     if facts.cc is not None:
         try:

@@ -1,4 +1,4 @@
-"""Write the shipped JSON Schemas again: ``python -m recapture.results.schema``."""
+"""Regenerates the shipped JSON Schemas: ``python -m recapture.results.schema``."""
 
 from __future__ import annotations
 

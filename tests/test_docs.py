@@ -5,8 +5,8 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import check_site
 import click
@@ -25,6 +25,9 @@ from recapture.machine.pins import load_images
 from recapture.results.records import Record, read_conformance
 from recapture.results.sources import published_claims
 from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -311,7 +311,7 @@ def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost
     assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
     told = " ".join(capfd.readouterr().err.split())
     assert "speedups-cpu.json is of another machine or installation (" in told
-    assert "torch 2.0.1, now" in told or " more); it is in before-1 now" in told
+    assert "torch 2.0.1, now" in told or " more); it was moved to before-1" in told
     assert [str(one.configuration) for one in read_speedups(path).rows] == ["raises fp32"]
     assert read_speedups(path.parent / "before-1" / path.name).rows == measured.rows
 

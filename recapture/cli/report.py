@@ -74,9 +74,7 @@ def _derived(path: Path) -> Speedups:
     help="Write the report to this file, not beside the records; - is standard output. For one results directory only.",
 )
 @click.option("--quiet", is_flag=True, help="Do not print the summary.")
-@click.option(
-    "--interrupted", is_flag=True, help="First close interrupted runs, which can then not be resumed."
-)
+@click.option("--interrupted", is_flag=True, help="First close interrupted runs, which can then not be resumed.")
 def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, quiet: bool, interrupted: bool) -> None:
     """Render reports from the records in DIRECTORY and in every results directory below it (default: results).
 

@@ -136,7 +136,7 @@ def _four(records: Sequence[Record]) -> Cell:
         return ""
     counts = summary.count(records)
     wrong = strong(str(counts.silently_wrong)) if counts.silently_wrong else "0"
-    return [f"{counts.right}/", wrong, f"/{counts.failing}/{counts.not_run}"]  # no spaces, so that no browser breaks the line
+    return [f"{counts.right}/", wrong, f"/{counts.failing}/{counts.not_run}"]  # spaces would allow line breaks
 
 
 def _claims(records: Sequence[Record]) -> str:

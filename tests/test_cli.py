@@ -205,7 +205,7 @@ def test_one_name_for_two_compilers_of_two_files_is_refused(warm, refused, tmp_p
     assert line == "one.py and two.py both declare a compiler 'mine'; choose another name in one of them"
 
 
-def test_a_broken_file_is_told_before_its_compilers_are_missed(warm, refused, tmp_path):
+def test_a_broken_file_is_reported_before_its_missing_compilers(warm, refused, tmp_path):
     (tmp_path / "broken.py").write_text("def f(:\n")
     line = refused("run", tmp_path / "broken.py", "--compiler", "mine", "--results", tmp_path / "results")
     assert line.startswith("suite 'broken' cannot be collected: syntax error")

@@ -388,7 +388,7 @@ def test_a_common_capability_is_found_among_several_and_asked_for_when_there_are
         locate(tmp_path / "a", tmp_path / "c")
 
 
-def test_a_directory_that_holds_one_image_stands_for_it(tmp_path):
+def test_a_directory_with_one_image_can_replace_it(tmp_path):
     shutil.copytree(OLD, tmp_path / "mine" / "a" / "cpu")
     mine = tmp_path / "mine"
     assert locate(mine, NEW) == (mine / "a" / "cpu", NEW)

@@ -69,7 +69,7 @@ def test_a_cell_that_hangs_no_more_here_is_not_kept_apart(results):
         assert mine.hanging == set()
 
 
-def test_another_device_says_nothing(results):
+def test_another_device_has_no_effect(results):
     ran(results, "one", "b", 300.0, Verdict.TIMEOUT, device="cuda")
     assert earlier_runs(results, "cpu") == {}
     assert order(results, "ab") == "ab"

@@ -167,7 +167,7 @@ def test_of_a_row_for_which_the_disk_has_no_room_nothing_is_left(tmp_path, monke
     assert path.read_bytes() == b"whole\n"
 
 
-def test_a_whole_run_afresh_takes_nothing_of_an_unfinished_one(tmp_path):
+def test_a_whole_run_without_resume_takes_nothing_from_an_unfinished_one(tmp_path):
     here = tmp_path / "image" / "cpu"
     assert fill(ledger(here, "abcd"), most=3) == "abc"
     again = ledger(here, "abcd")

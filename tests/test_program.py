@@ -25,7 +25,7 @@ def test_the_callers_directory_comes_last(tmp_path):
     assert str(tmp_path) in done.stdout
 
 
-def test_it_is_this_package_that_runs_whatever_else_is_installed(tmp_path):
+def test_this_package_runs_even_if_another_copy_is_installed(tmp_path):
     other = tmp_path / "recapture"
     other.mkdir()
     (other / "__init__.py").write_text("raise SystemExit('the wrong one')")

@@ -1,4 +1,4 @@
-"""`recapture bench` from end to end, on workloads that take no time and compilers that fail in every way."""
+"""`recapture bench` from end to end, with very short workloads and compilers that fail in every way."""
 
 import json
 import os
@@ -367,7 +367,7 @@ def asked(*names, resume=False, device="cpu", gpus=1):
 
 
 def planned(*names):
-    """What a command line asks for, of two workloads of one file."""
+    """The workloads that a command line selects from two in one file."""
     options = asked(*names)
     specs = [ModelSpec(name=name, path=TINY) for name in ("tiny_eval", "tiny_train")]
     infos = [WorkloadInfo(spec=spec, devices=("cpu",), compilers={"slower": ""}) for spec in specs]

@@ -1,4 +1,4 @@
-"""Bad input from the command line: one line that names the thing, its exit status, and nothing recorded lost."""
+"""Bad input from the command line: one line that names the cause, the exit status, and no loss of records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERDICTS = SUITES / "planted" / "verdicts.py"
 
 @pytest.fixture
 def refused(capfd):
-    """Run the command line and return its last line of complaint, having checked that there is no traceback."""
+    """Run the command line, check that there is no traceback, and return the last line of the error output."""
 
     def run(*arguments: object, status: int = 2) -> str:
         capfd.readouterr()

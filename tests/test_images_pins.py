@@ -1,4 +1,4 @@
-"""The pins as data: which images there are, how their locks are read, and what runs on which GPU."""
+"""The pins as data: the images, reading their locks, and the GPUs that they run on."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""What is kept of a call, whatever the values and exceptions of a case do."""
+"""The observation of a call, for any values and exceptions of a case."""
 
 import sys
 

@@ -31,7 +31,7 @@ PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 
 
 def install_image(session: nox.Session, image: str, *extra: str) -> None:
-    """Install what an image pins, by hash where this Python is the image's; recapture comes from this checkout."""
+    """Install an image's packages, by hash if this Python is the image's, and recapture from this checkout."""
     images = nox.project.load_toml(ROOT / "docker" / "images.toml")["images"]
     if image not in images:
         session.error(f"unknown image {image!r}; docker/images.toml has {', '.join(images)}")
@@ -48,15 +48,15 @@ def install_image(session: nox.Session, image: str, *extra: str) -> None:
 
 
 def image_mark(session: nox.Session) -> Path:
-    """Return the file in which an environment says which image it was made for."""
+    """Return the file with the name of the image that an environment was made for."""
     return Path(session.virtualenv.location, "recapture-image")
 
 
 def make_room_for(session: nox.Session, image: str) -> None:
-    """Create the environment again where it holds another image.
+    """Create the environment again if it contains another image.
 
-    Wheels of two CUDA releases share files: installing one image over another overwrites files of the first, which
-    would still look complete.
+    Wheels of two CUDA releases share files: installing an image over another overwrites files of the first, which would
+    still look complete.
     """
     mark = image_mark(session)
     used = any(mark.parent.glob("lib/python*/site-packages/torch"))
@@ -90,7 +90,7 @@ def run_suite(session: nox.Session, *options: str) -> None:
             *command, "run", *options, *arguments, interrupt_timeout=CLOSING_SECONDS, terminate_timeout=CLOSING_SECONDS
         )
     except nox.command.CommandFailed as failed:
-        # nox ends with 1 whatever failed; recapture's own status says what to do (3: this machine cannot run it).
+        # nox exits with 1 for any failure; recapture's own status is more specific (3: this machine cannot run it).
         sys.exit(getattr(failed, "return_code", None) or 1)
 
 
@@ -107,7 +107,7 @@ def gpu_suite(session: nox.Session) -> None:
 
 
 def install_tests(session: nox.Session) -> None:
-    """Install the default image, and what the tests need beside it."""
+    """Install the default image and the tests' other dependencies."""
     make_room_for(session, DEFAULT_IMAGE)
     install_image(session, DEFAULT_IMAGE, "docker[ssh]>=7.1", *nox.project.dependency_groups(PYPROJECT, "dev"))
     image_mark(session).write_text(DEFAULT_IMAGE)
@@ -116,8 +116,8 @@ def install_tests(session: nox.Session) -> None:
 def test_environment(session: nox.Session) -> dict[str, str]:
     """Return the variables under which tests run.
 
-    One thread for each process, because several run beside each other; one cache of compiled code for all, so that
-    each kernel is compiled once.
+    Each process uses one thread, because several run in parallel. All share one cache of compiled code, so that each
+    kernel is compiled once.
     """
     cache = session.cache_dir / "inductor"
     return {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"}
@@ -179,7 +179,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the site into build/docs; a warning, a broken link and a page that loads something remote are errors."""
+    """Build the site into build/docs; warnings, broken links and pages with remote content are errors."""
     session.install("-e", ".", *nox.project.dependency_groups(PYPROJECT, "docs"))
     session.run("sphinx-build", "--fail-on-warning", "--keep-going", "--fresh-env", "--quiet", "docs", "build/docs")
     session.run("python", "docs/check_site.py", "build/docs")

@@ -1,10 +1,10 @@
-"""How far the figures of `recapture bench` can be trusted: eager against itself, and against a planted slowdown.
+"""Measures the accuracy of `recapture bench`: eager against itself, and against a planted slowdown.
 
 Run it with ``python benchmarks/calibration.py [--device cuda]``. Every pair compares two copies of one small model, as
-`recapture bench` compares eager with a compiled model: interleaved, over some processes. From the same samples, the
-published recipe (the median of the first ten samples of each, one after the other in time) and, in the same processes,
-`torch.utils.benchmark` say what they would have said. Wanted: at most 1 % of the pairs called different; the ratio
-within 2 % of 1 in 95 % of them; a slowdown of 3 %, planted as a busy-wait, found.
+`recapture bench` compares eager with a compiled model: interleaved, over several processes. The same processes also
+apply the published recipe (the medians of ten samples of each, not interleaved) and `torch.utils.benchmark`, for
+comparison. The goals: at most 1 % of the pairs are called different; the ratio is within 2 % of 1 for 95 % of them; a
+planted slowdown of 3 % (a busy-wait) is found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOLERANCE = 0.02
 
 
 def measure(device: str, seconds: float, seed: int, planted: float, pairs: int) -> list[dict[str, Any]]:
-    """One process: `pairs` times, time two copies of a model interleaved, in sequence, and with torch's own timer."""
+    """Time two copies of a model `pairs` times in one process: interleaved, in sequence, and with torch's timer."""
     import torch
     from torch.utils.benchmark import Timer
 
@@ -71,7 +71,7 @@ def measure(device: str, seconds: float, seed: int, planted: float, pairs: int) 
 
 
 def slow_down(subject: Any, pause: float, device: str) -> None:
-    """Make every iteration wait `pause` seconds more: on the processor, or on the GPU itself."""
+    """Make every iteration `pause` seconds longer, on the processor or on the GPU."""
     import torch
 
     plain = subject.iterate
@@ -91,17 +91,17 @@ def slow_down(subject: Any, pause: float, device: str) -> None:
 
 
 def collect(device: str, pairs: int, processes: int, seconds: float, planted: float) -> list[list[dict[str, Any]]]:
-    """For every pair, what each of the processes measured."""
+    """Return, for every pair, the measurements of each process."""
     spawn = multiprocessing.get_context("spawn")
     told = []
-    for process in range(processes):  # one at a time: they would disturb each other
+    for process in range(processes):  # one at a time, because they would disturb each other
         with spawn.Pool(1) as pool:
             told.append(pool.apply(measure, (device, seconds, process, planted, pairs)))
     return [[process[pair] for process in told] for pair in range(pairs)]
 
 
 def report(title: str, pairs: list[list[dict[str, Any]]], expected: float) -> None:
-    """Print what each way of measuring says of the pairs."""
+    """Print the results of each measuring method."""
     verdicts = [compare([(one["samples"][0], one["samples"][1]) for one in pair]) for pair in pairs]
     called = sum(one.finding in ("faster", "slower") for one in verdicts)
     noisy = sum(one.finding == "too noisy" for one in verdicts)

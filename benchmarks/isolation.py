@@ -1,15 +1,15 @@
-"""What isolation costs: forked children against fresh processes, the runner's own overhead, and the server's memory.
+"""Measures the cost of isolation: forked children against new processes, the runner's overhead, the server's memory.
 
-Prints ratios measured in one go, on one machine: ``python benchmarks/isolation.py [--cells N] [--compilers A,B]``.
-The cells are drawn at random, the same ones for the same ``--seed``.
+Run it with ``python benchmarks/isolation.py [--cells N] [--compilers A,B]``. The cells are chosen at random; the same
+``--seed`` gives the same cells.
 
-- Cells that compile no C++ or Triton code, one at a time: seconds a cell of the fork server against seconds a cell in a
-  fresh Python process each. The goal is a ratio of at least 20.
-- A whole run of those cells: wall seconds against the seconds spent inside children divided by jobs. The goal is at
-  most 1.15. The seconds before the first cell (importing torch, collecting, examining the machine) are shown apart.
+- Cells that compile no C++ or Triton code, one at a time: seconds per cell with a new Python process for each, divided
+  by seconds per cell with the fork server. The goal is a ratio of at least 20.
+- A whole run of those cells: wall seconds divided by (seconds inside children / jobs). The goal is at most 1.15. The
+  seconds before the first cell (importing torch, collecting, examining the machine) are shown separately.
 - Peak resident memory of the server itself. The goal is less than 1 GiB.
 
-It is a measurement: the exit status is 0 whatever the figures are.
+This only measures: the exit status is 0 for any figures.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ GOAL_OVERHEAD = 1.15
 
 @dataclass
 class Clock:
-    """Notes when the first cell of a run was planned and when the last was done."""
+    """Records the times when the first cell of a run was planned and when the last one ended."""
 
     began: float = field(default_factory=time.monotonic)
     first: float = 0.0
     last: float = 0.0
 
-    def start(self, total: int, estimate_seconds: float | None) -> None:  # noqa: ARG002 - the runner says both
-        """The cells are about to run."""
+    def start(self, total: int, estimate_seconds: float | None) -> None:  # noqa: ARG002 - the runner passes both
+        """Record that the cells are about to run."""
         self.first = self.last = time.monotonic()
         print(f"  {total} cells after {self.first - self.began:.1f} s of preparation", flush=True)
 
     def cell_started(self, cell: str) -> None:
-        """Nothing to note."""
+        """Do nothing."""
 
     def cell_finished(self, record: Record, seconds: float) -> None:  # noqa: ARG002
-        """A cell is done."""
+        """Record the end of a cell."""
         self.last = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Wall seconds from the first cell's start to the last one's end."""
+        """Wall seconds from the start of the first cell to the end of the last."""
         return self.last - self.first
 
 
@@ -75,7 +75,7 @@ class Measured:
 
 
 def measure(cells: Sequence[str], *, worker: str, jobs: int) -> Measured:
-    """Run cells, given as addresses, into a results directory that is thrown away."""
+    """Run cells, given as addresses, with a temporary results directory."""
     clock = Clock()
     with tempfile.TemporaryDirectory(prefix="recapture-benchmark-") as results:
         options = RunOptions(
@@ -96,9 +96,9 @@ def measure(cells: Sequence[str], *, worker: str, jobs: int) -> Measured:
 
 
 def plan(compilers: Sequence[str]) -> list[str]:
-    """Addresses of all cells of the shipped suites with these compilers.
+    """Return the addresses of all cells of the shipped suites with these compilers.
 
-    Cases that call `torch.compile` themselves are left out: whatever captures them, they compile C++.
+    Cases that call `torch.compile` themselves are left out: they compile C++ with every compiler.
     """
     with WorkerPool(device="cpu", jobs=1, imports=IMPORTS) as pool:
         suites = collect_suites(pool, tuple(shipped_suites()))
@@ -127,7 +127,7 @@ def main(arguments: list[str] | None = None) -> None:
     if unknown:
         parser.error(f"unknown compiler {unknown[0]!r}; known: {', '.join(builtin)}")
 
-    # At random: every n-th cell would keep step with the compilers, which come in the same order for every case.
+    # At random: every n-th cell would correlate with the compilers, which have the same order for every case.
     every = plan(compilers)
     cells = random.Random(options.seed).sample(every, min(options.cells, len(every)))  # noqa: S311 - not a secret
     few = cells[:FRESH_CELLS]
@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def report_speedup(forked: Measured, fresh: Measured) -> None:
-    """Print seconds a cell both ways, over the cells measured both ways, and the ratios."""
+    """Print seconds per cell and the ratios, for the cells measured both ways."""
     pairs = [(fresh.cells[cell], forked.cells[cell]) for cell in fresh.cells]
     one_by_one = [slow / fast for slow, fast in pairs]
     everything = list(forked.cells.values())
@@ -170,7 +170,7 @@ def report_speedup(forked: Measured, fresh: Measured) -> None:
 
 
 def report_overhead(measured: Measured, jobs: int) -> None:
-    """Print how much longer a run took than its children's seconds spread over the jobs."""
+    """Print the ratio of a run's wall time to its children's seconds divided by the jobs."""
     inside = sum(measured.cells.values())
     ratio = measured.clock.seconds / (inside / jobs)
     print(

@@ -1,10 +1,10 @@
-"""How long ``recapture run`` takes to its first cell, beside ``import torch``.
+"""Measures the time of ``recapture run`` until its first cell, compared with ``import torch``.
 
-``python benchmarks/start.py [--runs N]`` imports torch and starts a run in turns, so that a busy machine slows both. It
-prints the fastest of each, because load only adds to it, the stages of that start, and the median of the ratios of the
-pairs. The goal is a ratio of at most 1.5, where the cells need no more than ``import torch``.
+``python benchmarks/start.py [--runs N]`` imports torch and starts a run alternately, so that a busy machine slows both.
+It prints the fastest of each, because load only adds time, the stages of that start, and the median of the ratios of
+the pairs. The goal is a ratio of at most 1.5 for cells that need only ``import torch``.
 
-It is a measurement: the exit status is 0 whatever the figures are.
+This only measures: the exit status is 0 for any figures.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ GOAL = 1.5
 
 
 def import_torch() -> float:
-    """Return the seconds of wall time that a fresh Python takes to import torch."""
+    """Return the wall seconds that a new Python process takes to import torch."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import torch"], check=True)
     return time.perf_counter() - begin
 
 
 def start(words: list[str]) -> dict[str, float]:
-    """Return the seconds that each stage of a run's start took."""
+    """Return the seconds of each stage of a run's start."""
     with tempfile.TemporaryDirectory(prefix="recapture-benchmark-") as results:
         command = [sys.executable, "-m", "recapture", "run", *words, "--start-times", "--results", results]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -53,7 +53,7 @@ def main() -> None:
         starts.append(start(words))
     fastest = min(starts, key=lambda one: sum(one.values()))
     print(f"import torch: {min(torch):.2f} s (fastest of {options.runs})")
-    print(f"to the first cell of recapture run {' '.join(words)}: {sum(fastest.values()):.2f} s (fastest likewise)")
+    print(f"to the first cell of recapture run {' '.join(words)}: {sum(fastest.values()):.2f} s (also the fastest)")
     for stage, seconds in fastest.items():
         print(f"  {stage:10} {seconds:5.2f} s")
     ratios = [sum(one.values()) / alone for one, alone in zip(starts, torch, strict=True)]

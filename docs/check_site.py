@@ -1,6 +1,6 @@
-"""Check a built site: every local link and anchor exists, and no page loads anything from elsewhere.
+"""Checks a built site: every local link and anchor exists, and no page loads anything from other sites.
 
-``python docs/check_site.py FOLDER`` prints what is wrong and exits with status 1; 0 where nothing is.
+``python docs/check_site.py FOLDER`` prints the problems and exits with status 1, or with 0 if there are none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src"}
-"""The attributes through which a page loads another file."""
+"""Attributes that load another file, by tag."""
 
 
 class Page(HTMLParser):
@@ -25,7 +25,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note the ids and addresses of one tag."""
+        """Collect the ids and addresses of one tag."""
         found = {name: value or "" for name, value in attrs}
         if "id" in found:
             self.ids.add(found["id"])
@@ -36,7 +36,7 @@ class Page(HTMLParser):
 
 
 def problems(folder: Path) -> list[str]:
-    """Return what is wrong with the site in a folder, a line each."""
+    """Return the problems of the site in a folder, one line each."""
     pages = {path.resolve(): Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
     if not pages:
         return [f"no page in {folder}"]

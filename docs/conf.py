@@ -1,4 +1,4 @@
-"""Sphinx configuration of the site: Markdown pages, the furo theme, nothing fetched when it is built or read."""
+"""Sphinx configuration of the site: Markdown pages, the furo theme, no downloads when building or reading."""
 
 from __future__ import annotations
 

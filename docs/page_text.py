@@ -14,7 +14,7 @@ __all__ = ["docstring", "grid", "member_docs", "plain"]
 
 
 def grid(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a Markdown table; cells are Markdown of one line."""
+    """Return a Markdown table; each cell is one line of Markdown."""
     lines = [list(head), *map(list, rows)]
     lines.insert(1, ["---"] * len(lines[0]))
     return "".join("| " + " | ".join(part.replace("|", r"\|") for part in line) + " |\n" for line in lines)
@@ -32,7 +32,7 @@ def docstring(thing: object) -> str:
 
 
 def plain_block(text: str) -> str:
-    """Escape one paragraph, or each item of a list; what is indented is shown as it is."""
+    """Escape one paragraph, or each item of a list; indented text is not changed."""
     if all(line.startswith("    ") for line in text.splitlines()):
         return f"```text\n{inspect.cleandoc(text)}\n```"
     text = text.removesuffix("::") + (":" if text.endswith("::") else "")
@@ -42,7 +42,7 @@ def plain_block(text: str) -> str:
 
 
 def member_docs(thing: type) -> dict[str, str]:
-    """Return the docstrings that stand below the fields of a class."""
+    """Return the docstrings below the fields of a class."""
     body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(thing))).body[0]
     if not isinstance(body, ast.ClassDef):
         raise TypeError(thing)

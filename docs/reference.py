@@ -45,7 +45,7 @@ def write(folder: Path) -> None:
 
 
 def verdict_page() -> str:
-    """Every verdict, its group and its meaning; and what `recapture diff` makes of two verdicts."""
+    """Every verdict with its group and meaning, and the categories of `recapture diff`."""
     docs = member_docs(verdicts.Verdict)
     rows = [[f"`{one}`", groups_of(one), plain(docs[one.name])] for one in verdicts.Verdict]
     kinds = [[f"`{name}`", plain(text)] for name, text in CATEGORIES.items()]
@@ -89,11 +89,11 @@ def fields_of(kind: type[msgspec.Struct]) -> str:
 
 FILES: dict[str, tuple[str, tuple[type[msgspec.Struct], ...]]] = {
     "conformance.jsonl": (
-        """One JSON object a line, one line a cell, sorted by case, compiler and device. It holds no times, addresses,
-paths or dates: two runs of one installation give the same bytes.""",
+        """One JSON object per line, one line per cell, sorted by case, compiler and device. It holds no times,
+addresses, paths or dates: two runs of one installation give the same bytes.""",
         (records.Record, records.ErrorInfo, records.Difference, records.ClaimResult),
     ),
-    "timings.jsonl": ("What each cell cost. These figures differ from run to run.", (records.Timing,)),
+    "timings.jsonl": ("The time and memory of each cell. These figures differ from run to run.", (records.Timing,)),
     "environment.json": (
         "The machine and the installation, without host names, user names or absolute paths.",
         (
@@ -122,7 +122,7 @@ paths or dates: two runs of one installation give the same bytes.""",
         ),
     ),
 }
-"""Every file of results that programs may read, what it is, and the structs it is made of."""
+"""Every file of results that programs may read, with a description and its structs."""
 
 
 FILES_INTRODUCTION = """# Files of a results directory
@@ -130,8 +130,8 @@ FILES_INTRODUCTION = """# Files of a results directory
 Written from the structs that read and write the files. JSON Schemas ship in `recapture/results/schema/`. A reader
 refuses a file whose `schema` it does not know.
 
-Beside these files are reports for people: `conformance.md`, `conformance.html` and `speedups-*.md`. Nothing reads them
-back. `recapture report` renders them again.
+Beside these files are reports for people: `conformance.md`, `conformance.html` and `speedups-*.md`. The program does
+not read them; `recapture report` renders them again.
 """
 
 
@@ -184,12 +184,12 @@ def command_line_page() -> str:
 
 
 def exits() -> str:
-    """Describe the exit statuses: those of errors from their classes, and those that are no error."""
+    """Describe the exit statuses: those of errors, from their classes, and the others."""
     found = {
         0: "Done.",
         1: "`recapture diff` found what `--fail-on` names.",
-        130: "Interrupted by Ctrl-C. What is done is kept; `--resume` goes on.",
-        143: "Ended by SIGTERM, as a container engine or a batch system sends it. What is done is kept, too.",
+        130: "Interrupted by Ctrl-C. Finished work is kept; continue with `--resume`.",
+        143: "Ended by SIGTERM, which container engines and batch systems send. Finished work is kept as well.",
     }
     for kind in (errors.UsageError, errors.EnvironmentUnfitError):
         found[kind.exit_status] = (inspect.getdoc(kind) or "").split(": exit status")[0].rstrip(".") + "."
@@ -224,7 +224,7 @@ def checks_page() -> str:
         "codegen": "compilers that generate code",
         "dynamo": "compilers built on Dynamo",
         "cuda": "cells on a GPU",
-        "numpy": "what crosses between tensors and arrays",
+        "numpy": "cells that pass data between tensors and arrays",
     }
     rows = [
         [f"`{one.name}`", plain(inspect.getdoc(one.function) or ""), affects[one.affects], ", ".join(one.devices)]
@@ -239,7 +239,7 @@ Written from `recapture/machine/doctor/`. A cell that fails with an error that a
 
 
 def signature(function: Callable[..., Any]) -> str:
-    """Return the signature of a public function, an argument a line."""
+    """Return the signature of a public function, one argument per line."""
     lines = [
         f"    {one.name}: {one.annotation}{'' if one.default is one.empty else f' = {one.default!r}'},\n"
         for one in inspect.signature(function).parameters.values()

@@ -21,7 +21,7 @@ LATEST = RESULTS / "torch2.11.0-cu130" / "cpu"
 
 
 def groups_of(verdict: verdicts.Verdict) -> str:
-    """Return the group that a verdict counts in."""
+    """Return the group of a verdict."""
     named = {"right": "RIGHT", "silently wrong": "SILENTLY_WRONG", "failing": "FAILING", "not run": "NOT_RUN"}
     return next(words for words, name in named.items() if verdict in getattr(verdicts, name))
 
@@ -43,7 +43,7 @@ def counts() -> dict[str, Counter[str]]:
 
 
 def silently_wrong_page() -> str:
-    """What each compiler gets silently wrong in the latest results, counted and listed by case."""
+    """The silently wrong cells of each compiler in the latest results, counted and listed by case."""
     rows = records.read_conformance(LATEST)
     cases = {row.case for row in rows}
     order = [name for name in builtin_compilers() if name in counts()]

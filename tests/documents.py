@@ -24,13 +24,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 LANGUAGES = frozenset({"sh", "python", "text", "yaml", "toml", "json"})
-"""What a block may be labelled as; blocks of other shells, or without a label, would not be run and not be noticed."""
+"""Permitted labels of a block; blocks with other labels, or without one, would silently not be run."""
 
 COPIED = ("results", "suites", "docker", "examples")
-"""The folders that commands of the documents read."""
+"""Folders that commands in the documents read."""
 
 SECONDS = 300
-"""Seconds one block may take."""
+"""Seconds that one block may take."""
 
 _COMMENT = re.compile(r"<!--\s*(not run|file|output)\s*(?::\s*(.*?))?\s*-->")
 
@@ -38,7 +38,7 @@ _STATUS = re.compile(r"^(.*?)\s+# exit status (\d+)$", re.MULTILINE)
 
 
 class DocumentError(Exception):
-    """A document is not written as the head of this file says, or a block of it does not do what it should."""
+    """A document does not follow the rules at the top of this file, or one of its blocks fails."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _marks_above(lines: list[str], number: int) -> dict[str, str]:
 
 
 def check_blocks(blocks: list[Block]) -> None:
-    """Raise DocumentError for a block that would be neither run nor marked with a reason."""
+    """Raise DocumentError for a block that is neither run nor marked with a reason."""
     for number, block in enumerate(blocks):
         if block.language.startswith("{"):  # a directive of the site
             continue
@@ -143,7 +143,7 @@ def make_copy(folder: Path) -> None:
 
 
 def run_document(text: str, folder: Path) -> int:
-    """Run every block of a document that is to be run, in a folder made by `make_copy`; return how many there were."""
+    """Run the blocks of a document that are to be run, in a folder made by `make_copy`; return their number."""
     blocks = find_blocks(text)
     check_blocks(blocks)
     ran = 0
@@ -162,7 +162,7 @@ def run_document(text: str, folder: Path) -> int:
 
 
 def _run(block: Block, folder: Path) -> str:
-    """Run one block in a folder; return what it wrote to standard output."""
+    """Run one block in a folder; return its standard output."""
     if block.language == "sh":
         checked = _STATUS.sub(
             r'status=0; \1 || status=$?; [ $status -eq \2 ] || { echo "status $status"; exit 1; }', block.text

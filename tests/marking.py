@@ -1,4 +1,4 @@
-"""Which tests are quick; `conftest` takes the hooks from here.
+"""Marks the quick tests; `conftest` imports the hooks from here.
 
 Quick are the tests that need neither a server nor a compiler: `nox -s quick` runs them alone. What a test needs is read
 from its fixtures and from the text of its module, so that no list has to be kept.
@@ -23,7 +23,7 @@ SLOW_FIXTURES = {"pool", "warm", "command", "module_command", "measured", "plant
 SLOW_WORDS = re.compile(
     r"torch\.(?:compile|_dynamo|_inductor|export|jit|fx)\b|builtin_compilers|subprocess|\bbench\(|WorkerPool\("
 )
-"""What the module of a test that is not quick mentions: ways to capture a graph, other processes, benchmarks."""
+"""Pattern in the modules of tests that are not quick: ways to capture a graph, other processes, benchmarks."""
 
 
 @functools.cache

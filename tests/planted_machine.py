@@ -1,4 +1,4 @@
-"""A machine with a fault planted in it, for the tests of the doctor."""
+"""A machine with a planted fault, for the tests of the doctor."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Planted:
         return done.stdout
 
     def examine(self, device: str = "cpu", *names: str) -> dict[str, Check]:
-        """Make all checks, or those named."""
+        """Run all checks, or the named ones."""
         out = self.run(EXAMINE, device, *names)
         checks = msgspec.json.decode(out.partition("CHECKS")[2], type=list[Check])
         return {one.name: one for one in checks}
@@ -96,7 +96,7 @@ class Planted:
         return self.examine(device, name)[name]
 
     def compile(self) -> tuple[str, str]:
-        """The type and text of what torch.compile raises there; empty where it works."""
+        """Return the type and text of torch.compile's exception there; empty if it works."""
         out = self.run(COMPILE)
         if "COMPILED" in out:
             return "", ""
@@ -109,7 +109,7 @@ def faults(checks: dict[str, Check]) -> set[str]:
 
 
 def without(planted: Planted, tmp_path: Path, *absent: str) -> None:
-    """Use a virtual environment with this one's packages but for those that start with the given names."""
+    """Use a virtual environment with this one's packages except those whose names start as given."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True, timeout=120)
     site = next((tmp_path / "venv").glob("lib/python3*/site-packages"))
     for entry in Path(sysconfig.get_path("purelib")).iterdir():

@@ -1,4 +1,4 @@
-"""`recapture bench` from end to end, on workloads that take no time and compilers that fail in every way."""
+"""`recapture bench` from end to end, with very short workloads and compilers that fail in every way."""
 
 import json
 import os
@@ -127,7 +127,7 @@ def test_an_unreadable_result_is_a_row_with_its_reason():
 
 
 @pytest.mark.parametrize(("where", "phase"), [("repeatable", "reference"), ("gate", "call")])
-def test_memory_that_runs_out_between_the_phases_is_told_as_such(where, phase, monkeypatch):
+def test_memory_that_runs_out_between_the_phases_is_reported_as_oom(where, phase, monkeypatch):
     def run_out(bench):
         raise MemoryError
 
@@ -148,7 +148,7 @@ def test_memory_that_runs_out_between_the_phases_is_told_as_such(where, phase, m
     assert (str(found.verdict), found.phase, found.error.type) == ("oom", phase, "MemoryError")
 
 
-def test_variables_that_the_compilers_read_are_told_with_the_row(tmp_path, monkeypatch):
+def test_variables_that_the_compilers_read_are_reported_with_the_row(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_PTXAS_PATH", "/usr/local/bin/ptxas")
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM", "1")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # the run has its own
@@ -158,7 +158,7 @@ def test_variables_that_the_compilers_read_are_told_with_the_row(tmp_path, monke
     assert "with TORCHINDUCTOR_MAX_AUTOTUNE_GEMM=1 TRITON_PTXAS_PATH=<path>" in remarks(one)
 
 
-def test_what_the_run_sets_itself_is_not_told(monkeypatch):
+def test_what_the_run_sets_itself_is_not_reported(monkeypatch):
     for name in (
         "TORCHINDUCTOR_FX_GRAPH_CACHE",
         "TORCHINDUCTOR_COMPILE_THREADS",
@@ -179,7 +179,7 @@ def test_another_arithmetic_than_eagers_is_not_called_the_same(measured):
     assert "`fx bf16`" in means
 
 
-def test_a_failure_of_eager_itself_says_nothing_of_a_claim(measured):
+def test_a_failure_of_eager_itself_does_not_decide_a_claim(measured):
     [info] = [one for one in collect_workloads(ModelSpec(name="tiny", path=TINY)) if one.spec.name == "tiny_eval"]
     info = msgspec.structs.replace(info, claims={"fx": [("T0", ">=2", "3x")]})
     for phase, holds in (("reference", None), ("call", False)):
@@ -311,7 +311,7 @@ def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost
     assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
     told = " ".join(capfd.readouterr().err.split())
     assert "speedups-cpu.json is of another machine or installation (" in told
-    assert "torch 2.0.1, now" in told or " more); it is in before-1 now" in told
+    assert "torch 2.0.1, now" in told or " more); it was moved to before-1" in told
     assert [str(one.configuration) for one in read_speedups(path).rows] == ["raises fp32"]
     assert read_speedups(path.parent / "before-1" / path.name).rows == measured.rows
 
@@ -367,7 +367,7 @@ def asked(*names, resume=False, device="cpu", gpus=1):
 
 
 def planned(*names):
-    """What a command line asks for, of two workloads of one file."""
+    """The workloads that a command line selects from two in one file."""
     options = asked(*names)
     specs = [ModelSpec(name=name, path=TINY) for name in ("tiny_eval", "tiny_train")]
     infos = [WorkloadInfo(spec=spec, devices=("cpu",), compilers={"slower": ""}) for spec in specs]

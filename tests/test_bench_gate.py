@@ -222,7 +222,7 @@ class Odd:
 
 
 @pytest.mark.parametrize("result", [Odd(), {"logits": Odd()}, [1, Odd()]])
-def test_a_result_that_cannot_be_compared_is_said_to_be_one(result):
+def test_a_result_that_cannot_be_compared_is_reported(result):
     workload = perceptron()
     with pytest.raises(TypeError, match="the result holds a Odd, which cannot be compared"):
         after_one(workload, lambda model: lambda x: result)
@@ -307,7 +307,7 @@ def test_gradients_that_are_noise_in_eager_too_are_no_other_path():
 
 
 @pytest.mark.parametrize("numbers", [torch.float32, torch.bfloat16, torch.complex64])
-def test_nan_and_the_infinities_are_told_apart(numbers):
+def test_nan_and_the_infinities_are_distinguished(numbers):
     def seen(value):
         return [Taken(result=torch.tensor([1.0, value], dtype=numbers))]
 
@@ -319,7 +319,7 @@ def test_nan_and_the_infinities_are_told_apart(numbers):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300])
-def test_a_reference_that_is_not_finite_where_eager_is_says_nothing(value):
+def test_a_reference_that_is_not_finite_where_eager_is_does_not_count(value):
     values = torch.rand(10) + 1
     exact = [Taken(result=torch.cat([values[1:].double(), torch.tensor([value]).double()]))]
     found, wrong = deviations([Taken(result=values)], [Taken(result=values)], exact, "fp32")

@@ -36,7 +36,7 @@ def test_the_report_ranks_the_right_and_lists_the_rest(stored):
 
 
 @pytest.mark.parametrize(("finding", "told"), [("slower", "never"), ("faster", "1,234")])
-def test_after_how_many_iterations_a_row_pays_back_is_told_on_the_terminal_too(stored, finding, told):
+def test_the_terminal_also_shows_after_how_many_iterations_a_row_pays_back(stored, finding, told):
     one = row(stored, "tiny_eval", "fx")
     figures = msgspec.structs.replace(one.measured, finding=finding, break_even_cold=1234)
     alone = msgspec.structs.replace(stored, rows=(msgspec.structs.replace(one, measured=figures),), planned=1)
@@ -59,7 +59,7 @@ def test_reports_are_rendered_again_from_the_rows(stored, tmp_path, capfd):
     assert "tiny_train" in capfd.readouterr().out
 
 
-def test_iterations_that_grow_and_kernels_that_fill_the_time_are_told(stored):
+def test_iterations_that_grow_and_kernels_that_fill_the_time_are_reported(stored):
     from msgspec.structs import replace
 
     one = row(stored, "tiny_eval", "slower")
@@ -89,7 +89,7 @@ def on_the_gpu(one, compiler, kernel, **fields):
     )
 
 
-def test_kernels_chosen_by_timing_that_are_slower_than_those_taken_unseen_are_told(stored):
+def test_autotuned_kernels_that_are_slower_than_the_default_kernels_are_reported(stored):
     one = row(stored, "tiny_eval", "fx")
     plain, equal = on_the_gpu(one, "compile", 0.010), on_the_gpu(one, "compile:max-autotune", 0.0105)
     slow = on_the_gpu(one, "compile:max-autotune", 0.018)
@@ -100,7 +100,7 @@ def test_kernels_chosen_by_timing_that_are_slower_than_those_taken_unseen_are_to
     assert said in render_speedups(msgspec.structs.replace(stored, rows=(plain, slow)))
 
 
-def test_what_compiling_spent_its_time_on_is_told_where_it_was_long(stored):
+def test_the_stages_of_a_long_compile_are_reported(stored):
     one = row(stored, "tiny_eval", "fx")
     cold = Start(capture=0.5, calls=(19.5, 0.1), stages={"Dynamo": 4.0, "autotuning": 15.0, "Inductor": 0.9})
     told = remarks(msgspec.structs.replace(one, cold=cold))
@@ -128,7 +128,7 @@ def timed(one, compiler, speedup, **figures):
     )
 
 
-def test_of_rows_that_cannot_be_told_apart_the_best_is_the_one_that_pays_back_soonest(stored):
+def test_of_rows_that_cannot_be_distinguished_the_best_pays_back_soonest(stored):
     one = row(stored, "tiny_eval", "fx")
     leader = timed(one, "compile:max-autotune", (4.5, 4.0, 5.1), break_even_cold=17_000.0)
     alike = timed(one, "compile:reduce-overhead", (4.2, 4.1, 4.4), break_even_cold=6_700.0)

@@ -417,7 +417,7 @@ def test_verdicts(cell, case, compiler, expected):
     assert brief(cell(case, compiler)) == expected
 
 
-def test_reasons_are_told(cell):
+def test_reasons_are_reported(cell):
     assert cell("newer", "fx").reason == "the case needs torch 99.0 or newer"
     assert cell("needs", "fx").reason == "the case needs no_such_module.inner"
     assert cell("plain", "not-here").reason == "there is no such thing here"
@@ -446,7 +446,7 @@ def test_breaks_are_counted_over_all_inputs(cell):
     assert "/" not in reason
 
 
-def test_compilers_without_graphs_tell_none(cell):
+def test_compilers_without_graphs_report_none(cell):
     found = cell("plain", "jit.trace")
     assert (found.graphs, found.graph_breaks, found.recompiles, found.break_reasons) == (None, None, None, ())
 

@@ -115,7 +115,7 @@ RANGE = "error:InternalTorchDynamoError torch>=2.2,<2.10"
         ("2.3.0a0+git1234", True),
     ],
 )
-def test_a_claim_says_nothing_of_a_release_outside_its_range(torch, holds):
+def test_a_claim_does_not_apply_to_a_release_outside_its_range(torch, holds):
     row = record("error", error=ErrorInfo("torch._dynamo.exc.InternalTorchDynamoError", "x", "0"))
     assert Claim("S5", RANGE).holds(row, torch) is holds
     if holds is not None:

@@ -1,4 +1,4 @@
-"""Bad input from the command line: one line that names the thing, its exit status, and nothing recorded lost."""
+"""Bad input from the command line: one line that names the cause, the exit status, and no loss of records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERDICTS = SUITES / "planted" / "verdicts.py"
 
 @pytest.fixture
 def refused(capfd):
-    """Run the command line and return its last line of complaint, having checked that there is no traceback."""
+    """Run the command line, check that there is no traceback, and return the last line of the error output."""
 
     def run(*arguments: object, status: int = 2) -> str:
         capfd.readouterr()
@@ -205,7 +205,7 @@ def test_one_name_for_two_compilers_of_two_files_is_refused(warm, refused, tmp_p
     assert line == "one.py and two.py both declare a compiler 'mine'; choose another name in one of them"
 
 
-def test_a_broken_file_is_told_before_its_compilers_are_missed(warm, refused, tmp_path):
+def test_a_broken_file_is_reported_before_its_missing_compilers(warm, refused, tmp_path):
     (tmp_path / "broken.py").write_text("def f(:\n")
     line = refused("run", tmp_path / "broken.py", "--compiler", "mine", "--results", tmp_path / "results")
     assert line.startswith("suite 'broken' cannot be collected: syntax error")

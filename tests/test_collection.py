@@ -213,14 +213,14 @@ def test_a_suite_of_compilers_alone_is_a_suite(suite):
         ),
     ],
 )  # fmt: skip
-def test_whatever_is_wrong_with_a_suite_is_one_line(suite, text, says):
+def test_every_mistake_in_a_suite_is_one_line(suite, text, says):
     error = collected(suite(text)).error
     assert error.startswith(says)
     assert "\n" not in error
 
 
 @pytest.mark.parametrize("example", ["functools.partial(made, 0)", "functools.partial(divmod, 1, 0)"])
-def test_an_error_of_inputs_that_have_no_source_is_told(suite, example):
+def test_an_error_of_inputs_without_source_is_reported(suite, example):
     text = f"import functools\n\n\ndef made(x):\n    1 / x\n\n\n@case(example={example})\ndef f(x): ..."
     told = collected(suite(HEAD + text)).error
     assert told.startswith("case 'f': example raised ZeroDivisionError")

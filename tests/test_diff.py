@@ -184,7 +184,7 @@ def test_the_whole_of_the_fixtures_counts_seven_regressions(changes):
 
 
 def run_of(*records, suites, selection=("typed",), planned=None):
-    """Results of a run that was asked for a selection; `suites` has how many cases each of its suites holds."""
+    """Results of a run with a selection; `suites` has the number of cases of each suite."""
     environment = msgspec.structs.replace(
         read_results(NEW).environment,
         selection=list(selection),
@@ -345,7 +345,7 @@ def test_text_through_a_pipe_has_no_control_codes_and_one_line_a_change(capsys):
 
 @pytest.fixture
 def better(tmp_path):
-    """Two results directories of which the second is right where the first was not."""
+    """Two results directories; the second is right where the first was not."""
     for name, verdict in (("old", Verdict.ERROR), ("new", Verdict.PASS)):
         directory = tmp_path / name / "cpu"
         directory.mkdir(parents=True)
@@ -388,7 +388,7 @@ def test_a_common_capability_is_found_among_several_and_asked_for_when_there_are
         locate(tmp_path / "a", tmp_path / "c")
 
 
-def test_a_directory_that_holds_one_image_stands_for_it(tmp_path):
+def test_a_directory_with_one_image_can_replace_it(tmp_path):
     shutil.copytree(OLD, tmp_path / "mine" / "a" / "cpu")
     mine = tmp_path / "mine"
     assert locate(mine, NEW) == (mine / "a" / "cpu", NEW)

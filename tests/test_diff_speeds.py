@@ -100,7 +100,7 @@ def test_a_configuration_that_takes_longer_is_slower_by_its_seconds(changed):
     assert found(changes, "regression") == 0
 
 
-def test_where_seconds_do_not_tell_the_speedup_over_eager_does(changed):
+def test_the_speedup_over_eager_decides_where_seconds_do_not(changed):
     assert of(changed(), DENSENET).basis == "speedup"
     one = of(changed(slowed(DENSENET, candidate=1.4)), DENSENET)
     assert (one.category, one.basis) == ("slower", "speedup")
@@ -118,13 +118,13 @@ def test_eager_that_became_faster_makes_nothing_slower(changed):
     assert one.eager[0] == pytest.approx(1.25)
 
 
-def test_a_machine_that_became_slower_is_told_by_eager(changed):
+def test_a_machine_that_became_slower_is_detected_by_eager(changed):
     one = of(changed(slowed(VIT, eager=1.3, candidate=1.3)), VIT)
     assert (one.category, one.basis) == ("slower", "seconds")
     assert one.eager[0] == pytest.approx(1 / 1.3)
 
 
-def test_on_another_gpu_speedups_are_compared_and_it_is_said(changed):
+def test_on_another_gpu_speedups_are_compared_with_a_note(changed):
     environment = replace(ON_FILE.environment, gpu=replace(ON_FILE.environment.gpu, name="NVIDIA A100"))
     changes = changed(slowed(VIT, eager=3, candidate=3), environment=environment, name="speedups-nvidia-a100.json")
     one = of(changes, VIT)
@@ -164,13 +164,13 @@ def test_rows_of_one_side_and_of_edited_workloads_are_not_compared(changed):
     assert of(changed(replace(slowed(row, candidate=2), hash="edited")), row).category == "edited"
 
 
-def test_rows_that_were_not_measured_again_are_not_compared_and_it_is_said(changed):
+def test_rows_that_were_not_measured_again_are_not_compared_with_a_note(changed):
     changes = changed(replace(slowed(VIT, candidate=2), again=True))
     assert not [one for one in changes.speeds if (one.workload, one.configuration) == ("vit_b_16_eval", "compile fp32")]
     assert "speed: NEW is incomplete: 37 configurations planned, 36 measured" in changes.warnings
 
 
-def test_a_speedup_does_not_overrule_seconds_that_tell(changed):
+def test_a_speedup_does_not_overrule_conclusive_seconds(changed):
     one = of(changed(slowed(VIT, eager=0.96, candidate=1.04)), VIT)
     assert (one.category, one.basis) == ("no_difference_shown", "seconds")
 
@@ -261,7 +261,7 @@ def test_the_interval_between_two_runs_is_welchs():
     assert compare_runs([-0.2, 0.2], [-0.3, 0.3]).finding == "too noisy"
 
 
-def test_a_benchmark_on_one_side_alone_is_said_to_be_and_cannot_be_asked_for(capfd):
+def test_a_benchmark_on_only_one_side_is_reported_and_cannot_be_a_condition(capfd):
     sides = (str(RESULTS / "torch2.6.0-cu124" / "cpu"), str(RESULTS / "torch2.11.0-cu130" / "cpu"))
     for old, new, lacks in ((*sides, "OLD"), (*sides[::-1], "NEW")):
         assert status("diff", old, new) == 0

@@ -39,7 +39,7 @@ def section(text, title):
 
 
 def wrong_links(path):
-    """Links to files that are not there; pages that are generated when the site is built count as there."""
+    """Links to missing files; pages that are generated when the site is built count as existing."""
     text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         file = target.split("#")[0]

@@ -1,4 +1,4 @@
-"""`recapture doctor`: what errors are due to, and the command."""
+"""`recapture doctor`: the explanation of errors, and the command."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ has_gpu = Facts("cuda").driver is not None
 
 
 @pytest.mark.skipif(has_gpu, reason="plants the absence of a GPU's driver by running where there is none")
-def test_a_machine_without_a_driver_says_so_and_says_nothing_of_the_gpu(planted):
+def test_a_machine_without_a_driver_reports_that_and_nothing_about_the_gpu(planted):
     checks = planted.examine("cuda")
     assert {"nvidia-driver", "libcuda"} <= faults(checks)
     assert "--gpus" in checks["nvidia-driver"].mend

@@ -124,7 +124,7 @@ echo inactive_file {int(cache * gib)} > {group}/memory.stat"""
 
 
 @needs_mounts
-def test_the_file_system_of_a_cache_is_told(planted, tmp_path):
+def test_the_file_system_of_a_cache_is_reported(planted, tmp_path):
     planted.mount = f"mount -t tmpfs tmpfs {tmp_path}"
     assert planted.check("cache-on-network").found == "Inductor's cache is on tmpfs"
     planted.first = (
@@ -137,7 +137,7 @@ def test_network_file_systems_are_known_by_the_kernels_names():
     assert {"nfs", "nfs4", "cifs", "lustre", "fuse.sshfs"} <= places.NETWORK_FILESYSTEMS
 
 
-def test_a_temporary_directory_with_a_blank_is_told(planted, tmp_path):
+def test_a_temporary_directory_with_a_blank_is_reported(planted, tmp_path):
     place = tmp_path / "a b"
     place.mkdir()
     planted.env["TMPDIR"] = str(place)

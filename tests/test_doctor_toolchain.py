@@ -71,7 +71,7 @@ def test_cxx_naming_no_program_is_a_fault_even_with_gxx_on_the_path(planted):
     assert "no-such-compiler" in checks["cxx-compiler"].found
 
 
-def test_a_compiler_that_only_tells_its_version_is_a_fault(planted, tmp_path):
+def test_a_compiler_that_only_prints_its_version_is_a_fault(planted, tmp_path):
     fake = tmp_path / "fake-g++"
     fake.write_text(
         '#!/bin/sh\n[ "$1" = --version ] && exit 0\necho "fatal error: cmath: No such file or directory" >&2\nexit 1\n'

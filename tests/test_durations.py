@@ -1,4 +1,4 @@
-"""Which cells start first: those that took long or passed their deadline, here or in another environment."""
+"""The cells that start first: those that took long or exceeded their deadline, here or in another environment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cell(case, compiler="eager", device="cpu"):
 
 
 def ran(results, image, case, seconds=1.0, verdict=Verdict.PASS, device="cpu"):
-    """File one cell of another environment."""
+    """Record one cell of another environment."""
     directory = results / image / "cpu"
     directory.mkdir(parents=True, exist_ok=True)
     key = cell(case, device=device)
@@ -69,7 +69,7 @@ def test_a_cell_that_hangs_no_more_here_is_not_kept_apart(results):
         assert mine.hanging == set()
 
 
-def test_another_device_says_nothing(results):
+def test_another_device_has_no_effect(results):
     ran(results, "one", "b", 300.0, Verdict.TIMEOUT, device="cuda")
     assert earlier_runs(results, "cpu") == {}
     assert order(results, "ab") == "ab"

@@ -105,7 +105,7 @@ def test_the_nearest_of_several_images_is_named_with_few_of_its_many_differences
     assert shown[-1] == "and 12 more"
 
 
-def test_each_of_the_projects_own_locks_is_recognised_and_told_from_its_drifted_twin():
+def test_each_lock_is_recognised_and_distinguished_from_its_drifted_twin():
     images = pinned_images(torch="2.9.1")
     assert {image.name for image in images} >= {"torch2.9.1-cu128", "torch2.9.1-cu128-drifted"}
     for image in images:
@@ -356,7 +356,7 @@ def test_the_revision_says_when_a_suite_is_changed_but_not_when_results_are_writ
     assert suite_commit(checkout) == f"{revision}-dirty"
 
 
-def test_an_image_tells_its_revision(checkout, monkeypatch):
+def test_an_image_reports_its_revision(checkout, monkeypatch):
     monkeypatch.setenv("RECAPTURE_REVISION", "0123abc")
     assert suite_commit(checkout) == "0123abc"
 

@@ -31,7 +31,7 @@ def test_other_text_is_left_as_it_is():
 
 
 @pytest.mark.parametrize("control", CONTROLS, ids=ascii)
-def test_a_console_prints_no_control_character_whatever_it_is_given(control):
+def test_a_console_prints_no_control_character_for_any_text(control):
     from rich.table import Table
     from rich.text import Text
 

@@ -47,7 +47,7 @@ def test_a_file_that_is_too_large_is_refused_with_its_size(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_has_the_name_of_a_result_file_is_left_alone(tmp_path, kind):
+def test_an_irregular_file_with_the_name_of_a_result_is_left_unchanged(tmp_path, kind):
     (tmp_path / "target").write_text("precious")
     plant(tmp_path / "file", kind)
     before = (tmp_path / "file").lstat()
@@ -155,7 +155,7 @@ def test_a_timing_that_cannot_be_true_is_refused(tmp_path):
         read_jsonl(path, Timing)
 
 
-def test_nesting_beyond_what_python_takes_is_said_in_words():
+def test_nesting_too_deep_for_python_is_one_clear_line():
     form = Format(dict, "document", 1, lambda _: None)
     with pytest.raises(ValueError, match="nested too deeply"):
         form.decode(b'{"a":' * 20_000 + b"1" + b"}" * 20_000)

@@ -1,4 +1,4 @@
-"""A full disk: the message says which."""
+"""A full disk: the message names the disk."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_cell_missing_from_a_release_does_not_hide_a_transition(releases):
     assert [entry.changed for entry in one.entries] == [False, False, True, True, True]
 
 
-def test_capabilities_are_told_apart():
+def test_capabilities_are_distinguished():
     found = history("foreign::dct::compile", IMAGES)
     assert [(one.capability, [str(entry.record.verdict) for entry in one.entries]) for one in found] == [
         ("cpu", ["error", "pass"]),
@@ -102,7 +102,7 @@ def test_capabilities_are_told_apart():
 
 
 @pytest.mark.parametrize("address", ["control_flow::branch_on_sum", "branch_on_sum"])
-def test_a_case_stands_for_all_its_cells_in_the_order_of_the_reports(address):
+def test_a_case_selects_all_its_cells_in_the_order_of_the_reports(address):
     compilers = [one.compiler for one in history(address, IMAGES) if one.capability == "cpu"]
     assert compilers == ["eager", "compile", "compile:fullgraph", "jit.trace", "fx", "make_fx"]
 

@@ -23,7 +23,7 @@ def run(command, suite, cells, *options):
     }
 
 
-def test_whatever_stands_in_place_of_a_result_is_one_crash(command):
+def test_anything_in_place_of_a_result_is_one_crash(command):
     expected = {
         "neighbour": ("pass", None, None),
         "malformed": UNREADABLE,

@@ -61,7 +61,7 @@ def test_list_for_a_gpu_says_which_run_there_and_why_the_others_do_not(capsys):
         (["run", "torch2.11.0-cu130", "--context", "a", "--host", "tcp://b:1"], 2, "give one of them"),
     ],
 )
-def test_what_cannot_be_done_is_said_on_one_line(capsys, arguments, status, message):
+def test_what_cannot_be_done_is_reported_on_one_line(capsys, arguments, status, message):
     got, out, err = outcome(capsys, *arguments)
     assert (got, out) == (status, "")
     assert message in err

@@ -336,7 +336,7 @@ def test_a_build_without_an_engine_says_so(tmp_path):
     done = images("build", IMAGE.name, "--host", f"unix://{tmp_path}/none.sock")
     assert done.returncode == 3
     assert one_line(done) == (
-        f"recapture: {IMAGE.name}: no container engine answers: start Docker, or name another with --host"
+        f"recapture: {IMAGE.name}: no container engine answers: start Docker, or choose another with --host"
     )
 
 

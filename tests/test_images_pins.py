@@ -1,4 +1,4 @@
-"""The pins as data: which images there are, how their locks are read, and what runs on which GPU."""
+"""The pins as data: the images, reading their locks, and the GPUs that they run on."""
 
 import hashlib
 
@@ -43,7 +43,7 @@ platform = "x86_64-manylinux_2_28"
 """
 
 
-def test_every_release_has_one_image_of_its_own_time_oldest_first():
+def test_every_release_has_one_image_from_its_time_oldest_first():
     assert [image.torch for image in load_images().values() if image.drifted_from is None] == RELEASES
 
 
@@ -68,7 +68,7 @@ def test_a_drifted_twin_differs_from_its_image_in_numpy_or_scipy_and_in_nothing_
         )
 
 
-def test_images_of_their_own_time_avoid_the_pairs_known_to_break():
+def test_images_from_a_releases_time_avoid_pairs_known_to_break():
     for image in load_images().values():
         if image.drifted_from:
             continue

@@ -1,4 +1,4 @@
-"""Results that are copied from an engine and to it: nothing that is here is lost, nothing stale stays."""
+"""Results copied from an engine and to it: local results are not lost, and stale files do not stay."""
 
 import io
 import tarfile

@@ -265,19 +265,19 @@ def test_the_place_shown_is_one_where_the_difference_matters():
     assert difference.detail == "1 of 1000 elements differ: eager 1, this 3 at [7]"
 
 
-def test_figures_have_the_digits_that_tell_them_apart():
+def test_figures_have_the_digits_that_distinguish_them():
     (difference,) = verdict(torch.tensor(1.0), torch.tensor(1.00002)).differences
     assert difference.detail == "value differs: eager 1, this 1.00002"
     (difference,) = verdict("a" * 90 + "b", "a" * 90 + "c").differences
     assert difference.detail.endswith("c'")
 
 
-def test_how_many_elements_differ_is_told_of_types_without_arithmetic():
+def test_the_number_of_differing_elements_is_reported_for_types_without_arithmetic():
     eager, other = (torch.tensor([1, 2, last], dtype=torch.int16).view(torch.bits16) for last in (3, 4))
     assert [one.detail for one in verdict(eager, other).differences] == ["1 of 3 elements differ"]
 
 
-def test_names_that_no_utf_8_has_are_told_as_escapes():
+def test_names_that_are_not_utf_8_are_reported_as_escapes():
     found = verdict(Plain(**{"a\udce9": 1}), Plain(**{"a\udce9": 2}))
     assert [one.where for one in found.differences] == ["result.a\\udce9"]
     found = verdict(Plain(**{"a\udce9": torch.ones(2, 2)}), Plain(**{"a\udce9": torch.ones(2, 2).t()}))

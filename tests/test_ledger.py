@@ -1,4 +1,4 @@
-"""The ledger: what becomes of finished rows when a run adds to them, replaces them, or is interrupted again."""
+"""The ledger: finished rows when a run adds to them, replaces them, or is interrupted again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INSTALLED = read_environment(SUITES.parent / "results" / "images" / "bare-torch2
 
 
 def ledger(directory: Path, cases: str, *words: str, resume: bool = False, **packages: str) -> Ledger:
-    """What a run of some cases through eager writes to; whole without words, under other packages where named."""
+    """The ledger of a run of some cases with eager: a whole run without words, with the given packages."""
     selection = Selection((), tuple((word, None, None) for word in words), frozenset())
     options = RunOptions(
         selection=selection,
@@ -51,7 +51,7 @@ def ledger(directory: Path, cases: str, *words: str, resume: bool = False, **pac
 
 
 def fill(ledger: Ledger, most: int = 99) -> str:
-    """Record what is missing, interrupted after the `most` first; return the cases that ran."""
+    """Record the missing cells, with an interruption after the first `most`; return the cases that ran."""
     with ledger:
         ran = [cell.spec.case for cell in ledger.missing()][:most]
         for name in ran:
@@ -167,7 +167,7 @@ def test_of_a_row_for_which_the_disk_has_no_room_nothing_is_left(tmp_path, monke
     assert path.read_bytes() == b"whole\n"
 
 
-def test_a_whole_run_afresh_takes_nothing_of_an_unfinished_one(tmp_path):
+def test_a_whole_run_without_resume_takes_nothing_from_an_unfinished_one(tmp_path):
     here = tmp_path / "image" / "cpu"
     assert fill(ledger(here, "abcd"), most=3) == "abc"
     again = ledger(here, "abcd")

@@ -1,4 +1,4 @@
-"""Locks, files opened for appending, and files set aside: nothing planted under their names is written to."""
+"""Locks, files opened for appending, and files set aside: irregular files in their place are never written to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recapture.results.set_aside import set_aside
 
 
 def plant(path, kind, treasure):
-    """Put something else than a regular file at a path; a link leads to a file with content."""
+    """Put something other than a regular file at a path; a link points to a file with content."""
     if kind == "a symbolic link":
         path.symlink_to(treasure)
     elif kind == "a FIFO":

@@ -1,4 +1,4 @@
-"""What is kept of a call, whatever the values and exceptions of a case do."""
+"""The observation of a call, for any values and exceptions of a case."""
 
 import sys
 
@@ -35,7 +35,7 @@ def raiser(error):
 
 
 @pytest.mark.parametrize("error", [Base("b"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration(1)])
-def test_whatever_is_raised_is_the_result(error):
+def test_any_exception_is_the_result(error):
     one = seen(raiser(error))
     assert one.result is None
     assert one.raised.type == qualified(type(error))

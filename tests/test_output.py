@@ -1,4 +1,4 @@
-"""Output that cannot be written: one line and status 3, and silence where the reader of a pipe went away."""
+"""Output that cannot be written: one line and status 3, but no message if the reader of a pipe closed it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMANDS = [
 
 
 def recapture(arguments, tmp_path, **streams):
-    """Run a command in a process of its own; `{copy}` among the arguments is a copy of committed results."""
+    """Run a command in a separate process; `{copy}` among the arguments is a copy of committed results."""
     copy = tmp_path / "image" / "cpu"
     copy.mkdir(parents=True)
     for name in ("conformance.jsonl", "environment.json", "timings.jsonl"):

@@ -115,7 +115,7 @@ def test_only_cells_that_all_columns_hold_are_counted(releases, monkeypatch):
     assert one.releases[-1].compilers["fx"].total == 9
 
 
-def test_a_capability_with_nothing_but_what_would_be_left_out_is_shown_as_it_is(tmp_path):
+def test_a_capability_with_only_results_to_leave_out_is_shown_in_full(tmp_path):
     put(tmp_path, "torch2.9.1-cu128-drifted", {("s::c0", "fx"): Verdict.WRONG}, capability="sm_90")
     [one] = overview(tmp_path)
     assert [release.image for release in one.releases] == ["torch2.9.1-cu128-drifted"]

@@ -1,4 +1,4 @@
-"""Processes of this project find its modules and the caller's, and never take the caller's for the library's own."""
+"""Processes of this project find its modules and the caller's, which never replace those of the standard library."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def test_the_callers_directory_comes_last(tmp_path):
     assert str(tmp_path) in done.stdout
 
 
-def test_it_is_this_package_that_runs_whatever_else_is_installed(tmp_path):
+def test_this_package_runs_even_if_another_copy_is_installed(tmp_path):
     other = tmp_path / "recapture"
     other.mkdir()
     (other / "__init__.py").write_text("raise SystemExit('the wrong one')")
@@ -39,7 +39,7 @@ def test_it_is_this_package_that_runs_whatever_else_is_installed(tmp_path):
 @pytest.mark.skipif(not RECAPTURE.is_file(), reason="recapture is not installed as a command here")
 @pytest.mark.parametrize("name", ["types", "random", "numpy"])
 def test_a_suite_may_have_the_name_of_a_module_of_the_library(tmp_path, name):
-    """Run from its own folder, where `python -m` would look first."""
+    """Run from the package's own folder, which `python -m` would search first."""
     (tmp_path / f"{name}.py").write_text(
         "import torch\nfrom recapture import case\n\n\n"
         "@case(example=lambda: (torch.ones(2),))\ndef doubles(x):\n    return x * 2\n"

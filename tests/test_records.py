@@ -63,7 +63,7 @@ def test_what_is_written_is_read(tmp_path):
     assert (tmp_path / CONFORMANCE).read_bytes().count(b"\n") == 3
 
 
-def test_rows_are_sorted_whatever_order_they_come_in(tmp_path):
+def test_rows_are_sorted_from_any_order(tmp_path):
     rows = [record(case, how, device) for case in "ba" for how in "dc" for device in ("cuda", "cpu")]
     write_jsonl(tmp_path / "1", rows)
     write_jsonl(tmp_path / "2", reversed(rows))

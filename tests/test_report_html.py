@@ -56,7 +56,7 @@ def details(page):
     return json.loads(re.search(r'<script type="application/json" id="details">(.*?)</script>', page, re.DOTALL)[1])
 
 
-def test_the_same_records_give_the_same_bytes_whatever_their_order(results, page):
+def test_the_same_records_give_the_same_bytes_in_any_order(results, page):
     assert render_html(results.records[::-1], results.environment) == page
 
 

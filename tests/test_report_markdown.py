@@ -60,7 +60,7 @@ def section(markdown, title):
     return markdown.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
-def test_the_same_records_give_the_same_bytes_whatever_their_order(results):
+def test_the_same_records_give_the_same_bytes_in_any_order(results):
     shuffled = list(results.records)
     random.Random(0).shuffle(shuffled)
     once = render_conformance(results.records, results.environment)

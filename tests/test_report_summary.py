@@ -21,7 +21,7 @@ def claim(holds, number="T1"):
     return ClaimResult(number, "right", holds)
 
 
-def test_every_outcome_has_a_mark_of_its_own_that_the_legend_explains():
+def test_every_outcome_has_its_own_mark_that_the_legend_explains():
     marks = [
         summary.mark(record(verdict=verdict, phase=phase))
         for verdict in Verdict
@@ -80,7 +80,7 @@ def test_a_claim_over_several_cells_is_partly_reproduced_and_what_cannot_run_doe
     assert status(None, None) is ClaimStatus.NOT_RUNNABLE
 
 
-def test_what_was_measured_is_said_in_the_grammar_of_the_claims():
+def test_outcomes_are_written_in_the_grammar_of_the_claims():
     error = ErrorInfo("torch.fx.proxy.TraceError", "no", "f")
     assert summary.measured(record(verdict=Verdict.ERROR, phase="capture", error=error)) == "error(capture):TraceError"
     assert summary.measured(record(graphs=3), "right graphs=2 recompiles=0") == "pass graphs=3 recompiles=unknown"
@@ -98,7 +98,7 @@ def test_failures_group_by_fingerprint_and_those_without_an_exception_by_verdict
     assert groups == [("E", "size 3", 2), ("E", "other", 1), ("crash", "died of SIGSEGV", 1)]
 
 
-def test_where_an_exception_has_no_words_the_place_that_dynamo_names_stands_for_them():
+def test_an_exception_without_a_message_shows_the_place_that_dynamo_names():
     message = 'from user code:\n   File "a.py", line 84, in f\n    raise SomeError('
     one = record(verdict=Verdict.ERROR, phase="call", input="example", error=ErrorInfo("E", message, "f"))
     said = 'from user code: File "a.py", line 84, in f raise SomeError('

@@ -108,7 +108,7 @@ def test_a_run_of_very_many_cases_gets_counts_instead_of_a_matrix():
     assert ["compile", "101", "0", "0", "0"] in [line.split() for line in out.getvalue().splitlines()]
 
 
-def test_the_summary_tells_counts_claims_faults_and_missing_suites(results):
+def test_the_summary_shows_counts_claims_faults_and_missing_suites(results):
     out = printed(results, width=100)
     assert "23 planned = 23 recorded: 6 pass, 2 pass_with_breaks, " in out
     assert "suite broken could not be collected: SyntaxError: '(' was never closed" in out
@@ -143,7 +143,7 @@ def failing(case, error, verdict=Verdict.ERROR):
     return record(case, verdict, phase="capture", error=ErrorInfo(error, f"cannot {error}\nand so on", error))
 
 
-def test_failures_are_told_by_what_they_say_the_commonest_first():
+def test_failures_are_grouped_by_message_the_most_common_first():
     console = Console(file=io.StringIO(), width=100)
     killed = record("s::killed", Verdict.CRASH, phase="call", reason="died of SIGSEGV")
     print_summary(
@@ -157,7 +157,7 @@ def test_failures_are_told_by_what_they_say_the_commonest_first():
     )
 
 
-def test_of_many_failures_ten_are_told_and_where_the_others_are():
+def test_of_many_failures_ten_are_listed_with_the_place_of_the_others():
     console = Console(file=io.StringIO(), width=60, force_terminal=True)
     rows = [failing(f"s::c{i:02}", f"Error{i:02}" + "x" * 60) for i in range(13)]
     print_summary(console, rows, None, Path("results/image/cpu"))
@@ -194,7 +194,7 @@ def test_without_a_terminal_progress_speaks_at_most_every_ten_seconds_and_withou
     assert len(lines) == 2 + 5
 
 
-def test_a_silent_wrong_is_told_at_once_and_failures_are_counted():
+def test_a_silent_wrong_is_reported_at_once_and_failures_are_counted():
     console = Console(file=io.StringIO(), width=100)
     wrong = record("s::bad", Verdict.SPECIALIZED, differences=(Difference("held_out[0]", "result", "value", "by 3.2"),))
     with RunProgress(console, clock=Clock()) as progress:

@@ -654,7 +654,7 @@ def test_any_message_of_a_record_fits_a_script(suite, message):
     assert all(char.isprintable() or char == "\n" for char in text)
 
 
-def test_the_command_executes_the_suite_in_a_process_of_its_own(command, hostile):
+def test_the_command_executes_the_suite_in_a_separate_process(command, hostile):
     done = command("repro", f"{hostile}::neighbour::fx")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith('"""')

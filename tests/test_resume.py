@@ -189,7 +189,7 @@ def test_a_run_that_is_terminated_while_it_starts_leaves_nothing(command):
     assert command.leftovers(5.0) == []
 
 
-def test_a_benchmark_that_is_terminated_keeps_its_finished_rows_and_goes_on(command):
+def test_a_terminated_benchmark_keeps_its_finished_rows_and_can_resume(command):
     arguments = [TINY, "tiny_eval::eager", "tiny_eval::hangs", *QUICK, "--timeout", "300", "--results", "results"]
     process = command.start("bench", *arguments)
     end = time.monotonic() + 300

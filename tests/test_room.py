@@ -1,4 +1,4 @@
-"""Room behind tensors."""
+"""Zero padding behind tensors."""
 
 import torch
 

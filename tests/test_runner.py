@@ -101,7 +101,7 @@ def test_a_cell_gets_its_verdict(gentle, cell, verdict, phase):
         ("time_of_day::fx", "eager disagrees with itself: result[1] (value)"),
     ],
 )
-def test_a_cell_that_says_nothing_says_why(gentle, cell, reason):
+def test_a_cell_without_evidence_has_a_reason(gentle, cell, reason):
     assert gentle.records[f"verdicts::{cell}"].reason == reason
 
 
@@ -152,7 +152,7 @@ def test_an_exception_that_cannot_be_printed_is_recorded_without_its_words(gentl
 
 
 @pytest.mark.parametrize("case", ["floods_stdout", "floods_the_descriptor"])
-def test_a_flood_of_output_costs_nothing_but_its_beginning(gentle, case):
+def test_a_flood_of_output_loses_only_its_beginning(gentle, case):
     assert gentle.verdict(f"noisy::{case}::eager") == "pass"
     output = [json.loads(line) for line in (results_below(gentle.directory) / "output.jsonl").read_text().splitlines()]
     (row,) = (row for row in output if row["cell"] == f"noisy::{case}::eager")

@@ -129,7 +129,7 @@ def test_autograd_works_in_every_forked_child(command):
 
 
 @pytest.mark.parametrize("punches", [True, False])
-def test_an_output_file_past_its_cap_keeps_its_end_and_goes_on(tmp_path, monkeypatch, punches):
+def test_an_output_file_past_its_limit_keeps_its_end_and_grows_again(tmp_path, monkeypatch, punches):
     if not punches:  # a file system that cannot give blocks back
         monkeypatch.setattr("recapture.pool.output_files._punch", lambda *_: False)
     path = tmp_path / "stdout"

@@ -1,4 +1,4 @@
-"""What is set in torch and asked of it: caches, streams of random numbers, which errors mean what."""
+"""Torch's private settings and state: caches, streams of random numbers, the meaning of errors."""
 
 import importlib.util
 import os

@@ -117,7 +117,7 @@ def test_one_place_met_twice_is_one_break():
 
 
 @pytest.mark.skipif(release() < (2, 6), reason="does not tell how long its stages took")
-def test_the_seconds_of_compiling_are_told_by_stage_and_once():
+def test_the_seconds_of_compiling_are_reported_by_stage_and_once():
     reset_dynamo()
     compile_seconds()
     started = time.perf_counter()

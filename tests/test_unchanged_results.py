@@ -1,4 +1,4 @@
-"""A run that finds what is on file, on the same packages, leaves the committed files as they are."""
+"""A run that reproduces the records on file, with the same packages, leaves the committed files unchanged."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_the_successor_takes_over_and_the_first_server_goes(pool):
     assert pool.modules == ["json"]
 
 
-def test_the_first_server_goes_on_where_the_successor_dies(pool):
+def test_the_first_server_continues_if_the_successor_dies(pool):
     first = pool.client.process.pid
     pool.launch_successor(BARE, [])
     os.kill(pool.successor.process.pid, signal.SIGKILL)

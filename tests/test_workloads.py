@@ -129,7 +129,7 @@ declare(4)
         ("def one", "# A remark.\ndef one", {"third"}),  # of which there is no more to hash than the file
     ],
 )
-def test_the_hash_of_a_workload_tells_whether_it_was_edited(before, after, edited, tmp_path):
+def test_the_hash_of_a_workload_shows_whether_it_was_edited(before, after, edited, tmp_path):
     hashes = []
     for number, text in enumerate((DECLARED, DECLARED.replace(before, after))):
         path = tmp_path / f"declared_{number}.py"

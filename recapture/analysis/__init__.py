@@ -1,1 +1,1 @@
-"""What results say, computed from records: counts, groups, changes, histories; nothing is presented here."""
+"""Computes facts from records: counts, groups, changes, histories. Nothing is rendered here."""

@@ -1,4 +1,4 @@
-"""Finding what changed between two results, cell by cell."""
+"""Finds the changes between two results, cell by cell."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Key = tuple[str, str, str]
 
 
 def compare(old: Path, new: Path) -> Diff:
-    """Compare two results directories: their cells where both hold some, and the benchmarks that both hold.
+    """Compare two results directories: their cells and their benchmarks, if both have them.
 
-    Raises UsageError where they hold nothing of the same kind, and as reading them does.
+    Raises UsageError if they have nothing of the same kind, or if reading them fails.
     """
     sides = (old, new)
     lacking = [name for name, path in zip(("OLD", "NEW"), sides, strict=True) if not holds_results(path)]
@@ -47,7 +47,7 @@ def compare(old: Path, new: Path) -> Diff:
 
 
 def _environment_of(directory: Path) -> Environment | None:
-    """The environment of a directory's cells, else of its benchmark."""
+    """Return the environment of a directory's cells, or else of its benchmark."""
     if holds_results(directory):
         return read_results(directory).environment
     return next((read_speedups(path).environment for path in speedups_of(directory).values()), None)
@@ -56,9 +56,9 @@ def _environment_of(directory: Path) -> Environment | None:
 def diff(old: Results, new: Results) -> Diff:
     """Compare two results by cell.
 
-    The device is left out of the comparison where each side has exactly one, so that a CPU can be compared with a GPU.
-    A case whose source is unchanged but whose address is not is compared with itself, and listed as renamed. Cells that
-    one side alone was asked to run are counted, and not compared.
+    If each side has exactly one device, devices are ignored, so that a CPU can be compared with a GPU. A case with
+    unchanged source and a new address is compared with its old self, and listed as renamed. Cells that only one side
+    was selected to run are counted, not compared.
     """
     renamed = _renamed(old.records, new.records)
     with_device = (
@@ -93,7 +93,7 @@ def diff(old: Results, new: Results) -> Diff:
 
 
 def category(old: Record | None, new: Record | None) -> str | None:
-    """Return which of `CATEGORIES` a cell belongs to, or None where nothing changed."""
+    """Return the category of a cell in `CATEGORIES`, or None if nothing changed."""
     if old is None:
         return "added"
     if new is None:
@@ -130,10 +130,10 @@ def _right_now(old: Record, new: Record) -> str | None:
 
 
 def _failure(record: Record) -> tuple[object, ...]:
-    """Return what makes two failures the same one.
+    """Return a key that is equal for equal failures.
 
-    The figures in a difference's detail are left out: they move with every kernel. So is the reason of a timeout or an
-    exhausted memory, which is a limit.
+    It excludes the numbers in a difference's detail, which change with every kernel, and the reason of a timeout or an
+    out-of-memory error, which is only the limit.
     """
     seen = tuple((one.input, one.where, one.kind) for one in record.differences)
     error = (record.error.type, record.error.fingerprint) if record.error else None
@@ -146,7 +146,7 @@ def _key(record: Record, renamed: dict[str, str], *, with_device: bool) -> Key:
 
 
 def _renamed(old: Iterable[Record], new: Iterable[Record]) -> dict[str, str]:
-    """Cases gone from one side that turned up on the other with the very same source, where there is one such pair."""
+    """Return cases that are missing on one side and new on the other with the same source, if the pair is unique."""
     before = {record.case: record.case_hash for record in old}
     after = {record.case: record.case_hash for record in new}
     gone, come = defaultdict(list), defaultdict(list)
@@ -158,10 +158,10 @@ def _renamed(old: Iterable[Record], new: Iterable[Record]) -> dict[str, str]:
 
 
 def _not_asked(results: Results, keys: Iterable[Key]) -> Callable[[Key], bool]:
-    """Return which of the cells that a side lacks it was not asked to run, as its selection tells.
+    """Return a predicate for missing cells of a side: whether its selection did not include the cell.
 
-    A cell that was asked for and is not there is gone: its suite was run with all its cases, and this is none of them.
-    Of a run that is incomplete nothing is known.
+    A missing cell that was selected no longer exists: its suite was run with all its cases. An incomplete run gives no
+    information.
     """
     environment = results.environment
     if environment is None or not environment.selection or not facts.accounting(results.records, environment)[1]:

@@ -1,8 +1,8 @@
-"""What a diff holds: its categories, which of them are regressions, and its JSON form.
+"""The content of a diff: its categories, the definition of regressions, and its JSON form.
 
 History of the JSON form, newest first (``DIFF_SCHEMA_VERSION``):
 
-2. `Side.not_asked`: cells that one side alone was asked to run are neither added nor removed. `Diff.speeds`.
+2. `Side.not_asked`: cells that only one side selected are neither added nor removed. `Diff.speeds`.
 1. first version.
 """
 
@@ -57,7 +57,7 @@ CATEGORIES = {
     "case_edited": "the case itself is not the same",
     "noise": "eager does not agree with itself on one side",
 }
-"""Every way a cell can change, worst first, and what it means; a cell is in at most one."""
+"""Categories of changed cells, worst first, with their meaning; a cell is in at most one."""
 
 
 SpeedCategory = Literal[
@@ -87,17 +87,17 @@ SPEED_CATEGORIES: dict[SpeedCategory, str] = {
     "only_in_old": "not measured in the new benchmark",
     "only_in_new": "not measured in the old benchmark",
 }
-"""What can become of a configuration of a benchmark, worst first; it is in exactly one."""
+"""Categories of a benchmark's configurations, worst first; each configuration is in exactly one."""
 
 Ratio = tuple[float, float, float]
 """A ratio with its 95 % interval."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One cell that changed; `old` or `new` is None where that side has no such cell.
+    """One cell that changed; `old` or `new` is None if that side has no such cell.
 
-    `case` is the case's address in the new results (in the old ones where it is gone). `maybe_noise` says that one side
-    passed its deadline, which a busy machine can cause.
+    `case` is the case's address in the new results, or in the old results if it no longer exists. `maybe_noise` means
+    that one side exceeded its deadline, which a busy machine can cause.
     """
 
     case: str
@@ -108,9 +108,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class FactChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A package, or something else about the environment, that differs; None where a side does not have it.
+    """A package, or another fact of the environment, that differs; None if a side does not have it.
 
-    `minor` marks a package that rarely decides anything.
+    `minor` marks a package that rarely affects results.
     """
 
     name: str
@@ -120,7 +120,7 @@ class FactChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ClaimChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A published claim about one cell that is borne out on one side only, or could be checked on one side only."""
+    """A published claim about one cell that is confirmed, or could be checked, on only one side."""
 
     id: str
     case: str
@@ -131,14 +131,14 @@ class ClaimChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Rename(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A case that has moved: the same source under another address."""
+    """A renamed case: the same source under another address."""
 
     old: str
     new: str
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of the two results directories; `not_asked` counts cells of the other that this one was not asked to run."""
+    """One of the two results directories; `not_asked` counts cells of the other that this one did not select."""
 
     image: str
     capability: str
@@ -147,10 +147,10 @@ class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class SpeedSide(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One configuration in one of two benchmarks; without figures its verdict says why, and `reason` more.
+    """One configuration in one of two benchmarks; without figures, `verdict` and `reason` explain why.
 
-    `speedup` is eager ÷ candidate. `seconds` are of an iteration, `cold` and `warm` of the first call with cold and
-    with warm caches, capturing included. `memory` is the peak in bytes.
+    `speedup` is eager ÷ candidate. `seconds` is the time of an iteration; `cold` and `warm` are the times of the first
+    call with cold and warm caches, including capturing. `memory` is the peak in bytes.
     """
 
     verdict: Verdict
@@ -163,11 +163,11 @@ class SpeedSide(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SpeedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What became of one configuration; `old` or `new` is None where that side has no such row.
+    """The change of one configuration; `old` or `new` is None if that side has no such row.
 
-    `change` is by how much it is faster now (less than 1: slower): old seconds ÷ new, or, with `basis` ``speedup``
-    because that is surer or the hardware is not the same, new speedup over eager ÷ old. `eager` is old seconds ÷ new of
-    eager beside it.
+    `change` is the factor by which it is faster now (less than 1: slower): old seconds ÷ new seconds. With `basis`
+    ``speedup``, which is used if it is more certain or the hardware differs, it is new speedup over eager ÷ old
+    speedup. `eager` is old seconds ÷ new seconds of eager in the same row.
     """
 
     workload: str
@@ -181,11 +181,11 @@ class SpeedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Diff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What changed between two results directories; `CATEGORIES` says what the lists of changes mean.
+    """The changes between two results directories; `CATEGORIES` explains the lists of changes.
 
-    `speeds` has every configuration of the benchmarks beside them, by what `SPEED_CATEGORIES` lists.
+    `speeds` has every configuration of their benchmarks, ordered by `SPEED_CATEGORIES`.
 
-    `warnings` are reasons for care in reading it (cells that were planned and are missing, a suite not collected, …).
+    `warnings` are reasons to read the diff with care (planned cells are missing, a suite was not collected, …).
     """
 
     old: Side
@@ -213,17 +213,17 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     schema: int = DIFF_SCHEMA_VERSION
 
     def categories(self) -> Iterator[tuple[str, tuple[Change, ...]]]:
-        """Yield every category with its changes, worst first, the empty ones too."""
+        """Yield every category with its changes, worst first, including empty categories."""
         for name in CATEGORIES:
             yield name, getattr(self, name)
 
 
 def is_regression(category: str, change: Change) -> bool:
-    """Whether a cell that was right is worse off.
+    """Whether a cell that was right became worse.
 
-    A right answer that disappears counts, whether its cell is gone or no longer runs. An edited case does not: another
-    question was asked. Neither does a case on which eager disagrees with itself. Silently wrong where it used to fail
-    loudly counts, because nobody is told any more.
+    A right cell that no longer exists or no longer runs is a regression. An edited case is not, because it is a
+    different test, nor is a case on which eager disagrees with itself. A change from a visible failure to silently
+    wrong is a regression, because the error is no longer reported.
     """
     if category in ("newly_wrong", "newly_failing", "newly_breaking"):
         return True
@@ -256,10 +256,10 @@ FAIL_ON: dict[str, Callable[[str, Change], bool]] = {
     "failing": _newly_failing,
     "any": _any,
 }
-"""What ``--fail-on`` can name of cells; `SPEEDS_FAIL_ON` of configurations of a benchmark.
+"""Conditions of ``--fail-on`` for cells; `SPEEDS_FAIL_ON` has those for configurations of a benchmark.
 
 ``regression``: see `is_regression`. ``wrong`` and ``failing``: silently wrong (failing) now and not before, in any
-category, added and edited cases included. ``any``: any cell that is not unchanged.
+category, including added and edited cases. ``any``: any changed cell.
 """
 
 SPEED_CHANGES: tuple[SpeedCategory, ...] = (
@@ -270,7 +270,7 @@ SPEED_CHANGES: tuple[SpeedCategory, ...] = (
     "failing_differently",
     "edited",
 )
-"""The categories of what changed beyond doubt."""
+"""Categories of certain changes of speed."""
 
 SPEEDS_FAIL_ON: dict[str, tuple[SpeedCategory, ...]] = {
     "slower": ("no_longer_right", "slower"),
@@ -279,7 +279,7 @@ SPEEDS_FAIL_ON: dict[str, tuple[SpeedCategory, ...]] = {
 
 
 def found(changes: Diff, name: str) -> int:
-    """Return how many changes are of the kind that ``--fail-on NAME`` asks for."""
+    """Return the number of changes that match ``--fail-on NAME``."""
     number = sum(one.category in SPEEDS_FAIL_ON.get(name, ()) for one in changes.speeds)
     asked = FAIL_ON.get(name)
     if asked is not None:

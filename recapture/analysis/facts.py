@@ -1,4 +1,4 @@
-"""What the reports say about an environment: one reading of ``environment.json`` for all of them, and for the diff."""
+"""Facts about an environment, from ``environment.json``, for all reports and for the diff."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ __all__ = [
 ]
 
 FIRST = ("image", "torch", "python", "numpy", "scipy", "triton", "torchvision", "cuda", "cudnn", "GPU", "driver")
-"""What differs first in a comparison; the rest follows by name."""
+"""Names of the facts that come first in a comparison; the others follow by name."""
 
 IN_BRIEF = ("numpy", "scipy", "torchvision", "triton", "setuptools")
-"""The packages that a report names beside torch and Python."""
+"""Packages that a report shows besides torch and Python."""
 
 
 PASSING_CHECKS = frozenset({"disk-space", "memory"})
-"""The checks of `recapture doctor` whose findings are different the next minute."""
+"""Checks of `recapture doctor` whose findings change from minute to minute."""
 
 
 class Place(NamedTuple):
-    """Where results come from."""
+    """The origin of results: an image and a capability."""
 
     image: str
     capability: str
 
 
 def place(records: Sequence[Record], environment: Environment | None) -> Place:
-    """Return the image and capability; what the records alone say where no environment was recorded."""
+    """Return the image and capability, from the records alone if no environment was recorded."""
     if environment is None:
         devices = sorted({record.device for record in records})
         return Place("an unknown environment", ", ".join(devices) or "no device")
@@ -52,7 +52,7 @@ def place(records: Sequence[Record], environment: Environment | None) -> Place:
 
 
 def brief(environment: Environment) -> list[tuple[str, str]]:
-    """Return the few facts that a reader of verdicts wants, by name."""
+    """Return the most important facts for a reader of verdicts, by name."""
     facts = comparable(environment)
     lines = [(name, facts[name]) for name in ("torch", "python", "cuda", "cudnn", *IN_BRIEF) if name in facts]
     if "GPU" in facts:
@@ -64,12 +64,12 @@ def brief(environment: Environment) -> list[tuple[str, str]]:
 
 
 def why_bare(environment: Environment) -> str:
-    """Return why results are filed as bare, not under an image's name; empty where they are not."""
+    """Return why results are filed as bare, not under an image's name; empty if they are not bare."""
     return ", ".join(environment.lock_mismatches) if environment.image.startswith("bare") else ""
 
 
 def accounting(records: Sequence[Record], environment: Environment | None) -> tuple[str, bool]:
-    """Return how many cells were planned and recorded, in words, and whether none is missing."""
+    """Return a text with the numbers of planned and recorded cells, and whether none is missing."""
     planned = environment.planned if environment else None
     recorded = environment.recorded if environment else None
     if planned is None or recorded is None:
@@ -80,15 +80,15 @@ def accounting(records: Sequence[Record], environment: Environment | None) -> tu
 
 
 def failing_checks(environment: Environment | None, *, lasting: bool = False) -> list[str]:
-    """Return the faults that `recapture doctor` found in the machine, a line each.
+    """Return the faults that `recapture doctor` found in the machine, one line each.
 
-    `lasting` leaves out what is different the next minute, which a report that must not change cannot hold.
+    `lasting` excludes findings that change from minute to minute, for reports that must be reproducible.
     """
     return _checks(environment, "fault", lasting=lasting)
 
 
 def warnings(environment: Environment | None, *, lasting: bool = False) -> list[str]:
-    """Return what `recapture doctor` warned of, a line each; `lasting` as in `failing_checks`."""
+    """Return the warnings of `recapture doctor`, one line each; `lasting` is as in `failing_checks`."""
     return _checks(environment, "warning", lasting=lasting)
 
 
@@ -98,7 +98,7 @@ def uncollected(environment: Environment | None) -> list[tuple[str, str]]:
 
 
 def comparable(environment: Environment | None) -> dict[str, str]:
-    """Return everything about an environment that a diff compares, by name, as words; what is unknown is left out."""
+    """Return the facts of an environment that a diff compares, as text by name, without unknown facts."""
     if environment is None:
         return {}
     torch, gpu = environment.torch, environment.gpu
@@ -125,12 +125,12 @@ def comparable(environment: Environment | None) -> dict[str, str]:
 
 
 def is_minor(name: str, environment: Environment | None) -> bool:
-    """Whether a name of `comparable` is a package that rarely decides anything."""
+    """Whether a name of `comparable` is a package that rarely affects results."""
     return environment is not None and name in environment.packages and name not in (*FIRST, *IN_BRIEF)
 
 
 def importance(name: str) -> tuple[int, str]:
-    """Sort key of the names of `comparable`: what decides most first."""
+    """Sort key of the names of `comparable`: the most important first."""
     return (FIRST.index(name) if name in FIRST else len(FIRST), name)
 
 

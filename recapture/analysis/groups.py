@@ -1,4 +1,4 @@
-"""What groups with what: failures of one kind, graph breaks of one reason, notes, and cells that did not run."""
+"""Groups of cells: equal failures, graph breaks with the same reason, equal notes, and cells that did not run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Group", "break_groups", "failure_groups", "not_run_groups", "note_gr
 
 @dataclass(frozen=True)
 class Group:
-    """Cells that ended in the same way: `title` is the kind (an exception's type, a verdict), `text` what was said."""
+    """Cells with the same outcome: `title` is its kind (an exception's type or a verdict), `text` its message."""
 
     title: str
     text: str
@@ -29,7 +29,7 @@ class Group:
 
 
 def failure_groups(records: Iterable[Record]) -> list[Group]:
-    """Return the failing cells by fingerprint, or by verdict and reason where nothing was raised; largest first."""
+    """Return the failing cells by fingerprint, or by verdict and reason without an exception; largest group first."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in in_report_order(records):
         if record.verdict in FAILING:
@@ -46,7 +46,7 @@ def failure_groups(records: Iterable[Record]) -> list[Group]:
 
 
 def break_groups(records: Iterable[Record]) -> list[Group]:
-    """Return the cells whose graph was broken, by reason; a cell with several reasons is in several groups."""
+    """Return the cells with graph breaks, by reason; a cell with several reasons is in several groups."""
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in in_report_order(records):
         if record.verdict is Verdict.PASS_WITH_BREAKS or record.graph_breaks:
@@ -66,7 +66,7 @@ def not_run_groups(records: Iterable[Record]) -> list[Group]:
 
 
 def note_groups(records: Iterable[Record]) -> list[Group]:
-    """Return the right cells that differ from eager in something that does not change the verdict, by note."""
+    """Return the right cells with differences that do not change the verdict, by note."""
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in in_report_order(records):
         if record.verdict in RIGHT:

@@ -1,4 +1,4 @@
-"""The verdicts of a cell through the torch releases, with the releases that changed it."""
+"""The verdicts of a cell across the torch releases, with the releases that changed it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["CellHistory", "Entry", "history"]
 
 @dataclass(frozen=True)
 class Entry:
-    """How the cell ended in one image; `record` is None where the image has results, but no such cell.
+    """The outcome of a cell in one image; `record` is None if the image has results, but not this cell.
 
-    `changed` says that the cell ended otherwise in the entry before, `edited` that the case's source is not the same.
+    `changed` means that the outcome differs from the previous entry, `edited` that the case's source differs.
     """
 
     torch: str
@@ -46,10 +46,10 @@ class CellHistory:
 
 
 def history(cell: str, root: Path) -> list[CellHistory]:
-    """Return the histories that an address asks for, in all the results below a directory.
+    """Return the histories that match an address, from all the results below a directory.
 
     `cell` is ``suite::name::compiler``, or a case with all its cells, ``suite::name`` or only ``name``, or
-    ``name::compiler``. Raises UsageError, with the nearest address, where no results have such a cell.
+    ``name::compiler``. Raises UsageError, with the most similar address, if no results have such a cell.
     """
     results = sorted((read_results(path) for path in find_results(root)), key=age)
     records = [record for one in results for record in one.records]
@@ -96,10 +96,10 @@ def _entries(column: list[Results], found: list[Record | None]) -> Iterator[Entr
 
 
 def _before(images: Sequence[str], present: Sequence[bool]) -> Iterator[int | None]:
-    """Yield which entry each is compared with: the last image's, or, before there is one, the last of any kind.
+    """Yield the index that each entry is compared with: the last main image, or without one, the last entry.
 
-    A drifted twin, and what ran outside an image, are compared too, but nothing is compared with them: what they
-    changed is no change of the next release.
+    Drifted twins and runs outside an image are compared, too, but later entries are not compared with them: their
+    changes are not changes of the next release.
     """
     last: int | None = None
     image: int | None = None
@@ -112,5 +112,5 @@ def _before(images: Sequence[str], present: Sequence[bool]) -> Iterator[int | No
 
 
 def _outcome(record: Record) -> tuple[str, str]:
-    """Return what counts as a change: the verdict, and of an error its phase and type; messages change all the time."""
+    """Return the outcome to compare: the verdict, and an error's phase and type, but not its message."""
     return (summary.mark(record), summary.measured(record))

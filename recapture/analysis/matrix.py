@@ -1,4 +1,4 @@
-"""How much of some results a matrix shows: what is more than a person reads is counted, and left to the records."""
+"""Size limits of a matrix: results beyond them are counted, and shown only in the records."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 __all__ = ["MOST_CASES", "MOST_COMPILERS", "MOST_SUITES", "in_matrix"]
 
 MOST_COMPILERS = 100
-"""Columns of a matrix."""
+"""Largest number of columns of a matrix."""
 
 MOST_SUITES = 300
-"""Suites with a matrix and a column of counts."""
+"""Largest number of suites with a matrix and a column of counts."""
 
 MOST_CASES = 5000
-"""Rows of all matrices together."""
+"""Largest number of rows of all matrices together."""
 
 
 def in_matrix(records: Sequence[Record]) -> tuple[Sequence[Record], str]:
-    """Return the records that matrices and tables of counts show, and what they leave out; empty where nothing is."""
+    """Return the records that matrices and tables of counts show, and a text about omitted ones, else empty."""
     suites, cases = summary.suites_in_order(records), sorted({record.case for record in records})
     shown_suites = set(suites[:MOST_SUITES])
     shown_cases = {*[case for case in cases if summary.suite_of(case) in shown_suites][:MOST_CASES]}

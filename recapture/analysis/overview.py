@@ -1,4 +1,4 @@
-"""All cells through the torch releases: what goes wrong under each compiler, and what each release changed."""
+"""All cells across the torch releases: failures of each compiler, and the changes of each release."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["Overview", "Release", "Step", "overview"]
 
 WHOLE = 0.9
-"""Results with a smaller share of the cells of the largest would leave too few that all have in common."""
+"""Smallest share of the largest results' cells that a column must have, so that enough cells are common to all."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """One column: how the cells ended under each compiler, and what became of each published claim."""
+    """One column: the outcomes of the cells by compiler, and the status of each published claim."""
 
     torch: str
     image: str
@@ -37,7 +37,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Step:
-    """What changed from one column to the next: the cells of each of diff's categories, ``suite::name::compiler``."""
+    """The changes from one column to the next: the cells, ``suite::name::compiler``, by category of diff."""
 
     old: str
     new: str
@@ -46,9 +46,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Overview:
-    """All releases on one capability, oldest first; `cells` are those that every one of them recorded.
+    """All releases on one capability, oldest first; `cells` is the number of cells that all of them recorded.
 
-    `left_out` says of every image that is no column why.
+    `left_out` has the reason for each image that is not a column.
     """
 
     capability: str
@@ -61,7 +61,7 @@ class Overview:
 def overview(root: Path) -> list[Overview]:
     """Return an overview of every capability that has results at or below a directory.
 
-    Raises UsageError where there are none, and as reading them does.
+    Raises UsageError if there are none, or if reading them fails.
     """
     results = sorted((read_results(path) for path in find_results(root)), key=age)
     return [
@@ -87,7 +87,7 @@ def _overview(capability: str, results: list[Results]) -> Overview:
 
 
 def _columns(results: list[Results]) -> tuple[list[Results], dict[str, str]]:
-    """Choose one line of releases, each with the packages of its own time and with (nearly) all cells."""
+    """Choose one column per release, with the packages of its time and with (nearly) all cells."""
     left_out = {}
     line = []
     images = {torch_version(one) for one in results if not is_bare(one.image) and not twin(one.image)}
@@ -98,7 +98,7 @@ def _columns(results: list[Results]) -> tuple[list[Results], dict[str, str]]:
             left_out[one.image] = "its release has an image"
         else:
             line.append(one)
-    if not line:  # nothing but twins
+    if not line:  # there are only twins
         line, left_out = results, {}
     most = max(len(one.records) for one in line)
     small = {one.image: len(one.records) for one in line if len(one.records) < WHOLE * most}

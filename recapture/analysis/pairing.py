@@ -1,4 +1,4 @@
-"""Which two results directories are meant: given ones, or the one capability that two images have in common."""
+"""Finds the two results directories to compare: the given ones, or those of two images' common capability."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["locate"]
 def locate(old: Path, new: Path) -> tuple[Path, Path]:
     """Return the two results directories to compare.
 
-    Either may be an image's directory, ``results/<image>``, or hold that of one image alone: then the capability is the
-    other's, or the only one that both images have. Raises UsageError where nothing is there, and where it is not clear
-    which one is meant.
+    Each path may also be an image's directory, ``results/<image>``, or contain exactly one. Then the capability is that
+    of the other path, or the only one that both images have. Raises UsageError if there are no results, or if the
+    choice is ambiguous.
     """
     before, after = _capabilities(old), _capabilities(new)
     if len(before) == 1 == len(after) and "" in (*before, *after):
         return next(iter(before.values())), next(iter(after.values()))
-    # A results directory by itself: its own name says which capability of the other is meant.
+    # The name of a results directory determines the capability of the other path.
     before, after = (
         {path.resolve().name: path for path in side.values()} if "" in side else side for side in (before, after)
     )
@@ -38,7 +38,7 @@ def locate(old: Path, new: Path) -> tuple[Path, Path]:
 
 
 def _capabilities(directory: Path) -> dict[str, Path]:
-    """Return the results directories meant by a path, by capability; by the empty name where the path itself is one."""
+    """Return a path's results directories by capability; the key is empty if the path itself is one."""
     if holds_results(directory) or speedups_of(directory):
         return {"": directory}
     timed = {path.parent for path in find_speedups(directory) if not path.parent.name.startswith(BEFORE)}

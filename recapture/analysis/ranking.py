@@ -1,4 +1,4 @@
-"""Which configuration of a workload is best, and how far its rows can be compared with each other."""
+"""Ranks the configurations of a workload, and checks how far its rows are comparable."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 __all__ = ["Best", "best", "best_first", "eager_elsewhere"]
 
 MOVED = 1.25
-"""The ratio of eager's times, measured with different rows, from which the difference is reported.
+"""Ratio of eager's times in different rows from which the difference is reported.
 
-A row's speedup does not change when eager and the candidate slow down together. Where they wait for different parts of
-the machine (eager for the processor, a CUDA graph for the GPU), the speedup depends on the machine's state too.
+A row's speedup does not change if eager and the candidate slow down together. If they wait for different parts of the
+machine (eager for the processor, a CUDA graph for the GPU), the speedup also depends on the machine's state.
 """
 
 
 class Best(NamedTuple):
-    """The best configuration, and those whose intervals overlap with the greatest speedup's."""
+    """The best configuration, and those whose intervals overlap with that of the largest speedup."""
 
     row: Row
     measured: Measured
@@ -29,7 +29,7 @@ class Best(NamedTuple):
 
 
 def best_first(rows: Sequence[Row]) -> list[Row]:
-    """Order a workload's rows: the best, the others that were measured by their speedup, then those that failed."""
+    """Sort a workload's rows: the best, the other measured rows by speedup, then those that failed."""
     winner = best(rows)
 
     def rank(row: Row) -> tuple[bool, bool, float, str]:
@@ -41,10 +41,10 @@ def best_first(rows: Sequence[Row]) -> list[Row]:
 
 
 def best(rows: Sequence[Row]) -> Best | None:
-    """Return the best of a workload's rows, None where none is faster than eager.
+    """Return the best of a workload's rows, or None if none is faster than eager.
 
-    Rows whose 95 % interval overlaps with that of the greatest speedup count as equal to it; the best of them is the
-    one that pays back after the fewest iterations.
+    Rows whose 95 % interval overlaps with that of the largest speedup count as equal; the best of them is the row that
+    recovers its compile time after the fewest iterations.
     """
     faster = [(row, row.measured) for row in rows if row.measured and row.measured.finding == "faster"]
     if not faster:
@@ -62,7 +62,7 @@ def best(rows: Sequence[Row]) -> Best | None:
 
 
 def eager_elsewhere(row: Row, rows: Sequence[Row]) -> float | None:
-    """Return the median of eager's seconds measured with a workload's other rows, None where it agrees with `row`'s."""
+    """Return eager's median seconds in a workload's other rows, or None if it agrees with `row`'s."""
     others = [one.measured.eager_seconds for one in rows if one.measured is not None and one is not row]
     if row.measured is None or not others:
         return None

@@ -1,4 +1,4 @@
-"""Why a row of a benchmark has no figures, or what explains its figures."""
+"""Remarks on a row of a benchmark: why it has no figures, or what explains its figures."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 __all__ = ["drift", "remarks"]
 
 LAUNCH_BOUND = 0.6
-"""The share of an iteration spent in kernels below which the GPU waits for the CPU to launch them."""
+"""Share of an iteration spent in kernels below which the row is called launch-bound."""
 
 OVERHEAD = 0.1
-"""The share of the timed iterations from which the cost of measuring is reported."""
+"""Share of the timed iterations from which the cost of measuring is reported."""
 
 DRIFT = 1.25
-"""The ratio of the last third of the samples to the first third from which there is no steady state."""
+"""Ratio of the last third of the samples to the first third from which there is no steady state."""
 
 SLOWER = 1.1
-"""The ratio from which kernels chosen by autotuning are reported as slower than the default kernels."""
+"""Ratio of times from which kernels chosen by autotuning are reported as slower than the default kernels."""
 
 NOTICEABLE = 1.0
-"""Seconds of compiling from which its stages are reported."""
+"""Compile time in seconds from which its stages are reported."""
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
-"""A number inside a remark."""
+"""Pattern of a number inside a remark."""
 
 MINOR_STAGE = 0.05
-"""The share of the compile time below which a stage is not named."""
+"""Share of the compile time below which a stage is not listed."""
 
 
 def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
@@ -62,7 +62,7 @@ def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
     if grown is not None:
         first, last = map(time_text, grown)
         found.insert(0, f"no steady state: an iteration took {first} at first and {last} at last")
-    if row.measured.kernel is not None and not row.reasons.recorded:  # recording a graph is not launching kernels
+    if row.measured.kernel is not None and not row.reasons.recorded:  # recording a graph launches no kernels
         share = row.measured.kernel / row.measured.seconds
         if share < LAUNCH_BOUND:
             found.append(f"launch-bound: kernels run {share:.0%} of the time")
@@ -81,7 +81,7 @@ def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
 
 
 def _of_the_machine(row: Row) -> list[str]:
-    """Return what makes the timing doubtful, once for all processes."""
+    """Return conditions that make the timing doubtful, once for all processes."""
     found: dict[str, list[str]] = {}
     for one in row.processes:
         for mark in one.conditions.marks:
@@ -97,13 +97,13 @@ def _of_the_machine(row: Row) -> list[str]:
 
 
 def _variables(row: Row) -> list[str]:
-    """Return the environment variables that were set and that the compilers read."""
+    """Return the environment variables that were set and that compilers read."""
     values = [f"{name.removeprefix('env ')}={value}" for name, value in row.flags.items() if name.startswith("env ")]
     return [f"with {' '.join(values)}"] if values else []
 
 
 def _choice_of_kernels(row: Row, rows: Sequence[Row]) -> list[str]:
-    """Return how much slower the kernels are that autotuning chose than those of `torch.compile` without it."""
+    """Return a remark if autotuning chose slower kernels than `torch.compile` uses without it."""
     plain = msgspec.structs.replace(row.configuration, compiler="compile")
     untuned = next((one.measured for one in rows if one.configuration == plain), None)
     if not row.configuration.autotunes or row.measured is None or untuned is None:
@@ -114,7 +114,7 @@ def _choice_of_kernels(row: Row, rows: Sequence[Row]) -> list[str]:
 
 
 def _where_time_went(row: Row) -> list[str]:
-    """Return the stages of compiling with cold caches; none where torch does not report them or it was short."""
+    """Return the stages of a cold compile; none if torch does not report them or the compile was short."""
     start = row.cold
     if start is None or not start.stages or start.total < NOTICEABLE:
         return []
@@ -124,9 +124,9 @@ def _where_time_went(row: Row) -> list[str]:
 
 
 def drift(row: Row) -> tuple[float, float] | None:
-    """Return the seconds of an iteration in the first and in the last third of the samples.
+    """Return the seconds per iteration in the first and in the last third of the samples.
 
-    None where they did not grow by `DRIFT` in every process.
+    None unless they grew by `DRIFT` in every process.
     """
     found = []
     for one in row.processes:

@@ -1,7 +1,7 @@
-"""Finding how speed changed between two benchmarks, configuration by configuration.
+"""Finds changes of speed between two benchmarks, configuration by configuration.
 
-Two benchmarks are not interleaved: what the machine did between them is in every difference, so that small ones are not
-called differences however sure they look, and eager's own change stands beside each as a control.
+Two benchmarks are not interleaved, so that every difference includes changes of the machine between them. Therefore
+small differences are not reported, however certain they look, and each row shows eager's own change as a control.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ FINDINGS: dict[Finding, SpeedCategory] = {
 
 
 def speedups_of(directory: Path) -> dict[str, Path]:
-    """Return the files of `recapture bench` that a results directory holds, by name; not those set aside."""
+    """Return the files of `recapture bench` in a results directory, by name, without those set aside."""
     return {path.name: path for path in sorted(directory.glob("speedups-*.json")) if ".before-" not in path.name}
 
 
 def diff_speeds(old: Path, new: Path) -> SpeedDiff:
-    """Compare what two results directories hold of benchmarks; return the changes and reasons for care.
+    """Compare the benchmarks of two results directories; return the changes and warnings.
 
-    Files of one name are compared, and where each side has one alone, those. Raises UsageError as reading them does.
+    Files with equal names are compared, or the only file of each side. Raises UsageError if reading them fails.
     """
     before, after = speedups_of(old), speedups_of(new)
     pairs = [(before[name], after[name]) for name in sorted(before.keys() & after.keys())]
@@ -56,7 +56,7 @@ def diff_speeds(old: Path, new: Path) -> SpeedDiff:
         notes.append("speed is not compared: OLD and NEW were timed on several devices, none of them the same")
     if bool(before) != bool(after):
         notes.append(f"speed is not compared: {'NEW' if before else 'OLD'} has no benchmark")
-    if pairs and importlib.util.find_spec("scipy") is None:  # in an installation that only reads results
+    if pairs and importlib.util.find_spec("scipy") is None:  # an installation that only reads results
         return (), ("speed is not compared: that needs scipy",)
     for was, now in ((read_speedups(was), read_speedups(now)) for was, now in pairs):
         for name, side in (("OLD", was), ("NEW", now)):
@@ -71,20 +71,20 @@ def diff_speeds(old: Path, new: Path) -> SpeedDiff:
 
 
 def _hardware(old: Speedups, new: Speedups) -> str:
-    """What differs in the hardware that both timed on; empty where seconds can be compared."""
+    """Return the hardware differences of two benchmarks; empty if their seconds can be compared."""
     differ = (f"{was} became {now}" for was, now in zip(_timed_on(old), _timed_on(new), strict=True) if was != now)
     return next(differ, "")
 
 
 def _timed_on(speedups: Speedups) -> tuple[str, str, str]:
-    """What decides how long an iteration takes; the processor does on a GPU too, where models wait for launches."""
+    """Return the hardware that affects timing; on a GPU also the processor, because models may wait for launches."""
     gpu, cpu = speedups.environment.gpu, speedups.environment.cpu
     threads = f"{speedups.method.get('CPU threads')} CPU threads"
     return (gpu.name or "an unknown GPU") if gpu else "a CPU", cpu.model or "an unknown CPU", threads
 
 
 def _changes(old: Speedups, new: Speedups, *, seconds: bool) -> Iterable[SpeedChange]:
-    # A row that was to be measured again and has not been is of an earlier benchmark.
+    # A row that was to be measured again, but was not, is from an earlier benchmark.
     stale = {row.key for side in (old, new) for row in side.rows if row.again}
     before, after = ({row.key: row for row in side.rows} for side in (old, new))
     for key in sorted((before.keys() | after.keys()) - stale):
@@ -104,10 +104,10 @@ def _changes(old: Speedups, new: Speedups, *, seconds: bool) -> Iterable[SpeedCh
 
 
 def _timed(change: SpeedChange, old: Row, new: Row, *, seconds: bool) -> SpeedChange:
-    """Say how the speed of a row that was timed on both sides changed: by seconds, where they tell.
+    """Return the change of speed of a row that was timed on both sides, by seconds if those are conclusive.
 
-    Processes differ in what eager takes too (addresses, the processor's clock, launching): the speedup over eager is
-    surer by as much, and decides where seconds do not, unless it is eager that changed.
+    Processes differ in eager's time, too (addresses, the processor's clock, launching), so the speedup over eager is
+    more certain. It decides if seconds do not, unless eager itself changed.
     """
     over_eager = _compared(old, new, _log_speedup)
     if not seconds:
@@ -126,7 +126,7 @@ def _with(change: SpeedChange, found: _Found, basis: Literal["seconds", "speedup
 
 
 def _category(old: Row | None, new: Row | None) -> SpeedCategory | None:
-    """What became of a configuration; None where it was timed on both sides."""
+    """Return the category of a configuration; None if it was timed on both sides."""
     if old is None:
         return "only_in_new"
     if new is None:
@@ -141,7 +141,7 @@ def _category(old: Row | None, new: Row | None) -> SpeedCategory | None:
 
 
 def _failure(row: Row) -> tuple[object, ...]:
-    """What makes two failures the same one."""
+    """Return a key that is equal for equal failures."""
     return (row.verdict, row.phase, *((row.error.type, row.error.fingerprint) if row.error else ()))
 
 
@@ -159,7 +159,7 @@ def _log_speedup(process: Process) -> float:
 
 
 def _compared(old: Row, new: Row, estimate: Callable[[Process], float]) -> _Found:
-    """Compare the processes of two rows by an estimate of each, the logarithm of a speed."""
+    """Compare the processes of two rows by one estimate for each, the logarithm of a speed."""
     found = compare_runs(*([estimate(one) for one in row.processes] for row in (old, new)))
     if found is None:
         return "too_noisy", None

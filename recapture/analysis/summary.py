@@ -1,4 +1,4 @@
-"""What every report says, worked out once from the records: marks, counts, claims and explanations."""
+"""Facts that all reports use, computed from the records: marks, counts, claims and explanations."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ LEGEND = {
     "–": "does not apply to this torch",
     "!": "the machine is at fault",
 }
-"""One character for each outcome of a cell, and what it stands for."""
+"""The character for each outcome of a cell, with its meaning."""
 
 _MARKS = {
     Verdict.PASS: "P",
@@ -75,14 +75,14 @@ _MARKS = {
 }
 
 TYPE_LIMIT = 100
-"""Characters of an exception's type that are shown."""
+"""Characters shown of an exception's type."""
 
 _FAMILIES = ("eager", "compile", "jit", "fx", "make_fx", "export", "aoti", "onnx")
 _COUNTED = re.compile(r"\b(graphs|graph_breaks|recompiles)=")
 
 
 class ClaimStatus(str, Enum):
-    """Whether a published claim is borne out by what was measured."""
+    """Whether the results confirm a published claim."""
 
     REPRODUCED = "reproduced"
     PARTLY = "partly reproduced"
@@ -105,7 +105,7 @@ class ClaimCell:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many cells ended right, silently wrong, failing, or without saying anything about the compiler."""
+    """Numbers of cells that are right, silently wrong, failing, or say nothing about the compiler."""
 
     right: int
     silently_wrong: int
@@ -119,7 +119,7 @@ class Counts:
 
 
 def mark(record: Record) -> str:
-    """Return the one character of `LEGEND` that stands for how a cell ended."""
+    """Return the character of `LEGEND` for a cell's outcome."""
     if record.verdict is Verdict.ERROR and record.phase == "capture":
         return "E"
     return _MARKS[record.verdict]
@@ -131,24 +131,24 @@ def suite_of(case: str) -> str:
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Sort key that puts T2 before T10; numbers may have any number of digits."""
+    """Sort key that puts T2 before T10; numbers may have any length."""
     parts = re.findall(r"([0-9]+)|([^0-9]+)", text)
     return [(0, len(digits.lstrip("0")), digits.lstrip("0")) if digits else (1, 0, words) for digits, words in parts]
 
 
 def compiler_key(name: str) -> tuple[int, str, str]:
-    """Sort key of compilers: the reference first, then family by family, a user's own last."""
+    """Sort key of compilers: the reference first, then by family, users' own compilers last."""
     family = re.split(r"[:.]", name, maxsplit=1)[0]
     return (_FAMILIES.index(family) if family in _FAMILIES else len(_FAMILIES), family, name)
 
 
 def compilers_in_order(records: Iterable[Record]) -> list[str]:
-    """Return the compilers that occur, in the order of the reports."""
+    """Return the compilers in the records, in the order of the reports."""
     return sorted({record.compiler for record in records}, key=compiler_key)
 
 
 def suites_in_order(records: Iterable[Record]) -> list[str]:
-    """Return the suites that occur, by name."""
+    """Return the suites in the records, by name."""
     return sorted({suite_of(record.case) for record in records})
 
 
@@ -169,13 +169,13 @@ def by_suite(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def count(records: Iterable[Record]) -> Counts:
-    """Count cells by what they say."""
+    """Count cells by group of verdicts."""
     verdicts = [record.verdict for record in records]
     return Counts(*(sum(verdict in kind for verdict in verdicts) for kind in (RIGHT, SILENTLY_WRONG, FAILING, NOT_RUN)))
 
 
 def counts_by_verdict(records: Iterable[Record]) -> dict[Verdict, int]:
-    """Count cells by verdict, in the order of `Verdict`, leaving out what does not occur."""
+    """Count cells by verdict, in the order of `Verdict`, without zero counts."""
     verdicts = [record.verdict for record in records]
     return {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts}
 
@@ -209,7 +209,7 @@ def claims_by_id(records: Iterable[Record]) -> dict[str, list[ClaimCell]]:
 
 
 def overall_status(cells: Iterable[ClaimCell]) -> ClaimStatus:
-    """Return the status of a claim that spans several cells; cells that could not run do not count against it."""
+    """Return the status of a claim about several cells; cells that could not run do not count against it."""
     seen = {cell.status for cell in cells} - {ClaimStatus.NOT_RUNNABLE}
     if not seen:
         return ClaimStatus.NOT_RUNNABLE
@@ -217,7 +217,7 @@ def overall_status(cells: Iterable[ClaimCell]) -> ClaimStatus:
 
 
 def measured(record: Record, expected: str = "") -> str:
-    """Say how a cell ended in the grammar in which claims are written, with the counts that `expected` asks for."""
+    """Return a cell's outcome in the grammar of claims, with the counts that `expected` contains."""
     words = str(record.verdict)
     if record.verdict is Verdict.ERROR:
         words += f"({record.phase})" if record.phase else ""
@@ -229,7 +229,7 @@ def measured(record: Record, expected: str = "") -> str:
 
 
 def silent_wrongs(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """Return the silently wrong cells of every case that has one, in the order of the reports."""
+    """Return the silently wrong cells by case, in the order of the reports."""
     found: dict[str, list[Record]] = defaultdict(list)
     for record in sorted(records, key=lambda record: (record.case, compiler_key(record.compiler))):
         if record.verdict in SILENTLY_WRONG:
@@ -238,9 +238,9 @@ def silent_wrongs(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def commonest_difference(cells: Iterable[Record]) -> tuple[str, int]:
-    """Return what differs in most of some silently wrong cells, such as ``value on held_out[0]``.
+    """Return the most common difference of silently wrong cells, such as ``value on held_out[0]``.
 
-    With it comes the number of other pairs of a kind and an input in these cells.
+    The second value is the number of other combinations of kind and input in these cells.
     """
     kinds: Counter[str] = Counter()
     for record in cells:
@@ -257,7 +257,7 @@ def describe_difference(difference: Difference) -> str:
 
 
 def explain(record: Record, limit: int = 160) -> str:
-    """Say in one line, of at most `limit` characters, why a cell ended as it did; empty where nothing is to be said."""
+    """Return the reason of a cell's outcome in one line of at most `limit` characters; empty if there is none."""
     if record.differences:
         more = f" (and {len(record.differences) - 1} more)" if len(record.differences) > 1 else ""
         return shorten(describe_difference(record.differences[0]), limit - len(more)) + more
@@ -281,6 +281,6 @@ def in_report_order(records: Iterable[Record]) -> list[Record]:
 
 
 def first_line(text: str) -> str:
-    """The line of a message that says what is wrong; all of it where Dynamo only says where, for want of words."""
+    """Return the first line of a message, or the whole message if Dynamo gives only a place."""
     text = text.strip()
     return text if text.startswith("from user code:") else text.split("\n", 1)[0]

@@ -1,1 +1,1 @@
-"""Pinned images: what they hold (pins), how it is fixed (locks), and how a container engine makes and runs them."""
+"""Pinned images: locking their packages, and building and running them with a container engine."""

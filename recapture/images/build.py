@@ -1,4 +1,4 @@
-"""Building an image with the docker command, whose BuildKit the Docker SDK cannot drive."""
+"""Builds an image with the docker command, because the Docker SDK cannot use BuildKit."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["BuildOptions", "Built", "build_image", "docker_command"]
 
 _LAST_LINES = 60
-"""Lines of a build's output that are searched for the reason of its failure."""
+"""Number of last lines of a build's output that are searched for the cause of a failure."""
 
 _MEANINGS = (
     (r"no space left on device", "the engine's disk is full: `docker system prune` frees what no container uses"),
     (
         r"cannot connect to the docker daemon|is the docker daemon running|error during connect|failed to dial",
-        "no container engine answers: start Docker, or name another with --host",
+        "no container engine answers: start Docker, or choose another with --host",
     ),
     (
         r"permission denied while trying to connect",
@@ -45,14 +45,14 @@ _MEANINGS = (
     ),
     (
         r"certificate verify failed",
-        "a certificate authority of your network is unknown in the build: give it with --ca",
+        "the build does not know a certificate authority of your network: pass it with --ca",
     ),
     (
         r"temporary failure in name resolution|could not resolve|no such host|network is unreachable",
-        "the build reaches no network: try --network host, or look at the engine's name server",
+        "the build has no network access: try --network host, or check the engine's name server",
     ),
 )
-"""What the docker command and the tools inside a build print, and what that means for the user."""
+"""Patterns in the output of the docker command and of tools inside a build, with messages for the user."""
 
 
 def _readable_file(text: str) -> Path:
@@ -64,16 +64,14 @@ def _readable_file(text: str) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """How to build an image."""
+    """The options of a build."""
 
-    base: str | None = option(
-        "--base", default=None, metavar="REF", help="Build on another base image than the pinned one."
-    )
+    base: str | None = option("--base", default=None, metavar="REF", help="Base image instead of the pinned one.")
     network: str | None = option(
-        "--network", default=None, metavar="MODE", help="Network of the build's steps, as `host`."
+        "--network", default=None, metavar="MODE", help="Network of the build's steps, such as `host`."
     )
     ca: Path | None = option(
-        "--ca", default=None, metavar="FILE", parse=_readable_file, help="CA bundle for the build alone."
+        "--ca", default=None, metavar="FILE", parse=_readable_file, help="CA bundle, only for the build."
     )
 
 
@@ -89,10 +87,10 @@ class Built(NamedTuple):
 def build_image(
     image: Image, options: BuildOptions, show: Callable[[str], None], engine: EngineOptions = LOCAL
 ) -> Built:
-    """Build one image from its lock, giving every line of the build's output to `show`.
+    """Build one image from its lock, passing every line of the build's output to `show`.
 
-    Raises EnvironmentUnfitError for no docker command, no BuildKit, no engine or a full disk, UsageError outside a
-    checkout, RecaptureError for a build that fails otherwise.
+    Raises EnvironmentUnfitError if the docker command, BuildKit or an engine is missing or the disk is full, UsageError
+    outside a checkout, and RecaptureError if the build fails for another reason.
     """
     root = docker_directory().parent
     if not (root / "docker" / "Dockerfile").is_file():
@@ -146,7 +144,7 @@ def build_image(
 
 
 def docker_command() -> str:
-    """Return the first docker command on PATH that can build with BuildKit: built in before 23, with buildx since."""
+    """Return the first docker command on PATH with BuildKit, which is built in before 23 and needs buildx since."""
     seen = []
     for directory in os.get_exec_path():
         command = shutil.which("docker", path=directory)
@@ -170,8 +168,8 @@ def _failure(image: Image, last: collections.deque[str]) -> RecaptureError:
     for pattern, meaning in _MEANINGS:
         if re.search(pattern, said, re.IGNORECASE):
             return EnvironmentUnfitError(f"{image.name}: {meaning}")
-    # BuildKit repeats the failing step's output before its own summary. The last error that a tool named says most,
-    # then the last line of any step; the summary is the whole script of the step.
+    # BuildKit repeats the failing step's output before its own summary, which is only the step's script. The last error
+    # of a tool is the most informative line, then the last line of any step.
     steps = [found[1].strip() for found in (re.match(r"#\d+ [\d.]+ (.*\S)", line) for line in last) if found]
     named = [line for line in steps if re.match(r"(?:[\w.]*Error|ERROR|E|error): ", line)]
     return RecaptureError(f"{image.name} was not built: {(named or steps or list(last) or ['no output'])[-1]}")
@@ -182,7 +180,7 @@ def _inspect(docker: list[str], image: str, template: str) -> str | None:
 
 
 def _output(command: list[str]) -> str | None:
-    """Return what a command prints, or None when it fails."""
+    """Return the output of a command, or None if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:

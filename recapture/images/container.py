@@ -1,4 +1,4 @@
-"""Running an image: a hardened container, its output streamed, a deadline of its own, and nothing left behind."""
+"""Runs an image in a hardened container, with streamed output, a deadline, and cleanup."""
 
 from __future__ import annotations
 
@@ -30,30 +30,28 @@ if TYPE_CHECKING:
 __all__ = ["ContainerOptions", "check_image_runs_on", "run_image"]
 
 _OWNER = "org.recapture.owner"
-"""Label of a container: the host and process id of the run that made it."""
+"""Label of a container with the host and process id of the run that created it."""
 
 _STOP_SECONDS = 10
 """Seconds between the signal that ends a container and the one that kills it."""
 
 _POLL_SECONDS = 0.3
-"""Seconds between two looks at a container's state."""
+"""Seconds between checks of a container's state."""
 
 _SETTLE_SECONDS = 5
 """Seconds to wait for the last output, or for an engine that is stopping."""
 
 _NO_TOOLKIT = (
-    "the engine cannot hand out NVIDIA GPUs: install nvidia-container-toolkit, run "
+    "the engine cannot provide NVIDIA GPUs: install nvidia-container-toolkit, run "
     "`nvidia-ctk runtime configure --runtime=docker` and restart Docker"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerOptions:
-    """How to run a container: `deadline` in seconds, sizes in bytes; `memory` None is all the engine has."""
+    """The options of a container: `deadline` in seconds, sizes in bytes; without `memory`, all that the engine has."""
 
-    gpus: tuple[str, ...] = option(
-        "--gpu", default=(), metavar="all|UUID", help="Give the container GPUs, and run on them."
-    )
+    gpus: tuple[str, ...] = option("--gpu", default=(), metavar="all|UUID", help="GPUs for the container, to run on.")
     results: Path = option("--results", default=Path("results"), help="Folder for the results of all images.")
     deadline: float = option(
         "--deadline", default=4 * 3600.0, between=(1, WEEK), help="Seconds that the whole run may take."
@@ -70,9 +68,9 @@ class ContainerOptions:
 
 
 def check_image_runs_on(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -> None:
-    """Refuse GPUs that are not there (UsageError) or that the image cannot run on (EnvironmentUnfitError).
+    """Raise UsageError for missing GPUs, and EnvironmentUnfitError for GPUs that the image cannot run on.
 
-    `found` are the GPUs of the machine that will run it. Where the driver names none, ``all`` is left to the engine.
+    `found` are the GPUs of the machine that runs the image. If the driver lists none, ``all`` is left to the engine.
     """
     known = {gpu.uuid: gpu for gpu in found}
     for name in gpus:
@@ -92,10 +90,10 @@ def check_image_runs_on(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -
 def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: ContainerOptions, write: Write) -> int:
     """Run ``recapture run ARGUMENTS`` in a container of the image and return its exit status.
 
-    `write` has a function for each of ``stdout`` and ``stderr`` that is to be passed on, called with each chunk.
-    Arguments that are files or folders of this machine are given to the container, read-only. Raises
-    EnvironmentUnfitError where the image is not built, the engine has no NVIDIA toolkit or stops during the run, memory
-    runs out or the deadline passes; whatever was recorded by then is kept.
+    `write` maps ``stdout`` and ``stderr``, as far as wanted, to a function that is called with each chunk. Arguments
+    that are files or folders of this machine are available in the container, read-only. Raises EnvironmentUnfitError
+    if the image is not built, the engine has no NVIDIA toolkit or stops during the run, memory runs out or the deadline
+    passes; records up to then are kept.
     """
     results = _results_folder(options.results)
     if options.gpus and not any(word.partition("=")[0] == "--device" for word in arguments):
@@ -131,7 +129,7 @@ def _digest(client: Any, image: Image) -> str:
 def _in_container(
     client: Any, settings: dict[str, Any], place: Mounted | Copied, options: ContainerOptions, write: Write
 ) -> int:
-    """Create, start and watch a container, collect what it recorded, and remove it whatever happens."""
+    """Create, start and watch a container, collect its records, and always remove it."""
     container = None
     try:
         container = client.containers.create(**settings)
@@ -141,11 +139,11 @@ def _in_container(
             return _watch(client, container, options, write)
         finally:
             if not engine_lost(client):
-                container.stop(timeout=_STOP_SECONDS)  # nothing to do unless interrupted or past the deadline
+                container.stop(timeout=_STOP_SECONDS)  # has an effect only after an interruption or the deadline
                 place.collect(container)
     finally:
         if container is not None:
-            with contextlib.suppress(Exception):  # a lost engine cannot: the next run removes it
+            with contextlib.suppress(Exception):  # fails if the engine is lost: the next run removes it
                 container.remove(force=True, v=True)
 
 
@@ -164,8 +162,8 @@ def _start(container: Any) -> None:
 
 
 def _watch(client: Any, container: Any, options: ContainerOptions, write: Write) -> int:
-    """Pass the output on until the container ends; return its exit status. The deadline is kept here, on this side."""
-    # One reader a stream: the SDK's joint one can lose what the engine sends together with its answer's head.
+    """Stream the output until the container ends, and return its exit status; enforces the deadline on this side."""
+    # One reader per stream: the SDK's combined reader can lose data sent together with the response header.
     followers = [threading.Thread(target=_follow, args=(container, name, write), daemon=True) for name in write]
     for follower in followers:
         follower.start()
@@ -195,7 +193,7 @@ def _watch(client: Any, container: Any, options: ContainerOptions, write: Write)
 
 
 def _look_for_engine(client: Any) -> None:
-    """Raise ConnectionError when the engine is going away: it kills its containers before it stops answering."""
+    """Raise ConnectionError if the engine is shutting down: it kills its containers before it stops answering."""
     until = time.monotonic() + _SETTLE_SECONDS
     while time.monotonic() < until:
         if engine_lost(client):
@@ -204,14 +202,14 @@ def _look_for_engine(client: Any) -> None:
 
 
 def _follow(container: Any, name: str, write: Write) -> None:
-    # Output is for the eye: when the connection breaks, watching finds out why.
+    # The output is only shown: if the connection breaks, `_watch` finds the cause.
     with contextlib.suppress(Exception):
         for chunk in container.logs(stream=True, follow=True, **{"stdout": False, "stderr": False, name: True}):
             write[name](chunk)
 
 
 def _hardening(options: ContainerOptions) -> dict[str, Any]:
-    """Return the settings every run has: no network, nothing writable but /tmp and the results, no privileges."""
+    """Return the settings of every run: no network, only /tmp and the results writable, no privileges."""
     from docker.types import DeviceRequest, LogConfig, Ulimit
 
     settings: dict[str, Any] = {
@@ -222,7 +220,7 @@ def _hardening(options: ContainerOptions) -> dict[str, Any]:
         "pids_limit": 8192,
         "init": True,
         "shm_size": options.shared_memory,
-        # Executable, for Inductor and triton load what they compile there.
+        # Executable, because Inductor and triton load compiled code from there.
         "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={options.scratch}"},  # noqa: S108
         "ulimits": [Ulimit(name="core", soft=0, hard=0)],
         "log_config": LogConfig(type="json-file", config={"max-size": "16m", "max-file": "2"}),
@@ -237,7 +235,7 @@ def _hardening(options: ContainerOptions) -> dict[str, Any]:
 
 
 def _give_cases(arguments: tuple[str, ...], place: Mounted | Copied) -> list[str]:
-    """Give the container the files and folders of cases among the arguments; return the arguments as it sees them."""
+    """Make files and folders of cases available in the container; return the arguments with their paths there."""
     command: list[str] = []
     previous = ""
     suites = {suite.name for suite in shipped_suites()}
@@ -245,7 +243,7 @@ def _give_cases(arguments: tuple[str, ...], place: Mounted | Copied) -> list[str
         name, mark, cell = word.partition("::")
         path = Path(name)
         looks = not previous.startswith("-k") and (path.suffix == ".py" or os.sep in name)
-        # A folder's name alone too, where it is no suite's and no option's value.
+        # A bare name also counts as a folder, unless it is a suite's name or an option's value.
         looks = looks or (path.is_dir() and not previous.startswith("-") and name not in suites)
         if looks and not name.startswith("-") and path.exists():
             inside = f"{CASES}/{len(command)}/{path.resolve().name}"
@@ -272,7 +270,7 @@ def _this_process() -> str:
 
 
 def _clear_left_behind(client: Any) -> None:
-    """Collect and remove containers whose run on this machine is gone, as after an engine or a client was killed."""
+    """Collect and remove containers whose run on this machine has died, as when an engine or client was killed."""
     for container in client.containers.list(all=True, filters={"label": _OWNER}, ignore_removed=True):
         host, _, pid = container.labels[_OWNER].rpartition(":")
         if host != socket.gethostname() or Path("/proc", pid).exists():
@@ -281,7 +279,7 @@ def _clear_left_behind(client: Any) -> None:
         if "org.recapture.results" in container.labels:
             try:
                 fetch_results(container, Path(container.labels["org.recapture.results"]))
-            except OSError:  # their folder cannot be written any more: leave them where they are
+            except OSError:  # the folder is no longer writable: leave the results in place
                 continue
         container.remove(force=True, v=True)
 

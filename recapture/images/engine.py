@@ -1,4 +1,4 @@
-"""Reaching a container engine through the Docker SDK, and the one-line errors for when it cannot be reached."""
+"""Connects to a container engine through the Docker SDK, with one-line errors if it cannot be reached."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _TIMEOUT = 60
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """Which container engine: `host` is an address (``ssh://user@machine``, ``tcp://…``, ``unix://…``).
+    """The container engine to use: `host` is an address (``ssh://user@machine``, ``tcp://…``, ``unix://…``).
 
-    With neither, DOCKER_HOST or the current context decides, as for the docker command.
+    Without host and context, DOCKER_HOST or the current context is used, as by the docker command.
     """
 
     host: str | None = option(
@@ -36,15 +36,15 @@ class EngineOptions:
 
 
 LOCAL = EngineOptions()
-"""The engine that the docker command would use."""
+"""Options for the engine that the docker command would use."""
 
 
 @contextlib.contextmanager
 def connect(engine: EngineOptions = LOCAL) -> Iterator[Any]:
-    """Give a docker.DockerClient whose engine answers, and close it afterwards.
+    """Yield a docker.DockerClient whose engine answers, and close it afterwards.
 
-    Raises EnvironmentUnfitError when the SDK is not installed or no engine answers there, UsageError for an unknown
-    context or a malformed address.
+    Raises EnvironmentUnfitError if the SDK is not installed or no engine answers, and UsageError for an unknown context
+    or a malformed address.
     """
     host, context = engine.host, engine.context
     try:
@@ -58,7 +58,7 @@ def connect(engine: EngineOptions = LOCAL) -> Iterator[Any]:
         raise UsageError(f"not an engine's address: {host!r}; write it as ssh://user@machine or tcp://machine:port")
     if not host and not os.environ.get("DOCKER_HOST"):
         context = context or os.environ.get("DOCKER_CONTEXT")
-    # The system's ssh, so that its configuration, agent and known hosts count.
+    # The system's ssh, so that its configuration, agent and known hosts are used.
     settings: dict[str, Any] = {"timeout": _TIMEOUT, "use_ssh_client": True}
     if host:
         settings["base_url"] = host
@@ -72,7 +72,7 @@ def connect(engine: EngineOptions = LOCAL) -> Iterator[Any]:
     try:
         try:
             client.ping()
-        except Exception as error:  # every transport raises its own
+        except Exception as error:  # each transport has its own exceptions
             raise _no_engine(where, error) from error
         yield client
     finally:
@@ -80,9 +80,9 @@ def connect(engine: EngineOptions = LOCAL) -> Iterator[Any]:
 
 
 def is_local(client: Any) -> bool:
-    """Return whether a folder of this machine can be mounted into the engine's containers and written to as its owner.
+    """Whether the engine's containers can mount a folder of this machine and write to it as its owner.
 
-    Not through ssh or tcp, and not with an engine that maps user ids: a rootless one, or one with userns-remap.
+    This is not possible through ssh or tcp, or if the engine maps user ids (rootless, or with userns-remap).
     """
     options = client.info().get("SecurityOptions") or []
     maps_users = any(word in option for option in options for word in ("rootless", "name=userns"))
@@ -90,16 +90,16 @@ def is_local(client: Any) -> bool:
 
 
 def engine_lost(client: Any) -> bool:
-    """Return whether the engine no longer answers."""
+    """Whether the engine no longer answers."""
     try:
         return not client.ping()
-    except Exception:  # every transport raises its own
+    except Exception:  # each transport has its own exceptions
         return True
 
 
 @contextlib.contextmanager
 def reporting(client: Any, lost: str) -> Iterator[None]:
-    """Turn what the SDK and its transports raise into one line: `lost` when the engine is gone, else what it said."""
+    """Turn errors of the SDK and its transports into one line: `lost` if the engine is gone, else its message."""
     import docker.errors
     import requests  # type: ignore[import-untyped,import-not-found,unused-ignore]
     import urllib3  # type: ignore[import-not-found,unused-ignore]
@@ -119,9 +119,9 @@ def reporting(client: Any, lost: str) -> Iterator[None]:
 
 
 def _context(name: str) -> dict[str, Any]:
-    """Return the client's settings of a Docker context, read as the docker command stores it.
+    """Return the client settings of a Docker context, read from the docker command's files.
 
-    The SDK's own reader finds no context where there is no config.json, and then talks to the local engine.
+    The SDK's own reader finds no context without a config.json, and would then use the local engine.
     """
     from docker.tls import TLSConfig
 
@@ -131,7 +131,7 @@ def _context(name: str) -> dict[str, Any]:
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             called, address = stored["Name"], stored["Endpoints"]["docker"]["Host"]
-        except (OSError, ValueError, KeyError, TypeError):  # broken, or of another kind of endpoint
+        except (OSError, ValueError, KeyError, TypeError):  # damaged, or another kind of endpoint
             continue
         if address:
             found[called] = (address, folder / "tls" / path.parent.name / "docker")
@@ -148,7 +148,7 @@ def _context(name: str) -> dict[str, Any]:
 def _no_engine(where: str | None, error: Exception) -> EnvironmentUnfitError:
     place = f"at {where}" if where else "on this machine"
     said = " ".join(str(error).split())
-    # The transports nest their errors: the innermost, from the system, says most.
+    # Transports nest their errors: the innermost, from the operating system, is the most informative.
     causes = re.findall(r"(?:\[Errno -?\d+\] |Error\(\d+, ')([^'\")]+)", said)
     if "paramiko" in said:
         return EnvironmentUnfitError("an engine over ssh:// needs paramiko: pip install 'docker[ssh]'")

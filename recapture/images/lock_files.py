@@ -1,4 +1,4 @@
-"""Writing the locks: every package of an image with the hashes of its wheels, resolved by uv as of a cut-off day."""
+"""Writes the locks: every package of an image with its wheel hashes, resolved by uv as of a cut-off date."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["LockPlan", "build_plan", "image_plan", "read_inputs_digest", "write_lock"]
 
-# What an exact pin alone does not fix: resolving for wheels only keeps source builds out of images and environments.
+# Exact pins alone do not exclude source builds; resolving only wheels does.
 _OPTIONS = ("--generate-hashes", "--only-binary", ":all:", "--no-header", "--no-annotate", "--no-emit-index-url")
 _OLDEST_PYTHON = "3.10"
 
 
 class LockPlan(NamedTuple):
-    """What one lock is made from: its file and purpose, the lines to resolve, uv's options, facts for its header."""
+    """The inputs of one lock: its file and purpose, the lines to resolve, uv's options, and facts for its header."""
 
     path: Path
     purpose: str
@@ -37,19 +37,19 @@ class LockPlan(NamedTuple):
 
     @property
     def inputs_digest(self) -> str:
-        """The hash of everything that decides the lock; one whose header has another is out of date."""
+        """Hash of everything that determines the lock; a lock whose header has another hash is out of date."""
         text = "\n".join([*self.requirements, *self.options])
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     @property
     def header(self) -> str:
-        """The comment at the head of the lock."""
+        """The comment at the top of the lock."""
         lines = [f"{self.purpose}, written by `recapture images lock`: do not edit.", *self.facts]
         return "".join(f"# {line}\n" for line in [*lines, f"inputs: {self.inputs_digest}"])
 
 
 def image_plan(image: Image, tools: Tools) -> LockPlan:
-    """Return the plan of an image's lock: the packages under test, exactly, and recapture's own dependencies."""
+    """Return the plan of an image's lock: the packages under test, pinned exactly, and recapture's dependencies."""
     own = [str(each) for each in _pyproject()["project"]["dependencies"] if _name(each) not in tools.with_torch]
     later = {_name(requirement): tools.cutoff for requirement in own} | image.newer
     options = ["--python-version", image.python, "--python-platform", tools.platform, *_OPTIONS]
@@ -66,7 +66,7 @@ def image_plan(image: Image, tools: Tools) -> LockPlan:
 
 
 def build_plan(tools: Tools) -> LockPlan:
-    """Return the plan of the lock of what builds recapture's wheel inside the Dockerfile, one for every Python."""
+    """Return the plan of the lock for building recapture's wheel in the Dockerfile, the same for every Python."""
     requirements = tuple(str(requirement) for requirement in _pyproject()["build-system"]["requires"])
     options = ("--universal", "--python-version", _OLDEST_PYTHON, *_OPTIONS, "--exclude-newer", _instant(tools.cutoff))
     path = docker_directory() / "build-requirements.txt"
@@ -75,7 +75,7 @@ def build_plan(tools: Tools) -> LockPlan:
 
 
 def read_inputs_digest(lock: Path) -> str | None:
-    """Return the digest that a lock's header records, or None when it has none."""
+    """Return the digest in a lock's header, or None if it has none."""
     found = re.search(r"^# inputs: (sha256:[0-9a-f]{64})$", lock.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found else None
 
@@ -83,7 +83,7 @@ def read_inputs_digest(lock: Path) -> str | None:
 def write_lock(plan: LockPlan) -> int:
     """Resolve with uv and write the lock; return the number of packages.
 
-    Raises EnvironmentUnfitError without uv or without a reachable package index, RecaptureError when nothing resolves.
+    Raises EnvironmentUnfitError if uv or the package index cannot be reached, RecaptureError if resolving fails.
     """
     uv = shutil.which("uv")
     if uv is None:
@@ -113,7 +113,7 @@ def _pyproject() -> dict[str, Any]:
 
 
 def _instant(day: dt.date) -> str:
-    """Spell a day's first moment with its zone: uv reads a bare day in the local one."""
+    """Return a day's first moment with its time zone, because uv interprets a date in the local time zone."""
     return f"{day}T00:00:00Z"
 
 

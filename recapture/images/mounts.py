@@ -1,4 +1,4 @@
-"""Where a container keeps its results while it runs: in a mounted folder of this machine, or a volume copied back."""
+"""Where a container writes its results: a mounted folder of this machine, or a volume that is copied back."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 __all__ = ["IMAGE_USER", "RESULTS", "Copied", "Mounted", "fetch_results"]
 
 RESULTS = "/results"
-"""The results folder inside a container."""
+"""Path of the results folder inside a container."""
 
 CASES = "/cases"
-"""The folder of a user's cases inside a container."""
+"""Path of the folder with a user's cases inside a container."""
 
 IMAGE_USER = 10001
-"""Id of the Dockerfile's user, used where the caller is root: no case may run as root."""
+"""User id of the Dockerfile's user, used if the caller is root, because no case may run as root."""
 
 _SPOOL = 64 << 20
-"""Bytes of results that are kept in memory while they are copied; more go to a temporary file."""
+"""Bytes of results kept in memory during copying; larger results go to a temporary file."""
 
 
 class Mounted:
     """Results on a local engine: written into the caller's folder by a process with the caller's user id.
 
-    When the caller is root the container runs as the image's user, who owns the folder until the run ends.
+    If the caller is root, the container runs as the image's user, who owns the folder until the run ends.
     """
 
-    def __init__(self, client: Any, results: Path) -> None:  # noqa: ARG002  (both places are made alike)
+    def __init__(self, client: Any, results: Path) -> None:  # noqa: ARG002  (same signature as Copied)
         from docker.types import Mount
 
         self._results = results
@@ -52,7 +52,7 @@ class Mounted:
     def __enter__(self) -> Self:
         if self._owner_changed:
             self._owners = {
-                # Files of the image's user, left by an interrupted run, go back to root as well.
+                # This also returns files that an interrupted run left to the image's user.
                 path: (0, 0) if status.st_uid == IMAGE_USER else (status.st_uid, status.st_gid)
                 for path, status in _tree(self._results)
             }
@@ -61,7 +61,7 @@ class Mounted:
         return self
 
     def give(self, source: Path, target: str) -> None:
-        """Let the container read a file or folder of this machine at `target`."""
+        """Make a file or folder of this machine readable in the container at `target`."""
         from docker.types import Mount
 
         self.mounts.append(Mount(target, str(source), type="bind", read_only=True))
@@ -70,7 +70,7 @@ class Mounted:
         """Do nothing: everything is mounted."""
 
     def collect(self, container: Any) -> None:
-        """Do nothing: results are where they belong."""
+        """Do nothing: results are already in place."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -82,17 +82,17 @@ class Mounted:
 
 
 class Copied:
-    """Results on an engine that cannot mount this machine's folders: kept in a volume there, copied back at the end."""
+    """Results on an engine that cannot mount this machine's folders: kept in a volume and copied back at the end."""
 
     def __init__(self, client: Any, results: Path) -> None:
         from docker.types import Mount
 
         self._client = client
         self._results = results
-        # Also without --resume: a run of a selection keeps the rows that are there.
+        # Also without --resume, because a run of a selection keeps existing rows.
         self._given: list[tuple[Path, str]] = [(results, RESULTS)]
         self.user = f"{IMAGE_USER}:{IMAGE_USER}"
-        # Volumes take over the owner and mode that the image gives these folders.
+        # Volumes get the owner and mode that these folders have in the image.
         self.mounts = [Mount(RESULTS, None, type="volume"), Mount(CASES, None, type="volume")]
         self.labels = {"org.recapture.results": str(results)}
 
@@ -100,15 +100,15 @@ class Copied:
         return self
 
     def give(self, source: Path, target: str) -> None:
-        """Let the container read a copy of a file or folder of this machine at `target`."""
+        """Make a copy of a file or folder of this machine readable in the container at `target`."""
         self._given.append((source, target))
 
     def prepare(self, container: Any) -> None:
-        """Copy what was given into the container's volumes."""
+        """Copy the given files and folders into the container's volumes."""
         for source, target in self._given:
             archive = io.BytesIO()
             with tarfile.open(fileobj=archive, mode="w") as tar:
-                # Below the mount point: its own entry would take the folder's owner and mode away.
+                # Only entries below the mount point: its own entry would overwrite the folder's owner and mode.
                 top = RESULTS if target == RESULTS else CASES
                 inside = PurePosixPath(target).relative_to(top)
                 for path in sorted(source.rglob("*")) if target == RESULTS else [source]:
@@ -123,13 +123,13 @@ class Copied:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the volumes to the container's removal: without names, they go with it."""
+        """Do nothing: anonymous volumes are removed with the container."""
 
 
 def fetch_results(container: Any, results: Path) -> None:
-    """Write the files below a container's results folder into `results`; links and devices are left out.
+    """Write the files below a container's results folder into `results`, without links and devices.
 
-    What an interrupted run had left here, and a finished one has tidied up there, goes.
+    Files of an interrupted run that the finished run has removed in the container are removed here, too.
     """
     brought: dict[Path, set[str]] = {}
     with tempfile.SpooledTemporaryFile(max_size=_SPOOL) as spool:
@@ -165,6 +165,6 @@ def _as_image_user(member: tarfile.TarInfo) -> tarfile.TarInfo:
 def _tree(folder: Path) -> list[tuple[Path, os.stat_result]]:
     found = []
     for path in [folder, *folder.rglob("*")]:
-        with contextlib.suppress(FileNotFoundError):  # another run of the same folder may be tidying up
+        with contextlib.suppress(FileNotFoundError):  # another run may be cleaning up the same folder
             found.append((path, path.lstat()))
     return found

@@ -1,1 +1,1 @@
-"""What people read about results: Markdown, HTML and terminal output."""
+"""Reports for people: Markdown, HTML and terminal output."""

@@ -1,4 +1,4 @@
-"""The checks of the doctor as a table for a terminal."""
+"""The doctor's checks as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["render"]
 
 FALLBACK_SIZE = (120, 24)
-"""Columns and lines of the table where there is no terminal."""
+"""Columns and lines of the table if the output is not a terminal."""
 
 
 def render(checks: Sequence[Check]) -> str:
-    """Return a table of the checks, as wide as the terminal, and a last line that counts what is wrong."""
+    """Return a table of the checks, as wide as the terminal, and a last line with the number of problems."""
     table = Table(["check", "status", "found", "fix"], [[one.name, one.status, one.found, one.mend] for one in checks])
     lines = terminal_lines(table, width=shutil.get_terminal_size(FALLBACK_SIZE).columns, wrapped=(2, 3))
     faults, warnings, unknown = (

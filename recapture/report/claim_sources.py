@@ -1,4 +1,4 @@
-"""What reports say of a published claim beside its id: its sentence, and where it was published."""
+"""Text about published claims for reports: a claim's sentence, and its source."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["address", "claim_list", "sentence", "source_text"]
 
 
 def _claim(claim: str) -> PublishedClaim | None:
-    """Return what is known of a claim; None for one that only users' own cases name."""
+    """Return a published claim; None for one that only users' own cases name."""
     return published_claims().get(claim)
 
 
 def address(claim: str) -> str:
-    """Return the public address of the document that makes a claim; empty where none is known."""
+    """Return the public address of the document with a claim; empty if none is known."""
     known = _claim(claim)
     return (known.source.link or "") if known else ""
 
 
 def sentence(claim: str) -> str:
-    """Return a claim in one sentence; empty for a claim that is not defined."""
+    """Return a claim as one sentence; empty for an undefined claim."""
     known = _claim(claim)
     return known.claim if known else ""
 
 
 def source_text(claim: str) -> str:
-    """Return the document that makes a claim in words, such as ``Title (tutorial, 2025, torch 2.7)``."""
+    """Return a text about the document with a claim, such as ``Title (tutorial, 2025, torch 2.7)``."""
     known = _claim(claim)
     if known is None:
         return ""
@@ -40,9 +40,9 @@ def source_text(claim: str) -> str:
 
 
 def claim_list(claims: Iterable[str]) -> str:
-    """Return a Markdown list of the defined ones of some claims, each with its sentence and source, after a blank line.
+    """Return a Markdown list of claims, each with its sentence and source, after a blank line.
 
-    Claims of users' own cases, which are not defined, are left out; without any other the list is empty.
+    Undefined claims, from users' own cases, are left out. Empty if there are no others.
     """
     lines = []
     for claim in claims:

@@ -1,4 +1,4 @@
-"""The console that everything on a terminal is printed through: no text can control the terminal."""
+"""The console for all terminal output, which prevents text from controlling the terminal."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["SafeConsole"]
 
 
 class SafeConsole(Console):
-    """A console that replaces what a terminal would obey in any text; colours and movements come from rich alone.
+    """A console that replaces control characters in all text; only rich itself controls the terminal.
 
-    A string that is printed is one line: line breaks inside it are replaced too, so that no name can add a line. It may
+    A printed string is one line: line breaks inside it are replaced as well, so that no name can add a line. It may
     begin with empty lines.
     """
 
@@ -29,7 +29,7 @@ class SafeConsole(Console):
         super().print(*(_line(one) if isinstance(one, str) else one for one in objects), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of what is printed, without control characters in those that are text."""
+        """Yield the segments to print, with control characters removed from text segments."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else printable(segment.text)
             yield segment if text == segment.text else Segment(text, segment.style, segment.control)

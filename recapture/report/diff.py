@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["print_diff", "to_json", "to_markdown"]
 
 WHY_LIMIT = 160
-"""Characters of a reason shown in text and Markdown; the JSON holds the records whole."""
+"""Characters of a reason shown in text and Markdown; the JSON has the complete records."""
 
 _STYLES = {
     "newly_wrong": "bold red",
@@ -154,7 +154,7 @@ def _speeds_markdown(changes: Diff) -> str:
 
 
 def print_diff(console: Console, changes: Diff) -> None:
-    """Print the diff; lines are never wrapped, so that a pipe gets one line for each thing that changed."""
+    """Print the diff without wrapping, so that a pipe gets one line for each change."""
     for line, style in _lines(changes):
         say(console, line, style)
 
@@ -218,7 +218,7 @@ def _speed_lines(changes: Diff) -> Iterator[tuple[str, str]]:
 
 
 def _worst_first(speeds: Iterable[SpeedChange]) -> list[SpeedChange]:
-    """Return what changed, or may have changed, by workload; the worst of each workload first."""
+    """Return certain and possible changes by workload, with each workload's worst first."""
     order = {name: place for place, name in enumerate(SPEED_CATEGORIES)}
     shown = (one for one in speeds if one.category in (*SPEED_CHANGES, "too_noisy"))
     return sorted(shown, key=lambda one: (one.workload, order[one.category], one.configuration))
@@ -230,7 +230,7 @@ def _speed_heading(changes: Diff) -> str:
 
 
 def _speed(side: SpeedSide | None, change: SpeedChange) -> str:
-    """Return one side's seconds, with the speedup where speedups were compared, or the verdict if it was not timed."""
+    """Return one side's seconds, with the speedup if speedups were compared, or the verdict if it was not timed."""
     if side is None:
         return "–"
     if side.seconds is None or side.speedup is None:
@@ -239,7 +239,7 @@ def _speed(side: SpeedSide | None, change: SpeedChange) -> str:
 
 
 def _by(change: SpeedChange) -> str:
-    """Return how much faster it is now; where speedups were compared instead of seconds, this is said."""
+    """Return how much faster it is now, with a remark if speedups were compared instead of seconds."""
     return _times(change.change) + (" over eager" if change.change and change.basis == "speedup" else "")
 
 
@@ -316,7 +316,7 @@ def _counts(old: Record, new: Record) -> tuple[str, str]:
 
 
 def _why(category: str, change: Change) -> str:
-    """Return the reason of the worse side, or of the other side where that one has no reason."""
+    """Return the reason of the worse side, or of the other side if that has none."""
     sides = (change.old, change.new) if category in ("fixed", "whole_again") else (change.new, change.old)
     for record in sides:
         if record is not None and (why := summary.explain(record, WHY_LIMIT)):

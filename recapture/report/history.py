@@ -1,4 +1,4 @@
-"""The verdicts of a cell through the torch releases, with the releases that changed it."""
+"""Renders the verdicts of a cell across the torch releases, with the releases that changed it."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 __all__ = ["print_histories", "to_json", "to_markdown"]
 
 HISTORY_SCHEMA_VERSION = 1
-"""The version of the JSON form."""
+"""Version of the JSON form."""
 
 WHY_LIMIT = 120
-"""Characters of the reason of an outcome."""
+"""Characters shown of the reason of an outcome."""
 
 
 def to_json(histories: Iterable[CellHistory]) -> str:
-    """Return histories as JSON: one object a cell and capability, its entries holding the records whole."""
+    """Return histories as JSON: one object per cell and capability, whose entries have the complete records."""
     document = {"schema": HISTORY_SCHEMA_VERSION, "histories": list(histories)}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
 def to_markdown(histories: Iterable[CellHistory]) -> str:
-    """Return histories as GitHub Markdown: a table for each case and capability, then what changed."""
+    """Return histories as GitHub Markdown: a table for each case and capability, then the changes."""
     sections = []
     for (case, capability), members in _by_case(histories).items():
         matrix, absent = _matrix(members)
@@ -51,7 +51,7 @@ def to_markdown(histories: Iterable[CellHistory]) -> str:
 
 
 def print_histories(console: Console, histories: Iterable[CellHistory]) -> None:
-    """Print histories: a case as compilers by releases, a single cell as one line a release."""
+    """Print histories: a case as a table of compilers by releases, a single cell as one line per release."""
     for (case, capability), members in _by_case(histories).items():
         single = len(members) == 1
         say(console, f"{case}::{members[0].compiler} on {capability}" if single else f"{case} on {capability}", "bold")

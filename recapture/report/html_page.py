@@ -1,4 +1,4 @@
-"""``conformance.html``: the same report as one page that needs nothing else, to read and search in a browser."""
+"""``conformance.html``: the report as one self-contained page, to read and search in a browser."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["render_html"]
 
 TEXT_LIMIT = 1500
-"""Characters of any one text put into the page; the records hold the whole of it."""
+"""Characters of one text in the page; the records have the complete text."""
 
 LABEL_LENGTH = 44
-"""Characters of a case's name that the matrix shows on one line where the page is wide enough."""
+"""Characters of a case's name that the matrix shows on one line if the page is wide enough."""
 
 CHARACTER_WIDTH = 0.5
 """Width of a character of a case's name, in root em."""
@@ -37,7 +37,7 @@ LABEL_PADDING = 2.0
 """Space beside a case's name, in root em."""
 
 EXAMPLE_LIMIT = 200
-"""Characters of the difference that is shown of a silently wrong case."""
+"""Characters shown of a silently wrong case's difference."""
 
 COLUMN_WIDTH = 2.2
 """Width of a column of the matrix with a vertical header, in root em."""
@@ -121,7 +121,7 @@ def _sections(groups: Mapping[str, object], *, has_claims: bool, has_environment
 
 
 def _verdicts_by_kind(records: Iterable[Record]) -> dict[str, dict[str, int]]:
-    """Return the number of cells of each verdict, for each of the four numbers at the head of the page."""
+    """Return the number of cells of each verdict, for each of the four numbers at the top of the page."""
     kinds = {"right": RIGHT, "wrong": SILENTLY_WRONG, "failing": FAILING, "none": NOT_RUN}
     numbers = summary.counts_by_verdict(records)
     return {
@@ -131,13 +131,13 @@ def _verdicts_by_kind(records: Iterable[Record]) -> dict[str, dict[str, int]]:
 
 
 def _tally(claims: Sequence[dict[str, Any]]) -> str:
-    """Return how many claims have each status, in words."""
+    """Return a text with the number of claims of each status."""
     numbers = Counter(claim["status"] for claim in claims)
     return ", ".join(f"{numbers[str(status)]} {status}" for status in ClaimStatus if numbers[str(status)])
 
 
 def _kind(record: Record) -> str:
-    """Return the class that colours a cell."""
+    """Return the CSS class that colours a cell."""
     if record.verdict in RIGHT:
         return "right" if record.verdict is Verdict.PASS else "broken"
     if record.verdict in SILENTLY_WRONG:
@@ -159,7 +159,7 @@ def _order(record: Record) -> tuple[str, tuple[int, str, str], str]:
 def _suites(
     ordered: Sequence[Record], places: Mapping[tuple[str, str], int], compilers: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the rows of the matrix suite by suite; a cell knows its place among the details."""
+    """Return the rows of the matrix by suite; each cell has its index among the details."""
     cases: dict[str, dict[str, None]] = {}
     for record in ordered:
         cases.setdefault(summary.suite_of(record.case), {})[record.case] = None
@@ -175,7 +175,7 @@ def _suites(
 
 
 def _cell(record: Record, place: int) -> dict[str, Any]:
-    """Return what the matrix, the claims and the silent wrongs show of a cell."""
+    """Return the data of a cell for the matrix, the claims and the silent wrongs."""
     return {
         "place": place,
         "case": record.case,
@@ -187,7 +187,7 @@ def _cell(record: Record, place: int) -> dict[str, Any]:
 
 
 def _detail(record: Record) -> dict[str, Any]:
-    """Return what a cell shows when it is opened; what is empty is left out."""
+    """Return the data of an opened cell, without empty fields."""
     built = msgspec.to_builtins(record)
     kept = {name: value for name, value in built.items() if value not in (None, [], (), "") and name != "schema"}
     cut: dict[str, Any] = _cut(kept)
@@ -203,7 +203,7 @@ def _cut(value: Any) -> Any:
 
 
 def _claims(records: Iterable[Record], places: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
-    """Return the claims, those that were not reproduced first, each with its sentence, its source and its cells."""
+    """Return the claims, those not reproduced first, each with its sentence, source and cells."""
     by_id = summary.claims_by_id(records)
     order = (ClaimStatus.NOT_REPRODUCED, ClaimStatus.PARTLY, ClaimStatus.REPRODUCED, ClaimStatus.NOT_RUNNABLE)
     found = [
@@ -237,7 +237,7 @@ def _claim_texts(records: Iterable[Record]) -> dict[str, dict[str, str]]:
 
 
 def _wrong_cases(records: Iterable[Record], places: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
-    """Return the silently wrong cases, those with the most cells first, each with its cells and what differs."""
+    """Return the silently wrong cases, those with the most cells first, each with its cells and differences."""
     found = []
     for case, cells in summary.silent_wrongs(records).items():
         suite, _, name = case.partition("::")

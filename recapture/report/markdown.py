@@ -1,4 +1,4 @@
-"""``conformance.md``: what a results directory says, as GitHub Markdown, the same bytes for the same records."""
+"""``conformance.md``: a results directory as GitHub Markdown, with the same bytes for the same records."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["render_conformance", "write_report"]
 
 MESSAGE_LIMIT = 200
-"""Characters of a message that a report shows; the records hold the whole of it."""
+"""Characters of a message in a report; the records have the complete message."""
 
 DIFFERENCES_SHOWN = 4
-"""Differences spelled out for one silently wrong cell; the records hold all of them."""
+"""Number of differences shown for one silently wrong cell; the records have all of them."""
 
 
 def render_conformance(records: Sequence[Record], environment: Environment | None) -> str:
-    """Return the conformance report of one results directory; it holds no dates, times or paths."""
+    """Return the conformance report of one results directory, without dates, times or paths."""
     shown, left_out = in_matrix(records)
     sections = [
         _head(records, environment),
@@ -57,7 +57,7 @@ def render_conformance(records: Sequence[Record], environment: Environment | Non
 def write_report(directory: Path) -> Path:
     """Write ``conformance.md`` beside the records of a results directory and return its path.
 
-    Raises UsageError where the records cannot be read or the report cannot be written.
+    Raises UsageError if the records cannot be read or the report cannot be written.
     """
     results = read_results(directory)
     path = directory / REPORT
@@ -136,7 +136,7 @@ def _four(records: Sequence[Record]) -> Cell:
         return ""
     counts = summary.count(records)
     wrong = strong(str(counts.silently_wrong)) if counts.silently_wrong else "0"
-    return [f"{counts.right}/", wrong, f"/{counts.failing}/{counts.not_run}"]  # without spaces no browser breaks it
+    return [f"{counts.right}/", wrong, f"/{counts.failing}/{counts.not_run}"]  # spaces would allow line breaks
 
 
 def _claims(records: Sequence[Record]) -> str:
@@ -166,7 +166,7 @@ def _claims(records: Sequence[Record]) -> str:
         [
             [
                 Span(cell.id, link=address(cell.id)),
-                _status(cell.status),  # early in the row: a narrow page scrolls the last columns out of sight
+                _status(cell.status),  # early in the row: a narrow page hides the last columns
                 code_span(cell.record.case),
                 code_span(cell.record.compiler),
                 code_span(cell.expected),
@@ -211,7 +211,7 @@ def _silent_wrongs(records: Sequence[Record]) -> str:
 
 
 def _differences(differences: Sequence[Difference]) -> str:
-    """Return the first differences, each input named once."""
+    """Return the first differences, naming each input once."""
     parts = []
     last = None
     for one in differences[:DIFFERENCES_SHOWN]:
@@ -280,7 +280,7 @@ def _not_run(records: Sequence[Record]) -> str:
 
 
 def _folded(group: Group) -> str:
-    """Return a group as one line that opens on its cells; HTML, because no Markdown is read inside a summary."""
+    """Return a group as one line that expands to its cells, in HTML, because a summary cannot contain Markdown."""
     title = f"<b>{html_text(group.title)}</b> " if group.title not in ("graph break", "note") else ""
     text = f"<code>{html_text(shorten(group.text, MESSAGE_LIMIT))}</code>" if group.text else ""
     cells = "\n".join(

@@ -1,4 +1,4 @@
-"""Text as Markdown: escaped, as code, or as a link, whatever characters it holds."""
+"""Untrusted text as Markdown: escaped, as code, or as a link."""
 
 from __future__ import annotations
 

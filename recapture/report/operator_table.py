@@ -1,4 +1,4 @@
-"""The operators of eager and of a compiled run side by side: where a speedup came from."""
+"""The operators of eager and of a compiled run in one table, to show the cause of a speedup."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["write_profile"]
 
 SHOWN = 25
-"""Operators in the table."""
+"""Number of operators in the table."""
 
 NAME_LIMIT = 80
-"""Characters of an operator's name."""
+"""Characters shown of an operator's name."""
 
 
 def write_profile(folder: Path, title: str, operators: tuple[Sequence[Operator], Sequence[Operator]]) -> None:

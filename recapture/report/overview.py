@@ -1,4 +1,4 @@
-"""All cells over the torch releases: what goes wrong under each compiler, and what each release changed."""
+"""Renders all cells across the torch releases: failures of each compiler, and the changes of each release."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["print_overviews", "to_json", "to_markdown"]
 
 OVERVIEW_SCHEMA_VERSION = 1
-"""The version of the JSON form."""
+"""Version of the JSON form."""
 
 LISTED = ("newly_wrong", "newly_failing", "fixed")
-"""The categories of a step whose cells are named; `recapture diff` names all of them, with what they said."""
+"""Categories of a step whose cells are listed; `recapture diff` lists all cells, with details."""
 
 STATUSES = {
     summary.ClaimStatus.REPRODUCED: "yes",
@@ -40,13 +40,13 @@ STATUSES = {
     summary.ClaimStatus.NOT_REPRODUCED: "no",
     summary.ClaimStatus.NOT_RUNNABLE: "–",
 }
-"""How the table of claims writes a status."""
+"""Text of each status in the table of claims."""
 
 WRONG = "Silently wrong"
-"""The title of the first table."""
+"""Title of the first table."""
 
 OF_EAGER = "eager goes wrong where a case is compared with another function: a rewrite that computes something else."
-"""The note below the first table where eager itself has a row in it."""
+"""Note below the first table if it has a row for eager."""
 
 
 def to_json(overviews: Iterable[Overview]) -> str:
@@ -93,7 +93,7 @@ def _scope(one: Overview) -> str:
 
 
 def _tables(one: Overview) -> Iterator[tuple[str, Table]]:
-    """Yield the titles and tables that both forms show; a dash means that no cell says anything of the compiler."""
+    """Yield the titles and tables of both forms; a dash means that no cell says anything about the compiler."""
     heads = labels(one.releases)
     columns = "l" + "r" * len(heads)
     compilers = sorted({name for release in one.releases for name in release.compilers}, key=summary.compiler_key)
@@ -146,7 +146,7 @@ def _words(category: str) -> str:
 
 
 def _by_case(cells: Iterable[str]) -> str:
-    """Name cells case by case, the compilers of each in brackets."""
+    """Return cells listed by case, with the compilers of each in brackets."""
     found: dict[str, list[str]] = defaultdict(list)
     for cell in cells:
         case, compiler = cell.rsplit("::", 1)

@@ -1,4 +1,4 @@
-"""Writing the reports of a benchmark beside its rows while it runs."""
+"""Writes the reports of a benchmark beside its rows while it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["FilePublisher"]
 
 
 class FilePublisher:
-    """Writes ``speedups-<gpu>.md`` and the operator tables of profiled rows (`recapture.bench.filing.Publisher`)."""
+    """Writes ``speedups-<gpu>.md`` and operator tables (implements `recapture.bench.filing.Publisher`)."""
 
     def speedups(self, path: Path, speedups: Speedups) -> None:
         """Write the report of the rows in `path`, beside it."""

@@ -1,4 +1,4 @@
-"""The progress of a run: a bar on a terminal, and now and then a line elsewhere."""
+"""The progress of a run: a bar on a terminal, or a line from time to time elsewhere."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 __all__ = ["RunProgress"]
 
 QUIET_SECONDS = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress if the output is not a terminal."""
 
 TRUSTED_SHARE = 0.25
-"""The share of the cells after which their measured pace replaces the estimate made beforehand."""
+"""Share of the cells after which their measured pace replaces the initial estimate."""
 
 BAR_WIDTH = 16
 """Characters of the bar."""
 
 WRONG_CASES_NAMED = 10
-"""Silently wrong cases that get a line while the run lasts; the others are counted, and the summary lists them."""
+"""Number of silently wrong cases that get a line during the run; the summary lists the others."""
 
 REASON_LIMIT = 200
-"""Characters of what differs in a silently wrong cell."""
+"""Characters shown of the difference in a silently wrong cell."""
 
 
 class RunProgress:
-    """Shows how far a run is: by a bar on a terminal, elsewhere by a line every `QUIET_SECONDS`.
+    """Shows the progress of a run: a bar on a terminal, elsewhere a line every `QUIET_SECONDS`.
 
-    The first silently wrong cell of a case gets a line at once, for up to `WRONG_CASES_NAMED` cases. A context manager;
-    call `start` once, then `cell_started` with a cell's address and `cell_finished` with its record.
+    The first silently wrong cell of a case gets a line at once, for up to `WRONG_CASES_NAMED` cases. Use as a context
+    manager; call `start` once, then `cell_started` with a cell's address and `cell_finished` with its record.
     """
 
     def __init__(self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -87,7 +87,7 @@ class RunProgress:
         say(self._console, f"{cells} in {_duration(seconds)}{stopped}: {self._troubles()}")
 
     def start(self, total: int, estimate_seconds: float | None = None) -> None:
-        """Say how many cells will run and, where it is known, how many seconds they should take."""
+        """Show the number of cells to run and, if known, the estimated seconds."""
         self._total, self._estimate = total, estimate_seconds
         self._began = self._spoke = self._clock()
         if self._progress is not None:
@@ -97,12 +97,12 @@ class RunProgress:
         say(self._console, f"{plural(total, 'cell')}{about}")
 
     def cell_started(self, cell: str) -> None:
-        """Note that a cell, ``suite::name::compiler``, is running."""
+        """Record that a cell, ``suite::name::compiler``, is running."""
         self._running[cell] = None
         self._show()
 
     def cell_finished(self, record: Record, seconds: float) -> None:
-        """Note how a running cell ended, and the seconds it took."""
+        """Record the end of a running cell, and its seconds."""
         self._running.pop(record.cell, None)
         self._done += 1
         self._failing += record.verdict in FAILING
@@ -125,9 +125,9 @@ class RunProgress:
         say(self._console, shorten(line, self._console.width) if self._console.is_terminal else one_line(line), "red")
 
     def seconds_left(self) -> float | None:
-        """Return an estimate of the seconds left, None while nothing is known.
+        """Return an estimate of the remaining seconds, or None if nothing is known yet.
 
-        The pace so far replaces the estimate made beforehand step by step.
+        The pace so far gradually replaces the initial estimate.
         """
         if self._done >= self._total:
             return 0.0
@@ -156,7 +156,7 @@ class RunProgress:
         state = self._troubles() if left is None else f"{_duration(left)} left, {self._troubles()}"
         if self._running:
             state += f"; {', '.join(self._running)}"
-        # One line on any terminal: the bar and the numbers take the rest of it.
+        # Fit one line on any terminal: the bar and the numbers take the rest of the width.
         taken = BAR_WIDTH + len(f" {self._total}/{self._total} ")
         return shorten(state, max(self._console.width - taken, 20) if self._progress is not None else 240)
 

@@ -1,4 +1,4 @@
-"""Printing lines and tables on a console exactly as they are."""
+"""Prints lines and tables on a console without interpreting markup."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["say", "say_all", "say_table"]
 
 
 def say(console: Console, text: str | Text = "", style: str = "") -> None:
-    """Print one line: nothing in it is markup, and it is neither wrapped nor cut."""
+    """Print one line, without markup, wrapping or cutting."""
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -29,7 +29,7 @@ def say_all(console: Console, lines: Iterable[str | Text], style: str = "") -> N
 
 
 def say_table(console: Console, table: Table) -> None:
-    """Print a table; on a terminal that is too narrow for it, its columns go below one another in blocks that fit."""
+    """Print a table; if the terminal is too narrow, split its columns into blocks that fit."""
     for number, block in enumerate(table.split(console.width) if console.is_terminal else [table]):
         if number:
             say(console)

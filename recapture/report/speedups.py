@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 TEXT_LIMIT = 160
-"""Characters of a remark."""
+"""Characters shown of a remark."""
 
 PAYS_BACK = "pays back after (iterations, cold / warm)"
-"""The header of the column of iterations after which compiling has paid for itself."""
+"""Header of the column with the iterations after which the compile time is recovered."""
 
 
 def render_speedups(speedups: Speedups) -> str:
-    """Return the report as GitHub Markdown; the same rows give the same bytes."""
+    """Return the report as GitHub Markdown, with the same bytes for the same rows."""
     sections = [
         _head(speedups),
         _winners(speedups.rows),
@@ -57,14 +57,14 @@ def _by_workload(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def break_even_text(finding: Finding, *iterations: float | None) -> str:
-    """Return after how many iterations a row pays back; empty for a row that is neither faster nor slower."""
+    """Return the iterations after which a row pays back; empty for a row that is neither faster nor slower."""
     if finding != "faster":
         return "never" if finding == "slower" else ""
     return " / ".join(f"{value:,.0f}" for value in iterations if value is not None)
 
 
 def configurations_text(number: int) -> str:
-    """Return a number of configurations in words."""
+    """Return a number of configurations as text."""
     return f"{number} configuration{'' if number == 1 else 's'}"
 
 
@@ -217,7 +217,7 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
 
 
 def _share(share: float) -> str:
-    """Return a share as text; under a profiler kernels take a little longer, so that their sum can exceed the whole."""
+    """Return a share as text; it can exceed 100 %, because a profiler makes kernels slightly slower."""
     return "all" if share >= 1 else f"{share:.0%}"
 
 
@@ -233,7 +233,7 @@ def _pays_back(one: Measured) -> str:
 
 
 def _means(rows: Sequence[Row]) -> str:
-    """Return the geometric means of configurations over workloads, each with the number of workloads in it."""
+    """Return the geometric means of configurations over workloads, each with its number of workloads."""
     workloads = _by_workload(rows)
     by_way: dict[tuple[str, str, bool], dict[str, Row]] = {}
     for row in rows:
@@ -271,7 +271,7 @@ def _means(rows: Sequence[Row]) -> str:
 
 
 def _own_dtype(rows: Sequence[Row]) -> str:
-    """Return the dtype of a workload's own eager; in older files, that of eager without a twin."""
+    """Return the dtype of a workload's own eager; in older files, that of the eager row without a twin."""
     for row in rows:
         if row.own_dtype is not None:
             return row.own_dtype

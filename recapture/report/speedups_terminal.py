@@ -1,4 +1,4 @@
-"""What a benchmark shows on the terminal: what is running, each finished row, and a table of each workload."""
+"""Terminal output of a benchmark: the running processes, each finished row, and a table for each workload."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 __all__ = ["BenchProgress", "print_speedups"]
 
 WIDE = 130
-"""Columns of the console from which on the costs are shown too."""
+"""Width of the console in columns from which the costs are also shown."""
 
 COSTS = ("eager", "first call", "pays back after\n(iterations)")
-"""The headers of the columns that show what a speedup costs."""
+"""Headers of the columns with the costs of a speedup."""
 
 COLUMNS = (7, 4, 3)
-"""Numbers of columns that a table may have: with costs, without them, and without the median."""
+"""Possible numbers of columns of a table: with costs, without costs, and without the median."""
 
 COLOURS = {"faster": "green", "slower": "red"}
-"""The colour of a finding."""
+"""Colour by finding."""
 
 
 class BenchProgress:
-    """Shows a line for every finished row, and on a terminal a bar below them; a context manager."""
+    """Shows a line for every finished row and, on a terminal, a bar below; use as a context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -71,7 +71,7 @@ class BenchProgress:
             self._bar.stop()
 
     def start(self, rows: int) -> None:
-        """Say how many rows there will be."""
+        """Set the number of rows."""
         self._rows = rows
         if self._bar is not None:
             self._bar.update(self._task, total=rows, description="")
@@ -79,7 +79,7 @@ class BenchProgress:
             self._console.print(configurations_text(rows), highlight=False)
 
     def doing(self, what: dict[int, str]) -> None:
-        """Show what is running."""
+        """Show the running processes."""
         if self._bar is not None:
             room = max(20, self._console.width - 40)
             self._bar.update(self._task, description=shorten("; ".join(what.values()), room))
@@ -101,7 +101,7 @@ class BenchProgress:
 
 
 def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | None = None) -> None:
-    """Print a table a workload, best first, then the claims; of some workloads or all."""
+    """Print a table for each workload, best row first, then the claims; for the given workloads or all."""
     rows = [row for row in speedups.rows if workloads is None or row.workload in workloads]
     for name in dict.fromkeys(row.workload for row in rows):
         mine = best_first([row for row in rows if row.workload == name])

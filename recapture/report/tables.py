@@ -1,4 +1,4 @@
-"""Tables from one description: as GitHub Markdown through tabulate, for a terminal through rich."""
+"""Tables rendered from one description: as GitHub Markdown with tabulate, for a terminal with rich."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ __all__ = [
 ]
 
 UNLIMITED = 100_000
-"""Columns of a terminal on which no table is ever cut."""
+"""Terminal width in columns at which no table is cut."""
 
 GAP = 2
-"""Spaces between two columns on a terminal."""
+"""Number of spaces between two columns on a terminal."""
 
 INDENT = 4
-"""Spaces kept at either end of a cell's text."""
+"""Number of spaces kept at each end of a cell's text."""
 
 
 class Span(NamedTuple):
-    """A part of a cell: its text as it is, how Markdown sets it, and how a terminal colours it.
+    """A part of a cell: its unescaped text, its Markdown style, and its terminal style.
 
-    ``verbatim`` is for text that the project itself made, such as figures: nothing in it is escaped.
+    ``verbatim`` is for text that the project itself generates, such as figures: it is not escaped.
     """
 
     text: str
@@ -54,9 +54,9 @@ Cell: TypeAlias = "str | int | Span | Sequence[str | Span]"
 
 @dataclass(frozen=True)
 class Table:
-    """A table: nothing in it is escaped yet. A line break in a header is kept; in a cell it is a space.
+    """A table of unescaped text. A line break is kept in a header, and becomes a space in a cell.
 
-    `align` has ``l``, ``c`` or ``r`` for each column; the last letter counts for the remaining columns.
+    `align` has ``l``, ``c`` or ``r`` for each column; the last letter applies to the remaining columns.
     """
 
     headers: Sequence[str | Span]
@@ -64,19 +64,19 @@ class Table:
     align: str = "l"
 
     def alignment(self, column: int) -> Literal["left", "center", "right"]:
-        """Return how a column is aligned."""
+        """Return the alignment of a column."""
         letter = self.align[min(column, len(self.align) - 1)]
         return "left" if letter == "l" else "center" if letter == "c" else "right"
 
     def stacked(self) -> Table:
-        """Return the table with headers of several words on two lines and numbers in the middle: narrow columns."""
+        """Return the table with narrow columns: headers on two lines and centred numbers."""
         headers = [header if isinstance(header, Span) else header.replace(" ", "\n", 1) for header in self.headers]
         return Table(headers, self.rows, "lc")
 
     def split(self, width: int) -> list[Table]:
-        """Return tables that are at most `width` characters wide on a terminal: the first column, and some others each.
+        """Return tables of at most `width` characters on a terminal, each with the first column and some others.
 
-        A column that is wider than that by itself stays whole.
+        A single column wider than that is not split.
         """
         widths = [max((len(line.text) for line in _header_lines(header)), default=0) for header in self.headers]
         for row in self.rows:
@@ -98,22 +98,22 @@ class Table:
 
 
 def code_span(text: str) -> Span:
-    """Return a span that Markdown sets as code."""
+    """Return a span in code style."""
     return Span(text, "code")
 
 
 def strong(text: str) -> Span:
-    """Return a span that Markdown sets in bold."""
+    """Return a span in bold."""
     return Span(text, "strong")
 
 
 def verbatim(text: str) -> Span:
-    """Return a span that Markdown takes as it is: for figures and headers with brackets, never for text of records."""
+    """Return an unescaped span, for figures and headers with brackets, never for text from records."""
     return Span(text, "verbatim")
 
 
 def code_list(texts: Sequence[str]) -> list[str | Span]:
-    """Return a cell of several code spans with commas between them."""
+    """Return a cell of several code spans, separated by commas."""
     cell: list[str | Span] = []
     for text in texts:
         cell += [", ", code_span(text)] if cell else [code_span(text)]
@@ -121,10 +121,10 @@ def code_list(texts: Sequence[str]) -> list[str | Span]:
 
 
 def to_markdown(table: Table) -> str:
-    """Return a table as GitHub Markdown; no text in it can end its cell or be read as markup."""
+    """Return a table as GitHub Markdown, with text escaped so that it cannot end its cell or act as markup."""
     import tabulate
 
-    # Widths counted in characters, so that the bytes do not depend on whether wcwidth happens to be installed.
+    # Widths are counted in characters, so that the bytes do not depend on whether wcwidth is installed.
     tabulate.WIDE_CHARS_MODE = False
     return tabulate.tabulate(
         [["".join(map(_markdown, _spans(cell))) for cell in row] for row in table.rows],
@@ -138,10 +138,10 @@ def to_markdown(table: Table) -> str:
 def terminal_lines(
     table: Table, *, width: int | None = None, gap: int = GAP, wrapped: Sequence[int] = ()
 ) -> list[Text]:
-    """Return the lines of a table for a terminal, without spaces at their ends.
+    """Return the lines of a table for a terminal, without trailing spaces.
 
-    Columns are `gap` spaces apart. With a `width` in characters, long text in the columns numbered in `wrapped` is
-    continued on further lines; without one, every column is as wide as its longest text.
+    Columns are separated by `gap` spaces. With a `width` in characters, long text in the columns whose numbers are in
+    `wrapped` continues on further lines; without it, every column is as wide as its longest text.
     """
     from rich.table import Table as Layout
     from rich.text import Text
@@ -154,7 +154,7 @@ def terminal_lines(
     height = max(map(len, headers), default=0)
     for column, lines in enumerate(headers):
         style = header.style if isinstance(header := table.headers[column], Span) else ""
-        text = "\n".join([*lines, *[""] * (height - len(lines))])  # rich would put short ones at the bottom
+        text = "\n".join([*lines, *[""] * (height - len(lines))])  # rich would align short headers at the bottom
         heading = Text(text, style=style)
         justify = table.alignment(column)
         layout.add_column(heading, justify=justify, no_wrap=column not in wrapped, overflow="fold")
@@ -183,7 +183,7 @@ def _spans(cell: Cell) -> list[Span]:
 
 
 def _line(text: str, escape: Callable[[str], str] = one_line) -> str:
-    """Return text on one line; up to `INDENT` spaces at its ends are kept, which separate it from its neighbours."""
+    """Return text on one line, keeping up to `INDENT` spaces at its ends as separators."""
     before = len(text) - len(text.lstrip(" "))
     after = len(text) - len(text.rstrip(" ")) if before < len(text) else 0
     return " " * min(before, INDENT) + escape(text) + " " * min(after, INDENT)

@@ -1,4 +1,4 @@
-"""The summary that a run or a report ends with on the terminal: counts, matrix, silent wrongs, failures, claims."""
+"""The terminal summary at the end of a run or a report: counts, matrix, silent wrongs, failures, claims."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
 __all__ = ["print_summary"]
 
 MATRIX_CASES = 100
-"""Cases up to which the matrix is printed; above, counts by compiler take its place."""
+"""Largest number of cases for which the matrix is printed; for more, counts by compiler replace it."""
 
 CELLS_EXPLAINED = 10
-"""Silently wrong cells up to which each has a line of its own; more of them are grouped by case."""
+"""Largest number of silently wrong cells with one line each; more are grouped by case."""
 
 WRONG_CASES_NAMED = 20
-"""Silently wrong cases that the summary names; the report beside the records has all of them."""
+"""Number of silently wrong cases in the summary; the report beside the records has all of them."""
 
 FAILURES_NAMED = 10
-"""Different failures that the summary names; the report beside the records has all of them."""
+"""Number of different failures in the summary; the report beside the records has all of them."""
 
 CLAIMS_NAMED = 12
-"""Claims of one status that the summary names."""
+"""Number of claims of one status in the summary."""
 
 MESSAGE_LIMIT = 160
-"""Characters of a failure's line where there is no terminal."""
+"""Characters of a failure's line if the output is not a terminal."""
 
 REASON_LIMIT = 200
-"""Characters of what differs in a silently wrong cell."""
+"""Characters shown of the difference in a silently wrong cell."""
 
 COMPILERS_ROOM = 16
-"""Columns that the compilers of a silently wrong case get at least, however narrow the terminal is."""
+"""Smallest width in columns for the compilers of a silently wrong case, on any terminal."""
 
 CASE_ROOM = 20
-"""Columns that the name of a silently wrong case gets at least."""
+"""Smallest width in columns for the name of a silently wrong case."""
 
 
 def print_summary(
@@ -61,8 +61,8 @@ def print_summary(
 ) -> None:
     """Print counts, the matrix, the silently wrong cases, the most common failures, and the claims.
 
-    Where the console is too narrow for the matrix, counts by compiler take its place. `directory` has the report,
-    which is named wherever something is left out.
+    If the console is too narrow for the matrix, counts by compiler replace it. `directory` contains the report, which
+    is named wherever something is left out.
     """
     where = facts.place(records, environment)
     say(console, f"{where.image} on {where.capability}", "bold")
@@ -84,10 +84,10 @@ def print_summary(
 
 
 def _print_matrix(console: Console, records: Sequence[Record]) -> bool:
-    """Print the matrix with a column of one character for each compiler; False where it does not fit."""
+    """Print the matrix with a column of one character for each compiler; return False if it does not fit."""
     compilers = summary.compilers_in_order(records)
     cases = sorted({record.case for record in records})
-    gap = len(str(len(compilers)))  # numbers of two digits need two columns
+    gap = len(str(len(compilers)))  # two-digit numbers need two columns
     widest = max(len(case) - len(summary.suite_of(case)) for case in cases)
     if len(cases) > MATRIX_CASES or widest + 4 + (gap + 1) * len(compilers) > console.width:
         return False
@@ -113,7 +113,7 @@ def _print_matrix(console: Console, records: Sequence[Record]) -> bool:
 
 
 def _print_counts(console: Console, records: Sequence[Record]) -> None:
-    """Print a line for each compiler, never wrapped and never cut."""
+    """Print a line for each compiler, without wrapping or cutting."""
     by_compiler: dict[str, list[Record]] = {}
     for record in records:
         by_compiler.setdefault(record.compiler, []).append(record)
@@ -128,7 +128,7 @@ def _print_counts(console: Console, records: Sequence[Record]) -> None:
 
 
 def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], report: Path) -> None:
-    """Print a line for each silently wrong cell, or for each case of the most cells where there are many."""
+    """Print a line for each silently wrong cell or, if there are many, for the cases with the most cells."""
     number = sum(map(len, by_case.values()))
     if not number:
         return
@@ -149,7 +149,7 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
 
 
 class _WrongCase:
-    """A silently wrong case: what its line says."""
+    """The content of the line of a silently wrong case."""
 
     def __init__(self, case: str, cells: Sequence[Record]) -> None:
         self.case = one_line(case)
@@ -160,7 +160,7 @@ class _WrongCase:
 
 
 def _wrong_table(cases: Sequence[_WrongCase], width: int | None) -> Table:
-    """Return the table of silently wrong cases; with a width in characters, what is less important is shortened."""
+    """Return the table of silently wrong cases; with a width in characters, less important text is shortened."""
     headers = ("cells", "case", "what differs", "compilers")
 
     def room(names: Sequence[str], differences: Sequence[str]) -> int:
@@ -183,7 +183,7 @@ def _wrong_table(cases: Sequence[_WrongCase], width: int | None) -> Table:
 
 
 def _fitting(compilers: Sequence[str], room: int | None) -> str:
-    """Return the compilers within `room` characters: by name, or by family, or the first families and how many more."""
+    """Return the compilers in `room` characters: names, families, or the first families and the number of others."""
     text = ", ".join(compilers)
     if room is None or len(text) <= room:
         return text
@@ -237,7 +237,7 @@ def _styled(record: Record) -> Span:
 
 
 def _filled(parts: Sequence[str], width: int) -> list[str]:
-    """Put parts on as few lines as the width allows, none of them broken."""
+    """Put unbroken parts on as few lines as the width allows."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1]) + 3 + len(part) <= width:

@@ -42,7 +42,7 @@ def _of_unfinished(root: Path) -> dict[str, list[str]]:
 
 
 def names_for(path: Path, root: Path) -> list[str]:
-    """Return the names of what reads a file of the corpus."""
+    """Return the names of the commands that read a file of the corpus."""
     if path.is_relative_to(root / "unfinished"):
         return ["report --interrupted", "run --resume"]
     if path.name.startswith("speedups"):
@@ -53,7 +53,7 @@ def names_for(path: Path, root: Path) -> list[str]:
 
 
 def run(name: str, root: Path, arguments: list[str] | None = None) -> tuple[object, list[str]]:
-    """Run one command on the results below a folder; return its exit status, and what is wrong with what it did."""
+    """Run one command on the results below a folder; return its exit status and the problems found."""
     streams = {number: root / f"{name.replace(' ', '_')}.{number}" for number in (1, 2)}
     with _into(streams):
         status = _status(name, root, arguments)
@@ -99,7 +99,7 @@ def _status(name: str, root: Path, arguments: list[str] | None) -> object:
 
 
 def _resume(root: Path, name: str) -> None:
-    """What ``run --resume`` reads before it runs anything."""
+    """Read the files that ``run --resume`` reads before it runs anything."""
     from recapture.conformance.ledger import Ledger
     from recapture.machine.environment import read_environment
 
@@ -111,7 +111,7 @@ def _resume(root: Path, name: str) -> None:
 
 
 def _bench(root: Path, _name: str) -> None:
-    """What ``bench --resume`` reads before it times anything."""
+    """Read the files that ``bench --resume`` reads before it times anything."""
     from recapture.bench.figures import derive
     from recapture.results.directories import find_speedups
     from recapture.results.speedups import read_speedups
@@ -122,7 +122,7 @@ def _bench(root: Path, _name: str) -> None:
 
 
 def _repro(root: Path, _name: str) -> None:
-    """What ``repro`` says of the records of a cell."""
+    """Read the records of a cell as ``repro`` does."""
     from recapture.conformance import repro
     from recapture.results.directories import find_results, read_results
 
@@ -135,7 +135,7 @@ def _repro(root: Path, _name: str) -> None:
 
 @contextlib.contextmanager
 def _into(streams: dict[int, Path]):
-    """Send file descriptors into files for as long as the context lasts."""
+    """Redirect file descriptors to files inside the context."""
     import sys
 
     kept = {number: os.dup(number) for number in streams}

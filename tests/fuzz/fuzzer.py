@@ -24,17 +24,17 @@ SECONDS = 10
 """Seconds that one command may take."""
 
 MEMORY = 1 << 30
-"""Bytes of address space that an input may take beyond what the process has at the start."""
+"""Bytes of address space that an input may use in addition to the process's at the start."""
 
 CHUNK = 25
-"""Inputs that one process runs before it reports."""
+"""Number of inputs that one process runs before it reports."""
 
 PER_INPUT = 2
-"""Commands run on each input."""
+"""Number of commands run on each input."""
 
 
 def mutate(seed: int, root: Path) -> tuple[str, list[str], list[str] | None]:
-    """Damage one file below a folder; return what was done, which commands read it, and arguments of their own."""
+    """Damage one file below a folder; return a description, the commands that read it, and their arguments."""
     choose = random.Random(seed)
     files = corpus.files(root)
     path = choose.choice(files)
@@ -87,7 +87,7 @@ def mutate(seed: int, root: Path) -> tuple[str, list[str], list[str] | None]:
 
 
 def one(seed: int, pristine: Path, root: Path) -> dict[str, object]:
-    """Run one input in this process, which is the input's own; return what was found."""
+    """Run one input in this process, which runs only this input; return the findings."""
     shutil.copytree(pristine, root)
     os.mkfifo(root / "pipe")
     kind, names, arguments = mutate(seed, root)
@@ -113,7 +113,7 @@ def one(seed: int, pristine: Path, root: Path) -> dict[str, object]:
 
 
 def child(seed: int, pristine: Path, root: Path) -> dict[str, object]:
-    """Run one input in a child with its limits; how it died is a finding too."""
+    """Run one input in a child process with limits; an abnormal end is a finding as well."""
     answer, back = os.pipe()
     process = os.fork()
     if not process:
@@ -143,7 +143,7 @@ def child(seed: int, pristine: Path, root: Path) -> dict[str, object]:
 
 
 def share(job: tuple[list[int], str]) -> list[dict[str, object]]:
-    """Run some inputs one after the other, in a folder of their own."""
+    """Run several inputs one after the other, in a separate folder."""
     os.fsync = lambda _handle: None  # nothing here has to outlive a crash of the machine, and a disk takes its time
     seeds, folder = job
     import_all()
@@ -153,7 +153,7 @@ def share(job: tuple[list[int], str]) -> list[dict[str, object]]:
 
 
 def import_all() -> None:
-    """Import what the commands import, once for all children."""
+    """Import the modules that the commands import, once for all children."""
     import scipy.stats  # noqa: F401
 
     from recapture.bench import figures  # noqa: F401
@@ -171,7 +171,7 @@ def _tell(found: list[dict[str, object]]) -> None:
 
 
 def main() -> int:
-    """Fuzz as the command line says; print figures, and each finding with its seed."""
+    """Fuzz with the options of the command line; print figures, and each finding with its seed."""
     options = argparse.ArgumentParser()
     options.add_argument("--inputs", type=int, default=10_000)
     options.add_argument("--seed", type=int, default=1)

@@ -49,7 +49,7 @@ MARKS = (
     "\\",
     "$x$ &lt;b&gt; &#60;script&#62;",
 )
-"""Texts that a terminal, Markdown, HTML, a template or a format string would obey."""
+"""Texts with control sequences or markup for a terminal, Markdown, HTML, a template or a format string."""
 
 NUMBERS = ("9" * 5000, "-" + "9" * 5000, "1e999", "1e308", "-1e308", "5e-324", "-1", "0", "-0.0", "NaN", "Infinity",
            str(2**63), str(-(2**63) - 1), str(2**64), "1.5", "1e-12", "true", "01", "0x10")  # fmt: skip
@@ -206,7 +206,7 @@ def edit_json(random, data, *, lines):
 
 
 def edit_bytes(random, data):
-    """Change bytes without regard to what they mean."""
+    """Change bytes without regard to their meaning."""
     way = random.randrange(8)
     if way == 0:
         changed = bytearray(data)
@@ -248,7 +248,7 @@ def many_rows(random, data):
 
 
 def replace_file(random, path):
-    """Put something in a file's place that is no file with its content."""
+    """Put something other than a regular file in a file's place."""
     decoy = path.with_name("decoy")
     decoy.write_bytes(path.read_bytes())
     path.unlink()

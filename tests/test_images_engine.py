@@ -158,10 +158,10 @@ def test_a_run_is_fenced_in_and_leaves_results_to_the_caller_and_nothing_else(cl
     assert containers(client) == []
 
 
-def test_the_readmes_docker_run_does_the_same(client, built, tmp_path):
-    """The line of the README to the letter, but for the GPU, the image, and the cells."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (line,) = re.findall(r"^mkdir -p results && docker run (?:.*\\\n)*.*", readme, re.MULTILINE)
+def test_the_documents_docker_run_does_the_same(client, built, tmp_path):
+    """The command of the documents, with another image, other cells, and no GPU."""
+    page = (ROOT / "docs" / "gpu-hosts.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^mkdir -p results && docker run (?:.*\\\n)*.*", page, re.MULTILINE)
     assert line.count("--gpus all ") == line.count("--device cuda") == 1
     line = re.sub(r"recapture:torch[\w.-]+", IMAGE.tag, line.replace("--gpus all ", ""))
     line = line.replace("--device cuda", "--compiler eager /cases/fenced.py")

@@ -24,7 +24,7 @@ _SEPARATOR = r"[\"']?(?:=|[ \t]*:[ \t]*|[ \t]*=[ \t]*(?=[\"']))[\"']?"
 An equals sign between spaces is code, unless a quoted text follows.
 """
 
-_SECRET = "passw(?:or)?d|passphrase|secret|(?:api|access|private|secret)[_-]?key|(?:access|auth)[_-]?token"
+_SENSITIVE = "passw(?:or)?d|passphrase|secret|(?:api|access|private|secret)[_-]?key|(?:access|auth)[_-]?token"
 """Pattern of how the names of passwords, tokens and keys end."""
 
 _SCHEME = "bearer|basic|token|digest|apikey"
@@ -36,7 +36,7 @@ _SECRETS = (
     (r"\b(?:gh[opsur]_|github_pat_|glpat-|hf_|sk-|pypi-|xox[abprs]-|AKIA)(?=\w*[0-9])[A-Za-z0-9-]{16,}", "…"),
     (rf"(?i)\b(authorization{_SEPARATOR}(?:{_SCHEME})[ \t]+)[^\s\"',;&]{{8,}}", r"\1…"),
     (rf"(?i)\b(authorization{_SEPARATOR})(?!{_SCHEME})(?=[^\s\"',;&]*[0-9])[^\s\"',;&]{{8,}}", r"\1…"),
-    (rf"(?i)\b(\w*(?:{_SECRET}){_SEPARATOR})[^\s\"',;&]{{4,}}", r"\1…"),
+    (rf"(?i)\b(\w*(?:{_SENSITIVE}){_SEPARATOR})[^\s\"',;&]{{4,}}", r"\1…"),
     # "token" is also a word of parsers: only what has letters and digits is taken for a secret.
     (rf"(?i)\b(\w*token{_SEPARATOR})(?=[\w.~+/-]*[0-9])(?=[\w.~+/-]*[a-z])[\w.~+/=-]{{8,}}", r"\1…"),
 )

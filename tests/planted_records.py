@@ -7,5 +7,6 @@ from recapture.results.verdicts import SILENTLY_WRONG, Verdict
 def evidence(verdict):
     """The fields that a record with this verdict cannot be without."""
     if verdict in SILENTLY_WRONG:
-        return {"differences": (Difference("example", "result", "value", ""),)}
+        label = "example" if verdict is Verdict.WRONG else "held_out[0]"
+        return {"input": label, "differences": (Difference(label, "result", "value", ""),)}
     return {"error": ErrorInfo("E", "m", "0123456789")} if verdict is Verdict.ERROR else {}

@@ -109,6 +109,7 @@ def test_printed_output_without_a_cell_or_of_another_shape_is_left_out(tmp_path)
 
 ROW = {"case": "s::a", "compiler": "c", "device": "cpu", "verdict": "pass", "case_hash": "0", "schema": 1}
 DIFFERENCE = {"input": "example", "where": "result", "kind": "value", "detail": ""}
+HELD_OUT = {**DIFFERENCE, "input": "held_out[0]"}
 ERROR = {"type": "E", "message": "m", "fingerprint": "0"}
 
 
@@ -124,6 +125,18 @@ def line(**change):
         (line(verdict="pass_with_breaks", differences=[DIFFERENCE]), "`differences` has 1"),
         (line(verdict="wrong"), "`verdict` is wrong, but `differences` is empty"),
         (line(verdict="specialized"), "`verdict` is specialized, but `differences` is empty"),
+        (line(verdict="wrong", input="held_out[0]", differences=[HELD_OUT]), "`differences` has none on example"),
+        (
+            line(verdict="specialized", input="held_out[0]", differences=[HELD_OUT, DIFFERENCE]),
+            "`verdict` is specialized, but `differences` has one on example",
+        ),
+        (line(verdict="error", error=ERROR, differences=[DIFFERENCE]), "`verdict` is error, but .* has one on example"),
+        (
+            line(verdict="specialized", input="example", differences=[HELD_OUT]),
+            r"`input` is example, but the first of `differences` is on held_out\[0\]",
+        ),
+        (line(verdict="wrong", input="held_out[0]", differences=[DIFFERENCE]), "`input` is held_out"),
+        (line(verdict="wrong", differences=[DIFFERENCE]), "`input` is None"),
         (line(verdict="error"), "`verdict` is error, but there is no `error`"),
         (line(graphs=-1), "`graphs` is negative"),
         (line(recompiles=2**63 + 1), "`recompiles` is negative or out of range|the number .* is out of range"),

@@ -177,10 +177,24 @@ def test_frames_of_this_project_in_a_stack_that_torchscript_wrote_do_not_count()
         ("used ghp_0123456789abcdefghijABCDEFGHIJ012345", "used …"),
         ("?api_key=0123456789abcdef&x=1", "?api_key=…&x=1"),
         ("PGPASSWORD=hunter2 psql", "PGPASSWORD=… psql"),
+        ("token=hunter22tok, retry", "token=…, retry"),
+        ("X-Auth-Token: hunter22tok", "X-Auth-Token: …"),
+        ("password: hunter22x", "password: …"),
+        ("{'password': 'hunter22x', 'user': 'me'}", "{'password': '…', 'user': 'me'}"),
+        ('api_key = "hunter22x"', 'api_key = "…"'),
+        ("api_key=hunter22x", "api_key=…"),
+        ("x-api-key: hunter22x", "x-api-key: …"),
+        ("secret=hunter22x", "secret=…"),
+        ("client_secret: hunter22x", "client_secret: …"),
+        ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG", "AWS_SECRET_ACCESS_KEY=…"),
+        ("Authorization: token abcdefabcdefabcdef", "Authorization: token …"),
+        ("{'Authorization': 'token 0123456789abcdef'}", "{'Authorization': 'token …'}"),
+        ("Authorization: 0123456789abcdef", "Authorization: …"),
     ],
 )
 def test_secrets_in_messages_are_not_published(message, public):
     assert scrub(message) == public
+    assert scrub(public) == public
 
 
 @pytest.mark.parametrize(
@@ -189,6 +203,10 @@ def test_secrets_in_messages_are_not_published(message, public):
         "Expected a bearer of attributes, got a basic function_with_a_long_name",
         "see https://pytorch.org/docs/stable/index.html?highlight=token",
         "unexpected token=')' in source",
+        "unexpected token: identifier",
+        "pad_token_id=50256, eos_token=<|endoftext|>, max_token=1234567890",
+        "secret = hidden_state(x)\n         ~~~~~~~~~~~~ <--- HERE",
+        "password:\nnext line",
         "hf_generate_something_long_enough is not defined",
         "mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6)",
     ],

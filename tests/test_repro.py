@@ -198,6 +198,19 @@ def make_fx(x):
 def casts(fn, example):
     """Forgets a dtype."""
     return lambda x: {**fn(x), "all": [x.long(), 2.0]}
+
+
+@case(example=lambda: (torch.ones(2),))
+def raises_unprintable(x):
+    raise ValueError("a" + chr(0) + chr(27) + "[31m" + chr(0x202E) + "b" + chr(10) + chr(9) + "c")
+
+
+@compiler("raises-another")
+def raises_another(fn, example):
+    def captured(x):
+        raise TypeError(chr(27) + "]0;title" + chr(7))
+
+    return captured
 '''
 
 
@@ -326,6 +339,14 @@ def test_types_count_and_rounding_does_not(printed, run, cell, shown):
     assert shown in run(printed(cell))
 
 
+def test_characters_that_control_a_terminal_are_replaced_in_the_output_of_a_script(printed, run):
+    output = run(printed("raises_unprintable::raises-another"))
+    assert "eager:    raised ValueError: a\ufffd\ufffd[31m\ufffdb\n\tc\n" in output
+    assert "captured: raised TypeError: \ufffd]0;title\ufffd\n" in output
+    assert "== verdict: error in call on example: TypeError: \ufffd]0;title\ufffd\n" in output
+    assert not set("\0\x1b\x07\u202e") & set(output)
+
+
 def test_the_script_says_what_is_recorded_with_this_torch(suite, tmp_path):
     environment = read_environment(ENVIRONMENT)
     here = msgspec.structs.replace(environment.torch, version=str(torch.__version__))
@@ -341,7 +362,7 @@ def test_the_script_says_what_is_recorded_with_this_torch(suite, tmp_path):
     case_hash = closure(suite, "branch").hash
     difference = Difference("held_out[0]", "result", "dtype", "eager torch.int64, this torch.float32")
     error = ErrorInfo("TypeError", "no\nmore", "0")
-    record("a", here, case_hash, verdict=Verdict.SPECIALIZED, differences=(difference,))
+    record("a", here, case_hash, verdict=Verdict.SPECIALIZED, input="held_out[0]", differences=(difference,))
     record("b", here, case_hash, verdict=Verdict.ERROR, phase="call", input="example", error=error)
     record("edited", here, "0", verdict=Verdict.PASS)
     record("other", msgspec.structs.replace(here, version="0"), case_hash, verdict=Verdict.PASS)

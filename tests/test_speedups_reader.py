@@ -6,6 +6,9 @@ import json
 import pytest
 
 from recapture.base.errors import UsageError
+from recapture.bench.selection import BenchOptions
+from recapture.bench.timing import MOST_ROUNDS
+from recapture.results.speedup_checks import MOST_PROCESSES, MOST_SAMPLES
 from recapture.results.speedups import read_speedups
 from tests.fuzz import corpus
 
@@ -46,6 +49,8 @@ def test_what_was_measured_is_read(benchmark):
         (samples("eager", [-0.1] * 12), "a sample that is not positive"),
         (samples("eager", [1e-300] * 12), "out of range"),
         (samples("eager", [1e300] * 12), "out of range"),
+        (samples("eager", [0.1] * 1001), r"`processes\[0\]\.eager\.seconds` has 1001 samples, more than 1000"),
+        (lambda _d, row, p: row.update(processes=[p] * 101), "`processes` has 101 items, more than 100"),
         (lambda _d, row, _p: row["cold"].update(calls=[1.0]), r"`cold\.calls` has 1 of the 2 first calls"),
         (lambda _d, row, _p: row["warm"].update(calls=[]), r"`warm\.calls` has 0 of the 2"),
         (lambda _d, _r, process: process["start"].update(calls=[]), r"`processes\[0\]\.start\.calls` has 0"),
@@ -63,6 +68,16 @@ def test_what_was_measured_is_read(benchmark):
 def test_a_benchmark_that_cannot_be_true_is_refused(benchmark, change, said):
     with pytest.raises(UsageError, match=rf"speedups-nvidia-h200\.json: .*{said}"):
         read_speedups(benchmark(change))
+
+
+def test_every_benchmark_that_can_be_measured_is_read():
+    assert MOST_ROUNDS <= MOST_SAMPLES
+    assert BenchOptions.processes <= MOST_PROCESSES
+
+
+def test_a_row_of_the_most_processes_is_read(benchmark):
+    path = benchmark(lambda _d, row, process: row.update(processes=[process] * MOST_PROCESSES))
+    assert len(read_speedups(path).rows[0].processes) == MOST_PROCESSES
 
 
 def test_samples_that_are_no_numbers_are_refused(benchmark):

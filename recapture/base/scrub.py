@@ -18,11 +18,27 @@ _OURS = re.compile(rf"(?m)^[ \t]*(?:{re.escape(str(PACKAGE))}/(?!data/)\S+|<froz
 Lines under ``data/`` are kept: that is where installed suites are, the code under test.
 """
 
+_SEPARATOR = r"[\"']?(?:=|[ \t]*:[ \t]*|[ \t]*=[ \t]*(?=[\"']))[\"']?"
+"""Pattern between a name and its value, as in ``name=value``, ``name: value`` and ``"name": "value"``.
+
+An equals sign between spaces is code, unless a quoted text follows.
+"""
+
+_SENSITIVE = "passw(?:or)?d|passphrase|secret|(?:api|access|private|secret)[_-]?key|(?:access|auth)[_-]?token"
+"""Pattern of how the names of passwords, tokens and keys end."""
+
+_SCHEME = "bearer|basic|token|digest|apikey"
+"""Pattern of the schemes of an ``Authorization`` header."""
+
 _SECRETS = (
     (r"(?<=[A-Za-z0-9]://)[^\s/@\"']{1,500}@", "…@"),  # a user's name and password in an address
     (r"(?i)\b(bearer|basic)(\s+)(?=[\w.~+/=-]*[0-9=])[\w.~+/=-]{16,}", r"\1\2…"),
     (r"\b(?:gh[opsur]_|github_pat_|glpat-|hf_|sk-|pypi-|xox[abprs]-|AKIA)(?=\w*[0-9])[A-Za-z0-9-]{16,}", "…"),
-    (r"(?i)\b(\w*(?:password|passwd|secret|api_?key|access_?token|auth_?token)=)[^\s\"',;&]{4,}", r"\1…"),
+    (rf"(?i)\b(authorization{_SEPARATOR}(?:{_SCHEME})[ \t]+)[^\s\"',;&]{{8,}}", r"\1…"),
+    (rf"(?i)\b(authorization{_SEPARATOR})(?!{_SCHEME})(?=[^\s\"',;&]*[0-9])[^\s\"',;&]{{8,}}", r"\1…"),
+    (rf"(?i)\b(\w*(?:{_SENSITIVE}){_SEPARATOR})[^\s\"',;&]{{4,}}", r"\1…"),
+    # "token" is also a word of parsers: only what has letters and digits is taken for a secret.
+    (rf"(?i)\b(\w*token{_SEPARATOR})(?=[\w.~+/-]*[0-9])(?=[\w.~+/-]*[a-z])[\w.~+/=-]{{8,}}", r"\1…"),
 )
 """Patterns of passwords, tokens and keys, which must not be published even where a message quotes them."""
 

@@ -16,6 +16,7 @@ from recapture.machine.hardware import cores
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import cause_of_death
+from recapture.results.speedup_checks import MOST_PROCESSES
 
 if TYPE_CHECKING:
     from recapture.pool.worker_pool import WorkerPool
@@ -50,7 +51,7 @@ class BenchOptions:
     device: str = option(
         "--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to measure on."
     )
-    processes: int = option("--processes", default=5, between=(1, None), help="Timed processes per row.")
+    processes: int = option("--processes", default=5, between=(1, MOST_PROCESSES), help="Timed processes per row.")
     seconds: float = option("--seconds", default=2.5, between=(0.1, WEEK), help="Seconds of timing per process.")
     timeout: float = option("--timeout", default=1800.0, between=(1, WEEK), help="Seconds a process may take.")
     memory: int = option("--memory", default=64 * GIB, unit=GIB, between=(0.1, MOST_GIB), help="GiB of RAM.")

@@ -57,10 +57,15 @@ def _derived(path: Path) -> Speedups:
         return msgspec.structs.replace(speedups, rows=tuple(map(derive, speedups.rows)))
 
     on_file = read_speedups(path)
-    if importlib.util.find_spec("scipy") is None or derived(on_file) == on_file:  # without scipy, only read
+    if importlib.util.find_spec("scipy") is None:  # only read
+        return on_file
+    found = derived(on_file)
+    if found == on_file:
         return on_file
     with writing(path):
-        found = derived(read_speedups(path))
+        now = read_speedups(path)
+        if now != on_file:  # another process changed it
+            found = derived(now)
         write_speedups(path, found)
     return found
 

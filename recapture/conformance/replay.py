@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from recapture.base.text import printable
 from recapture.conformance.trial import carry_out
 from recapture.conformance.verdict import decide, failed_loudly
 
@@ -49,7 +50,7 @@ def replay(path: str, script: Script) -> None:
     """Run the cell in the script at `path`, and print the observations and the verdict."""
     import torch
 
-    print("torch", torch.__version__)
+    _show("torch", torch.__version__)
     torch.set_num_threads(1)  # as in a recorded run
     compiler: Any = SimpleNamespace(
         name=script.compiler,
@@ -65,7 +66,7 @@ def replay(path: str, script: Script) -> None:
     for call in trial.calls or trial.repeated:
         _show_call(call, sides)
     for reason in dict.fromkeys(trial.log.break_reasons if trial.log else ()):
-        print("graph break:", reason)
+        _show("graph break:", reason)
     if ruling is not None:
         _show_ruling(ruling)
 
@@ -96,17 +97,22 @@ def _load(path: str, script: Script) -> Any:
     )
 
 
+def _show(*parts: object) -> None:
+    """Print one text, in which no character controls the terminal: exceptions and values may hold any."""
+    print(printable(" ".join(map(str, parts)), keep="\n\t"))
+
+
 def _show_call(call: Call, sides: tuple[str, str]) -> None:
-    print("==", call.eager.input)
+    _show("==", call.eager.input)
     for side, seen in zip(sides, (call.eager, call.other), strict=True):
-        print(f"{side}{_outcome(seen)}")
+        _show(f"{side}{_outcome(seen)}")
     if failed_loudly(call.eager, call.other):  # missing side effects of a failed call are not separate differences
-        print("FAILED: eager does not raise this")
+        _show("FAILED: eager does not raise this")
         return
     for one in call.found.differences:
-        print(f"DIFFERENT: {one.where} ({one.kind}): {one.detail}")
+        _show(f"DIFFERENT: {one.where} ({one.kind}): {one.detail}")
     if not call.found.differences:
-        print("same")
+        _show("same")
 
 
 def _outcome(seen: Observation) -> str:
@@ -135,10 +141,10 @@ def _text(seen: Seen) -> str:
 
 def _show_ruling(ruling: Ruling) -> None:
     for text in ruling.notes:
-        print("note:", text)
+        _show("note:", text)
     where = f" in {ruling.phase}" if ruling.phase else ""
     where += f" on {ruling.input}" if ruling.input else ""
     why = f": {ruling.reason}" if ruling.reason else ""
     if ruling.raised is not None:
         why = f": {ruling.raised.type}: {ruling.raised.message}"
-    print(f"== verdict: {ruling.verdict}{where}{why}")
+    _show(f"== verdict: {ruling.verdict}{where}{why}")

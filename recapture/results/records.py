@@ -50,6 +50,9 @@ TIMINGS = "timings.jsonl"
 MOST_OUTPUT = 512 << 20
 """Bytes of the largest file of cells' printed output that is read."""
 
+EXAMPLE = "example"
+"""Name of the input that a compiler captures with."""
+
 Phase = Literal["reference", "capture", "call"]
 
 
@@ -235,6 +238,13 @@ def _check_record(row: Record) -> None:
         raise ValueError(f"`verdict` is {row.verdict}, but there is an `error`")
     if row.verdict in SILENTLY_WRONG and not row.differences:
         raise ValueError(f"`verdict` is {row.verdict}, but `differences` is empty")
+    on_example = any(one.input == EXAMPLE for one in row.differences)
+    if row.verdict is Verdict.WRONG and not on_example:
+        raise ValueError("`verdict` is wrong, but `differences` has none on example")
+    if row.verdict is not Verdict.WRONG and on_example:
+        raise ValueError(f"`verdict` is {row.verdict}, but `differences` has one on example")
+    if row.verdict in SILENTLY_WRONG and row.input != row.differences[0].input:
+        raise ValueError(f"`input` is {row.input}, but the first of `differences` is on {row.differences[0].input}")
     if row.verdict is Verdict.ERROR and row.error is None:
         raise ValueError("`verdict` is error, but there is no `error`")
 

@@ -10,13 +10,22 @@ from recapture.machine.environment import check_environment
 if TYPE_CHECKING:
     from recapture.results.speedups import Configuration, Measured, Process, Row, Series, Speedups, Start
 
-__all__ = ["check_speedups"]
+__all__ = ["MOST_PROCESSES", "MOST_SAMPLES", "check_speedups"]
 
 FIRST_CALLS = 2
 """Number of first calls that reports show separately; every process makes at least this many."""
 
 FASTEST, SLOWEST = 1e-9, 1e6
 """Shortest and longest credible seconds per iteration: limited by clock resolution and by deadlines."""
+
+MOST_PROCESSES = 100
+"""Largest number of timed processes of a row, 20 times the default of `bench`.
+
+The time and memory to compute a row's ratios grow with them.
+"""
+
+MOST_SAMPLES = 1000
+"""Largest number of samples of one variant in one process; `recapture.bench.timing` takes at most 400."""
 
 
 def check_speedups(speedups: Speedups) -> None:
@@ -43,6 +52,8 @@ def _check_row(row: Row) -> None:
     for name, start in (("cold", row.cold), ("warm", row.warm)):
         if start is not None:
             _check_start(name, start)
+    if len(row.processes) > MOST_PROCESSES:
+        raise ValueError(f"`processes` has {len(row.processes)} items, more than {MOST_PROCESSES}")
     for number, process in enumerate(row.processes):
         _check_process(f"processes[{number}]", process)
 
@@ -76,6 +87,8 @@ def _check_process(name: str, process: Process) -> None:
             continue
         if not series.seconds:
             raise ValueError(f"`{name}.{variant}.seconds` is empty")
+        if len(series.seconds) > MOST_SAMPLES:
+            raise ValueError(f"`{name}.{variant}.seconds` has {len(series.seconds)} samples, more than {MOST_SAMPLES}")
         if len(series.seconds) != rounds:
             raise ValueError(f"`{name}.{variant}.seconds` has {len(series.seconds)} samples, `eager` has {rounds}")
         if not all(FASTEST <= one <= SLOWEST for one in series.seconds):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from recapture.analysis import facts, summary
+from recapture.analysis import environment_facts, summary
 from recapture.analysis.groups import failure_groups
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
@@ -64,14 +64,14 @@ def print_summary(
     Where the console is too narrow for the matrix, counts by compiler take its place. `directory` has the report,
     which is named wherever something is left out.
     """
-    where = facts.place(records, environment)
+    where = environment_facts.place(records, environment)
     say(console, f"{where.image} on {where.capability}", "bold")
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in summary.counts_by_verdict(records).items())
-    accounting, complete = facts.accounting(records, environment)
+    accounting, complete = environment_facts.accounting(records, environment)
     say(console, f"{accounting}: {verdicts or 'none'}", "" if complete else "bold red")
-    for name, error in facts.uncollected(environment):
+    for name, error in environment_facts.uncollected(environment):
         say(console, f"suite {name} could not be collected: {shorten(error, MESSAGE_LIMIT)}", "bold red")
-    for check in facts.failing_checks(environment):
+    for check in environment_facts.failing_checks(environment):
         say(console, f"the machine is at fault: {shorten(check, MESSAGE_LIMIT)}", "bold red")
     shown, left_out = in_matrix(records)
     if records and not _print_matrix(console, shown):

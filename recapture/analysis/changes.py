@@ -219,11 +219,11 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def is_regression(category: str, change: Change) -> bool:
-    """Whether a cell that was right is worse off.
+    """Whether a cell that was right has become worse.
 
     A right answer that disappears counts, whether its cell is gone or no longer runs. An edited case does not: another
     question was asked. Neither does a case on which eager disagrees with itself. Silently wrong where it used to fail
-    loudly counts, because nobody is told any more.
+    loudly counts, because the user no longer sees an error.
     """
     if category in ("newly_wrong", "newly_failing", "newly_breaking"):
         return True

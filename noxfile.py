@@ -1,4 +1,4 @@
-"""The commands of a checkout: ``nox -s cpu-suite``, ``gpu-suite``, ``tests``, ``quick`` and ``lint``.
+"""The commands of a checkout: ``nox -s cpu-suite``, ``gpu-suite``, ``tests``, ``quick``, ``lint``, ``docs``, ``clean``.
 
 Arguments after ``--`` pass through to the command that a session runs.
 

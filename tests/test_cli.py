@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -104,6 +105,14 @@ def test_an_interrupted_command_says_what_it_leaves(command, line, monkeypatch, 
     monkeypatch.setattr("recapture.cli.main.cli.main", interrupt)
     assert _run([command]) == 130
     assert capfd.readouterr().err == line
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_the_help_of_a_command_names_the_value_of_a_number_n(command, capfd):
+    assert _run([command, "--help"]) == 0
+    shown = capfd.readouterr().out
+    assert re.search(r"--timeout N +Seconds", shown)
+    assert "RANGE" not in shown
 
 
 @pytest.mark.parametrize("command", ["run", "bench"])

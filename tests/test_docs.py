@@ -74,6 +74,11 @@ class TestReadme:
         assert f"\n{start}cpu-suite\n" in README
         assert f"\n{start}tests\n" in README
 
+    def test_the_set_up_comes_before_the_first_command_that_needs_it(self):
+        commands = re.findall(r"^```sh\n(.+)", README, flags=re.MULTILINE)
+        assert commands[0] == "python3 -m venv .venv && .venv/bin/pip install -q nox uv"
+        assert commands[1].startswith(".venv/bin/nox ")
+
     def test_its_counts_are_those_of_the_records(self):
         counts = silently_wrong_of_latest()
         told = {

@@ -39,6 +39,12 @@ def test_only_regular_files_are_read_and_none_is_waited_for(tmp_path, kind):
         read_regular(tmp_path / "file")
 
 
+def test_a_fifo_is_called_that(tmp_path):
+    os.mkfifo(tmp_path / "file")
+    with pytest.raises(UsageError, match=r"cannot read .*file: a FIFO, not a regular file"):
+        read_regular(tmp_path / "file")
+
+
 def test_a_file_that_is_too_large_is_refused_with_its_size(tmp_path):
     (tmp_path / "file").write_bytes(b"x" * 101)
     with pytest.raises(UsageError, match="101 bytes, more than the 100 that are read"):

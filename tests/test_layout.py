@@ -6,9 +6,12 @@ import ast
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+from recapture.cli.main import COMMANDS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / "recapture"
@@ -77,6 +80,30 @@ def test_a_module_keeps_the_rules(path):
     assert path.stem not in sys.stdlib_module_names - {"__main__"}, "echoes a module of the standard library"
 
 
+def twins(modules):
+    """Names of modules, and of classes, that several modules define, with the layers of those modules."""
+    stems, classes = defaultdict(list), defaultdict(list)
+    for path in modules:
+        layer = path.relative_to(PACKAGE).parts[0]
+        if not path.stem.startswith("__"):
+            stems[path.stem].append(layer)
+        for one in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(one, ast.ClassDef):
+                classes[one.name].append(layer)
+    return tuple({name: set(layers) for name, layers in found.items() if len(layers) > 1} for found in (stems, classes))
+
+
+def test_only_what_belongs_to_one_command_shares_a_name():
+    modules, classes = twins(MODULES)
+    assert classes == {}
+    assert modules.pop("speedups") == {"results", "report"}
+    assert modules.pop("tasks") == {"bench", "conformance"}
+    assert modules
+    for name, layers in modules.items():
+        assert name in COMMANDS or (PACKAGE / "analysis" / f"{name}.py").is_file()
+        assert layers <= {"cli", "analysis", "conformance", "report"}
+
+
 def test_there_are_few_packages_and_each_says_its_job():
     packages = [path for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()]
     assert len(packages) <= MOST_PACKAGES
@@ -129,7 +156,7 @@ def test_imports_go_down_alone(lint):
         ("base/text.py", "from recapture.machine import pins", "Each layer imports only the layers below it"),
         ("pool/client.py", "import recapture.declare.case", "The pool knows tasks by name"),
         (
-            "analysis/facts.py",
+            "analysis/environment_facts.py",
             "def f():\n    import recapture.report.markdown",
             "A diff is computed without presentation",
         ),

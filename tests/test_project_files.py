@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -36,8 +37,41 @@ def test_the_workflow_calls_steps_that_exist():
     run = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
     (matrix,) = re.findall(r"step: \[([\w, ]+)\]", WORKFLOW)
     steps = {*matrix.split(", "), *re.findall(r"run: \.ci/run (\w+)", WORKFLOW)}
-    assert steps == {"tests", "lint", "engine", "slow"}
     assert all(f"run_{step}()" in run for step in steps)
+    assert steps - {"slow"} == set(gating_steps())
+
+
+def gating_steps():
+    """The steps that `.ci/run` runs when none is named."""
+    (steps,) = re.findall(
+        r"\|\| set -- ([\w ]+)$", (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return steps.split()
+
+
+def test_contributors_read_of_the_steps_that_gate_a_change():
+    (listed,) = re.findall(r"what gates a change: (.+?), the steps", CONTRIBUTING)
+    assert re.split(", | and ", listed) == gating_steps()
+
+
+def test_the_docstring_of_the_noxfile_names_every_session():
+    module = ast.parse((REPOSITORY / "noxfile.py").read_text(encoding="utf-8"))
+    sessions = {
+        next((ast.literal_eval(word.value) for word in getattr(mark, "keywords", ()) if word.arg == "name"), one.name)
+        for one in module.body
+        if isinstance(one, ast.FunctionDef)
+        for mark in one.decorator_list
+        if ast.unparse(mark).startswith("nox.session")
+    }
+    named = (ast.get_docstring(module) or "").splitlines()[0]
+    assert set(re.findall(r"``(?:nox -s )?([\w-]+)``", named)) == sessions
+
+
+def test_the_slow_tests_take_the_same_time_in_every_document():
+    run = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
+    times = re.findall(r"the tests that compile C\+\+, (\w+ \w+ minutes)", run + CONTRIBUTING)
+    assert len(times) == 2
+    assert len(set(times)) == 1
 
 
 def test_what_ci_and_the_hooks_install_is_pinned():

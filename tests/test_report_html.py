@@ -141,15 +141,35 @@ def test_text_from_records_cannot_become_markup():
     assert details(page)[0]["error"]["message"] == evil
 
 
-def in_browser(tmp_path, page, script):
+def in_browser(tmp_path, page, script, width=1600):
     """Run a script at the end of a page in a browser, and return what it leaves as the body's text, read as JSON."""
     path = tmp_path / "page.html"
     path.write_text(
         page.replace("</body>", f"<script>document.body.textContent = JSON.stringify({script})</script></body>")
     )
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
+    browser.append(f"--window-size={width},1000")
     done = subprocess.run([*browser, path.as_uri()], capture_output=True, text=True, check=True, timeout=100)
     return json.loads(re.search(r"<body>(.*)</body>", done.stdout, re.DOTALL)[1])
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser, to lay out the page")
+@pytest.mark.parametrize("width", [500, 800, 1040, 1600])
+def test_no_text_runs_out_of_its_tile(tmp_path, width):
+    verdicts = [Verdict.PASS] * 100 + [Verdict.PASS_WITH_BREAKS] * 100
+    records = [
+        Record(case=f"s::c{i}", compiler="compile", device="cpu", verdict=verdict, case_hash="0")
+        for i, verdict in enumerate(verdicts)
+    ]
+    script = """[innerWidth, ...[...document.querySelectorAll(".tile")].map((tile) => {
+      const range = document.createRange();
+      range.selectNodeContents(tile);
+      return range.getBoundingClientRect().right - tile.getBoundingClientRect().right;
+    })]"""
+    seen, *over = in_browser(tmp_path, render_html(records, None), script, width)
+    assert seen == pytest.approx(width, abs=20)
+    assert len(over) == 4
+    assert max(over) <= 0
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser, to run the page's script")

@@ -98,7 +98,16 @@ def test_compilers_that_do_not_fit_are_named_by_family_or_counted():
     assert shown(140) == ", ".join(names)
     assert shown(80) == "compile ×4, fx, export ×2"
     assert shown(50) == "compile ×4, +3"
-    assert shown(60, terminal=False) == ", ".join(names)
+    assert shown(60, terminal=False) == ", ".join(names)  # a pipe has no width: 160 characters are allowed
+
+
+@pytest.mark.parametrize("width", [80, 400])
+def test_without_a_terminal_no_line_about_silent_wrongs_has_more_than_160_characters(width):
+    names = [f"compile:{mode}" for mode in "abcdefghijklmnopqrst"]
+    cases = wrongs(2, ("compile", *names, "jit.trace", "fx", "export"))
+    long_name = record("s::" + "c" * 200, Verdict.WRONG, "fx", differences=cases[0].differences)
+    assert summary_of(cases, width=width, terminal=False)[2].endswith("  compile ×21, jit.trace, fx, export")
+    assert max(map(len, summary_of([*cases, long_name], width=width, terminal=False))) <= 160
 
 
 def test_a_run_of_very_many_cases_gets_counts_instead_of_a_matrix():

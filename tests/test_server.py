@@ -206,7 +206,7 @@ def test_lines_come_whole_however_a_stream_is_cut():
 def test_a_message_of_many_chunks_is_put_together_in_time_that_grows_with_its_size():
     buffer, chunk = LineBuffer(), b"x" * 4096
     begin = time.monotonic()
-    for _ in range(50_000):  # 200 MB: joining them anew each time would copy 5 TB
+    for _ in range(50_000):  # 200 MB: joining them again each time would copy 5 TB
         assert buffer.add(chunk) == []
     (line,) = buffer.add(b"\n")
     assert len(line) == 50_000 * 4096

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from recapture.analysis import facts, summary
+from recapture.analysis import environment_facts, summary
 from recapture.analysis.changes import Change, ClaimChange, Diff, FactChange, Rename, Side
 from recapture.analysis.speed_changes import diff_speeds, speedups_of
 from recapture.base.errors import UsageError
@@ -164,7 +164,11 @@ def _not_asked(results: Results, keys: Iterable[Key]) -> Callable[[Key], bool]:
     information.
     """
     environment = results.environment
-    if environment is None or not environment.selection or not facts.accounting(results.records, environment)[1]:
+    if (
+        environment is None
+        or not environment.selection
+        or not environment_facts.accounting(results.records, environment)[1]
+    ):
         return lambda _key: False
     cases = {key[0] for key in keys}
     ran = Counter(summary.suite_of(case) for case in cases)
@@ -177,16 +181,16 @@ def _side(results: Results, not_asked: int) -> Side:
 
 
 def _environment(old: Results, new: Results) -> tuple[FactChange, ...]:
-    before, after = facts.comparable(old.environment), facts.comparable(new.environment)
+    before, after = environment_facts.comparable(old.environment), environment_facts.comparable(new.environment)
     if not before or not after:
         return ()
-    names = sorted(before.keys() | after.keys(), key=facts.importance)
+    names = sorted(before.keys() | after.keys(), key=environment_facts.importance)
     return tuple(
         FactChange(
             name=name,
             old=before.get(name),
             new=after.get(name),
-            minor=any(facts.is_minor(name, side.environment) for side in (old, new)),
+            minor=any(environment_facts.is_minor(name, side.environment) for side in (old, new)),
         )
         for name in names
         if before.get(name) != after.get(name)
@@ -201,12 +205,12 @@ def _warnings(old: Results, new: Results) -> Iterable[str]:
             continue
         if results.misfiled:
             yield f"{side}: {results.misfiled}"
-        accounting, complete = facts.accounting(results.records, environment)
+        accounting, complete = environment_facts.accounting(results.records, environment)
         if not complete:
             yield f"{side} is incomplete: {accounting}"
-        for name, error in facts.uncollected(environment):
+        for name, error in environment_facts.uncollected(environment):
             yield f"suite {name} could not be collected in {side}: {shorten(error, 120)}"
-        for check in facts.failing_checks(environment):
+        for check in environment_facts.failing_checks(environment):
             yield f"{side}'s machine is at fault: {shorten(check, 120)}"
     devices = [sorted({record.device for record in results.records}) for results in (old, new)]
     if devices[0] != devices[1]:

@@ -19,7 +19,7 @@ MOST_BYTES = 64 << 20
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISLNK, "a symbolic link"),
-    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISFIFO, "a FIFO"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),

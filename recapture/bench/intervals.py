@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from recapture.results.speedups import Finding
 
-__all__ = ["BETWEEN", "SMALLEST", "Comparison", "compare", "compare_runs", "geometric_mean"]
+__all__ = ["BETWEEN", "SMALLEST", "SpeedComparison", "compare", "compare_runs", "geometric_mean"]
 
 SMALLEST = 0.01
 """Smallest relative difference that is reported, however certain: memory layout can cause smaller ones."""
@@ -35,7 +35,7 @@ NOISY = 0.05
 DRAWS = 2000
 
 
-class Comparison(NamedTuple):
+class SpeedComparison(NamedTuple):
     """The ratio eager ÷ candidate, its 95 % interval, the p-value of the Mann-Whitney test, and the finding."""
 
     ratio: float
@@ -45,7 +45,7 @@ class Comparison(NamedTuple):
     finding: Finding
 
 
-def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, seed: int = 0) -> Comparison:
+def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, seed: int = 0) -> SpeedComparison:
     """Compare samples (seconds) of eager and a candidate, given as one pair for each process.
 
     The finding is faster or slower if the 99 % interval is outside 1 ± SMALLEST and the test rejects equality.
@@ -73,10 +73,10 @@ def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, see
         finding = "slower"
     elif (high - low) / 2 > NOISY:
         finding = "too noisy"
-    return Comparison(math.exp(estimate), math.exp(low), math.exp(high), p_value, finding)
+    return SpeedComparison(math.exp(estimate), math.exp(low), math.exp(high), p_value, finding)
 
 
-def compare_runs(old: Sequence[float], new: Sequence[float]) -> Comparison | None:
+def compare_runs(old: Sequence[float], new: Sequence[float]) -> SpeedComparison | None:
     """Compare two benchmarks by one estimate for each process, the logarithm of its speed.
 
     None if a side has only one process. The ratio is new ÷ old, with Welch's interval. The finding is faster or slower
@@ -106,7 +106,7 @@ def compare_runs(old: Sequence[float], new: Sequence[float]) -> Comparison | Non
         finding = "slower"
     elif (high - low) / 2 > NOISY:
         finding = "too noisy"
-    return Comparison(math.exp(middle), math.exp(low), math.exp(high), p_value, finding)
+    return SpeedComparison(math.exp(middle), math.exp(low), math.exp(high), p_value, finding)
 
 
 def _interval(draws: Any, medians: Sequence[float], level: float) -> tuple[float, float]:

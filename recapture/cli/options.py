@@ -94,6 +94,8 @@ def _parameters(options: type[Any]) -> list[Callable[[Any], Any]]:
             found.append(click.argument(name, nargs=-1, metavar=shown.metavar))
             continue
         settings: dict[str, Any] = {"help": shown.help, "metavar": shown.metavar, **_kind(hints[name], shown)}
+        if isinstance(settings.get("type"), (click.IntRange, click.FloatRange)):
+            settings["metavar"] = shown.metavar or "N"  # click's own names are INTEGER RANGE and FLOAT RANGE
         default = fields[name].default
         if default not in (dataclasses.MISSING, None, ()) and default is not False:
             settings["default"] = default / shown.unit if shown.unit else default

@@ -109,7 +109,7 @@ def _findings(ruling: Ruling, trial: Trial) -> Findings:
         input=ruling.input,
         error=None if ruling.raised is None else _error(ruling.raised),
         reason=ruling.reason,
-        differences=tuple(Difference(*one) for one in ruling.differences),
+        differences=ruling.differences,
         notes=ruling.notes,
         graphs=None if log is None else log.graphs,
         graph_breaks=None if log is None else log.graph_breaks,

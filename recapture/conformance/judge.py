@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from recapture.base.scrub import encodable
 from recapture.conformance.rounding import (
@@ -19,21 +19,13 @@ from recapture.conformance.rounding import (
     same_scalar,
 )
 from recapture.conformance.seen import tensors_of
+from recapture.results.records import Difference
 
 if TYPE_CHECKING:
     from recapture.conformance.observe import Observation
     from recapture.conformance.seen import Seen, TensorSeen
 
-__all__ = ["Comparison", "Difference", "compare", "compare_form"]
-
-
-class Difference(NamedTuple):
-    """One silent difference: its input, its place, its kind, and a description of both sides."""
-
-    input: str
-    where: str
-    kind: str
-    detail: str
+__all__ = ["Comparison", "compare", "compare_form"]
 
 
 @dataclass

@@ -15,8 +15,9 @@ from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
     from recapture.base.torch_watch import CaptureLog
-    from recapture.conformance.judge import Comparison, Difference
+    from recapture.conformance.judge import Comparison
     from recapture.conformance.observe import Observation, Raised
+    from recapture.results.records import Difference
 
 __all__ = ["Call", "Failure", "Ruling", "Trial", "decide", "failed_loudly"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from recapture.analysis import facts, summary
+from recapture.analysis import environment_facts, summary
 from recapture.analysis.groups import break_groups, failure_groups, not_run_groups, note_groups, together
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
@@ -75,17 +75,17 @@ def render_html(every: Sequence[Record], environment: Environment | None) -> str
         "notes": _groups(note_groups(records)),
         "not_run": _groups(not_run_groups(records)),
     }
-    brief = facts.brief(environment) if environment else []
+    brief = environment_facts.brief(environment) if environment else []
     page = templates.get_template("conformance.html.j2").render(
-        place=facts.place(every, environment),
-        accounting=facts.accounting(every, environment),
+        place=environment_facts.place(every, environment),
+        accounting=environment_facts.accounting(every, environment),
         counts=summary.count(every),
         by_kind=_verdicts_by_kind(every),
         facts=brief,
-        why_bare=facts.why_bare(environment) if environment else "",
-        faults=facts.failing_checks(environment),
-        warnings=facts.warnings(environment),
-        uncollected=facts.uncollected(environment),
+        why_bare=environment_facts.why_bare(environment) if environment else "",
+        faults=environment_facts.failing_checks(environment),
+        warnings=environment_facts.warnings(environment),
+        uncollected=environment_facts.uncollected(environment),
         left_out=left_out,
         compilers=compilers,
         totals={name: summary.count(cells) for name, cells in by_compiler.items()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recapture.analysis import facts, summary
+from recapture.analysis import environment_facts, summary
 from recapture.analysis.groups import break_groups, failure_groups, not_run_groups, note_groups, together
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
@@ -69,10 +69,10 @@ def write_report(directory: Path) -> Path:
 
 
 def _head(records: Sequence[Record], environment: Environment | None) -> str:
-    where = facts.place(records, environment)
+    where = environment_facts.place(records, environment)
     title = f"# Conformance: {code(where.image)} on {code(where.capability)}"
     verdicts = ", ".join(f"{number} {code(verdict)}" for verdict, number in summary.counts_by_verdict(records).items())
-    accounting, complete = facts.accounting(records, environment)
+    accounting, complete = environment_facts.accounting(records, environment)
     accounting = f"Cells: {accounting if complete else f'**{accounting}**'}: {verdicts or 'none'}."
     total = summary.count(records)
     answer = (
@@ -86,23 +86,24 @@ def _head(records: Sequence[Record], environment: Environment | None) -> str:
 def _environment(environment: Environment | None) -> str:
     if environment is None:
         return "## Environment\n\nNot recorded."
-    rows = [(plain(name), plain(shorten(value, MESSAGE_LIMIT))) for name, value in facts.brief(environment)]
+    rows = [(plain(name), plain(shorten(value, MESSAGE_LIMIT))) for name, value in environment_facts.brief(environment)]
     lines = [f"- {name}: {value}" for name, value in rows]
-    why = facts.why_bare(environment)
+    why = environment_facts.why_bare(environment)
     if why:
         lines.append(f"- bare, not the image, because {plain(shorten(why, 2 * MESSAGE_LIMIT))}")
     lines += [
         f"- **at fault: {plain(shorten(check, MESSAGE_LIMIT))}**"
-        for check in facts.failing_checks(environment, lasting=True)
+        for check in environment_facts.failing_checks(environment, lasting=True)
     ]
     lines += [
-        f"- warning: {plain(shorten(check, MESSAGE_LIMIT))}" for check in facts.warnings(environment, lasting=True)
+        f"- warning: {plain(shorten(check, MESSAGE_LIMIT))}"
+        for check in environment_facts.warnings(environment, lasting=True)
     ]
     return "## Environment\n\n" + "\n".join(lines)
 
 
 def _uncollected(environment: Environment | None) -> str:
-    missing = facts.uncollected(environment)
+    missing = environment_facts.uncollected(environment)
     if not missing:
         return ""
     lines = [f"- {code(name)}: {code(shorten(error, MESSAGE_LIMIT))}" for name, error in missing]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recapture.analysis import facts
+from recapture.analysis import environment_facts
 from recapture.analysis.ranking import best, best_first
 from recapture.analysis.remarks import drift, remarks
 from recapture.analysis.summary import natural_key
@@ -76,11 +76,14 @@ def _bytes(value: int | None) -> str:
 
 def _head(speedups: Speedups) -> str:
     environment = speedups.environment
-    lines = [f"- {plain(name)}: {plain(value)}" for name, value in facts.brief(environment)]
-    why = facts.why_bare(environment)
+    lines = [f"- {plain(name)}: {plain(value)}" for name, value in environment_facts.brief(environment)]
+    why = environment_facts.why_bare(environment)
     if why:
         lines.append(f"- bare, not the image, because {plain(shorten(why, 2 * TEXT_LIMIT))}")
-    found = [*facts.failing_checks(environment, lasting=True), *facts.warnings(environment, lasting=True)]
+    found = [
+        *environment_facts.failing_checks(environment, lasting=True),
+        *environment_facts.warnings(environment, lasting=True),
+    ]
     lines += [f"- recapture doctor: {plain(shorten(check, 2 * TEXT_LIMIT))}" for check in found]
     right = sum(row.right for row in speedups.rows)
     wrong = sum(row.verdict in SILENTLY_WRONG for row in speedups.rows)

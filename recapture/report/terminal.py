@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from recapture.analysis import facts, summary
+from recapture.analysis import environment_facts, summary
 from recapture.analysis.groups import failure_groups
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
@@ -43,8 +43,11 @@ FAILURES_NAMED = 10
 CLAIMS_NAMED = 12
 """Number of claims of one status in the summary."""
 
+LINE_LIMIT = 160
+"""Characters of a line of a table where there is no terminal, as in a pipe or a log."""
+
 MESSAGE_LIMIT = 160
-"""Characters of a failure's line if the output is not a terminal."""
+"""Characters of a message: why a suite is missing, what is wrong with the machine, what differs."""
 
 REASON_LIMIT = 200
 """Characters shown of the difference in a silently wrong cell."""
@@ -64,14 +67,14 @@ def print_summary(
     If the console is too narrow for the matrix, counts by compiler replace it. `directory` contains the report, which
     is named wherever something is left out.
     """
-    where = facts.place(records, environment)
+    where = environment_facts.place(records, environment)
     say(console, f"{where.image} on {where.capability}", "bold")
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in summary.counts_by_verdict(records).items())
-    accounting, complete = facts.accounting(records, environment)
+    accounting, complete = environment_facts.accounting(records, environment)
     say(console, f"{accounting}: {verdicts or 'none'}", "" if complete else "bold red")
-    for name, error in facts.uncollected(environment):
+    for name, error in environment_facts.uncollected(environment):
         say(console, f"suite {name} could not be collected: {shorten(error, MESSAGE_LIMIT)}", "bold red")
-    for check in facts.failing_checks(environment):
+    for check in environment_facts.failing_checks(environment):
         say(console, f"the machine is at fault: {shorten(check, MESSAGE_LIMIT)}", "bold red")
     shown, left_out = in_matrix(records)
     if records and not _print_matrix(console, shown):
@@ -141,7 +144,7 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
     say(console, f"\nsilently wrong: {plural(number, 'cell')} of {plural(len(by_case), 'case')}", "bold red")
     ordered = sorted(by_case.items(), key=lambda item: (-len(item[1]), item[0]))
     shown = [_WrongCase(case, cells) for case, cells in ordered[:WRONG_CASES_NAMED]]
-    say_all(console, terminal_lines(_wrong_table(shown, console.width if console.is_terminal else None)))
+    say_all(console, terminal_lines(_wrong_table(shown, _line_width(console))))
     rest = ordered[WRONG_CASES_NAMED:]
     if rest:
         cells_left = plural(sum(len(cells) for _, cells in rest), "cell")
@@ -159,22 +162,27 @@ class _WrongCase:
         self.more = f" (+{others} more)" if others else ""
 
 
-def _wrong_table(cases: Sequence[_WrongCase], width: int | None) -> Table:
-    """Return the table of silently wrong cases; with a width in characters, less important text is shortened."""
+def _line_width(console: Console) -> int:
+    """Return the characters that a line of a table may have."""
+    return console.width if console.is_terminal else LINE_LIMIT
+
+
+def _wrong_table(cases: Sequence[_WrongCase], width: int) -> Table:
+    """Return the table of silently wrong cases; to fit a width in characters, what is less important is shortened."""
     headers = ("cells", "case", "what differs", "compilers")
 
     def room(names: Sequence[str], differences: Sequence[str]) -> int:
         columns = (headers[:1], [headers[1], *names], [headers[2], *differences])
-        return (width or 0) - sum(max(map(len, column)) + GAP for column in columns)
+        return width - sum(max(map(len, column)) + GAP for column in columns)
 
     names = [one.case for one in cases]
     differences = [one.difference + one.more for one in cases]
-    if width is not None and room(names, differences) < COMPILERS_ROOM:
+    if room(names, differences) < COMPILERS_ROOM:
         differences = [one.difference for one in cases]
         lacking = COMPILERS_ROOM - room(names, differences)
         limit = max(max(map(len, names)) - lacking, CASE_ROOM)
         names = [shorten(name, limit) for name in names]
-    left = None if width is None else max(room(names, differences), COMPILERS_ROOM)
+    left = max(room(names, differences), COMPILERS_ROOM)
     rows: list[list[Cell]] = [
         [len(one.compilers), name, difference, _fitting(one.compilers, left)]
         for one, name, difference in zip(cases, names, differences)  # noqa: B905 - of one length
@@ -182,10 +190,10 @@ def _wrong_table(cases: Sequence[_WrongCase], width: int | None) -> Table:
     return Table([Span(name, style="dim") for name in headers], rows, "rlll")
 
 
-def _fitting(compilers: Sequence[str], room: int | None) -> str:
-    """Return the compilers in `room` characters: names, families, or the first families and the number of others."""
+def _fitting(compilers: Sequence[str], room: int) -> str:
+    """Return the compilers within `room` characters: by name, or by family, or the first families and how many more."""
     text = ", ".join(compilers)
-    if room is None or len(text) <= room:
+    if len(text) <= room:
         return text
     families = Counter(name.split(":", 1)[0] for name in compilers)
     parts = [f"{name} ×{number}" if number > 1 else name for name, number in families.items()]
@@ -207,7 +215,7 @@ def _print_failures(console: Console, groups: Sequence[Group], report: Path) -> 
     say(console, f"\nfailing: {number}{ways}", "bold")
     for group in groups[:FAILURES_NAMED]:
         first = group.records[0]
-        width = (console.width if console.is_terminal else MESSAGE_LIMIT) - 5
+        width = _line_width(console) - 5
         line = f"{summary.measured(first)}, {first.cell}: {group.text}"
         say(console, f"{len(group.records):>4} {shorten(line, width)}")
     if len(groups) > FAILURES_NAMED:

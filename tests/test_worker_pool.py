@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import signal
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -175,5 +175,6 @@ def test_a_server_that_cannot_start_says_which_exception_it_raised(monkeypatch):
 )
 def test_the_last_words_of_a_server_name_the_exception(written, words, tmp_path):
     client = Client(home=tmp_path, jobs=1)
-    client.log = io.BytesIO(written.encode())
-    assert client.last_words() == words
+    with tempfile.TemporaryFile() as client.log:
+        client.log.write(written.encode())
+        assert client.last_words() == words

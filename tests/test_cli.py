@@ -62,6 +62,27 @@ def test_bad_usage_is_refused_before_anything_starts(refused, arguments, line):
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list", ""],
+        ["report", ""],
+        ["report", "--output", ""],
+        ["diff", "", ""],
+        ["history", "--results="],
+        ["run", "--results", ""],
+        ["bench", "--results", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_path_is_not_the_current_directory(refused, arguments, tmp_path, monkeypatch):
+    shutil.copytree(REPOSITORY / "tests" / "resources" / "results" / "images", tmp_path / "here")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    monkeypatch.chdir(tmp_path)
+    assert "an empty " in refused(*arguments)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
     ("number", "complaint"),
     [
         ("inf", "inf is not in the range "),

@@ -417,3 +417,12 @@ def test_an_interrupted_run_is_named_as_such(tmp_path, capsys):
     (tmp_path / "conformance.partial.jsonl").write_text("")
     assert recapture("diff", tmp_path, NEW) == 2
     assert "finish it with --resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_an_environment_of_another_image_is_a_note(tmp_path, form, capfd):
+    filed = tmp_path / "torch2.5.1-cu124" / "cpu"
+    shutil.copytree(OLD, filed)
+    assert recapture("diff", OLD, filed, "--format", form) == 0
+    expected = "NEW: environment.json is of torch2.6.0-cu124/cpu, and is filed as torch2.5.1-cu124/cpu"
+    assert expected in " ".join(capfd.readouterr().out.split())

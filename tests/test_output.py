@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from recapture.cli import main
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 IMAGES = [str(path) for path in sorted((REPOSITORY / "results").glob("*/cpu"))]
 COMMANDS = [
@@ -51,8 +53,7 @@ def test_a_full_device_is_one_line_and_status_3(arguments, tmp_path):
         done = recapture(arguments, tmp_path, stdout=full)
     assert done.returncode == 3, done.stderr
     [line] = done.stderr.strip().splitlines()
-    assert line.startswith("recapture: ")
-    assert line.endswith("No space left on device")
+    assert line == "recapture: cannot write to standard output: No space left on device"
 
 
 def test_two_full_devices_are_status_3(tmp_path):
@@ -71,7 +72,27 @@ def test_closed_output_for_errors_is_no_fault(tmp_path):
     assert done.stdout.startswith("recapture, version ")
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["report", "{copy}", "--output", "-"]], ids=["list", "report"])
+def test_unbuffered_output_to_a_full_device_is_reported_alike(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    with Path("/dev/full").open("w") as full:
+        done = recapture(["list"], tmp_path, stdout=full)
+    assert (done.returncode, done.stderr) == (
+        3,
+        "recapture: cannot write to standard output: No space left on device\n",
+    )
+
+
+def test_a_failed_write_elsewhere_is_not_blamed_on_the_output(capfd, monkeypatch):
+    monkeypatch.setattr(main.cli, "main", lambda **_: Path("/dev/full").write_text("x"))
+    assert main._run(["list"]) == 3
+    assert capfd.readouterr().err == "recapture: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["list"], ["report", "{copy}", "--output", "-"], ["report", "{copy}"], ["diff", *IMAGES[:2]], ["history"]],
+    ids=["list", "report-to-output", "report", "diff", "history"],
+)
 def test_a_reader_that_went_away_is_no_fault(arguments, tmp_path):
     read, write = os.pipe()
     os.close(read)
@@ -80,3 +101,21 @@ def test_a_reader_that_went_away_is_no_fault(arguments, tmp_path):
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_progress_without_a_reader_does_not_end_the_run(tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    suite = Path(tmp_path / "suite.py")
+    suite.write_text("from recapture import case\n\n@case(example=lambda: (1,))\ndef same(x):\n    return x\n")
+    try:
+        done = recapture(
+            ["run", str(suite), "--compiler", "eager", "--results", str(tmp_path / "results")],
+            tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=write,
+        )
+    finally:
+        os.close(write)
+    assert done.returncode == 0
+    assert "1 planned = 1 recorded" in done.stdout

@@ -1,6 +1,7 @@
 """`recapture history` without a cell: all cells through the releases."""
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -164,3 +165,14 @@ def test_nothing_to_show_is_one_line_and_status_2(tmp_path, capfd):
     code, out, err = shown(tmp_path, capfd=capfd)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("address", [(), ("branch_on_sum",)], ids=["all", "cell"])
+def test_an_environment_of_another_image_is_reported_beside_the_table(tmp_path, address, capfd):
+    source = IMAGES / "torch2.6.0-cu124" / "cpu"
+    filed = tmp_path / "torch2.5.1-cu124" / "cpu"
+    shutil.copytree(source, filed)
+    code, out, err = shown(tmp_path, *address, capfd=capfd)
+    assert (code, bool(out)) == (0, True)
+    expected = "environment.json is of torch2.6.0-cu124/cpu, and is filed as torch2.5.1-cu124/cpu"
+    assert err == f"recapture: warning: {filed}: {expected}\n"

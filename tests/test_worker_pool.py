@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from recapture.pool.client import ServerDiedError
+from recapture.base.errors import EnvironmentUnfitError
+from recapture.pool.client import Client, ServerDiedError
 from recapture.pool.worker_pool import CANARY, WorkerPool
 
 BARE = "bare"
@@ -21,6 +24,9 @@ BARE = "bare"
 def pool():
     with WorkerPool(device="cpu", jobs=1) as pool:
         yield pool
+
+
+TWO_LINES = "Traceback (most recent call last):\n  File\n    f()\na.b.MyError: two\n  lines\n"
 
 
 def works(pool: WorkerPool) -> bool:
@@ -128,3 +134,47 @@ def test_a_home_that_was_removed_is_made_again_for_the_next_server(pool):
     assert pool.successor is None  # it remembers files of the home that was removed
     assert works(pool)
     assert pool.home.is_whole()
+
+
+def test_a_server_that_is_silent_past_the_deadline_counts_as_dead(pool, monkeypatch):
+    monkeypatch.setattr("recapture.pool.client.SILENCE_SECONDS", 0.1)
+    with pytest.raises(ServerDiedError):
+        pool.client.message(0.1)
+
+
+def test_a_server_that_is_stopped_only_for_a_moment_goes_on(pool):
+    os.kill(pool.client.process.pid, signal.SIGSTOP)
+    resume = threading.Timer(1.4, os.kill, (pool.client.process.pid, signal.SIGCONT))
+    resume.start()
+    assert works(pool)
+    resume.join()
+
+
+def test_a_server_that_cannot_start_says_which_exception_it_raised(monkeypatch):
+    monkeypatch.setenv("TORCH_LOGS", "nonsense")
+    with pytest.raises(EnvironmentUnfitError) as caught, WorkerPool(device="cpu", jobs=1):
+        pass
+    message = str(caught.value)
+    assert message.startswith("the worker server cannot start: ValueError: Invalid log settings: nonsense")
+    assert "\n" not in message
+    assert len(message) < 400
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("", "no message"),
+        ("a warning\nFatal Python error: Segmentation fault\n", "Fatal Python error: Segmentation fault"),
+        ("Traceback (most recent call last):\n  File\n    x: int\nKeyError: 'a'\n", "KeyError: 'a'"),
+        (
+            "Traceback (most recent call last):\n  File\nKeyError: 1\n\nDuring it\n\n" + TWO_LINES,
+            "a.b.MyError: two lines",
+        ),
+        ("Traceback (most recent call last):\n  File\nKeyboardInterrupt\n", "KeyboardInterrupt"),
+    ],
+)
+def test_the_last_words_of_a_server_name_the_exception(written, words, tmp_path):
+    client = Client(home=tmp_path, jobs=1)
+    with tempfile.TemporaryFile() as client.log:
+        client.log.write(written.encode())
+        assert client.last_words() == words

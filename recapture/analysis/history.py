@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from recapture.analysis import summary
 from recapture.base.errors import UsageError, did_you_mean
-from recapture.results.directories import find_results, read_results
-from recapture.results.releases import age, is_bare, torch_version, twin
+from recapture.results.releases import is_bare, read_by_age, torch_version, twin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from recapture.results.directories import Results
@@ -45,13 +44,14 @@ class CellHistory:
     entries: tuple[Entry, ...]
 
 
-def history(cell: str, root: Path) -> list[CellHistory]:
+def history(cell: str, root: Path, *, check: Callable[[Results], object] | None = None) -> list[CellHistory]:
     """Return the histories that match an address, from all the results below a directory.
 
     `cell` is ``suite::name::compiler``, or a case with all its cells, ``suite::name`` or only ``name``, or
-    ``name::compiler``. Raises UsageError, with the most similar address, if no results have such a cell.
+    ``name::compiler``. `check` is called with each of the results, oldest torch first. Raises UsageError, with the most
+    similar address, if no results have such a cell.
     """
-    results = sorted((read_results(path) for path in find_results(root)), key=age)
+    results = read_by_age(root, check)
     records = [record for one in results for record in one.records]
     wanted = _matching(cell, records)
     histories = []

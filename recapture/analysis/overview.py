@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from recapture.analysis import summary
 from recapture.analysis.cell_changes import diff
 from recapture.base.text import plural
-from recapture.results.directories import Results, find_results, read_results
-from recapture.results.releases import age, is_bare, torch_version, twin
+from recapture.results.directories import Results
+from recapture.results.releases import is_bare, read_by_age, torch_version, twin
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from recapture.analysis.changes import Change
@@ -58,12 +59,13 @@ class Overview:
     left_out: dict[str, str]
 
 
-def overview(root: Path) -> list[Overview]:
+def overview(root: Path, *, check: Callable[[Results], object] | None = None) -> list[Overview]:
     """Return an overview of every capability that has results at or below a directory.
 
-    Raises UsageError if there are none, or if reading them fails.
+    `check` is called with each of the results, oldest torch first. Raises UsageError if there are none, or if reading
+    them fails.
     """
-    results = sorted((read_results(path) for path in find_results(root)), key=age)
+    results = read_by_age(root, check)
     return [
         _overview(capability, [one for one in results if one.capability == capability])
         for capability in sorted({one.capability for one in results})

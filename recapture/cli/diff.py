@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from recapture.base.errors import UsageError
-from recapture.cli.options import console, how_to_print
+from recapture.cli.options import PathParameter, console, how_to_print
 from recapture.cli.output import echo, echo_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["diff"]
 
@@ -16,8 +19,8 @@ FAIL_ON_EXIT_STATUS = 1
 
 
 @click.command()
-@click.argument("old", type=click.Path(path_type=Path))
-@click.argument("new", type=click.Path(path_type=Path))
+@click.argument("old", type=PathParameter())
+@click.argument("new", type=PathParameter())
 @how_to_print
 @click.option(
     "--fail-on",

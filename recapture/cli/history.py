@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from recapture.cli.options import console, how_to_print
-from recapture.cli.output import echo, echo_json
+from recapture.cli.options import PathParameter, console, how_to_print
+from recapture.cli.output import echo, echo_json, warn_if_misfiled
 
 __all__ = ["history"]
 
@@ -16,7 +16,7 @@ __all__ = ["history"]
 @click.argument("cell", required=False)
 @click.option(
     "--results",
-    type=click.Path(path_type=Path),
+    type=PathParameter(),
     default=Path("results"),
     show_default=True,
     help="Folder with the results of all images.",
@@ -34,7 +34,7 @@ def history(cell: str | None, results: Path, form: str) -> None:
     from recapture.report import overview as overviews
 
     if cell is None:
-        releases = overview(results)
+        releases = overview(results, check=warn_if_misfiled)
         if form == "text":
             overviews.print_overviews(console(), releases)
         elif form == "json":
@@ -42,7 +42,7 @@ def history(cell: str | None, results: Path, form: str) -> None:
         else:
             echo(overviews.to_markdown(releases), nl=False)
         return
-    found = analysis.history(cell, results)
+    found = analysis.history(cell, results, check=warn_if_misfiled)
     if form == "json":
         echo_json(histories.to_json(found))
     elif form == "markdown":

@@ -15,7 +15,7 @@ import click
 
 from recapture import __version__
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError, did_you_mean
-from recapture.cli.output import echo_error
+from recapture.cli.output import OutputError, echo_error, name_output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,11 +107,14 @@ def _run(arguments: list[str] | None) -> int:
     try:
         if sys.stdout is None:  # closed: the next opened file would get its number
             raise EnvironmentUnfitError("standard output is closed")
+        name_output_errors()
         _check(words)
         with _closing_on_sigterm():
             status: Any = cli.main(args=arguments, prog_name="recapture", standalone_mode=False)
             sys.stdout.flush()
     except RecaptureError as error:
+        if isinstance(error, OutputError):
+            _give_up_output()
         _report(str(error))
         return error.exit_status
     except _NO_ARGUMENTS as error:
@@ -152,11 +155,6 @@ def _report(text: str) -> None:
 def _system_error(error: OSError) -> int:
     """Report an operating-system error; return the exit status."""
     named = f"{error.filename}: " if error.filename else ""
-    try:
-        sys.stdout.flush()
-    except OSError:  # it concerned the output
-        named = "cannot write to standard output: "
-        _give_up_output()
     _report(f"{named}{error.strerror or error}")
     return 2 if error.errno in _NO_PATH else EnvironmentUnfitError.exit_status
 

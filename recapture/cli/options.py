@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from recapture.base.option_fields import CommandLine
 
-__all__ = ["Range", "check_device", "console", "how_to_print", "require_torch", "takes"]
+__all__ = ["PathParameter", "Range", "check_device", "console", "how_to_print", "require_torch", "takes"]
 
 
 class Range(click.FloatRange):
@@ -35,6 +35,19 @@ class Range(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
         return number
+
+
+class PathParameter(click.Path):
+    """A path; unlike click's own type, it refuses an empty one, which `Path` would take as the current directory."""
+
+    def __init__(self, *, allow_dash: bool = False) -> None:
+        super().__init__(path_type=Path, allow_dash=allow_dash)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a word of the command line as a `Path`."""
+        if value == "":
+            self.fail("an empty path is no file or folder", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def takes(**groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -121,7 +134,7 @@ def _kind(hint: Any, shown: CommandLine) -> dict[str, Any]:
         return {"type": click.IntRange(None if least is None else int(least), None if most is None else int(most))}
     if typing.get_origin(hint) is Literal:
         return {"type": click.Choice(list(typing.get_args(hint)))}
-    return {"type": click.Path(path_type=Path)} if hint is Path else {}
+    return {"type": PathParameter()} if hint is Path else {}
 
 
 def check_device(_context: click.Context, _parameter: click.Parameter, value: str) -> str:

@@ -2,14 +2,53 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from recapture.base.errors import EnvironmentUnfitError
 from recapture.base.escape import json_text
 from recapture.base.text import printable, shorten
 
-__all__ = ["echo", "echo_error", "echo_json", "echo_source"]
+if TYPE_CHECKING:
+    from recapture.results.directories import Results
+
+__all__ = ["OutputError", "echo", "echo_error", "echo_json", "echo_source", "name_output_errors", "warn_if_misfiled"]
+
+
+class OutputError(EnvironmentUnfitError):
+    """Standard output cannot be written, because a disk is full or broken."""
+
+
+class _File(io.FileIO):
+    """Standard output below its buffer, where every text passes, whichever library prints it."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except (BrokenPipeError, BlockingIOError):
+            raise
+        except OSError as error:
+            raise OutputError(f"cannot write to standard output: {error.strerror}") from None
+
+
+def name_output_errors() -> None:
+    """Make a failure to write to standard output raise OutputError; an OSError would not say which file it concerns."""
+    stream = sys.stdout
+    if stream is not sys.__stdout__ or not isinstance(stream, io.TextIOWrapper):  # a caller captures it
+        return
+    stream.flush()
+    file = _File(stream.fileno(), "w", closefd=False)
+    sys.stdout = io.TextIOWrapper(
+        file if stream.write_through else io.BufferedWriter(file),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
 
 LONGEST_ERROR = 4000
 """Characters of the longest printed error, which may quote a file."""
@@ -23,6 +62,12 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 def echo_error(text: str) -> None:
     """Print one line to standard error, with the program's name as prefix."""
     click.echo(f"recapture: {shorten(text, LONGEST_ERROR)}", err=True)
+
+
+def warn_if_misfiled(results: Results) -> None:
+    """Print a warning if the environment beside records belongs to another image."""
+    if misfiled := results.misfiled:
+        echo_error(f"warning: {results.directory}: {misfiled}")
 
 
 def echo_json(text: str) -> None:

@@ -12,13 +12,12 @@ import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.text import printable
-from recapture.cli.options import console
-from recapture.cli.output import echo, echo_error
+from recapture.cli.options import PathParameter, console
+from recapture.cli.output import echo, warn_if_misfiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recapture.results.directories import Results
     from recapture.results.speedups import Speedups
 
 __all__ = ["report"]
@@ -39,12 +38,6 @@ def _write(path: Path, text: str) -> None:
 
     with _writing(path):
         write_atomically(path, printable(text).encode())
-
-
-def _warn(results: Results) -> None:
-    misfiled = results.misfiled
-    if misfiled:
-        echo_error(f"warning: {results.directory}: {misfiled}")
 
 
 def _derived(path: Path) -> Speedups:
@@ -71,11 +64,11 @@ def _derived(path: Path) -> Speedups:
 
 
 @click.command()
-@click.argument("directories", nargs=-1, type=click.Path(path_type=Path), metavar="[DIRECTORY]...")
+@click.argument("directories", nargs=-1, type=PathParameter(), metavar="[DIRECTORY]...")
 @click.option("--html", "as_html", is_flag=True, help=f"Also write {HTML}, a self-contained page.")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, allow_dash=True),
+    type=PathParameter(allow_dash=True),
     help="Write the report to this file, not beside the records; - is standard output. For one results directory only.",
 )
 @click.option("--quiet", is_flag=True, help="Do not print the summary.")
@@ -111,7 +104,7 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
         results = read_results(found[0])
         render = render_html if as_html else render_conformance
         text = render(results.records, results.environment)
-        _warn(results)
+        warn_if_misfiled(results)
         if output == Path("-"):
             echo(text, nl=False)
         else:
@@ -122,7 +115,7 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
     for number, path in enumerate(found):
         write_report(path)
         results = read_results(path)
-        _warn(results)
+        warn_if_misfiled(results)
         if as_html:
             _write(path / HTML, render_html(results.records, results.environment))
         if not quiet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,9 +17,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from recapture.base.errors import EnvironmentUnfitError
+from recapture.base.text import shorten
 from recapture.base.torch_compat import isolate_caches
 from recapture.pool import bootstrap
 from recapture.pool.output_files import remove
+from recapture.pool.processes import stopped
 from recapture.pool.protocol import GOODBYE, Begun, Ended, FromServer, LineBuffer, Preload, Ready, Task
 
 __all__ = ["Client", "ServerDiedError"]
@@ -29,8 +32,17 @@ START_SECONDS = 300.0
 SILENCE_SECONDS = 60.0
 """Seconds that a server may stay silent after a deadline before it counts as dead."""
 
+STOPPED_SECONDS = 1.0
+"""Seconds that a server may stay stopped (SIGSTOP) before it counts as dead."""
+
 MARK = "RECAPTURE_TASKS"
 """Environment variable with a server's folder of tasks, which identifies the server's processes."""
+
+LONGEST_WORDS = 300
+"""Characters of the longest last message of a server; torch's messages may have several lines and list many names."""
+
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*(:|$)", re.MULTILINE)
+"""The line of a traceback that names the exception; the lines before it are indented."""
 
 T = TypeVar("T")
 
@@ -178,7 +190,7 @@ class Client:
     def message(self, timeout: float) -> Begun | Ended:
         """Return the server's next message about its tasks; `timeout` is their longest deadline in seconds.
 
-        Raises ServerDiedError if the server died, or is silent for `SILENCE_SECONDS` after that.
+        Raises ServerDiedError if the server died, was stopped, or is silent for `SILENCE_SECONDS` after that.
         """
         while isinstance(message := self._read(timeout + SILENCE_SECONDS), Ready):
             pass
@@ -214,12 +226,20 @@ class Client:
             raise ServerDiedError from None
 
     def _read(self, timeout: float) -> FromServer | None:
+        end = time.monotonic() + timeout
+        was_stopped = False
         while not self._lines:
-            self.link.settimeout(timeout)
+            self.link.settimeout(max(0.001, min(STOPPED_SECONDS, end - time.monotonic())))
             try:
                 chunk = self.link.recv(1 << 20)
             except TimeoutError:
-                return None
+                is_stopped = stopped(self.process.pid)
+                if is_stopped and was_stopped:
+                    raise ServerDiedError from None
+                was_stopped = is_stopped
+                if time.monotonic() >= end:
+                    return None
+                continue
             except OSError:
                 chunk = b""
             if not chunk:
@@ -234,7 +254,10 @@ class Client:
         return message
 
     def last_words(self) -> str:
-        """Return the last line that the server wrote before it died, for an error message."""
+        """Return the server's last exception, or the last line that it wrote before it died, as one line."""
         self.log.seek(0)
-        lines = self.log.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "no message"
+        text = self.log.read().decode(errors="replace").strip()
+        _, traceback, last = text.rpartition("Traceback (most recent call last):\n")
+        raised = _RAISED.search(last) if traceback else None
+        words = last[raised.start() :] if raised else text.rpartition("\n")[2]
+        return shorten(words, LONGEST_WORDS) or "no message"

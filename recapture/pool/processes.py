@@ -24,6 +24,7 @@ __all__ = [
     "mark",
     "mark_of",
     "rss",
+    "stopped",
     "weigh",
 ]
 
@@ -94,6 +95,15 @@ def rss(pid: int) -> int:
     except (OSError, IndexError, ValueError):
         return 0
     return resident * PAGE
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process was stopped, as by SIGSTOP."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return status[status.rindex(b")") :].startswith(b") T")  # the program's name before it may have any character
 
 
 def held_memory(pids: list[int]) -> int:

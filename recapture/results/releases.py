@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from packaging.version import InvalidVersion, Version
 
+from recapture.results.directories import find_results, read_results
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from recapture.results.directories import Results
 
-__all__ = ["Named", "age", "is_bare", "labels", "torch_version", "twin", "version_key"]
+__all__ = ["Named", "age", "is_bare", "labels", "read_by_age", "torch_version", "twin", "version_key"]
 
 
 class Named(Protocol):
@@ -30,6 +33,18 @@ class Named(Protocol):
 def age(results: Results) -> tuple[Any, ...]:
     """Sort key of results: by torch release, with images before runs outside an image."""
     return (version_key(torch_version(results)), is_bare(results.image), results.image)
+
+
+def read_by_age(root: Path, check: Callable[[Results], object] | None = None) -> list[Results]:
+    """Read all results at or below a directory, oldest torch first, and call `check` with each of them.
+
+    Raises UsageError where there are none, and as reading them does.
+    """
+    found = sorted((read_results(path) for path in find_results(root)), key=age)
+    if check is not None:
+        for one in found:
+            check(one)
+    return found
 
 
 def torch_version(results: Results) -> str:

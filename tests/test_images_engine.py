@@ -51,6 +51,13 @@ def one_line(done):
     return line
 
 
+def line_after_the_run(done):
+    """Return the line that recapture wrote after the run in the container, which may say that it was terminated."""
+    *inside, line = [line for line in done.stderr.splitlines() if line.startswith("recapture: ")]
+    assert all(one.startswith("recapture: terminated") for one in inside)
+    return line
+
+
 def containers(client):
     return [each.name for each in client.containers.list(all=True, filters={"label": OWNER})]
 
@@ -285,7 +292,7 @@ def test_the_deadline_ends_a_hanging_run_and_keeps_what_was_recorded(client, bui
     done = images("run", IMAGE.name, *arguments, "--deadline", "60")
     assert 60 < time.monotonic() - started < 110
     assert done.returncode == 3
-    assert "stopped at its deadline of 60 s" in one_line(done)
+    assert "stopped at its deadline of 60 s" in line_after_the_run(done)
     assert '"a_ends' in recorded(results) or "::a_ends" in recorded(results)
     assert {path.stat().st_uid for path in results.rglob("*")} == {os.getuid()}
     assert containers(client) == []
@@ -484,7 +491,7 @@ def test_another_machines_deadline_still_brings_what_was_recorded(own_engine, tm
     arguments = ("hang", "--deadline", "3", "--host", own_engine.remote, "--results", tmp_path / "results")
     done = images("run", IMAGE.name, *arguments)
     assert done.returncode == 3
-    assert "deadline of 3 s" in one_line(done)
+    assert "deadline of 3 s" in line_after_the_run(done)
     assert (tmp_path / "results" / "records").is_file()
     assert own_engine.docker("volume", "ls", "--quiet").stdout == b""
 

@@ -22,7 +22,7 @@ class OutputError(EnvironmentUnfitError):
     """Standard output cannot be written, because a disk is full or broken."""
 
 
-class _File(io.FileIO):
+class _NamedOutput(io.FileIO):
     """Standard output below its buffer, where every text passes, whichever library prints it."""
 
     def write(self, data: Any) -> int:
@@ -40,7 +40,7 @@ def name_output_errors() -> None:
     if stream is not sys.__stdout__ or not isinstance(stream, io.TextIOWrapper):  # a caller captures it
         return
     stream.flush()
-    file = _File(stream.fileno(), "w", closefd=False)
+    file = _NamedOutput(stream.fileno(), "w", closefd=False)
     sys.stdout = io.TextIOWrapper(
         file if stream.write_through else io.BufferedWriter(file),
         encoding=stream.encoding,

@@ -169,7 +169,7 @@ def test_frames_of_this_project_in_a_stack_that_torchscript_wrote_do_not_count()
 @pytest.mark.parametrize(
     ("message", "public"),
     [
-        ("cannot reach https://me:hunter2@pypi.example/simple", "cannot reach https://…@pypi.example/simple"),
+        ("cannot reach https://me:hunter2@mirror.example/wheels", "cannot reach https://…@mirror.example/wheels"),
         ("proxy http://token123@proxy:3128 refused", "proxy http://…@proxy:3128 refused"),
         ("Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.e30.abc123", "Authorization: Bearer …"),
         ("Authorization: Basic bWU6aHVudGVyMjIyMjI=", "Authorization: Basic …"),

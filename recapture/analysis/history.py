@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from recapture.results.records import Record
 
 
-__all__ = ["CellHistory", "Entry", "history"]
+__all__ = ["CellHistory", "Entry", "compared_with", "history"]
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,14 @@ def _matching(cell: str, records: list[Record]) -> list[tuple[str, str]]:
 
 def _entries(column: list[Results], found: list[Record | None]) -> Iterator[Entry]:
     images = [results.image for results in column]
-    for number, before in enumerate(_before(images, [record is not None for record in found])):
+    for number, before in enumerate(compared_with(images, [record is not None for record in found])):
         record, last = found[number], None if before is None else found[before]
         changed = record is not None and last is not None and _outcome(record) != _outcome(last)
         edited = record is not None and last is not None and record.case_hash != last.case_hash
         yield Entry(torch_version(column[number]), images[number], record, changed, edited)
 
 
-def _before(images: Sequence[str], present: Sequence[bool]) -> Iterator[int | None]:
+def compared_with(images: Sequence[str], present: Sequence[bool]) -> Iterator[int | None]:
     """Yield the index that each entry is compared with: the last main image, or without one, the last entry.
 
     Drifted twins and runs outside an image are compared, too, but later entries are not compared with them: their

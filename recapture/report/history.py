@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from recapture.analysis import summary
-from recapture.analysis.history import CellHistory, _before
+from recapture.analysis.history import CellHistory, compared_with
 from recapture.report import tables
 from recapture.report.markup import code, plain
 from recapture.report.say import say, say_table
@@ -98,7 +98,7 @@ def _transitions(members: Iterable[CellHistory]) -> Iterator[tuple[str, str]]:
     for one in members:
         heads = labels(one.entries)
         images, present = [entry.image for entry in one.entries], [entry.record is not None for entry in one.entries]
-        for number, before in enumerate(_before(images, present)):
+        for number, before in enumerate(compared_with(images, present)):
             entry, last = one.entries[number], None if before is None else one.entries[before].record
             if entry.record is None or not entry.changed or before is None or last is None:
                 continue

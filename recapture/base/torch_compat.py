@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OTHER_CACHES",
     "OWN_VARIABLES",
+    "default_device",
     "float32_flags",
     "installed_torch",
     "is_capture_error",
@@ -61,6 +62,16 @@ def release(version: str | None = None) -> tuple[int, ...]:
 def installed_torch() -> str:
     """Return the version of the installed torch without importing it; raises PackageNotFoundError without one."""
     return importlib.metadata.version("torch")
+
+
+def default_device() -> str | None:
+    """Return the default device that was set, else None; `torch.get_default_device` does not tell "cpu" from unset."""
+    import torch
+
+    context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    context = getattr(context, "device_context", context)  # torch 2.0 has one context, not one for each thread
+    device = getattr(context, "device", None)
+    return None if device is None else str(device)
 
 
 def reset_dynamo() -> None:

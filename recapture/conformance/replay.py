@@ -35,14 +35,17 @@ class Script:
     example: str
     held_out: str
     watch: str | None
+    reset: str | None
     rewrite_of: str | None
-    compare_output: bool
+    backward: bool | None
+    strict: tuple[str, ...]
     concrete_args: tuple[str, ...] | None
     compiler: str
     function: str
     uses_dynamo: bool
     shares_state: bool
     checks_inputs: bool
+    inference_only: bool
     device: str
 
 
@@ -58,6 +61,7 @@ def replay(path: str, script: Script) -> None:
         uses_dynamo=script.uses_dynamo,
         shares_state=script.shares_state,
         checks_inputs=script.checks_inputs,
+        inference_only=script.inference_only,
     )
     trial = carry_out(lambda: _load(path, script), compiler, script.device, lambda _: None)
     ruling = decide(trial)
@@ -91,8 +95,11 @@ def _load(path: str, script: Script) -> Any:
         is_module=inspect.isclass(names[script.case]),
         inputs=lambda: inputs,
         watch=names[script.watch] if script.watch else None,
+        reset=names[script.reset] if script.reset else None,
         rewrite_of=names[script.rewrite_of] if script.rewrite_of else None,
-        compare_output=script.compare_output,
+        backward=script.backward,
+        strict=script.strict,
+        compare_output="output" in script.strict,
         concrete_args=script.concrete_args,
     )
 

@@ -67,7 +67,7 @@ if __name__ == "__main__":
 STAND_IN = "lambda *_, **__: lambda decorated: decorated"
 """Source that replaces `case` and `compiler` where a suite calls them as functions: it returns its argument."""
 
-OWN_NAMES = ("example", "held_out", "watch", "rewrite_of", "SOURCES")
+OWN_NAMES = ("example", "held_out", "watch", "reset", "rewrite_of", "SOURCES")
 """Names that the script defines itself; one that the case or the compiler also defines gets an underscore."""
 
 
@@ -243,7 +243,7 @@ def _fill(
     """
     case, arguments = parts.case, parts.arguments
     names = {name: _free(name, taken) for name in OWN_NAMES}
-    given = [name for name in ("watch", "rewrite_of") if name in arguments]
+    given = [name for name in ("watch", "reset", "rewrite_of") if name in arguments]
     inputs = [f"{names['example']} = {_in_brackets(arguments['example'])}"]
     inputs += [f"{names['held_out']} = {_in_brackets(arguments.get('held_out', '[]'))}"]
     inputs += [f"{names[name]} = {_in_brackets(arguments[name])}" for name in given]
@@ -253,14 +253,17 @@ def _fill(
         example=names["example"],
         held_out=names["held_out"],
         watch=names["watch"] if "watch" in given else None,
+        reset=names["reset"] if "reset" in given else None,
         rewrite_of=names["rewrite_of"] if "rewrite_of" in given else None,
-        compare_output=bool(case.compare_output),
+        backward=case.backward,
+        strict=case.strict,
         concrete_args=None if case.concrete_args is None else tuple(map(str, case.concrete_args)),
         compiler=compiler.name,
         function=compiler.function_name,
         uses_dynamo=bool(compiler.uses_dynamo),
         shares_state=bool(compiler.shares_state),
         checks_inputs=bool(compiler.checks_inputs),
+        inference_only=bool(compiler.inference_only),
         device=device,
     )
     begin = BEGIN.format(

@@ -11,15 +11,22 @@ from typing import Any, TypeVar
 
 from recapture.declare.claim import Claim, ClaimSyntaxError, parse_claims
 
-__all__ = ["CASES_ATTRIBUTE", "Case", "CaseError", "Inputs", "case"]
+__all__ = ["CASES_ATTRIBUTE", "STRICT", "Case", "CaseError", "Inputs", "Watch", "case"]
 
 Inputs = Callable[[], tuple[Any, ...]]
 """A function that returns one tuple of arguments; it is called under a fixed seed, once per run."""
+
+Watch = Callable[..., Any]
+"""A function called after every run with none, one or both of: the called function or module, and its result."""
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
 CASES_ATTRIBUTE = "__recapture_cases__"
 """Name of the list in a suite file's namespace that `@case` appends to; each execution of the file has a new list."""
+
+
+STRICT = ("stride", "order", "message", "random_state", "output", "signed_zero", "nan_payload", "environment")
+"""Names of the differences that are notes unless a case asks for them with ``strict=``."""
 
 
 class CaseError(Exception):
@@ -37,11 +44,18 @@ class Case:
     claims: Mapping[str, tuple[Claim, ...]]
     concrete_args: tuple[str, ...] | None
     rewrite_of: Callable[..., Any] | None
-    watch: Callable[[], Any] | None
-    compare_output: bool
+    backward: bool | None
+    strict: tuple[str, ...]
+    watch: Watch | None
+    reset: Callable[..., Any] | None
     since: str | None
     requires: tuple[str, ...]
     codegen_on: tuple[str, ...] | None
+
+    @property
+    def compare_output(self) -> bool:
+        """Whether printed text decides the verdict."""
+        return "output" in self.strict
 
     @property
     def is_module(self) -> bool:
@@ -61,7 +75,10 @@ def case(  # long: its docstring is the reference for authors of cases
     claims: Mapping[str, Any] | None = None,
     concrete_args: Sequence[str] | None = None,
     rewrite_of: Callable[..., Any] | None = None,
-    watch: Callable[[], Any] | None = None,
+    backward: bool | None = None,
+    strict: Sequence[str] = (),
+    watch: Watch | None = None,
+    reset: Callable[..., Any] | None = None,
     compare_output: bool = False,
     since: str | None = None,
     requires: Sequence[str] = (),
@@ -99,9 +116,16 @@ def case(  # long: its docstring is the reference for authors of cases
         for label, made in [("example", example), *((f"held_out[{i}]", made) for i, made in enumerate(held_out))]:
             if not callable(made):
                 raise CaseError(f"case {name!r}: {label} is not a callable without arguments but {made!r}"[:300])
-        for label, names in (("requires", requires), ("concrete_args", concrete_args), ("codegen_on", codegen_on)):
+        for label, names in (
+            ("requires", requires),
+            ("concrete_args", concrete_args),
+            ("codegen_on", codegen_on),
+            ("strict", strict),
+        ):
             if isinstance(names, str):  # a string would pass as a list of letters
                 raise CaseError(f"case {name!r}: {label} is not a list of names but {names!r}")
+            if names is not None and not isinstance(names, (list, tuple, set, frozenset)):
+                raise CaseError(f"case {name!r}: {label} is not a list of names but {names!r}"[:300])
         strange = sorted(set(map(str, codegen_on or ())) - {"cpu", "cuda"})
         if strange:
             raise CaseError(f"case {name!r}: codegen_on names {strange[0]!r}, which is neither cpu nor cuda")
@@ -126,8 +150,10 @@ def case(  # long: its docstring is the reference for authors of cases
                 claims=parsed,
                 concrete_args=None if concrete_args is None else tuple(concrete_args),
                 rewrite_of=rewrite_of,
+                backward=backward,
+                strict=tuple(dict.fromkeys([*strict, *(["output"] if compare_output else [])])),
                 watch=watch,
-                compare_output=compare_output,
+                reset=reset,
                 since=since,
                 requires=tuple(requires),
                 codegen_on=None if codegen_on is None else tuple(codegen_on),

@@ -33,6 +33,7 @@ class Compiler:
     generates_code: bool
     shares_state: bool
     checks_inputs: bool
+    inference_only: bool
     optional: bool
 
     def capture(self, fn: Callable[..., Any], example: tuple[Any, ...], **options: Any) -> Callable[..., Any]:
@@ -63,6 +64,7 @@ def compiler(
     generates_code: bool = False,
     shares_state: bool = True,
     checks_inputs: bool = True,
+    inference_only: bool = False,
     optional: bool = False,
 ) -> Callable[[Capture], Capture]:
     """Declare the decorated ``capture(fn, example) -> callable`` as a compiler.
@@ -71,8 +73,9 @@ def compiler(
     function that returns a reason why it cannot run here, for other requirements. With `uses_dynamo`, graphs, graph
     breaks and recompiles are counted. `generates_code` means that it compiles C++ or Triton code. `shares_state` is
     False if the result works on its own copy of a module's parameters and buffers. `checks_inputs` is False if the
-    result reads memory without checking its inputs. An `optional` compiler runs only when it is named. The decorated
-    function is returned unchanged.
+    result reads memory without checking its inputs. `inference_only` means that the result computes no gradients by
+    design, so that gradients and ``requires_grad`` are not held against it. An `optional` compiler runs only when it is
+    named. The decorated function is returned unchanged.
     """
     if not isinstance(name, str) or not name:
         raise TypeError(f"a compiler's name is no text but {name!r}"[:300])
@@ -96,6 +99,7 @@ def compiler(
                 generates_code=generates_code,
                 shares_state=shares_state,
                 checks_inputs=checks_inputs,
+                inference_only=inference_only,
                 optional=optional,
             )
         )

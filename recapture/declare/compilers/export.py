@@ -45,7 +45,7 @@ def export_nonstrict(fn: Any, example: Any) -> Any:
     return exported_module(torch.export.export(as_module(fn), example, strict=False))
 
 
-@compiler("aoti", since="2.6", generates_code=True, shares_state=False, checks_inputs=False)
+@compiler("aoti", since="2.6", generates_code=True, shares_state=False, checks_inputs=False, inference_only=True)
 def aoti(fn: Any, example: Any) -> Any:
     """AOTInductor: exported, compiled to a shared library, loaded without Python; checks nothing about its inputs."""
     import torch
@@ -55,7 +55,7 @@ def aoti(fn: Any, example: Any) -> Any:
     return inductor.aoti_load_package(inductor.aoti_compile_and_package(program))
 
 
-@compiler("onnx", since="2.6", requires=("onnx", "onnxscript", "onnxruntime"), shares_state=False, optional=True)
+@compiler("onnx", since="2.6", requires=("onnx", "onnxscript", "onnxruntime"), shares_state=False, inference_only=True, optional=True)
 def onnx(fn: Any, example: Any) -> Any:
     """`torch.onnx.export(dynamo=True)`, run by ONNX Runtime on the CPU."""
     import torch

@@ -23,7 +23,7 @@ def jit_script(fn: Any, example: Any) -> Any:  # noqa: ARG001
     return torch.jit.script(fn)
 
 
-@compiler("jit.trace:frozen", shares_state=False, optional=True)
+@compiler("jit.trace:frozen", shares_state=False, inference_only=True, optional=True)
 def jit_trace_frozen(fn: Any, example: Any) -> Any:
     """`torch.jit.trace`, then `torch.jit.freeze`: parameters become constants, and operators are folded."""
     import torch
@@ -32,7 +32,7 @@ def jit_trace_frozen(fn: Any, example: Any) -> Any:
     return torch.jit.freeze(traced) if isinstance(fn, torch.nn.Module) else traced  # a function has no parameters
 
 
-@compiler("jit.script:frozen", shares_state=False, optional=True)
+@compiler("jit.script:frozen", shares_state=False, inference_only=True, optional=True)
 def jit_script_frozen(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.jit.script`, then `torch.jit.freeze`: parameters become constants, and operators are folded."""
     import torch

@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.torch_compat import is_out_of_memory
-from recapture.conformance.seen import Described, describe
+from recapture.conformance.plain_values import attribute
+from recapture.conformance.seen import Described, Seen, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,12 +36,19 @@ class Reachable:
         self.variables = _Finder(target).variables
         self._internal = frozenset(vars(torch.nn.Module())) - {"training"}
 
-    def describe(self, module: Any = None) -> Described:
+    def describe(self, module: Any = None, *, copy: bool = True) -> Described:
         """Describe the state; the parameters and buffers are those of `module`, the attributes those of the target.
 
-        `module` is a compiler's result that works on copies. Where it lacks a name, the target's is described.
+        `module` is a compiler's result that works on copies. Where it lacks a name, the target's is described. Without
+        `copy`, the elements of tensors are left out.
         """
-        return describe(self._values(module), consume=False)
+        children: dict[str, Seen] = {}
+        arrays: list[tuple[str, Any]] = []
+        for path, value in self._values(module).items():
+            described = describe(value, consume=False, copy=copy)
+            children[path] = described.seen
+            arrays += [(path + below, array) for below, array in described.arrays]
+        return Described(Seen("state", children=tuple(children.items())), tuple(arrays))
 
     def save(self) -> Callable[[], None]:
         """Return a function that sets the state back to what it is now, as far as that is possible."""
@@ -68,27 +76,34 @@ class Reachable:
             tensors = _tensors(self.module)
             tensors.update((name, one) for name, one in _tensors(module).items() if name in tensors)
             values.update((f"state[{name!r}]", tensor) for name, tensor in tensors.items())
-            values.update(self._attributes())
+            values.update(self._attributes(module))
         for path, read, _ in self.variables:
             values.update((path, value) for value in read())
         return values
 
-    def _attributes(self) -> dict[str, Any]:
-        """Return the plain attributes of the module and its submodules, by path."""
+    def _attributes(self, module: Any) -> dict[str, Any]:
+        """Return the plain attributes of the module and its submodules, by path; a scripted module has its own."""
+        import torch
+
+        scripted = dict(module.named_modules()) if isinstance(module, torch.jit.RecursiveScriptModule) else {}
         found = {}
         for name, part in self._parts():
-            own = sorted(key for key in vars(part) if key not in self._internal and not key.startswith("_dynamo"))
-            found.update((f"state{'.' if name else ''}{name}.{key}", vars(part)[key]) for key in own)
+            for key in sorted(self._own_names(part)):
+                value = attribute(scripted[name], key) if name in scripted else []
+                found[f"state{'.' if name else ''}{name}.{key}"] = value[0] if value else vars(part)[key]
         return found
+
+    def _own_names(self, part: Any) -> list[str]:
+        """Return the names of a module's attributes that are not torch's own."""
+        return [key for key in vars(part) if key not in self._internal and not key.startswith(("__", "_dynamo"))]
 
     def _parts(self) -> list[tuple[str, Any]]:
         return [] if self.module is None else list(self.module.named_modules())
 
     def _bindings(self) -> Iterator[tuple[Any, Any]]:
         for _, part in self._parts():
-            for key in vars(part):
-                if key not in self._internal:
-                    yield vars(part), key
+            for key in self._own_names(part):
+                yield vars(part), key
             for group in ("_parameters", "_buffers"):
                 for key in vars(part).get(group, ()):
                     yield vars(part)[group], key

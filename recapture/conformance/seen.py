@@ -74,13 +74,14 @@ class Described:
     arrays: tuple[tuple[str, Any], ...]
 
 
-def describe(value: Any, *, consume: bool = True) -> Described:
+def describe(value: Any, *, consume: bool = True, copy: bool = True) -> Described:
     """Describe a value as plain data; only the type is kept for cycles, very deep values and undescribable values.
 
     Describing runs the value's own code (properties, ``__repr__``, ``__iter__``). Exceptions of that code are caught,
-    except out-of-memory errors. With `consume`, iterators are read, which exhausts them.
+    except out-of-memory errors. With `consume`, iterators are read, which exhausts them. Without `copy`, the elements
+    of tensors are left out.
     """
-    describer = _Describer(_copy, consume=consume)
+    describer = _Describer(_copy if copy else _no_copy, consume=consume)
     seen = describer.see(value)
     return Described(seen, tuple(describer.arrays))
 
@@ -92,7 +93,7 @@ def see(value: Any) -> Seen:
 
 def see_form(value: Any) -> Seen:
     """Describe a value as `see` does, without copying the elements of its tensors."""
-    return _Describer(lambda _: None, consume=True).see(value)
+    return describe(value, copy=False).seen
 
 
 def see_result_of(call: Callable[[], Any]) -> Seen:
@@ -276,6 +277,10 @@ def _properties(value: Any) -> list[tuple[str, Any]]:
     # Names with an underscore belong to torch: Dynamo, for example, marks tensors with `_dynamo_…`.
     own = vars(value) if hasattr(value, "__dict__") else {}
     return found + [(f".{name}", own[name]) for name in sorted(own) if not name.startswith("_")]
+
+
+def _no_copy(_: Any) -> None:
+    return
 
 
 def _copy(tensor: Any) -> Any:

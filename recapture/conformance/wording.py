@@ -1,0 +1,60 @@
+"""Puts the two sides of a difference into words, with enough digits or characters to show it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from recapture.conformance.rounding import far_apart
+
+if TYPE_CHECKING:
+    from recapture.conformance.seen import Seen, TensorSeen
+
+__all__ = ["describe_values", "listed", "parts", "short", "two_digits"]
+
+
+def two_digits(ulps: int | None) -> int | None:
+    """Return a distance to two digits: its exact value depends on how each machine rounds."""
+    return None if ulps is None else int(float(f"{ulps:.2g}"))
+
+
+def describe_values(eager: Seen, other: Seen) -> str:
+    """Return both values, or the number of elements that differ and the first of them."""
+    if eager.tensor is None or other.tensor is None:
+        mine, theirs = _pair(eager.scalar, other.scalar)
+        return f"eager {mine}, this {theirs}"
+    return _describe_elements(eager.tensor, other.tensor)
+
+
+def _describe_elements(eager: TensorSeen, other: TensorSeen) -> str:
+    different = far_apart(eager, other)
+    index = tuple(int(position[0]) for position in different.nonzero(as_tuple=True)) if eager.shape else ()
+    count = f"{int(different.sum())} of {eager.data.numel()} elements differ" if eager.shape else "value differs"
+    try:
+        mine, theirs = _pair(eager.data[index].item(), other.data[index].item())
+    except (NotImplementedError, RuntimeError):  # a bits dtype, which is not a number
+        return count
+    return f"{count}: eager {mine}, this {theirs}" + (f" at {list(index)}" if index else "")
+
+
+def parts(seen: Seen) -> str:
+    if seen.tensor is not None:
+        return "a tensor"
+    return "a value" if seen.children is None else f"{len(seen.children)} items"
+
+
+def listed(names: tuple[str, ...]) -> str:
+    return " and ".join(names) if names else "none of its flags"
+
+
+def _pair(eager: Any, other: Any) -> tuple[str, str]:
+    """Return two values as text, with enough digits or characters to show their difference."""
+    if isinstance(eager, (float, complex)) and isinstance(other, (float, complex)):
+        texts = [(f"{eager:.{digits}g}", f"{other:.{digits}g}") for digits in (4, 6, 9, 17)]
+    else:
+        texts = [(short(eager, length), short(other, length)) for length in (80, 400)]
+    return next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
+
+
+def short(value: Any, length: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= length else text[: length - 3] + "…"

@@ -23,6 +23,7 @@ __all__ = [
     "OTHER_CACHES",
     "OWN_VARIABLES",
     "default_device",
+    "dispatch_mode",
     "float32_flags",
     "installed_torch",
     "is_capture_error",
@@ -45,6 +46,13 @@ def pytree() -> Any:
     from torch.utils import _pytree
 
     return _pytree
+
+
+def dispatch_mode() -> Any:
+    """Return torch's base class of modes that intercept every operator."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    return TorchDispatchMode
 
 
 def release(version: str | None = None) -> tuple[int, ...]:

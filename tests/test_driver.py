@@ -199,6 +199,26 @@ def test_a_phase_that_a_task_made_up_is_left_out():
     assert outcomes.read(ended(result=None, status=1, phase="lunch\x1b[2J")).phase is None
 
 
+@pytest.mark.parametrize("how", [{"cause": "timeout"}, {"cause": "memory"}, {"status": -11}, {"result": "garbage"}])
+@pytest.mark.parametrize("label", ["example", "held_out[12]", "original"])
+def test_the_end_of_a_process_names_the_input_that_the_task_had_entered(how, label):
+    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=[], explainable=())
+    found = outcomes.read(ended(**{"result": None, "phase": f"call {label}", **how}))
+    assert (found.phase, found.input) == ("call", label)
+
+
+@pytest.mark.parametrize("entered", ["call lunch", "call held_out[x]", "call example more", "call ", "call"])
+def test_an_input_that_a_task_made_up_is_left_out(entered):
+    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=[], explainable=())
+    found = outcomes.read(ended(result=None, status=1, phase=entered))
+    assert (found.phase, found.input) == ("call", None)
+
+
+def test_an_outcome_without_inputs_has_the_phase_alone():
+    outcomes = OutcomeReader(Outcome, timeout=1.0, memory=1, checks=[], explainable=())
+    assert outcomes.read(ended(result=None, status=1, phase="call example")).phase == "call"
+
+
 def test_a_failure_that_a_check_of_the_doctor_explains_is_the_machines_fault():
     check = Check(name="numpy-version", status="fault", found="numpy 2 with torch 2.1", mend="", affects="numpy")
     outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=[check], explainable=(Verdict.CRASH,))

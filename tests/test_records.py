@@ -4,6 +4,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.results import schema
+from recapture.results.kinds import BITS, KINDS, STRICT, Bits
 from recapture.results.records import (
     CONFORMANCE,
+    OLDER_VERSIONS,
     PARTIAL,
     SCHEMA_VERSION,
     ClaimResult,
@@ -41,8 +44,11 @@ FULL = record(
     input="held_out[0]",
     error=ErrorInfo("RuntimeError", "größer\n\u2028 …", "0123456789"),
     reason="why",
-    differences=(Difference("held_out[1]", "result[0]", "value", "eager 1, this 2"),),
-    notes=("result: stride",),
+    differences=(
+        Difference("held_out[1]", "result[0]", "value", "eager 1, this 2", bits="value", ulps=8388608, elements=(1, 1)),
+    ),
+    noted=(Difference("example", "result[0]", "metadata", "stride (1, 2) in eager, (2, 1) here"),),
+    notes=("warned: TracerWarning",),
     graphs=2,
     graph_breaks=1,
     recompiles=0,
@@ -102,8 +108,8 @@ def test_a_torn_last_line_is_dropped_only_where_that_is_expected(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"schema": 2}, r"c\.jsonl:2: record schema 2 is not understood by this version, which reads 1"),
-        ({"schema": 2, "brand_new": 1}, "record schema 2 is not understood"),
+        ({"schema": 3}, r"c\.jsonl:2: record schema 3 is not understood by this version, which reads 1 and 2"),
+        ({"schema": 3, "brand_new": 1}, "record schema 3 is not understood"),
         ({"schema": None}, "record schema None"),
         ({"schema": "1"}, "record schema '1'"),
         ({"brand_new": 1}, "unknown field `brand_new`"),
@@ -180,13 +186,125 @@ def test_written_files_have_the_rights_of_any_other(tmp_path):
     assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE((tmp_path / "usual").stat().st_mode)
 
 
+# --- kinds of differences, and records of version 1 ---------------------------------------------------------------
+
+
+def test_the_bit_classes_have_a_meaning_each():
+    assert list(BITS) == list(get_args(Bits))
+
+
+def test_what_a_case_may_ask_for_is_of_a_known_kind():
+    assert {strict.kind for strict in STRICT.values()} <= KINDS.keys()
+
+
+def test_fields_of_a_difference_that_are_not_set_are_not_written():
+    assert msgspec.json.encode(Difference("example", "result", "dtype", "")) == (
+        b'{"input":"example","where":"result","kind":"dtype","detail":""}'
+    )
+
+
+OLD_LINE = {
+    "case": "s::a",
+    "compiler": "compile",
+    "device": "cpu",
+    "verdict": "wrong",
+    "phase": None,
+    "input": "example",
+    "error": None,
+    "reason": None,
+    "differences": [],
+    "notes": ["result: requires_grad True in eager, False here"],
+    "graphs": None,
+    "graph_breaks": None,
+    "recompiles": None,
+    "break_reasons": [],
+    "claims": [],
+    "case_hash": "0",
+    "schema": 1,
+}
+
+
+def old_line(*kinds_and_places, **changes):
+    differences = [{"input": "example", "where": where, "kind": kind, "detail": ""} for kind, where in kinds_and_places]
+    return json.dumps({**OLD_LINE, "differences": differences, **changes}, separators=(",", ":")) + "\n"
+
+
+def test_a_record_of_version_1_is_read_with_the_present_names_of_the_kinds(tmp_path):
+    old = [
+        ("value", "result"),
+        ("structure", "result"),
+        ("device", "result"),
+        ("watched", "watched"),
+        ("state", "state['weight']"),
+        ("state", "torch.grad_enabled"),
+    ]
+    (tmp_path / CONFORMANCE).write_text(old_line(*old))
+    (row,) = read_conformance(tmp_path)
+    assert [one.kind for one in row.differences] == ["value", "type", "metadata", "mutation", "mutation", "state"]
+    assert (row.schema, row.noted, row.notes) == (1, (), tuple(OLD_LINE["notes"]))
+
+
+def test_a_record_of_version_1_is_written_as_version_1(tmp_path):
+    (tmp_path / "old").write_text(old_line(("value", "result"), ("mutation", "args[0]")))
+    write_jsonl(tmp_path / "new", [*read_jsonl(tmp_path / "old", Record), record("s::b")])
+    first, second = (tmp_path / "new").read_text().splitlines(keepends=True)
+    assert first == (tmp_path / "old").read_text()
+    assert json.loads(second)["schema"] == SCHEMA_VERSION
+    assert [one.schema for one in read_jsonl(tmp_path / "new", Record)] == [1, SCHEMA_VERSION]
+
+
+WRONG = record(verdict=Verdict.WRONG, input="example", differences=(Difference("example", "result", "value", ""),))
+
+
+def with_difference(**changes):
+    return {"differences": [{"input": "example", "where": "result", "kind": "value", "detail": "", **changes}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (with_difference(kind="vibes"), "`differences` has a difference of the unknown kind 'vibes'"),
+        (with_difference(kind="watched"), "unknown kind 'watched'"),
+        ({"noted": with_difference(kind="vibes")["differences"]}, "`noted` has a difference of the unknown kind"),
+        (with_difference(bits="rounding"), "`differences` has one that is only rounding"),
+        (with_difference(bits="other"), r"'other' - at `\$\.differences\[0\]\.bits`"),
+        (with_difference(ulps=-1), "`ulps` of `differences` is negative"),
+        (with_difference(elements=[3, 2]), r"`elements` of `differences` is \[3, 2\]"),
+        (with_difference(elements=[0, 2]), "which is not a part of a whole"),
+        (with_difference(elements=[1]), "Expected `array` of length 2"),
+        (
+            with_difference(input="held_out[0]") | {"input": "held_out[0]"},
+            "wrong, but `differences` has none on example",
+        ),
+        ({"verdict": "pass", "input": None}, "`verdict` is pass, but `differences` has 1"),
+        ({"schema": 1, "noted": with_difference()["differences"]}, "`schema` is 1, which has no `noted`"),
+        ({"schema": 1} | with_difference(kind="vibes"), "unknown kind 'vibes'"),
+    ],
+)
+def test_impossible_differences_are_refused(tmp_path, change, says):
+    path = tmp_path / "c.jsonl"
+    row = json.loads(msgspec.json.encode(WRONG))
+    path.write_text(json.dumps(row) + "\n")
+    assert read_jsonl(path, Record) == [WRONG]
+    path.write_text(json.dumps({**row, **change}) + "\n")
+    with pytest.raises(UsageError, match=says):
+        read_jsonl(path, Record)
+
+
+def test_a_noted_difference_may_be_rounding_and_does_not_contradict_a_pass(tmp_path):
+    noted = Difference("example", "result", "value", "", bits="rounding", ulps=1, elements=(1, 4))
+    write_jsonl(tmp_path / "c.jsonl", [record(noted=(noted,))])
+    assert read_jsonl(tmp_path / "c.jsonl", Record)[0].noted == (noted,)
+
+
 # --- the schema ----------------------------------------------------------------------------------------------------
 
 
-def validator():
+def validator(version=SCHEMA_VERSION):
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.Draft202012Validator.check_schema(json_schema())
-    return jsonschema.Draft202012Validator(json.loads(schema.PATH.read_text()))
+    path = schema.PATH.with_name(f"conformance-{version}.json")
+    return jsonschema.Draft202012Validator(json.loads(path.read_text()))
 
 
 def test_the_shipped_schema_is_in_sync():
@@ -205,17 +323,17 @@ def test_the_schema_is_written_by_its_module(tmp_path):
 
 
 def test_records_obey_the_schema(tmp_path):
-    check = validator()
-    write_jsonl(tmp_path / CONFORMANCE, [FULL, record("s::b")])
+    checks = {version: validator(version) for version in (*OLDER_VERSIONS, SCHEMA_VERSION)}
+    write_jsonl(tmp_path / CONFORMANCE, [FULL, record("s::b"), record("s::c", schema=1)])
     files = [tmp_path / CONFORMANCE, *sorted((RESOURCES / "images").rglob(CONFORMANCE))]
     lines = [json.loads(line) for path in files for line in path.read_bytes().splitlines()]
     assert len(lines) > 5
     for line in lines:
-        check.validate(line)
+        checks[line["schema"]].validate(line)
 
 
 @pytest.mark.parametrize(
-    "change", [{"schema": 2}, {"verdict": "great"}, {"brand_new": 1}, {"graphs": "3"}, {"error": {"type": "E"}}]
+    "change", [{"schema": 3}, {"verdict": "great"}, {"brand_new": 1}, {"graphs": "3"}, {"error": {"type": "E"}}]
 )
 def test_the_schema_refuses_what_the_reader_refuses(change):
     row = json.loads(msgspec.json.encode(FULL))

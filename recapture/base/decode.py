@@ -12,10 +12,10 @@ from recapture.base.files import read_regular
 from recapture.base.text import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ["Format", "too_large"]
+__all__ = ["LARGEST", "Format", "too_large"]
 
 T = TypeVar("T")
 
@@ -33,15 +33,24 @@ class _Versioned(msgspec.Struct):
 class Format(Generic[T]):
     """One kind of JSON document: its type, its name in messages, its version, and a check of its values.
 
-    `check` raises ValueError, naming the field, for impossible values. With `by_bytes`, a document that encodes to the
-    same bytes again is assumed to have no duplicate field, which saves a second parse.
+    `older` are earlier versions that the type describes, too. `check` raises ValueError, naming the field, for
+    impossible values. With `by_bytes`, a document that encodes to the same bytes again is assumed to have no duplicate
+    field, which saves a second parse.
     """
 
     def __init__(
-        self, kind: type[T], noun: str, version: int, check: Callable[[T], None], *, by_bytes: bool = False
+        self,
+        kind: type[T],
+        noun: str,
+        version: int,
+        check: Callable[[T], None],
+        *,
+        older: Sequence[int] = (),
+        by_bytes: bool = False,
     ) -> None:
         self._decoder = msgspec.json.Decoder(kind)
-        self._noun, self._version, self._check, self._by_bytes = noun, version, check, by_bytes
+        self._versions = (*older, version)
+        self._noun, self._check, self._by_bytes = noun, check, by_bytes
 
     def decode(self, data: bytes) -> T:
         """Return the document; raises ValueError with the reason if this version does not understand it."""
@@ -74,9 +83,9 @@ class Format(Generic[T]):
             version = msgspec.json.decode(data, type=_Versioned).schema
         except (ValueError, RecursionError):
             return f"not a JSON {self._noun}: {shorten(str(error), REASON_LIMIT)}"
-        if version is not msgspec.UNSET and version != self._version:
-            named = shorten(repr(version), 40)
-            return f"{self._noun} schema {named} is not understood by this version, which reads {self._version}"
+        if version is not msgspec.UNSET and version not in self._versions:
+            named, known = shorten(repr(version), 40), " and ".join(map(str, self._versions))
+            return f"{self._noun} schema {named} is not understood by this version, which reads {known}"
         return shorten(str(error), REASON_LIMIT)
 
 

@@ -27,6 +27,7 @@ from recapture.results.directories import REPORT
 from recapture.results.records import (
     CONFORMANCE,
     PARTIAL,
+    SCHEMA_VERSION,
     TIMINGS,
     Record,
     Timing,
@@ -137,7 +138,9 @@ class Ledger:
         same = {
             key: row
             for key, row in known.items()
-            if row.case_hash == hashes.get(key) and row.verdict is not Verdict.ENVIRONMENT  # may be fixed now
+            if row.case_hash == hashes.get(key)
+            and row.verdict is not Verdict.ENVIRONMENT  # may be fixed now
+            and row.schema == SCHEMA_VERSION  # others were judged by other rules
         }
         if self.options.resume:
             self.done = same

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get_args
 
 import msgspec
 
 from recapture.machine import doctor
 from recapture.pool.worker_pool import cause_of_death
-from recapture.results.records import Phase
+from recapture.results.records import INPUT, Phase
 from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ MOST_EXPLAINED = 200
 
 
 class Judged(Protocol):
-    """The part of a task's result that this module uses."""
+    """The part of a task's result that this module uses: a struct with at least these fields."""
+
+    __struct_fields__: ClassVar[tuple[str, ...]]
 
     @property
     def verdict(self) -> Verdict:
@@ -58,26 +60,32 @@ class OutcomeReader(Generic[R]):
 
     def read(self, ended: Ended) -> R:
         """Return the outcome of a task that ended; no result that a task leaves makes this raise."""
-        phase = ended.phase if ended.phase in get_args(Phase) else None
         if ended.cause == "timeout":
-            return self._failed(Verdict.TIMEOUT, phase, f"still running after {self.timeout:g} s")
+            return self._failed(Verdict.TIMEOUT, ended.phase, f"still running after {self.timeout:g} s")
         if ended.cause == "memory":
-            return self._failed(Verdict.OOM, phase, f"used more than {self.memory / GIB:g} GiB")
+            return self._failed(Verdict.OOM, ended.phase, f"used more than {self.memory / GIB:g} GiB")
         if ended.result is None or ended.status != 0:
-            return self._explained(self._failed(Verdict.CRASH, phase, cause_of_death(ended)), ended)
+            return self._explained(self._failed(Verdict.CRASH, ended.phase, cause_of_death(ended)), ended)
         try:
             found = msgspec.json.decode(ended.result, type=self.kind)
         except (ValueError, RecursionError) as error:  # a task may write any bytes
             why = " ".join(str(error).split())[:MOST_EXPLAINED]
-            found = self._failed(Verdict.CRASH, phase, f"left an unreadable result: {why}")
+            found = self._failed(Verdict.CRASH, ended.phase, f"left an unreadable result: {why}")
         return self._explained(found, ended)
 
     def crash(self, reason: str) -> R:
         """Return the outcome of a task that was given up."""
         return self._failed(Verdict.CRASH, None, reason)
 
-    def _failed(self, verdict: Verdict, phase: str | None, reason: str) -> R:
-        return self.kind(verdict=verdict, phase=phase, reason=reason)  # type: ignore[call-arg]
+    def _failed(self, verdict: Verdict, entered: str | None, reason: str) -> R:
+        """Return an outcome without a result; `entered` is a phase, alone or with a blank and the name of an input."""
+        phase, _, label = (entered or "").partition(" ")
+        where: dict[str, str] = {}
+        if phase in get_args(Phase):
+            where["phase"] = phase
+            if INPUT.fullmatch(label) and "input" in self.kind.__struct_fields__:
+                where["input"] = label
+        return self.kind(verdict=verdict, reason=reason, **where)  # type: ignore[call-arg]
 
     def _explained(self, found: R, ended: Ended) -> R:
         if found.verdict not in self.explainable:

@@ -2,20 +2,24 @@
 
 History of the file format, newest first (``SCHEMA_VERSION``):
 
-1. first version.
+2. `Record.noted`: differences that do not decide the verdict, with kind, input and place. `Difference` says how far
+   numbers differ. Kinds have the names of `recapture.results.kinds`. The phase ``backward``.
+1. first version. It is still read: kinds get their present names, and `schema` stays 1.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
+import re
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from recapture.base.decode import Format, too_large
+from recapture.base.decode import LARGEST, Format, too_large
 from recapture.base.errors import UsageError
 from recapture.base.files import append_line, read_regular, write_atomically
+from recapture.results.kinds import KINDS, Bits, current_kind
 from recapture.results.verdicts import RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
@@ -43,7 +47,13 @@ __all__ = [
     "write_jsonl",
 ]
 
-SCHEMA_VERSION: Literal[1] = 1  # repeated in the annotations of `schema`, so that other versions are refused
+SCHEMA_VERSION: Literal[2] = 2  # repeated in the annotations of `schema`, so that other versions are refused
+OLDER_VERSIONS = (1,)
+"""Versions of records that are still read."""
+
+TIMINGS_VERSION: Literal[1] = 1
+"""Version of the rows of timings."""
+
 CONFORMANCE = "conformance.jsonl"
 PARTIAL = "conformance.partial.jsonl"
 TIMINGS = "timings.jsonl"
@@ -53,7 +63,13 @@ MOST_OUTPUT = 512 << 20
 EXAMPLE = "example"
 """Name of the input that a compiler captures with."""
 
-Phase = Literal["reference", "capture", "call"]
+HELD_OUT = "held_out"
+"""Beginning of the names of the other inputs."""
+
+INPUT = re.compile(r"example|held_out\[\d{1,6}\]|capture|original")
+"""Names of the inputs on which differences and failures are recorded."""
+
+Phase = Literal["reference", "capture", "call", "backward"]
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,18 +88,22 @@ class ClaimResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     holds: bool | None
 
 
-class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One way in which the compiled callable silently differed from eager.
+class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One way in which the captured callable differed from eager.
 
-    `input` is ``example`` or ``held_out[i]``; `where` is a path such as ``result[0]``, ``args[1]`` or
-    ``state['weight']``; `kind` is ``value``, ``dtype``, ``shape``, ``type``, ``structure``, ``device``, ``mutation``,
-    ``exception``, ``state``, ``output`` or ``watched``.
+    `input` is ``example`` or ``held_out[i]``, ``capture`` for an effect of capturing itself, or ``original`` for the
+    original callable after the capture. `where` is a path such as ``result[0]``, ``args[1]`` or ``state['weight']``.
+    `kind` is one of `recapture.results.kinds.KINDS`. For numbers, `bits` says how they differ, `ulps` is the largest
+    distance of two elements in units in the last place, and `elements` says how many of how many elements differ.
     """
 
     input: str
     where: str
     kind: str
     detail: str
+    bits: Bits | None = None
+    ulps: int | None = None
+    elements: tuple[int, int] | None = None
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -92,8 +112,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     `case` is ``suite::name``. `graphs`, `graph_breaks` and `recompiles` are totals over all inputs of the case. They
     are None if the compiler has no such concept or this torch does not report it. `input` names the input with the
     failure or the first silent difference. `reason` explains why a cell is not_applicable, environment or unstable,
-    and describes a crash, timeout or oom. `notes` are differences that do not change the verdict (stride,
-    requires_grad, aliasing).
+    and describes a crash, timeout or oom. `differences` are silent and decide the verdict; `noted` are differences that
+    do not. `notes` are other remarks, such as warnings that only torch issues. `schema` is the version of the rules
+    that judged the cell.
     """
 
     case: str
@@ -105,6 +126,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     error: ErrorInfo | None = None
     reason: str | None = None
     differences: tuple[Difference, ...] = ()
+    noted: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
     graphs: int | None = None
     graph_breaks: int | None = None
@@ -112,7 +134,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     break_reasons: tuple[str, ...] = ()
     claims: tuple[ClaimResult, ...] = ()
     case_hash: str
-    schema: Literal[1] = SCHEMA_VERSION
+    schema: Literal[1, 2] = SCHEMA_VERSION
 
     @property
     def cell(self) -> str:
@@ -129,7 +151,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     seconds: float
     peak_rss: int | None = None
     worker: Literal["fork", "fresh"] = "fork"
-    schema: Literal[1] = SCHEMA_VERSION
+    schema: Literal[1] = TIMINGS_VERSION
 
 
 R = TypeVar("R", Record, Timing)
@@ -167,7 +189,7 @@ def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -
     places: dict[tuple[str, str, str], int] = {}
     for number, line in enumerate(lines, 1):
         try:
-            rows.append(form.decode(line))
+            rows.append(_with_current_kinds(form.decode(line)))
         except ValueError as error:
             raise UsageError(f"{path}:{number}: {error}") from None
         first = places.setdefault(sort_key(rows[-1]), number)
@@ -211,7 +233,10 @@ def read_conformance(directory: Path) -> list[Record]:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of one line of conformance.jsonl; a copy ships in ``recapture/schema``."""
-    return schema_of(Record, f"recapture conformance record, version {SCHEMA_VERSION}")
+    schema = schema_of(Record, f"recapture conformance record, version {SCHEMA_VERSION}")
+    schema["$defs"]["Record"]["properties"]["schema"]["enum"] = [SCHEMA_VERSION]
+    schema["$defs"]["Difference"]["properties"]["kind"]["enum"] = list(KINDS)
+    return schema
 
 
 def schema_of(kind: type[msgspec.Struct], title: str) -> dict[str, Any]:
@@ -224,7 +249,19 @@ def schema_of(kind: type[msgspec.Struct], title: str) -> dict[str, Any]:
 
 
 def _line(row: Record | Timing) -> bytes:
-    return msgspec.json.encode(row) + b"\n"
+    if row.schema == SCHEMA_VERSION or not isinstance(row, Record):
+        return msgspec.json.encode(row) + b"\n"
+    built = msgspec.to_builtins(row)
+    del built["noted"]  # version 1 does not have it
+    return msgspec.json.encode(built) + b"\n"
+
+
+def _with_current_kinds(row: R) -> R:
+    """Return a row with the present names of the kinds of differences."""
+    if not isinstance(row, Record) or row.schema == SCHEMA_VERSION:
+        return row
+    differences = tuple(msgspec.structs.replace(one, kind=current_kind(one.kind, one.where)) for one in row.differences)
+    return msgspec.structs.replace(row, differences=differences)
 
 
 def _check_record(row: Record) -> None:
@@ -239,7 +276,7 @@ def _check_record(row: Record) -> None:
     if row.verdict in SILENTLY_WRONG and not row.differences:
         raise ValueError(f"`verdict` is {row.verdict}, but `differences` is empty")
     on_example = any(one.input == EXAMPLE for one in row.differences)
-    if row.verdict is Verdict.WRONG and not on_example:
+    if row.verdict is Verdict.WRONG and all(one.input.startswith(HELD_OUT) for one in row.differences):
         raise ValueError("`verdict` is wrong, but `differences` has none on example")
     if row.verdict is not Verdict.WRONG and on_example:
         raise ValueError(f"`verdict` is {row.verdict}, but `differences` has one on example")
@@ -247,6 +284,24 @@ def _check_record(row: Record) -> None:
         raise ValueError(f"`input` is {row.input}, but the first of `differences` is on {row.differences[0].input}")
     if row.verdict is Verdict.ERROR and row.error is None:
         raise ValueError("`verdict` is error, but there is no `error`")
+    for name, differences in (("differences", row.differences), ("noted", row.noted)):
+        for one in differences:
+            _check_difference(name, one, row.schema)
+    if row.schema != SCHEMA_VERSION and row.noted:
+        raise ValueError(f"`schema` is {row.schema}, which has no `noted`")
+
+
+def _check_difference(name: str, one: Difference, version: int) -> None:
+    """Raise ValueError for a difference in the field `name` that no run of this version can have recorded."""
+    kind = one.kind if version == SCHEMA_VERSION else current_kind(one.kind, one.where)
+    if kind not in KINDS:
+        raise ValueError(f"`{name}` has a difference of the unknown kind {one.kind!r}")
+    if name == "differences" and one.bits == "rounding":
+        raise ValueError(f"`{name}` has one that is only rounding")
+    if too_large(one.ulps):
+        raise ValueError(f"`ulps` of `{name}` is negative or out of range")
+    if one.elements is not None and not 0 < one.elements[0] <= one.elements[1] < LARGEST:
+        raise ValueError(f"`elements` of `{name}` is {list(one.elements)}, which is not a part of a whole")
 
 
 def _check_timing(row: Timing) -> None:
@@ -257,6 +312,6 @@ def _check_timing(row: Timing) -> None:
 
 _OUTPUT = msgspec.json.Decoder(dict[str, str])
 _FORMATS: dict[type[Any], Format[Any]] = {
-    Record: Format(Record, "record", SCHEMA_VERSION, _check_record, by_bytes=True),
-    Timing: Format(Timing, "record", SCHEMA_VERSION, _check_timing, by_bytes=True),
+    Record: Format(Record, "record", SCHEMA_VERSION, _check_record, older=OLDER_VERSIONS, by_bytes=True),
+    Timing: Format(Timing, "record", TIMINGS_VERSION, _check_timing, by_bytes=True),
 }

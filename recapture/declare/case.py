@@ -12,8 +12,9 @@ from typing import Any, NoReturn, TypeVar
 from recapture.base.errors import did_you_mean
 from recapture.declare.claim import Claim, ClaimSyntaxError, parse_claims
 from recapture.declare.inputs import Inputs, named_inputs
+from recapture.results.kinds import STRICT
 
-__all__ = ["CASES_ATTRIBUTE", "REFUSED_ATTRIBUTE", "STRICT", "Case", "CaseError", "RefusedCase", "Watch", "case"]
+__all__ = ["CASES_ATTRIBUTE", "REFUSED_ATTRIBUTE", "Case", "CaseError", "RefusedCase", "Watch", "case"]
 
 Watch = Callable[..., Any]
 """A function called after every run with none, one or both of: the called function or module, and its result."""
@@ -22,10 +23,6 @@ Target = TypeVar("Target", bound=Callable[..., Any])
 
 CASES_ATTRIBUTE = "__recapture_cases__"
 """Name of the list in a suite file's namespace that `@case` appends to; each execution of the file has a new list."""
-
-
-STRICT = ("stride", "order", "message", "random_state", "output", "signed_zero", "nan_payload", "environment")
-"""Names of the differences that are notes unless a case asks for them with ``strict=``."""
 
 
 REFUSED_ATTRIBUTE = "__recapture_refused__"
@@ -106,19 +103,35 @@ def case(  # long: its docstring is the reference for authors of cases
 
     `example` makes the arguments that a compiler captures with. Each of `held_out` makes arguments that the compiler
     has not seen: another branch, shape, dtype or Python value. They are called under a fixed seed, once per run, and
-    their results are moved to the device. The inputs are passed in order to one captured callable (and one module), as
-    a program would.
+    their results are placed on the device as they were made. The inputs are passed in order to one captured callable
+    (and one module), as a program would. If a factory raises, the cells of its case are an ``error`` in phase
+    ``reference``.
 
     `claims` maps a compiler to ``(id, expected)`` or a list of such pairs; `recapture.declare.claim` has the grammar.
-    `concrete_args` names the arguments that ``fx:concrete_args`` specialises on (default: all that hold no tensor).
-    `rewrite_of` is the original function if this one is a supposedly equivalent rewrite: the `eager` compiler then
-    compares the two. `watch` is called after every run, and its result (for example a global counter) must also agree.
-    `compare_output` also compares printed text. `since` is the oldest torch release that the case can run on;
-    `requires` lists the modules that it needs besides torch. Where they are missing, its cells are ``not_applicable``.
-    `codegen_on` names the devices on which compilers that generate code run the case (default: all), because a large
-    model can take 15 minutes of C++ compilation on a CPU. On other devices, those cells are ``not_applicable``.
+    `concrete_args` names the arguments that ``fx:concrete_args`` specialises on (default: all that hold no tensor and
+    that ``torch.fx`` can specialise on). `rewrite_of` is the original function if this one is a supposedly equivalent
+    rewrite: the `eager` compiler then compares the two.
 
-    The decorated object is returned unchanged. Raises CaseError, which names the case, for an invalid declaration.
+    `backward` says whether gradients are compared: after each call, a backward runs from the result, and the gradients
+    of arguments and parameters must agree. By default it runs where a result requires grad; False never runs it.
+
+    `strict` names differences that shall decide the verdict. By default they are notes, because they rarely matter:
+    ``stride``, ``order`` (of dict keys), ``message`` (of an exception), ``random_state``, ``output`` (printed, warned
+    and logged text), ``signed_zero``, ``nan_payload``, ``environment`` (variables). ``compare_output=True`` is an older
+    spelling of ``strict=("output",)``.
+
+    `watch` returns something else that must agree after every call, such as a counter in another module. It takes no
+    argument, or the target (the function, or the module that was built), or the target and the call's result. `reset`
+    restores state that the case keeps outside its file: it is called before each sequence of calls, also between the
+    capture and the first call. It takes no argument, or the target.
+
+    `since` is the oldest torch release that the case can run on; `requires` lists the modules that it needs besides
+    torch. Where they are missing, its cells are ``not_applicable``. `codegen_on` names the devices on which compilers
+    that generate code run the case (default: all), because a large model can take 15 minutes of C++ compilation on a
+    CPU. On other devices, those cells are ``not_applicable``.
+
+    The decorated object is returned unchanged. An invalid declaration raises CaseError, which names the case. In a
+    suite file that `recapture` executes, such a case is left out and reported with its line, and the others still run.
     """
 
     def declared(decorated: Any, line: int | None) -> Case:
@@ -133,7 +146,8 @@ def case(  # long: its docstring is the reference for authors of cases
             first = next(iter(unknown))
             raise CaseError(f"case {name!r}: unknown option {first!r}{did_you_mean(first, OPTIONS)}")
         if example is None:
-            raise CaseError(f"case {name!r} has no example: write @case(example=lambda: (...,))")
+            hint = "lambda: (...,)" if target is None else "..."
+            raise CaseError(f"case {name!r} has no example: write @case(example={hint})")
         if not isinstance(held_out, (list, tuple)):
             raise CaseError(f"case {name!r}: held_out is not a list of callables but {held_out!r}"[:300])
         for label, made in [("example", example), *((f"held_out[{i}]", made) for i, made in enumerate(held_out))]:

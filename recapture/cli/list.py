@@ -69,6 +69,10 @@ def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) ->
         if info.error is not None:
             echo(f"recapture: suite {info.name!r} cannot be collected: {info.error}", err=True)
             status = 2
+        for one in info.refused:
+            if matches is None or matches(f"{info.name}::{one.name}"):
+                echo(f"recapture: in suite {info.name!r}, {one}", err=True)
+                status = 2
     cases = [(f"{info.name}::{case.name}", case) for info in found for case in info.cases]
     cases = [(address, case) for address, case in cases if matches is None or matches(address)]
     rows = [

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recapture.cli.options import require_torch, takes
 from recapture.cli.output import echo
 from recapture.conformance.plan import RunOptions, check_compilers
+from recapture.results.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from recapture.results.records import Record
 
 __all__ = ["run_command"]
 
@@ -55,9 +59,22 @@ def run_command(context: click.Context, options: RunOptions, *, start_times: boo
     if not options.whole and len(summary.records) > len(summary.selected):
         there = f"{len(summary.records)} records in all: recapture report {summary.directory} shows them"
         console.print(there, soft_wrap=True, highlight=False, markup=False)
-    for suite in summary.failed_suites:
-        echo(f"recapture: suite {suite.name!r} was not run: {suite.error}", err=True)
-    return 2 if summary.failed_suites else 0
+    wrong = [f"suite {suite.name!r} was not run: {suite.error}" for suite in summary.failed_suites]
+    wrong += [f"a case was not run: {line}" for line in summary.refused_cases]
+    wrong += _without_reference(summary.selected)
+    for line in wrong:
+        echo(f"recapture: {line}", err=True)
+    return 2 if wrong else 0
+
+
+def _without_reference(records: list[Record]) -> list[str]:
+    """Return a line for each case whose inputs or module cannot be made, so that its cells compare nothing."""
+    found: dict[str, str] = {}
+    for row in records:
+        if row.verdict is Verdict.ERROR and row.phase == "reference" and row.error is not None:
+            message = next(iter(row.error.message.splitlines()), "")
+            found.setdefault(row.case, f"case {row.case!r} cannot run in eager: {row.error.type}: {message}")
+    return list(found.values())
 
 
 def _words(typed: dict[str, Any]) -> tuple[str, ...]:

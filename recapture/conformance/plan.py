@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from recapture.declare.collection import CaseInfo, SuiteInfo
 
-__all__ = ["Key", "PlannedCell", "RunOptions", "check_compilers", "plan_cells"]
+__all__ = ["Key", "PlannedCell", "RunOptions", "check_compilers", "plan_cells", "refused_cases"]
 
 Key = tuple[str, str, str]
 """A cell's case (``suite::name``), compiler and device."""
@@ -90,6 +90,17 @@ def check_compilers(options: RunOptions, known: Collection[str]) -> None:
             raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, known)}")
 
 
+def refused_cases(options: RunOptions, suites: list[SuiteInfo]) -> list[str]:
+    """Return a line for each selected case that is no part of the plan, because its declaration is invalid."""
+    return [
+        f"in suite {suite.name!r}, {one}"
+        for suite in suites
+        for one in suite.refused
+        if options.selection.admits_case(suite.name, one.name)
+        and (options.keyword is None or options.keyword(f"{suite.name}::{one.name}"))
+    ]
+
+
 def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteInfo]) -> list[PlannedCell]:
     """Return every selected cell of the collected suites.
 
@@ -112,6 +123,7 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
     known = [*builtin, *theirs]
     check_compilers(options, known)
     addresses = {f"{suite.name}::{case.name}" for suite in suites for case in suite.cases}
+    addresses |= {f"{suite.name}::{case.name}" for suite in suites for case in suite.refused}
     broken = {suite.name for suite in failed}
     for place, wanted, _ in options.selection.wanted:
         address = f"{place}::{wanted}"
@@ -144,6 +156,9 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
                     compiler_file=owner.path if owner else None,
                 )
                 cells.append(PlannedCell(spec, case))
+    refused = refused_cases(options, suites)
+    if not cells and refused:
+        raise UsageError(f"nothing to run: {'; '.join(refused)}")
     if not cells and suites:
         raise UsageError("nothing to run: no case matches the selection")
     return cells

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from recapture.base.text import printable
 from recapture.conformance.trial import carry_out
 from recapture.conformance.verdict import decide, failed_loudly
+from recapture.declare.inputs import named_inputs
 
 if TYPE_CHECKING:
     from recapture.conformance.observe import Observation
@@ -88,8 +89,7 @@ def _execute(path: str, suite: str) -> ModuleType:
 def _load(path: str, script: Script) -> Any:
     """Execute the script and return its case."""
     names = vars(_execute(path, script.suite))
-    inputs = [("example", names[script.example])]
-    inputs += [(f"held_out[{index}]", make) for index, make in enumerate(names[script.held_out])]
+    inputs = named_inputs(names[script.case], names[script.example], names[script.held_out])
     return SimpleNamespace(
         target=names[script.case],
         is_module=inspect.isclass(names[script.case]),

@@ -14,7 +14,7 @@ from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.text import one_line
 from recapture.conformance.replay import Script
-from recapture.declare.case import CASES_ATTRIBUTE, Case
+from recapture.declare.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, RefusedCase
 from recapture.declare.collection import SuiteFile, execute
 from recapture.declare.compilers import builtin_compilers, compilers_of
 from recapture.declare.excerpts import excerpts
@@ -119,6 +119,7 @@ class SuitePrinter:
             why = f"{qualified(type(error))}: {safe_text(error)}"
             raise UsageError(f"suite {suite.name!r} cannot be imported: {why}") from None
         self.cases: list[Case] = getattr(self.module, CASES_ATTRIBUTE, [])
+        self._refused: list[RefusedCase] = getattr(self.module, REFUSED_ATTRIBUTE)
         try:
             self.compilers = builtin_compilers() | compilers_of(self.module)
         except ValueError as error:  # two compilers with the same name
@@ -128,6 +129,9 @@ class SuitePrinter:
     def check(self, case: str, compiler: str) -> None:
         """Raise UsageError, with the most similar name, for an unknown case or compiler."""
         names = [one.name for one in self.cases]
+        for one in self._refused:
+            if one.name == case and case not in names:
+                raise UsageError(str(one))
         if case not in names:
             raise UsageError(f"unknown case {case!r}{did_you_mean(case, names)}")
         if compiler not in self.compilers:

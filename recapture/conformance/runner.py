@@ -12,7 +12,7 @@ from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.start_times import note
 from recapture.conformance.cell import Findings
 from recapture.conformance.ledger import Ledger
-from recapture.conformance.plan import PlannedCell, RunOptions, plan_cells
+from recapture.conformance.plan import PlannedCell, RunOptions, plan_cells, refused_cases
 from recapture.conformance.preparation import IMPORTS, begin_survey, collect_suites, preload_level, survey
 from recapture.conformance.tasks import CELL
 from recapture.declare.claim import Claim
@@ -64,9 +64,10 @@ class CellProgress(Protocol):
 
 @dataclass
 class RunSummary:
-    """The outcome of a run: its results directory, its records, and the suites that could not be collected.
+    """The outcome of a run: its results directory, its records, and what was not run.
 
-    `records` are all records in the directory, `selected` those of the selected cells.
+    `records` are all records in the directory, `selected` those of the selected cells. `failed_suites` could not be
+    collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid.
     """
 
     directory: Path
@@ -74,6 +75,7 @@ class RunSummary:
     selected: list[Record]
     environment: Environment
     failed_suites: list[SuiteInfo]
+    refused_cases: list[str]
     rss_server: int
 
 
@@ -93,6 +95,7 @@ def run_cells(options: RunOptions, progress: CellProgress, warn: Callable[[str],
         if not usable:
             raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
         stages = _Stages(options.device, usable, plan_cells(options, usable, failed))
+        refused = refused_cases(options, usable)
         stages.launch_second_server(pool)
         checks, environment = survey(pool)
         note("machine")
@@ -104,12 +107,12 @@ def run_cells(options: RunOptions, progress: CellProgress, warn: Callable[[str],
         environment = msgspec.structs.replace(
             environment,
             worker=("fork" if pool.client.fork else "fresh") + (f" ({pool.why})" if pool.why else ""),
-            suites=[SuiteEntry(one.name, len(one.cases), one.error) for one in suites],
+            suites=[SuiteEntry(one.name, len(one.cases), _error(one)) for one in suites],
             selection=[] if options.whole else [" ".join(options.words)],
             doctor=[check for check in checks if check.status in ("fault", "warning")],
         )
         with Ledger(directory, options, stages.cells, environment) as ledger:
-            for text in (*ledger.warnings, *_warnings(environment, checks, failed)):
+            for text in (*ledger.warnings, *_warnings(environment, checks, failed, refused)):
                 warn(text)
             execution = CellExecution(pool, ledger, options, checks, progress)
             missing = ledger.missing()
@@ -121,7 +124,7 @@ def run_cells(options: RunOptions, progress: CellProgress, warn: Callable[[str],
                 execution.run(second)
             records, environment = ledger.close()
             selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
-            return RunSummary(directory, records, selected, environment, failed, pool.client.rss)
+            return RunSummary(directory, records, selected, environment, failed, refused, pool.client.rss)
 
 
 class _Stages:
@@ -171,7 +174,18 @@ def _compiles(cell: PlannedCell) -> bool:
     return compiler is None or compiler.generates_code or cell.info.compiles
 
 
-def _warnings(environment: Environment, checks: list[doctor.Check], failed: list[SuiteInfo]) -> Iterator[str]:
+def _error(suite: SuiteInfo) -> str | None:
+    """Return why a suite, or some of its cases, could not be collected."""
+    if not suite.refused:
+        return suite.error
+    return (
+        f"{len(suite.refused)} of {len(suite.refused) + len(suite.cases)} cases: {'; '.join(map(str, suite.refused))}"
+    )
+
+
+def _warnings(
+    environment: Environment, checks: list[doctor.Check], failed: list[SuiteInfo], refused: list[str]
+) -> Iterator[str]:
     if environment.capability not in PUBLISHED_CAPABILITIES:
         yield f"warning: the published claims assume capability 7.0, 8.0 or 9.0; this GPU is {environment.capability}"
     for check in checks:
@@ -179,6 +193,8 @@ def _warnings(environment: Environment, checks: list[doctor.Check], failed: list
             yield f"warning: {check.name}: {check.found}; fix: {check.mend}"
     for suite in failed:
         yield f"warning: suite {suite.name!r} is left out: {suite.error}"
+    for line in refused:
+        yield f"warning: a case is left out: {line}"
 
 
 class CellExecution:

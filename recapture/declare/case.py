@@ -7,14 +7,14 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+from recapture.base.errors import did_you_mean
 from recapture.declare.claim import Claim, ClaimSyntaxError, parse_claims
+from recapture.declare.inputs import Inputs, named_inputs
+from recapture.results.kinds import STRICT
 
-__all__ = ["CASES_ATTRIBUTE", "STRICT", "Case", "CaseError", "Inputs", "Watch", "case"]
-
-Inputs = Callable[[], tuple[Any, ...]]
-"""A function that returns one tuple of arguments; it is called under a fixed seed, once per run."""
+__all__ = ["CASES_ATTRIBUTE", "REFUSED_ATTRIBUTE", "Case", "CaseError", "RefusedCase", "Watch", "case"]
 
 Watch = Callable[..., Any]
 """A function called after every run with none, one or both of: the called function or module, and its result."""
@@ -25,8 +25,8 @@ CASES_ATTRIBUTE = "__recapture_cases__"
 """Name of the list in a suite file's namespace that `@case` appends to; each execution of the file has a new list."""
 
 
-STRICT = ("stride", "order", "message", "random_state", "output", "signed_zero", "nan_payload", "environment")
-"""Names of the differences that are notes unless a case asks for them with ``strict=``."""
+REFUSED_ATTRIBUTE = "__recapture_refused__"
+"""Name of the list in a suite file's namespace for `RefusedCase`; a file that is not being collected has none."""
 
 
 class CaseError(Exception):
@@ -34,10 +34,24 @@ class CaseError(Exception):
 
 
 @dataclass(frozen=True)
+class RefusedCase:
+    """A case whose declaration is invalid: its name, the line that declares it, and the reason, which names it."""
+
+    name: str
+    line: int | None
+    error: str
+
+    def __str__(self) -> str:
+        return self.error if self.line is None else f"{self.error} (line {self.line})"
+
+
+@dataclass(frozen=True)
 class Case:
     """A case declared with `@case`; see `case` for the fields."""
 
     name: str
+    line: int | None
+    """The line of the suite file that declares the case; None for a case that was not collected from a file."""
     target: Callable[..., Any]
     example: Inputs
     held_out: tuple[Inputs, ...]
@@ -63,8 +77,8 @@ class Case:
         return inspect.isclass(self.target)
 
     def inputs(self) -> list[tuple[str, Inputs]]:
-        """Return every input with its name: ``example``, ``held_out[0]``, ``held_out[1]``, …"""
-        return [("example", self.example), *((f"held_out[{i}]", made) for i, made in enumerate(self.held_out))]
+        """Return every input with its name; see `named_inputs`."""
+        return named_inputs(self.target, self.example, self.held_out)
 
 
 def case(  # long: its docstring is the reference for authors of cases
@@ -83,34 +97,57 @@ def case(  # long: its docstring is the reference for authors of cases
     since: str | None = None,
     requires: Sequence[str] = (),
     codegen_on: Sequence[str] | None = None,
+    **unknown: NoReturn,
 ) -> Callable[[Target], Target]:
     """Declare the decorated function or ``nn.Module`` subclass as a case of this suite.
 
     `example` makes the arguments that a compiler captures with. Each of `held_out` makes arguments that the compiler
     has not seen: another branch, shape, dtype or Python value. They are called under a fixed seed, once per run, and
-    their results are moved to the device. The inputs are passed in order to one captured callable (and one module), as
-    a program would.
+    their results are placed on the device as they were made. The inputs are passed in order to one captured callable
+    (and one module), as a program would. If a factory raises, the cells of its case are an ``error`` in phase
+    ``reference``.
 
     `claims` maps a compiler to ``(id, expected)`` or a list of such pairs; `recapture.declare.claim` has the grammar.
-    `concrete_args` names the arguments that ``fx:concrete_args`` specialises on (default: all that hold no tensor).
-    `rewrite_of` is the original function if this one is a supposedly equivalent rewrite: the `eager` compiler then
-    compares the two. `watch` is called after every run, and its result (for example a global counter) must also agree.
-    `compare_output` also compares printed text. `since` is the oldest torch release that the case can run on;
-    `requires` lists the modules that it needs besides torch. Where they are missing, its cells are ``not_applicable``.
-    `codegen_on` names the devices on which compilers that generate code run the case (default: all), because a large
-    model can take 15 minutes of C++ compilation on a CPU. On other devices, those cells are ``not_applicable``.
+    `concrete_args` names the arguments that ``fx:concrete_args`` specialises on (default: all that hold no tensor and
+    that ``torch.fx`` can specialise on). `rewrite_of` is the original function if this one is a supposedly equivalent
+    rewrite: the `eager` compiler then compares the two.
 
-    The decorated object is returned unchanged. Raises CaseError, which names the case, for an invalid declaration.
+    `backward` says whether gradients are compared: after each call, a backward runs from the result, and the gradients
+    of arguments and parameters must agree. By default it runs where a result requires grad; False never runs it.
+
+    `strict` names differences that shall decide the verdict. By default they are notes, because they rarely matter:
+    ``stride``, ``order`` (of dict keys), ``message`` (of an exception), ``random_state``, ``output`` (printed, warned
+    and logged text), ``signed_zero``, ``nan_payload``, ``environment`` (variables). ``compare_output=True`` is an older
+    spelling of ``strict=("output",)``.
+
+    `watch` returns something else that must agree after every call, such as a counter in another module. It takes no
+    argument, or the target (the function, or the module that was built), or the target and the call's result. `reset`
+    restores state that the case keeps outside its file: it is called before each sequence of calls, also between the
+    capture and the first call. It takes no argument, or the target.
+
+    `since` is the oldest torch release that the case can run on; `requires` lists the modules that it needs besides
+    torch. Where they are missing, its cells are ``not_applicable``. `codegen_on` names the devices on which compilers
+    that generate code run the case (default: all), because a large model can take 15 minutes of C++ compilation on a
+    CPU. On other devices, those cells are ``not_applicable``.
+
+    The decorated object is returned unchanged. An invalid declaration raises CaseError, which names the case. In a
+    suite file that `recapture` executes, such a case is left out and reported with its line, and the others still run.
     """
-    if target is not None:
-        raise CaseError(f"case {getattr(target, '__name__', target)!r} has no example: write @case(example=...)")
 
-    def register(decorated: Target) -> Target:
+    def declared(decorated: Any, line: int | None) -> Case:
         name = getattr(decorated, "__name__", None)
         if name is None:
             raise CaseError(f"a case has no name: {decorated!r} is no function or class"[:300])
+        if inspect.isclass(decorated) and not hasattr(decorated, "forward"):
+            raise CaseError(f"case {name!r} is a class, but no nn.Module with a forward method")
+        if target is not None and decorated is not target:
+            raise CaseError(f"case {name!r}: options have names: write @case(example=...)")
+        if unknown:
+            first = next(iter(unknown))
+            raise CaseError(f"case {name!r}: unknown option {first!r}{did_you_mean(first, OPTIONS)}")
         if example is None:
-            raise CaseError(f"case {name!r} has no example: write @case(example=lambda: (...,))")
+            hint = "lambda: (...,)" if target is None else "..."
+            raise CaseError(f"case {name!r} has no example: write @case(example={hint})")
         if not isinstance(held_out, (list, tuple)):
             raise CaseError(f"case {name!r}: held_out is not a list of callables but {held_out!r}"[:300])
         for label, made in [("example", example), *((f"held_out[{i}]", made) for i, made in enumerate(held_out))]:
@@ -122,43 +159,105 @@ def case(  # long: its docstring is the reference for authors of cases
             ("codegen_on", codegen_on),
             ("strict", strict),
         ):
-            if isinstance(names, str):  # a string would pass as a list of letters
-                raise CaseError(f"case {name!r}: {label} is not a list of names but {names!r}")
-            if names is not None and not isinstance(names, (list, tuple, set, frozenset)):
+            if names is not None and not _is_list_of_names(names):
                 raise CaseError(f"case {name!r}: {label} is not a list of names but {names!r}"[:300])
-        strange = sorted(set(map(str, codegen_on or ())) - {"cpu", "cuda"})
+        strange = sorted(set(codegen_on or ()) - {"cpu", "cuda"})
         if strange:
             raise CaseError(f"case {name!r}: codegen_on names {strange[0]!r}, which is neither cpu nor cuda")
-        for label, function in (("watch", watch), ("rewrite_of", rewrite_of)):
+        for one in strict or ():
+            if one not in STRICT:
+                known = did_you_mean(one, STRICT) or f"; known are {', '.join(STRICT)}"
+                raise CaseError(f"case {name!r}: strict names the unknown difference {one!r}{known}")
+        if not (backward is None or isinstance(backward, bool)):
+            raise CaseError(f"case {name!r}: backward is not True, False or None but {backward!r}"[:300])
+        for label, function in (("watch", watch), ("reset", reset), ("rewrite_of", rewrite_of)):
             if function is not None and not callable(function):
                 raise CaseError(f"case {name!r}: {label} is not a callable but {function!r}"[:300])
+        for label, hook, most in (("watch", watch, 2), ("reset", reset, 1)):
+            if hook is not None and _needs_more_than(most, hook):
+                raise CaseError(f"case {name!r}: {label} is called with at most {most} argument{'s'[: most - 1]}")
         if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
-            raise CaseError(f"case {name!r}: since is not a release such as '2.6' but {since!r}")
+            raise CaseError(f"case {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
         try:
             parsed = parse_claims(claims)
         except ClaimSyntaxError as error:
             raise CaseError(f"case {name!r}: {error}") from None
-        cases: list[Case] = vars(sys.modules[decorated.__module__]).setdefault(CASES_ATTRIBUTE, [])
-        if any(other.name == name for other in cases):
-            raise CaseError(f"two cases are named {name!r}")
-        cases.append(
-            Case(
-                name=name,
-                target=decorated,
-                example=example,
-                held_out=tuple(held_out),
-                claims=parsed,
-                concrete_args=None if concrete_args is None else tuple(concrete_args),
-                rewrite_of=rewrite_of,
-                backward=backward,
-                strict=tuple(dict.fromkeys([*strict, *(["output"] if compare_output else [])])),
-                watch=watch,
-                reset=reset,
-                since=since,
-                requires=tuple(requires),
-                codegen_on=None if codegen_on is None else tuple(codegen_on),
-            )
+        return Case(
+            name=name,
+            line=line,
+            target=decorated,
+            example=example,
+            held_out=tuple(held_out),
+            claims=parsed,
+            concrete_args=None if concrete_args is None else tuple(concrete_args),
+            rewrite_of=rewrite_of,
+            backward=backward,
+            strict=tuple(dict.fromkeys([*(strict or ()), *(["output"] if compare_output else [])])),
+            watch=watch,
+            reset=reset,
+            since=since,
+            requires=tuple(requires or ()),
+            codegen_on=None if codegen_on is None else tuple(codegen_on),
         )
+
+    def register(decorated: Target) -> Target:
+        line, suite = _place()
+        if suite is None:
+            _add(declared(decorated, None), vars(sys.modules[decorated.__module__]))
+            return decorated
+        try:
+            _add(declared(decorated, line), suite)
+        except CaseError as error:  # the other cases of the file can still run
+            name = str(getattr(decorated, "__name__", decorated))
+            suite[REFUSED_ATTRIBUTE].append(RefusedCase(name, line, str(error)))
         return decorated
 
-    return register
+    is_bare = target is not None and getattr(target, "__name__", "<lambda>") != "<lambda>"
+    return register(target) if is_bare else register
+
+
+def _add(one: Case, namespace: dict[str, Any]) -> None:
+    """Add a case to those of its file. Raises CaseError, and removes the other case, if two have one name."""
+    cases: list[Case] = namespace.setdefault(CASES_ATTRIBUTE, [])
+    others = [*cases, *namespace.get(REFUSED_ATTRIBUTE, ())]
+    if any(other.name == one.name for other in others):
+        cases[:] = [other for other in cases if other.name != one.name]  # its name means the other definition
+        raise CaseError(f"two cases are named {one.name!r}")
+    cases.append(one)
+
+
+def _place() -> tuple[int | None, dict[str, Any] | None]:
+    """Return the line at a suite file's top level that is being executed, and the file's namespace.
+
+    Both are None outside of suite files that `recapture` executes.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if frame is None or REFUSED_ATTRIBUTE not in frame.f_globals:
+        return None, None
+    return frame.f_lineno, frame.f_globals
+
+
+def _is_list_of_names(names: object) -> bool:
+    """Whether this is a list, tuple or set of strings; one string would pass as a list of letters."""
+    return isinstance(names, (list, tuple, set, frozenset)) and all(isinstance(one, str) for one in names)
+
+
+def _needs_more_than(most: int, function: Callable[..., Any]) -> bool:
+    """Whether a function cannot be called with `most` positional arguments or fewer."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin that does not say what it takes
+        return False
+    for count in range(most + 1):
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            continue
+        return False
+    return True
+
+
+OPTIONS = frozenset(inspect.signature(case).parameters) - {"target", "unknown"}
+"""Names of the options of `case`."""

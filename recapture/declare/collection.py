@@ -18,8 +18,7 @@ from packaging.version import Version
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.exceptions import safe_text
 from recapture.base.paths import data_folder
-from recapture.base.torch_compat import seed_everything
-from recapture.declare.case import CASES_ATTRIBUTE, Case, CaseError
+from recapture.declare.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, CaseError, RefusedCase
 from recapture.declare.compilers import compilers_of
 from recapture.declare.source import closure
 
@@ -75,6 +74,10 @@ class Selection:
             suite == one and name in (None, case) and how in (None, compiler) for one, name, how in self.wanted
         )
 
+    def admits_case(self, suite: str, case: str) -> bool:
+        """Whether any cell of a case was selected."""
+        return not self.wanted or any(suite == one and name in (None, case) for one, name, _ in self.wanted)
+
 
 class CaseInfo(msgspec.Struct, frozen=True):
     """The facts about a case that the host can use without importing torch."""
@@ -93,6 +96,7 @@ class SuiteInfo(msgspec.Struct, frozen=True):
     name: str
     path: str
     cases: list[CaseInfo] = []
+    refused: list[RefusedCase] = []
     compilers: list[str] = []
     imports: list[str] = []
     error: str | None = None
@@ -162,6 +166,7 @@ def execute(suite: str, path: Path) -> ModuleType:
     if folder not in sys.path:
         sys.path.append(folder)  # a user's cases may import modules from the same folder
     sys.modules[name] = module
+    vars(module)[REFUSED_ATTRIBUTE] = []  # an invalid case is refused alone, and the rest of the file is executed
     spec.loader.exec_module(module)
     return module
 
@@ -170,11 +175,11 @@ def collect_suite(suite: str, path: Path) -> SuiteInfo:
     """Execute one suite file and describe its cases; any failure becomes the one-line `error`."""
     try:
         module = execute(suite, path)
-        cases: list[Case] = getattr(module, CASES_ATTRIBUTE, [])
         compilers = _compilers(module)
-        if not cases and not compilers:
-            raise CaseError("no case is declared in it (decorate one with @case)")
-        infos = [_describe(one, path) for one in cases]
+        infos, refused = _described(module, path)
+        if not infos and not compilers:
+            raise CaseError("; ".join(map(str, refused)) or "no case is declared in it (decorate one with @case)")
+        imports = _imports(path, getattr(module, CASES_ATTRIBUTE, []))
     except SyntaxError as error:
         place = "" if error.filename in (None, str(path)) else f"{Path(str(error.filename)).name}, "
         return SuiteInfo(suite, str(path), error=f"syntax error in {place}line {error.lineno}: {error.msg}")
@@ -183,7 +188,7 @@ def collect_suite(suite: str, path: Path) -> SuiteInfo:
     except BaseException as error:  # a suite may raise anything on import
         where = _line_in(error, path)
         return SuiteInfo(suite, str(path), error=f"raised {type(error).__name__} on import{where}: {_one_line(error)}")
-    return SuiteInfo(suite, str(path), infos, compilers, _imports(path, cases))
+    return SuiteInfo(suite, str(path), infos, refused, compilers, imports)
 
 
 def absent_modules(names: Iterable[str]) -> list[str]:
@@ -222,43 +227,27 @@ def _compilers(module: ModuleType) -> list[str]:
         raise CaseError(str(error)) from None
 
 
-def _describe(case: Case, path: Path) -> CaseInfo:
-    try:
-        code = closure(path, case.name)
-    except KeyError:
-        raise CaseError(f"case {case.name!r} is not defined under this name at the top level of its file") from None
-    _check_inputs(case, path)
-    return CaseInfo(
-        name=case.name,
-        hash=code.hash,
-        summary=(inspect.getdoc(case.target) or "").split("\n")[0] if case.target.__doc__ else "",
-        claims={how: [(claim.id, claim.expected) for claim in claims] for how, claims in case.claims.items()},
-        compiles=COMPILES.search(code.text) is not None,
-    )
-
-
-def _check_inputs(case: Case, path: Path) -> None:
-    """Call every factory once, to report a wrong number of arguments as a mistake in the case."""
-    if absent_modules(case.requires) or _is_too_old(case.since):
-        return  # its cells are not applicable here, so its inputs need not work
-    forward = case.target.forward if case.is_module else case.target  # type: ignore[attr-defined]
-    signature = inspect.signature(forward)
-    for label, make in case.inputs():
-        seed_everything()
+def _described(module: ModuleType, path: Path) -> tuple[list[CaseInfo], list[RefusedCase]]:
+    """Return the cases of a file, and those that cannot be cases. No factory of inputs is called."""
+    infos: list[CaseInfo] = []
+    refused: list[RefusedCase] = list(getattr(module, REFUSED_ATTRIBUTE))
+    for case in getattr(module, CASES_ATTRIBUTE, []):
         try:
-            args = make()
-        except Exception as error:
-            where = _line_in(error, path)
-            kind = type(error).__name__
-            raise CaseError(f"case {case.name!r}: {label} raised {kind}{where}: {_one_line(error)}") from None
-        if not isinstance(args, tuple):
-            raise CaseError(f"case {case.name!r}: {label} gives {type(args).__name__}, not a tuple of arguments")
-        try:
-            signature.bind(*((None, *args) if case.is_module else args))
-        except TypeError as error:
-            raise CaseError(
-                f"case {case.name!r}: {label} gives {len(args)} arguments, but {case.name}{signature} says: {error}"
-            ) from None
+            code = closure(path, case.name)
+        except KeyError:
+            why = f"case {case.name!r} is not defined under this name at the top level of its file"
+            refused.append(RefusedCase(case.name, case.line, why))
+            continue
+        infos.append(
+            CaseInfo(
+                name=case.name,
+                hash=code.hash,
+                summary=(inspect.getdoc(case.target) or "").split("\n")[0] if case.target.__doc__ else "",
+                claims={how: [(claim.id, claim.expected) for claim in claims] for how, claims in case.claims.items()},
+                compiles=COMPILES.search(code.text) is not None,
+            )
+        )
+    return infos, refused
 
 
 def _imports(path: Path, cases: list[Case]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from recapture.declare.claim import ClaimSyntaxError, SpeedClaim
 
 if TYPE_CHECKING:
-    from recapture.declare.case import Inputs
+    from recapture.declare.inputs import Inputs
 
 __all__ = ["DTYPES", "WORKLOADS_ATTRIBUTE", "SpeedClaim", "Workload", "WorkloadError", "workload"]
 

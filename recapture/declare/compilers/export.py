@@ -55,7 +55,14 @@ def aoti(fn: Any, example: Any) -> Any:
     return inductor.aoti_load_package(inductor.aoti_compile_and_package(program))
 
 
-@compiler("onnx", since="2.6", requires=("onnx", "onnxscript", "onnxruntime"), shares_state=False, inference_only=True, optional=True)
+@compiler(
+    "onnx",
+    since="2.6",
+    requires=("onnx", "onnxscript", "onnxruntime"),
+    shares_state=False,
+    inference_only=True,
+    optional=True,
+)
 def onnx(fn: Any, example: Any) -> Any:
     """`torch.onnx.export(dynamo=True)`, run by ONNX Runtime on the CPU."""
     import torch

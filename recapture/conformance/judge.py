@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from recapture.base.scrub import encodable, scrub
 from recapture.conformance.rounding import distance, explained, same_bits
-from recapture.conformance.wording import describe_values, listed, parts, short, two_digits
+from recapture.conformance.wording import describe_values, far_apart, listed, parts, short, two_digits
 from recapture.results.records import Difference
 
 if TYPE_CHECKING:
@@ -221,8 +221,11 @@ class _Comparer:
             self.note(here, "value", far.bits.replace("-", "_"), detail, bits=far.bits, elements=far.elements)
         elif not explained(eager, other, lambda run: self._sampled(run, path)):
             if self.rules.show_values:
+                elements = None
+                if eager.tensor is not None and other.tensor is not None:
+                    elements = (int(far_apart(eager.tensor, other.tensor).sum()), eager.tensor.data.numel())
                 detail = describe_values(eager, other)
-                self.differ(here, "value", detail, bits="value", ulps=two_digits(far.ulps), elements=far.elements)
+                self.differ(here, "value", detail, bits="value", ulps=two_digits(far.ulps), elements=elements)
             else:
                 self.differ(here, "value", "value differs")
 

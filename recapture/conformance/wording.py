@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from recapture.conformance.rounding import far_apart
-
 if TYPE_CHECKING:
     from recapture.conformance.seen import Seen, TensorSeen
 
-__all__ = ["describe_values", "listed", "parts", "short", "two_digits"]
+__all__ = ["describe_values", "far_apart", "listed", "parts", "short", "two_digits"]
+
+FAR = {"float16": 1e-3, "bfloat16": 1.6e-2, "float64": 1e-7, "complex32": 1e-3, "complex128": 1e-7}
+"""Relative difference from which two numbers are counted as different, by dtype; FAR_OTHERWISE for other dtypes.
+
+Smaller ones may be rounding, which depends on the machine: their number would not be the same in two runs.
+"""
+
+FAR_OTHERWISE = 1.3e-6
 
 
 def two_digits(ulps: int | None) -> int | None:
@@ -23,6 +29,23 @@ def describe_values(eager: Seen, other: Seen) -> str:
         mine, theirs = _pair(eager.scalar, other.scalar)
         return f"eager {mine}, this {theirs}"
     return _describe_elements(eager.tensor, other.tensor)
+
+
+def far_apart(eager: TensorSeen, other: TensorSeen) -> Any:
+    """Return which elements of two tensors of one dtype and shape differ by more than FAR; if none, which differ."""
+    import torch
+
+    mine, theirs = eager.data, other.data
+    if not (mine.is_floating_point() or mine.is_complex()):
+        try:
+            return mine != theirs
+        except (NotImplementedError, RuntimeError):  # a dtype without arithmetic: compare its bytes
+            whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[mine.element_size()]
+            return mine.contiguous().view(whole) != theirs.contiguous().view(whole)
+    double = torch.complex128 if mine.is_complex() else torch.float64
+    relative = FAR.get(eager.dtype.rpartition(".")[2], FAR_OTHERWISE)
+    far = ~torch.isclose(theirs.to(double), mine.to(double), rtol=relative, atol=0.0, equal_nan=True)
+    return far if far.any() else mine != theirs
 
 
 def _describe_elements(eager: TensorSeen, other: TensorSeen) -> str:

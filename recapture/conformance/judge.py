@@ -10,14 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.scrub import encodable
-from recapture.conformance.rounding import (
-    all_close,
-    is_rounded_number,
-    is_rounded_tensor,
-    isclose,
-    may_round,
-    same_scalar,
-)
+from recapture.conformance.rounding import distance, explained, unequal
 from recapture.conformance.seen import tensors_of
 from recapture.results.records import Difference
 
@@ -38,35 +31,34 @@ class Comparison:
     """Differences that do not change what is computed: strides, requires_grad, aliasing."""
 
 
-Exact = Callable[[], "Observation | None"]
-"""A function that returns the same observation with every floating-point input in float64, or None if that fails."""
+Perturbed = Callable[[int], "Observation | None"]
+"""A function that returns the same observation of the k-th perturbed run of eager, or None if that fails."""
 
 
 def compare(
-    eager: Observation, other: Observation, *, exact: Exact | None = None, show_values: bool = True
+    eager: Observation, other: Observation, *, perturbed: Perturbed | None = None, show_values: bool = True
 ) -> Comparison:
     """Compare a call with eager's on the same input.
 
     Exceptions on both sides are not a difference here (`recapture.conformance.verdict` compares their types). Returning
     where eager raises is a difference. Types, structure, dtypes, shapes and integers must be exactly equal, other
-    numbers equal within `rounding.TOLERANCES`; NaN equals NaN, and -0.0 equals 0.0. `exact` is called only where
-    rounding is possible. Without `show_values`, details contain no numbers: for callables that may read memory that
-    they do not own.
+    numbers equal except for rounding, which `perturbed` shows; NaN equals NaN, and -0.0 equals 0.0. Without
+    `show_values`, details contain no numbers: for callables that may read memory that they do not own.
     """
     found = _Comparer(eager.input, show_values=show_values)
     if eager.raised is not None and other.raised is None:
         found.differ("result", "exception", f"eager raises {eager.raised.type}, this returned")
     elif eager.result is not None and other.result is not None:
-        found.exact = _lazily(exact, lambda observation: observation.result)
+        found.perturbed = _part(perturbed, lambda observation: observation.result)
         found.values("result", eager.result, other.result)
-    found.exact = _lazily(exact, lambda observation: observation.args)
+    found.perturbed = _part(perturbed, lambda observation: observation.args)
     found.kind = "mutation"
     found.values("args", eager.args, other.args)
     if eager.state is not None and other.state is not None:
-        found.exact = _lazily(exact, lambda observation: observation.state)
+        found.perturbed = _part(perturbed, lambda observation: observation.state)
         found.kind = "state"
         found.values("state", eager.state, other.state)
-    found.exact = None
+    found.perturbed = None
     if eager.watched is not None and other.watched is not None:
         found.kind = "watched"
         found.values("watched", eager.watched, other.watched)
@@ -96,7 +88,7 @@ class _Comparer:
         self.label = label
         self.show_values = show_values
         self.kind: str | None = None
-        self.exact: Callable[[], Seen | None] | None = None
+        self.perturbed: Callable[[int], Seen | None] | None = None
         self.differences: list[Difference] = []
         self.notes: list[str] = []
 
@@ -122,11 +114,7 @@ class _Comparer:
             self._tensors(here, path, eager, other)
         if eager.children is not None and other.children is not None:
             self._containers(where, path, eager, other)
-        elif (
-            eager.tensor is None
-            and not same_scalar(eager.scalar, other.scalar)
-            and not self._rounded(path, eager, other)
-        ):
+        elif eager.tensor is None and not self._equal(path, eager, other):
             mine, theirs = _pair(eager.scalar, other.scalar)
             self.differ(here, "value", f"eager {mine}, this {theirs}" if self.show_values else "value differs")
 
@@ -155,7 +143,7 @@ class _Comparer:
                 return
         if mine.data is None or theirs.data is None:  # the meta device has no values
             return
-        if not all_close(mine.data, theirs.data, mine.dtype) and not self._rounded(path, eager, other):
+        if not self._equal(path, eager, other):
             self.differ(here, "value", self._describe_values(mine, theirs))
             return
         if mine.stride != theirs.stride and mine.data.numel() > 1:
@@ -163,30 +151,25 @@ class _Comparer:
         if mine.requires_grad != theirs.requires_grad:
             self.note(f"{here}: requires_grad {mine.requires_grad} in eager, {theirs.requires_grad} here")
 
-    def _reference(self, path: tuple[str, ...]) -> Seen | None:
-        """Return the float64 result at a path, or None."""
-        seen = self.exact() if self.exact is not None else None
-        for key in path:
-            seen = dict(seen.children).get(key) if seen is not None and seen.children is not None else None
-        return seen
+    def _equal(self, path: tuple[str, ...], eager: Seen, other: Seen) -> bool:
+        """Whether two numbers or tensors are equal except for rounding."""
+        apart = distance(eager, other)
+        if apart is None or apart.bits != "value":
+            return True
 
-    def _rounded(self, path: tuple[str, ...], eager: Seen, other: Seen) -> bool:
-        """Whether a number or tensor differs from eager's only by rounding, according to the float64 result.
+        def sample(number: int) -> Seen | None:
+            seen = self.perturbed(number) if self.perturbed is not None else None
+            for key in path:
+                seen = dict(seen.children).get(key) if seen is not None and seen.children is not None else None
+            return seen
 
-        The float64 result is computed only where rounding is possible, because that runs the case once more.
-        """
-        exact = self._reference(path) if may_round(eager) and may_round(other) else None
-        if exact is None:
-            return False
-        if eager.tensor is None or other.tensor is None:
-            return is_rounded_number(eager.scalar, other.scalar, exact.scalar)
-        return exact.tensor is not None and is_rounded_tensor(eager.tensor, other.tensor, exact.tensor)
+        return explained(eager, other, sample)
 
     def _describe_values(self, eager: TensorSeen, other: TensorSeen) -> str:
         """Return the number of elements that differ by more than rounding, and the first of them."""
         if not self.show_values:
             return "value differs"
-        different = ~isclose(eager.data, other.data, eager.dtype)
+        different = unequal(eager.data, other.data)
         index = tuple(int(position[0]) for position in different.nonzero(as_tuple=True)) if eager.shape else ()
         count = f"{int(different.sum())} of {eager.data.numel()} elements differ" if eager.shape else "value differs"
         try:
@@ -204,12 +187,14 @@ class _Comparer:
             self.note(f"{pair[0]}: aliases {pair[1]} here, not in eager")
 
 
-def _lazily(exact: Exact | None, part: Callable[[Observation], Seen | None]) -> Callable[[], Seen | None] | None:
-    if exact is None:
+def _part(
+    perturbed: Perturbed | None, part: Callable[[Observation], Seen | None]
+) -> Callable[[int], Seen | None] | None:
+    if perturbed is None:
         return None
 
-    def ask() -> Seen | None:
-        observation = exact()
+    def ask(number: int) -> Seen | None:
+        observation = perturbed(number)
         return None if observation is None else part(observation)
 
     return ask

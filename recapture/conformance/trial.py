@@ -15,6 +15,7 @@ from recapture.base.torch_watch import CaptureLog, watch_dynamo
 from recapture.conformance.judge import compare
 from recapture.conformance.observe import Raised, observe_call, restored_torch_state
 from recapture.conformance.padding import with_room
+from recapture.conformance.perturbation import perturbed
 from recapture.conformance.placement import map_tensors
 from recapture.conformance.verdict import Call, Failure, Trial, decide, failed_loudly
 
@@ -69,25 +70,22 @@ def _brief(error: BaseException) -> Raised:
 class FreshCase:
     """A newly executed case: its function, or its module built under the seed, on the device.
 
-    `double` converts every floating-point argument and parameter to float64; `roomy` adds zeros behind every argument.
+    `roomy` adds zeros behind every argument.
     """
 
-    def __init__(self, case: Case, device: str, *, double: bool = False, roomy: bool = False) -> None:
+    def __init__(self, case: Case, device: str, *, roomy: bool = False) -> None:
         self.case = case
         self.device = device
-        self.double = double
         self.roomy = roomy
         self.target: Any = case.target
         self.module: Any = None
         if case.is_module:
             seed_everything()
             self.target = case.target().to(device)
-            if double:
-                self.target = self.target.double()
             self.module = self.target
 
     def arguments(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
-        """Wrap a factory: its tensors are moved to the device (and, for the reference, converted to float64)."""
+        """Wrap a factory: its tensors are moved to the device."""
 
         def made() -> tuple[Any, ...]:
             # A tensor that occurs twice is converted once. The original is kept alive, so that its id is not reused.
@@ -109,8 +107,6 @@ class FreshCase:
         import torch
 
         placed = tensor.detach().to(self.device) if tensor.device.type != self.device else tensor
-        if self.double and (placed.is_floating_point() or placed.is_complex()):
-            placed = placed.detach().to(torch.complex128 if placed.is_complex() else torch.float64)
         if placed is tensor:
             return tensor
         if isinstance(tensor, torch.nn.Parameter):
@@ -138,26 +134,25 @@ class _Eager:
     def __init__(self, load: Callable[[], Case], device: str) -> None:
         self.load = load
         self.device = device
-        self._exact: dict[str, Observation] | None = None
+        self._perturbed: dict[tuple[int, bool], dict[str, Observation]] = {}
 
-    def observe(
-        self, *, double: bool = False, rewrite: bool = False, skip: frozenset[str] = frozenset()
-    ) -> list[Observation]:
+    def observe(self, *, rewrite: bool = False, skip: frozenset[str] = frozenset()) -> list[Observation]:
         """Call eager on every input in order, except those in `skip`."""
-        subject = FreshCase(self.load(), self.device, double=double)
+        subject = FreshCase(self.load(), self.device)
         case = subject.case
         target = case.rewrite_of if rewrite and case.rewrite_of is not None else subject.target
         return [subject.call(target, label, make, subject.module) for label, make in case.inputs() if label not in skip]
 
-    def exact(self, label: str, *, rewrite: bool = False) -> Observation | None:
-        """Return the observation of one input with floating-point values in float64; None if that fails."""
-        if self._exact is None:
+    def perturbed(self, label: str, number: int, *, rewrite: bool = False) -> Observation | None:
+        """Return the observation of one input in a perturbed run; None if it raised."""
+        if (number, rewrite) not in self._perturbed:
             try:
-                seen = self.observe(double=True, rewrite=rewrite)
-                self._exact = {one.input: one for one in seen if one.raised is None}
-            except Exception:  # a case that cannot run in float64 has no reference
-                self._exact = {}
-        return self._exact.get(label)
+                with perturbed(number):
+                    seen = self.observe(rewrite=rewrite)
+            except Exception:  # a case that does not run under a mode
+                seen = []
+            self._perturbed[number, rewrite] = {one.input: one for one in seen if one.raised is None}
+        return self._perturbed[number, rewrite].get(label)
 
 
 def _against_rewrite(case: Case, first: list[Observation], eager: _Eager) -> list[Call]:
@@ -166,7 +161,7 @@ def _against_rewrite(case: Case, first: list[Observation], eager: _Eager) -> lis
         return []
     original = _Eager(eager.load, eager.device)
     return [
-        Call(one, two, compare(one, two, exact=partial(original.exact, one.input, rewrite=True)))
+        Call(one, two, compare(one, two, perturbed=partial(original.perturbed, one.input, rewrite=True)))
         for one, two in zip(original.observe(rewrite=True), first, strict=True)
     ]
 
@@ -219,7 +214,7 @@ def _compared(compiler: Compiler, first: list[Observation], seen: list[Observati
 
     def against(one: Observation, two: Observation) -> Comparison:
         owns_memory = compiler.checks_inputs or one.input == "example"
-        return compare(one, two, exact=lambda: eager.exact(one.input), show_values=owns_memory)
+        return compare(one, two, perturbed=partial(eager.perturbed, one.input), show_values=owns_memory)
 
     calls = [Call(one, two, against(one, two)) for one, two in zip(first, seen, strict=True)]
     failed = frozenset(call.other.input for call in calls if failed_loudly(call.eager, call.other))

@@ -31,6 +31,7 @@ __all__ = [
     "isolate_caches",
     "keep_caches",
     "make_shapes_dynamic",
+    "operator_schema",
     "preload",
     "pytree",
     "release",
@@ -53,6 +54,11 @@ def dispatch_mode() -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     return TorchDispatchMode
+
+
+def operator_schema(operator: Any) -> Any:
+    """Return the schema of an operator that a mode intercepted; None for one that calls functions, such as cond."""
+    return getattr(operator, "_schema", None)
 
 
 def release(version: str | None = None) -> tuple[int, ...]:

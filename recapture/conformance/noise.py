@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Noise", "is_short", "spacing", "unit_roundoff", "wide_dtype"]
+__all__ = ["Noise", "is_short", "real_dtype", "spacing", "unit_roundoff", "wide_dtype"]
 
 LANES = 4
 """Number of partial sums among which a long sum is assumed to be divided; more lanes mean smaller errors."""
@@ -82,7 +82,7 @@ class Noise:
         import torch
 
         if wide.is_complex():
-            unit = spacing(wide.abs() if scale is None else scale, _real(dtype))
+            unit = spacing(wide.abs() if scale is None else scale, real_dtype(dtype))
             return wide + torch.complex(self.steps(unit) * unit, self.steps(unit) * unit)
         unit = spacing(wide if scale is None else scale, dtype)
         return wide + self.steps(unit) * unit
@@ -107,7 +107,8 @@ class Noise:
         return walk.movedim(ends, dims) / LANES**0.5
 
 
-def _real(dtype: Any) -> Any:
+def real_dtype(dtype: Any) -> Any:
+    """Return the dtype of the real part of a complex dtype."""
     import torch
 
     return {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(dtype, torch.float16)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+from recapture.base.torch_compat import operator_schema
+
 __all__ = [
     "Arithmetic",
     "arithmetic",
@@ -27,8 +29,11 @@ class Arithmetic(Enum):
     MANY = "accumulates many terms in each result"
 
 
-MOVING = frozenset(
-    """
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+MOVING = _names("""
     adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d alias amax amin aminmax argmax argmin argsort as_strided
     as_strided_copy as_strided_scatter as_strided_ block_diag bucketize cat channel_shuffle clone col2im_backward
     constant_pad_nd contiguous cummax cummin detach diag_embed diagonal_copy diagonal_scatter embedding empty empty_like
@@ -39,31 +44,29 @@ MOVING = frozenset(
     ones ones_like permute_copy pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d reflection_pad3d
     repeat repeat_interleave replication_pad1d replication_pad2d replication_pad3d resize resize_as roll rot90
     scalar_tensor searchsorted select_backward select_copy select_scatter set slice_backward slice_copy slice_scatter
-    sort split_copy squeeze_copy stack t_copy take topk transpose_copy tril triu unbind_copy unfold_copy unique_consecutive
-    unique_dim unsqueeze_copy view_copy zero zeros zeros_like _efficientzerotensor _local_scalar_dense _reshape_alias
-    _reshape_copy _unique2 _unsafe_index _unsafe_masked_index _foreach_copy _foreach_zero
-    """.split()
-)
+    sort split_copy squeeze_copy stack t_copy take topk transpose_copy tril triu unbind_copy unfold_copy
+    unique_consecutive unique_dim unsqueeze_copy view_copy zero zeros zeros_like _efficientzerotensor
+    _local_scalar_dense _reshape_alias _reshape_copy _unique2 _unsafe_index _unsafe_masked_index _foreach_copy
+    _foreach_zero
+    """)
 """Operators without the tag ``pointwise`` whose results are some of their inputs."""
 
 CONVERTING = frozenset({"copy", "_to_copy", "to"})
 """Operators that round each number once if the dtype of the result is narrower."""
 
-CREATING = frozenset(
-    "arange range linspace logspace bartlett_window blackman_window hamming_window hann_window kaiser_window".split()
+CREATING = _names(
+    "arange range linspace logspace bartlett_window blackman_window hamming_window hann_window kaiser_window"
 )
 """Operators that compute numbers from Python numbers."""
 
 BASIC = frozenset({"add", "sub", "rsub", "mul", "div", "true_divide", "sqrt", "reciprocal", "square", "neg", "abs"})
 """Operators that IEEE 754 rounds correctly, if a factor `alpha` is 1."""
 
-SELECTING = frozenset(
-    """
+SELECTING = _names("""
     abs absolute ceil clamp clamp_max clamp_min clip conj copysign fill floor fmax fmin frac hardtanh heaviside
     imag masked_fill maximum minimum nan_to_num neg negative nextafter positive real relu round sgn sign threshold
     threshold_backward trunc where _conj_physical conj_physical
-    """.split()
-)
+    """)
 """Operators with the tag ``pointwise`` that never round. It matters for float64, for which there is no wider dtype."""
 
 WRITING = frozenset({"index_put", "_unsafe_index_put", "_index_put_impl", "put", "scatter"})
@@ -75,15 +78,13 @@ CANCELLING = frozenset({"gelu", "gelu_backward", "mish", "mish_backward", "logad
 TF32 = 2.0**-11
 """Relative error of one factor of a product in TF32."""
 
-RANDOM = frozenset(
-    """
+RANDOM = _names("""
     bernoulli binomial cauchy exponential geometric log_normal multinomial normal poisson rand rand_like randint
     randint_like randn randn_like random randperm rrelu_with_noise uniform _sample_dirichlet _standard_gamma
-    """.split()
-)
+    """)
 """Operators that draw random numbers, most of them also with the tag ``nondeterministic_seeded``."""
 
-PRODUCTS = {
+PRODUCTS: dict[str, dict[int, tuple[int, ...]]] = {
     "mm": {0: (-1,)},
     "bmm": {0: (-1,)},
     "mv": {0: (-1,)},
@@ -111,23 +112,21 @@ PRODUCTS = {
 }
 """Dimensions that an operator sums over, by the position of the tensor; ``()`` for a tensor perturbed alone."""
 
-REDUCING = frozenset("mean nansum norm prod std std_mean sum var var_mean linalg_vector_norm".split())
+REDUCING = _names("mean nansum norm prod std std_mean sum var var_mean linalg_vector_norm")
 """Operators that sum over the argument `dim`, or over everything without it."""
 
-FEW = frozenset(
-    """
+FEW = _names("""
     avg_pool1d avg_pool2d avg_pool3d avg_pool2d_backward avg_pool3d_backward upsample_linear1d upsample_bilinear2d
     upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa upsample_nearest1d
     upsample_nearest2d upsample_nearest3d grid_sampler_2d grid_sampler_3d cross linalg_cross dist_backward
     max_pool2d_with_indices_backward max_pool3d_with_indices_backward
-    """.split()
-)
+    """)
 """Operators that sum few terms over no dimension as a whole."""
 
 
 def name_of(func: Any) -> str:
     """Return an operator's name without namespace, overload, and the underscore of the in-place variant."""
-    name = func._schema.name.split("::")[-1]
+    name = str(operator_schema(func).name).split("::")[-1]
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
@@ -143,7 +142,7 @@ def arithmetic(func: Any, arguments: dict[str, Any]) -> Arithmetic:
     bare = name.replace("_foreach_", "")
     if bare in BASIC:
         return Arithmetic.ONCE if arguments.get("alpha", 1) == 1 else Arithmetic.TERMS
-    pointwise = _tagged(func, "pointwise") or (bare != name and bare != "norm")
+    pointwise = _tagged(func, "pointwise") or bare not in (name, "norm")
     return Arithmetic.TERMS if pointwise else Arithmetic.MANY
 
 
@@ -153,20 +152,22 @@ def creates(func: Any) -> bool:
 
 
 def cancels(func: Any) -> bool:
-    """Whether the formula of an operator subtracts nearly equal numbers, so that its error is relative to its inputs."""
+    """Whether an operator may subtract nearly equal numbers, so that its error is relative to its inputs."""
     return name_of(func) in CANCELLING
 
 
 def written(func: Any, arguments: dict[str, Any]) -> set[str]:
     """Return the names of the arguments that a call of an operator writes to."""
-    found = {one.name for one in func._schema.arguments if one.alias_info is not None and one.alias_info.is_write}
+    found = {
+        one.name for one in operator_schema(func).arguments if one.alias_info is not None and one.alias_info.is_write
+    }
     if arguments.get("training") or arguments.get("train"):
         found |= {"running_mean", "running_var"}  # not declared by the schema of batch normalisation
     return found
 
 
 def tf32_error(func: Any, device: str) -> float:
-    """Return the relative error of a factor in a float32 product on a device: that of TF32 where it is allowed, or 0."""
+    """Return the relative error of a factor in a float32 product on a device where TF32 is allowed there, or 0."""
     import torch
 
     name = name_of(func)
@@ -212,5 +213,5 @@ def _tagged(func: Any, name: str) -> bool:
 
 def _returns_views(func: Any) -> bool:
     """Whether the results are views of arguments."""
-    found = [one.alias_info for one in func._schema.returns if one.alias_info is not None]
+    found = [one.alias_info for one in operator_schema(func).returns if one.alias_info is not None]
     return bool(found) and not any(one.is_write for one in found)

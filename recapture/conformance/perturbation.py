@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
 
-from recapture.base.torch_compat import dispatch_mode, pytree
+from recapture.base.torch_compat import dispatch_mode, operator_schema, pytree
 from recapture.conformance.noise import Noise, is_short, unit_roundoff, wide_dtype
 from recapture.conformance.operators import (
     Arithmetic,
@@ -25,7 +25,6 @@ from recapture.conformance.operators import (
     cancels,
     creates,
     is_deterministic,
-    name_of,
     summed_dims,
     tf32_error,
     written,
@@ -61,7 +60,7 @@ def _operator_mode() -> Any:
             kwargs = kwargs or {}
             if types:
                 return NotImplemented  # a subclass calls operators on the tensors that it wraps
-            if not hasattr(func, "_schema"):  # an operator that calls functions, such as cond
+            if operator_schema(func) is None:  # an operator that calls functions, such as cond
                 return func(*args, **kwargs)
             with self:  # under inference mode, operators that consist of others arrive whole
                 result = func.decompose(*args, **kwargs)
@@ -103,8 +102,9 @@ class _Call:
         self.func = func
         self.args = args
         self.kwargs = kwargs
-        self.names = [one.name for one in func._schema.arguments]
-        self.arguments = {one.name: one.default_value for one in func._schema.arguments if one.has_default_value()}
+        self.schema = operator_schema(func)
+        self.names = [one.name for one in self.schema.arguments]
+        self.arguments = {one.name: one.default_value for one in self.schema.arguments if one.has_default_value()}
         self.arguments.update(zip(self.names, args, strict=False), **kwargs)
         self.writes = written(func, self.arguments)
         self.inputs = [one for one in pytree().tree_leaves((args, kwargs)) if _can_round(one)]
@@ -168,10 +168,10 @@ class _Call:
 
         The first is None if that dtype is not supported, and the second if the operator cannot be called again.
         """
-        if not self.func._schema.name.startswith("aten::") or not is_deterministic(self.func, self.arguments):
+        if not self.schema.name.startswith("aten::") or not is_deterministic(self.func, self.arguments):
             return None, None
         with suppress(Exception):  # float64 is not supported, or the call itself will raise as well
-            exact = self._again(lambda _, wide, dtype: wide)
+            exact = self._again(lambda *given: given[1])
             return exact, exact if self.kind is Arithmetic.ONCE else self._again(self._noisy)
         with suppress(Exception):
             return None, self._again(self._noisy, widen=False)

@@ -17,7 +17,7 @@ from recapture.results.records import Difference
 
 if TYPE_CHECKING:
     from recapture.conformance.observe import Observation
-    from recapture.conformance.seen import Seen, TensorSeen
+    from recapture.conformance.seen import Seen
 
 __all__ = ["Comparison", "Rules", "Sample", "compare", "compare_form", "compare_places"]
 
@@ -77,7 +77,9 @@ def compare(
         found.values("watched", eager.watched, other.watched, lambda one: one.watched)
     found.kind = None
     if eager.output != other.output:
-        found.note("output", "output", "output", f"eager printed {short(eager.output)}, this printed {short(other.output)}")
+        found.note(
+            "output", "output", "output", f"eager printed {short(eager.output)}, this printed {short(other.output)}"
+        )
     found.settings(eager, other)
     return Comparison(found.differences, found.notes)
 
@@ -263,7 +265,9 @@ class _Comparer:
         """Compare what a backward after the call left in the inputs and parameters."""
         if eager.backward is not None or other.backward is not None:
             if eager.backward is not None and other.backward is None:
-                self.for_training("backward", "gradient", f"eager's backward raises {eager.backward.type}, this returned")
+                self.for_training(
+                    "backward", "gradient", f"eager's backward raises {eager.backward.type}, this returned"
+                )
             return
         if eager.gradients is None and other.gradients is None:
             return

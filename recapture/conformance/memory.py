@@ -43,8 +43,8 @@ def blocks_of(arrays: Iterable[tuple[str, Any]]) -> list[Block]:
     for path, array in arrays:
         try:
             block = _block(path, array)
-        except (NotImplementedError, RuntimeError):  # no storage, or one that torch has taken back (CUDA graphs)
-            continue
+        except (NotImplementedError, RuntimeError, ValueError):
+            continue  # no storage, an uninitialized parameter, or memory that torch has taken back (CUDA graphs)
         if block is not None and block.start and all(block.shape):
             found.append(block)
     return found
@@ -76,7 +76,7 @@ def bytes_outside(arrays: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
                 copy = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage).clone()
                 storages[storage.data_ptr()] = (path, copy)
             _zero(storages[storage.data_ptr()][1], tensor)
-        except (AttributeError, NotImplementedError, RuntimeError):  # no storage; torch 2.0 lacks parts of this
+        except (AttributeError, NotImplementedError, RuntimeError, ValueError):  # the same; torch 2.0 lacks parts
             continue
     return [(path, copy.cpu()) for path, copy in storages.values()]
 

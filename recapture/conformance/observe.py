@@ -1,4 +1,4 @@
-"""Calls a function once and records the observable effects: result, exception, side effects, gradients, printed text."""
+"""Calls a function once and records the observable effects: result, exception, side effects, gradients, output."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from recapture.conformance.reachable import Reachable
 
 __all__ = ["Observation", "Raised", "Surroundings", "call_with", "observe_call", "see_raised"]
+
+NO_ARGUMENTS = Seen("tuple", children=())
 
 ARGUMENTS_SEED = 0
 """Seed under which arguments are made, the same for every input."""
@@ -59,7 +61,7 @@ class Observation:
     input: str
     result: Seen | None = None
     raised: Raised | None = None
-    args: Seen = Seen("tuple")
+    args: Seen = NO_ARGUMENTS
     outside: Mapping[str, Any] = field(default_factory=dict)
     state: Seen | None = None
     watched: Seen | None = None
@@ -125,7 +127,9 @@ def call_with(function: Callable[..., Any], *available: Any) -> Any:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return function()
-    takes = [one for one in signature.parameters.values() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    takes = [
+        one for one in signature.parameters.values() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
     return function(*available[: len(takes)])
 
 

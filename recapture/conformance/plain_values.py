@@ -1,4 +1,4 @@
-"""Reads the parts of any Python value in a form that is the same in every process, without trusting the value's code."""
+"""Reads the parts of any Python value, without trusting its code, in a form that is the same in every process."""
 
 from __future__ import annotations
 

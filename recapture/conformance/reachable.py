@@ -7,14 +7,12 @@ arguments, function attributes and class attributes of the case's own file that 
 from __future__ import annotations
 
 import functools
-import sys
 import types
-from collections.abc import MutableMapping, MutableSequence, MutableSet
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from recapture.base.torch_compat import is_out_of_memory
 from recapture.conformance.plain_values import attribute
+from recapture.conformance.restoring import Saver
 from recapture.conformance.seen import Described, Seen, describe
 
 if TYPE_CHECKING:
@@ -22,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Reachable"]
 
-MAX_DEPTH = 6
-"""Number of nesting levels that are restored."""
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+"""Types of values that hold no other values."""
 
 
 class Reachable:
@@ -40,11 +38,13 @@ class Reachable:
         """Describe the state; the parameters and buffers are those of `module`, the attributes those of the target.
 
         `module` is a compiler's result that works on copies. Where it lacks a name, the target's is described. Without
-        `copy`, the elements of tensors are left out.
+        `copy`, only what may hold tensors is described, and their elements are left out.
         """
         children: dict[str, Seen] = {}
         arrays: list[tuple[str, Any]] = []
         for path, value in self._values(module).items():
+            if not copy and isinstance(value, PLAIN):
+                continue  # it holds no tensors
             described = describe(value, consume=False, copy=copy)
             children[path] = described.seen
             arrays += [(path + below, array) for below, array in described.arrays]
@@ -52,7 +52,7 @@ class Reachable:
 
     def save(self) -> Callable[[], None]:
         """Return a function that sets the state back to what it is now, as far as that is possible."""
-        saver = _Saver()
+        saver = Saver()
         undo = [saver.saved(value) for value in self._values().values()]
         bindings = [(owner, key, value) for owner, key in self._bindings() for value in _got(owner, key)]
         added = [(part, set(vars(part))) for _, part in self._parts()]
@@ -71,7 +71,7 @@ class Reachable:
         return restore
 
     def _values(self, module: Any = None) -> dict[str, Any]:
-        values = {}
+        values: dict[str, Any] = {}
         if self.module is not None:
             tensors = _tensors(self.module)
             tensors.update((name, one) for name, one in _tensors(module).items() if name in tensors)
@@ -90,7 +90,9 @@ class Reachable:
         for name, part in self._parts():
             for key in sorted(self._own_names(part)):
                 value = attribute(scripted[name], key) if name in scripted else []
-                found[f"state{'.' if name else ''}{name}.{key}"] = value[0] if value else vars(part)[key]
+                # TorchScript turns tuples into lists, and more: only a value of the same type can be compared.
+                same = bool(value) and type(value[0]) is type(vars(part)[key])
+                found[f"state{'.' if name else ''}{name}.{key}"] = value[0] if same else vars(part)[key]
         return found
 
     def _own_names(self, part: Any) -> list[str]:
@@ -159,7 +161,9 @@ class _Finder:
         if isinstance(value, (staticmethod, classmethod)):
             value = value.__func__
         if isinstance(value, property):
-            return all([self._value(path, one) for one in (value.fget, value.fset) if one is not None])
+            for one in (value.fget, value.fset):
+                self._value(path, one)
+            return True
         if isinstance(value, types.FunctionType):
             self._function(value)
             return True
@@ -180,10 +184,10 @@ class _Finder:
             self._variable(f"closure[{cell_name!r}]", _CellView(cell), "cell_contents")
         for index, default in enumerate(function.__defaults__ or ()):
             if isinstance(default, (list, dict, set)):
-                self._add(f"{name}.__defaults__[{index}]", lambda default=default: [default], None)
+                self._add(f"{name}.__defaults__[{index}]", functools.partial(_only, default), None)
         for key in vars(function):
             if not key.startswith("_"):
-                self._add(f"{name}.{key}", lambda key=key: _got(vars(function), key), (vars(function), key))
+                self._add(f"{name}.{key}", functools.partial(_got, vars(function), key), (vars(function), key))
         for used in _names(function.__code__):
             if used in function.__globals__:
                 self._variable(f"globals[{used!r}]", function.__globals__, used)
@@ -199,13 +203,13 @@ class _Finder:
                 self._function(value)  # special methods too
             elif not key.startswith("__") and not self._value(key, value) and not hasattr(type(value), "__get__"):
                 self._add(
-                    f"{kind.__name__}.{key}", lambda key=key: _got(vars(kind), key), (_ClassView(kind), key)
+                    f"{kind.__name__}.{key}", functools.partial(_got, _ClassView(kind), key), (_ClassView(kind), key)
                 )
 
     def _variable(self, path: str, owner: Any, key: str) -> None:
         for value in _got(owner, key):
             if not self._value(path, value):
-                self._add(path, lambda: _got(owner, key), (owner, key))
+                self._add(path, functools.partial(_got, owner, key), (owner, key))
 
     def _is_own(self, module: str | None) -> bool:
         """Whether code belongs to the case's own file: the first function or class that is followed decides."""
@@ -221,6 +225,10 @@ def _names(code: types.CodeType) -> list[str]:
         if isinstance(constant, types.CodeType):
             found.update(dict.fromkeys(_names(constant)))
     return list(found)
+
+
+def _only(value: Any) -> list[Any]:
+    return [value]
 
 
 def _got(owner: Any, key: Any) -> list[Any]:
@@ -260,90 +268,3 @@ class _ClassView:
 
     def get(self, key: str, default: Any) -> Any:
         return vars(self.kind).get(key, default)
-
-
-class _Saver:
-    """Makes functions that restore the contents of values; an object that occurs twice is saved once."""
-
-    def __init__(self) -> None:
-        self.kept: dict[int, Any] = {}
-
-    def saved(self, value: Any, depth: int = 0) -> Callable[[], None]:
-        if id(value) in self.kept or depth > MAX_DEPTH:
-            return _nothing
-        self.kept[id(value)] = value  # kept alive, so that its id is not reused
-        try:
-            return self._saved(value, depth)
-        except BaseException as error:  # the case's own code
-            if is_out_of_memory(error):
-                raise
-            return _nothing
-
-    def _saved(self, value: Any, depth: int) -> Callable[[], None]:
-        import torch
-
-        if isinstance(value, torch.Tensor):
-            return _saved_tensor(value)
-        if isinstance(value, (MutableSequence, MutableMapping, MutableSet)):
-            return self._saved_container(value, depth)
-        if "numpy" in sys.modules and isinstance(value, sys.modules["numpy"].ndarray):
-            copy = value.copy()
-            return lambda: value.__setitem__(..., copy)
-        own = getattr(value, "__dict__", None)
-        if isinstance(own, dict) and not isinstance(value, (type, types.ModuleType, types.FunctionType)):
-            return self._saved_container(own, depth)
-        return _nothing
-
-    def _saved_container(self, value: Any, depth: int) -> Callable[[], None]:
-        items = dict(value) if isinstance(value, MutableMapping) else list(value)
-        inner = [self.saved(one, depth + 1) for one in (items.values() if isinstance(items, dict) else items)]
-
-        def restore() -> None:
-            now = dict(value) if isinstance(value, MutableMapping) else list(value)
-            if not _same_items(now, items):
-                value.clear()
-                if isinstance(value, MutableSequence):
-                    value.extend(items)
-                else:
-                    value.update(items) if isinstance(value, MutableMapping) else [value.add(one) for one in items]
-            for one in inner:
-                one()
-
-        return restore
-
-
-def _same_items(now: Any, before: Any) -> bool:
-    if isinstance(before, dict):
-        return list(now) == list(before) and all(now[key] is before[key] for key in before)
-    return len(now) == len(before) and all(one is two for one, two in zip(now, before, strict=True))
-
-
-def _saved_tensor(tensor: Any) -> Callable[[], None]:
-    copy = tensor.detach().clone()
-    grad = tensor.grad if tensor.is_leaf else None
-    grad_copy = None if grad is None else grad.detach().clone()
-    leaf, required = tensor.is_leaf, tensor.requires_grad
-
-    def restore() -> None:
-        if tensor.shape == copy.shape and not _equal(tensor.detach(), copy):
-            tensor.data.copy_(copy)
-        if leaf and tensor.is_leaf:
-            tensor.requires_grad_(required)
-            tensor.grad = grad
-            if grad is not None and grad_copy is not None:
-                grad.data.copy_(grad_copy)
-
-    return restore
-
-
-def _equal(one: Any, two: Any) -> bool:
-    import torch
-
-    try:
-        return bool(torch.equal(one, two))
-    except RuntimeError:
-        return False
-
-
-def _nothing() -> None:
-    return

@@ -272,7 +272,9 @@ def _properties(value: Any) -> list[tuple[str, Any]]:
         found.append((".grad", value.grad))
     if value.is_quantized:
         per_tensor = value.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
-        scale, zero = ("q_scale", "q_zero_point") if per_tensor else ("q_per_channel_scales", "q_per_channel_zero_points")
+        scale, zero = (
+            ("q_scale", "q_zero_point") if per_tensor else ("q_per_channel_scales", "q_per_channel_zero_points")
+        )
         found += [(f".{name}()", getattr(value, name)()) for name in (scale, zero)]
     # Names with an underscore belong to torch: Dynamo, for example, marks tensors with `_dynamo_…`.
     own = vars(value) if hasattr(value, "__dict__") else {}

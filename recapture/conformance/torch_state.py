@@ -101,7 +101,7 @@ def _autocast(device: str) -> bool:
         return bool(torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled())
 
 
-def _set_autocast(device: str, value: bool) -> None:  # noqa: FBT001 - as torch's function
+def _set_autocast(device: str, value: bool) -> None:
     import torch
 
     try:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.torch_compat import seed_everything
 from recapture.base.torch_watch import CaptureLog, watch_dynamo
-from recapture.conformance import placement
+from recapture.conformance.fresh_case import FreshCase
 from recapture.conformance.judge import Comparison, Rules, compare, compare_places
-from recapture.conformance.observe import Raised, Surroundings, call_with, observe_call
-from recapture.conformance.perturbation import perturbed
-from recapture.conformance.reachable import Reachable
+from recapture.conformance.observe import Raised
+from recapture.conformance.reference import Eager, first_again
 from recapture.conformance.seen import Seen, see
 from recapture.conformance.torch_state import read_flags, restore_flags
 from recapture.conformance.verdict import Call, Failure, Trial, decide, failed_loudly
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from recapture.conformance.observe import Observation
-    from recapture.conformance.seen import Described
     from recapture.conformance.torch_state import Flags
     from recapture.declare.case import Case
     from recapture.declare.compiler import Compiler
@@ -44,7 +42,7 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     `enter` is called with the phase that begins after eager's two runs: ``capture``, or ``call`` and the input's name.
     """
     trial = Trial()
-    eager = _Eager(load, device)
+    eager = Eager(load, device)
     try:
         first, second = eager.observe(), eager.observe(again=True)
     except BaseException as error:  # the inputs or the module cannot be made: nothing to compare
@@ -79,110 +77,7 @@ def _brief(error: BaseException) -> Raised:
     return Raised(kind, text, f"{kind}: {text}", error)
 
 
-class FreshCase:
-    """A newly executed case: its function, or its module built under the seed, on the device, and what it can reach.
-
-    With `roomy`, zeros are added behind every argument.
-    """
-
-    def __init__(self, case: Case, device: str, *, roomy: bool = False) -> None:
-        self.case = case
-        self.device = device
-        self.roomy = roomy
-        self.target: Any = case.target
-        if case.is_module:
-            seed_everything()
-            self.target = case.target().to(device)
-        self.reset()
-        self.reachable = Reachable(self.target)
-        self.restore = self.reachable.save()
-        self.earlier: dict[str, Described] = {}
-
-    def reset(self) -> None:
-        """Call the case's own reset, if it has one."""
-        if self.case.reset is not None:
-            call_with(self.case.reset, self.target)
-
-    def start_again(self) -> None:
-        """Set the state back to what it was when the case was made, and forget earlier results."""
-        self.restore()
-        self.reset()
-        self.earlier = {}
-
-    def arguments(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
-        """Wrap a factory: its tensors are placed on the device."""
-        return partial(placement.arguments, make, self.device, roomy=self.roomy)
-
-    def call(
-        self,
-        function: Callable[..., Any],
-        label: str,
-        make: Callable[[], tuple[Any, ...]],
-        *,
-        module: Any = None,
-        seed: str | None = None,
-        backward: bool = True,
-    ) -> Observation:
-        """Observe one call of `function`, which is the target or a compiler's result.
-
-        `module` is a compiler's result that has its own parameters and buffers.
-        """
-        around = Surroundings(
-            reachable=self.reachable,
-            module=module,
-            watch=self.case.watch,
-            target=self.target,
-            backward=backward and self.case.backward is not False,
-            all_output="output" in self.case.strict,
-            device=self.device,
-            earlier=self.earlier,
-        )
-        return observe_call(function, label, self.arguments(make), around, seed)
-
-
-class _Eager:
-    """The reference observations of a case, each from a new execution of its file."""
-
-    def __init__(self, load: Callable[[], Case], device: str, *, rewrite: bool = False) -> None:
-        self.load = load
-        self.device = device
-        self.rewrite = rewrite
-        self._samples: dict[int, dict[str, Observation]] = {}
-
-    def observe(self, *, again: bool = False, skip: frozenset[str] = frozenset()) -> list[Observation]:
-        """Call eager on every input in order, except those in `skip`; with `again`, call it once more on the first.
-
-        Before that last call the state is restored. It shows whether the original of a captured callable can be
-        expected to work as before.
-        """
-        subject = FreshCase(self.load(), self.device)
-        case = subject.case
-        target = case.rewrite_of if self.rewrite and case.rewrite_of is not None else subject.target
-        seen = [subject.call(target, label, make) for label, make in case.inputs() if label not in skip]
-        if again:
-            seen.append(_first_again(subject, target))
-        return seen
-
-    def sample(self, label: str, run: int) -> Observation | None:
-        """Return the observation of one input in a run with rounding noise; None if that run fails."""
-        if run not in self._samples:
-            try:
-                with perturbed(run):
-                    seen = self.observe()
-                self._samples[run] = {one.input: one for one in seen if one.raised is None}
-            except Exception:  # a case that cannot run with noise has no such reference
-                self._samples[run] = {}
-        return self._samples[run].get(label)
-
-
-def _first_again(subject: FreshCase, target: Callable[..., Any]) -> Observation:
-    """Restore the state and call a target as on the first input."""
-    subject.start_again()
-    label, make = subject.case.inputs()[0]
-    return subject.call(target, "original", make, seed=label)
-
-
-def _disagreements(first: Observation, again: Observation, eager: _Eager) -> Comparison | None:
+def _disagreements(first: Observation, again: Observation, eager: Eager) -> Comparison | None:
     """Compare two calls on the same input with the same seed; None if they agree."""
     found = compare(first, again, sample=partial(eager.sample, first.input), rules=Rules(show_values=False))
     if found.differences or failed_loudly(first, again):
@@ -190,9 +85,9 @@ def _disagreements(first: Observation, again: Observation, eager: _Eager) -> Com
     return None
 
 
-def _works_still(subject: FreshCase, first: Observation, eager: _Eager) -> Comparison | None:
+def _works_still(subject: FreshCase, first: Observation, eager: Eager) -> Comparison | None:
     """Call the original after its capture; return how it differs from before, as differences of kind ``state``."""
-    again = _first_again(subject, subject.target)
+    again = first_again(subject, subject.target)
     found = _disagreements(first, again, eager)
     if found is None:
         return None
@@ -204,11 +99,11 @@ def _works_still(subject: FreshCase, first: Observation, eager: _Eager) -> Compa
     return Comparison([Difference("original", where, "state", detail)], [])
 
 
-def _against_rewrite(case: Case, first: list[Observation], eager: _Eager) -> list[Call]:
+def _against_rewrite(case: Case, first: list[Observation], eager: Eager) -> list[Call]:
     """Compare a rewrite with its original function; other cases have nothing to compare."""
     if case.rewrite_of is None:
         return []
-    original = _Eager(eager.load, eager.device, rewrite=True)
+    original = Eager(eager.load, eager.device, rewrite=True)
     rules = Rules(strict=frozenset(case.strict))
     return [
         Call(one, two, compare(one, two, sample=partial(original.sample, one.input), rules=rules))
@@ -236,7 +131,7 @@ def _capture_and_call(
             return None
         trial.capture = _effects_of_capture(before, arguments, subject, first)
         subject.start_again()
-        module = _own_state(captured, subject, compiler)
+        module = _own_state(captured, compiler)
         seen = []
         for label, make in subject.case.inputs():
             enter(f"call {label}")
@@ -248,7 +143,10 @@ def _capture_and_call(
 def _effects_of_capture(
     before: tuple[Seen, Seen, Flags], arguments: tuple[Any, ...], subject: FreshCase, first: Observation
 ) -> Comparison:
-    """Return what capturing changed. Where a plain call changes something too, that is a note: tracing runs the code."""
+    """Return what capturing changed.
+
+    Where a plain call changes something too, that is a note: tracing runs the code.
+    """
     args, state, flags = before
     after_flags = read_flags()
     restore_flags(flags)
@@ -261,9 +159,10 @@ def _effects_of_capture(
         for name, value in after_flags.items()
         if flags.get(name) != value
     ]
-    notes = []
+    notes: list[Difference] = []
     for one in [*found.differences, *changed.differences]:
-        effect = Difference("capture", one.where, "mutation", "capturing changes it" + (", as a call does" if one.where in also else ""))
+        detail = "capturing changes it" + (", as a call does" if one.where in also else "")
+        effect = Difference("capture", one.where, "mutation", detail)
         (notes if one.where in also else differences).append(effect)
     return Comparison(differences, notes)
 
@@ -273,7 +172,7 @@ def _as_places(args: Seen) -> Seen:
     return Seen("state", children=tuple((f"args{key}", child) for key, child in args.children or ()))
 
 
-def _own_state(captured: Any, subject: FreshCase, compiler: Compiler) -> Any:
+def _own_state(captured: Any, compiler: Compiler) -> Any:
     """Return the module whose tensors the captured calls change, if that is not the target."""
     import torch
 
@@ -289,7 +188,7 @@ def _options(compiler: Compiler, case: Case) -> dict[str, Any]:
 
 
 def _compared(
-    compiler: Compiler, case: Case, first: list[Observation], seen: list[Observation], eager: _Eager
+    compiler: Compiler, case: Case, first: list[Observation], seen: list[Observation], eager: Eager
 ) -> list[Call]:
     """Compare call by call. A call that failed visibly must not affect the comparison of later calls.
 

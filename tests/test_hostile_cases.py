@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from conftest import SUITES, records_below
 
+from recapture.pool.shared_memory import segments
+
 PLANTED = SUITES / "planted"
 UNREADABLE = ("crash", "reference", "left an unreadable result")
 
@@ -56,15 +58,14 @@ def test_a_case_that_removes_directories_of_the_run_costs_itself_only(command):
     assert run(command, "erasing", expected) == expected
 
 
-def test_a_home_that_became_a_link_is_not_followed(command):
-    cells = ["neighbour", "puts_a_link_in_place_of_the_home"]
-    addresses = [f"{PLANTED / 'erasing'}.py::{cell}::eager" for cell in cells]
-    done = command("run", *addresses, "--jobs", 2, "--results", "results")
-    assert done.returncode == 0, done.stderr
-    records = records_below(command.directory / "results")
-    assert str(records["erasing::neighbour::eager"].verdict) == "pass"
-    assert str(records["erasing::puts_a_link_in_place_of_the_home::eager"].verdict) == "crash"
-    assert {path.name.partition("-")[0] for path in command.temporary.iterdir()} == {"moved"}
+def test_directories_that_a_case_moved_are_removed_where_they_are_and_a_link_is_not_followed(command):
+    lost = ("crash", None, "removed directories that its run needs")
+    moving = ("moves_its_scratch_directory", "moves_the_tasks", "moves_the_caches", "puts_a_link_in_place_of_the_home")
+    expected = {"neighbour": ("pass", None, None), **dict.fromkeys(moving, lost)}
+    assert run(command, "erasing", expected) == expected
+    files = [path for path in (command.directory / "precious").rglob("*") if path.is_file()]
+    assert len(files) == 1 + 2 + 2 * 2  # the tasks and the task have other names the second time
+    assert {path.read_text() for path in files} == {"precious"}
 
 
 def test_hidden_memory_and_processes_count_against_the_caps(command):
@@ -73,8 +74,14 @@ def test_hidden_memory_and_processes_count_against_the_caps(command):
         "neighbour": ("pass", None, None),
         "fills_a_memory_file": oom,
         "fills_shared_memory": oom,
+        "fills_detached_shared_memory": oom,
+        "leaves_shared_memory": ("pass", None, None),
+        "leaves_shared_memory_and_kills_its_server": ("crash", None, "killed the worker server, twice"),
         "shares_memory_with_children": ("pass", None, None),
         "starts_a_daemon_that_hogs_memory": oom,
+        "starts_a_daemon_with_a_memory_file": oom,
         "leaves_eighty_daemons": ("crash", "reference", "started too many processes"),
     }
+    before = segments()
     assert run(command, "hiding", expected, "--memory", 0.7, "--timeout", 60) == expected
+    assert [one for one in segments() if one.id not in {other.id for other in before}] == []

@@ -22,6 +22,8 @@ from recapture.pool.running import Child, Running
 from recapture.pool.server import Server
 from recapture.results.records import Timing, read_jsonl
 
+pytestmark = pytest.mark.hostile
+
 DEADLY = SUITES / "planted" / "deadly.py"
 TIMEOUT = 6.0
 MEMORY_GIB = 1.0

@@ -37,8 +37,10 @@ class Folder:
                 remove(place)
 
     def close(self) -> None:
-        """Stop holding the directory."""
-        os.close(self._handle)
+        """Stop holding the directory, if it is still held."""
+        with contextlib.suppress(OSError):
+            os.close(self._handle)
+        self._handle = -1
 
     def _is_at(self, path: Path) -> bool:
         try:

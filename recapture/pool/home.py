@@ -43,7 +43,7 @@ class Home:
 
     def is_whole(self) -> bool:
         """Whether the directory and its folders still exist; a case may have removed or moved them."""
-        named = not self._locked or (self.path / OWNER).is_file()
+        named = not self._locked or os.path.isfile(self.path / OWNER)  # noqa: PTH113 - Path.is_file raises if forbidden
         return named and all(folder.is_in_place() for folder in self._folders)
 
     def renew(self) -> None:
@@ -58,7 +58,8 @@ class Home:
 
     def cleanup(self) -> None:
         """Remove the directory with everything in it, also where a case moved it or its folders."""
-        os.close(self._lock)
+        with contextlib.suppress(OSError):  # closed already, if the directory could not be made again
+            os.close(self._lock)
         for folder in self._folders:
             folder.remove()
             folder.close()

@@ -98,7 +98,7 @@ class Running(dict[int, Child]):
             time.sleep(0.002)
 
     def _comes_of(self, task: Child, pid: int) -> bool:
-        """Whether an orphan belongs to a task: it was seen before, or its mark, session, directory or environment says so.
+        """Whether an orphan belongs to a task: seen before or, by its mark, session, directory or environment.
 
         The order matters: a process can change its mark later, the mark identifies a fork bomb's processes quickly, and
         reading an environment can block.

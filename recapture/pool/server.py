@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import deque
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -28,7 +29,18 @@ from recapture.pool.folders import Folder
 from recapture.pool.huge_pages import collapse
 from recapture.pool.output_files import cut, read_phase, read_result, tail
 from recapture.pool.processes import descendants, rss
-from recapture.pool.protocol import GOODBYE, Begun, Ended, Forked, FromServer, LineBuffer, Preload, Ready, Task, ToServer
+from recapture.pool.protocol import (
+    GOODBYE,
+    Begun,
+    Ended,
+    Forked,
+    FromServer,
+    LineBuffer,
+    Preload,
+    Ready,
+    Task,
+    ToServer,
+)
 from recapture.pool.running import Child, Running, check_caps
 from recapture.pool.worker import PHASE, RESULT, STDERR, STDOUT, run_task, set_process_option
 
@@ -41,6 +53,13 @@ PRIORITY = -10
 
 POLL_SECONDS = 0.05
 """Seconds between checks of the deadlines, memory and output of running children; a child's end is seen at once."""
+
+
+class Closable(Protocol):
+    """A socket or a selector."""
+
+    def close(self) -> None:
+        """Close it in this process."""
 
 
 class Server:
@@ -76,6 +95,8 @@ class Server:
         self.buffer = LineBuffer()
         self.open = True
         self.orderly = False
+        self.private: list[Closable] = [link]
+        """What no task may use or block."""
 
     def serve(self) -> None:
         """Run tasks until the host closes the socket."""
@@ -92,6 +113,7 @@ class Server:
         selector = selectors.DefaultSelector()
         selector.register(self.link, selectors.EVENT_READ)
         selector.register(wake_read, selectors.EVENT_READ)
+        self.private += [selector, wake_read, wake_write]
         try:
             self._warm(Preload("bare", self.imports))
             while self.open:
@@ -124,7 +146,7 @@ class Server:
         if not self.orderly and self._host_is_gone():  # no other process is left to remove the home
             for _ in range(100):
                 self.home.remove()
-                if not self.home.path.exists():
+                if not os.path.lexists(self.home.path):
                     break
                 time.sleep(0.1)  # a dying process may have added a file meanwhile
 
@@ -195,7 +217,8 @@ class Server:
     def _fork(self, task: Task, scratch: Path) -> int:
         pid = os.fork()
         if pid == 0:
-            self.link.close()
+            for one in self.private:
+                one.close()
             run_task(scratch, task.task, bytes(task.payload), task.timeout, timed=task.timed)  # exits
         return pid
 
@@ -235,27 +258,26 @@ class Server:
         self._report(child, status)
 
     def _report(self, child: Child, status: int, *, lost: bool = False) -> None:
-        """Tell the host how a task ended, and remove its directory."""
+        """Remove what a task left behind, and tell the host how it ended."""
         gone = not child.folder.is_in_place()
         lost = lost or (gone and child.cause is None)
         result, unreadable = (None, False) if gone or lost else read_result(child.scratch / RESULT)
-        self._send(
-            Ended(
-                id=child.task.id,
-                cause=child.cause or "exit",  # type: ignore[arg-type]
-                status=os.waitstatus_to_exitcode(status),
-                phase=None if gone or lost else read_phase(child.scratch / PHASE),
-                result=result,
-                seconds=time.monotonic() - child.started,
-                peak_rss=child.peak_rss,
-                stdout="" if gone else tail(child.scratch / STDOUT),
-                stderr="" if gone else tail(child.scratch / STDERR),
-                rss_server=rss(os.getpid()),
-                unreadable=unreadable,
-                lost=lost,
-            )
+        ended = Ended(
+            id=child.task.id,
+            cause=child.cause or "exit",  # type: ignore[arg-type]
+            status=os.waitstatus_to_exitcode(status),
+            phase=None if gone or lost else read_phase(child.scratch / PHASE),
+            result=result,
+            seconds=time.monotonic() - child.started,
+            peak_rss=child.peak_rss,
+            stdout="" if gone else tail(child.scratch / STDOUT),
+            stderr="" if gone else tail(child.scratch / STDERR),
+            rss_server=rss(os.getpid()),
+            unreadable=unreadable,
+            lost=lost,
         )
         child.remove_leftovers()
+        self._send(ended)
 
     def _police(self) -> None:
         """Enforce deadlines, limits and the size of output files; kill processes that tasks left behind."""

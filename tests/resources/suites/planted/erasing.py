@@ -84,15 +84,6 @@ def moves_the_tasks(x):
 
 
 @case(example=ones)
-def moves_the_caches(x):
-    """Moves the compile caches, and leaves an empty directory with their name."""
-    caches = scratch().parent.parent / "cache"
-    move(caches)
-    caches.mkdir()
-    time.sleep(600)
-
-
-@case(example=ones)
 def puts_a_link_in_place_of_the_home(x):
     """Moves the home away, and links to somebody's directory instead, where the same names exist."""
     home, tasks = scratch().parent.parent, scratch().parent

@@ -14,8 +14,8 @@ from recapture.base.torch_compat import seed_everything
 from recapture.base.torch_watch import CaptureLog, watch_dynamo
 from recapture.conformance.judge import compare
 from recapture.conformance.observe import Raised, observe_call, restored_torch_state
-from recapture.conformance.padding import with_room
-from recapture.conformance.placement import map_tensors
+from recapture.conformance.placement import arguments
+from recapture.conformance.tensors_inside import map_tensors
 from recapture.conformance.verdict import Call, Failure, Trial, decide, failed_loudly
 
 if TYPE_CHECKING:
@@ -90,32 +90,10 @@ class FreshCase:
         """Wrap a factory: its tensors are moved to the device (and, for the reference, converted to float64)."""
 
         def made() -> tuple[Any, ...]:
-            # A tensor that occurs twice is converted once. The original is kept alive, so that its id is not reused.
-            placed: dict[int, tuple[Any, Any]] = {}
-            rooms: dict[int, Any] = {}
-
-            def place(tensor: Any) -> Any:
-                if id(tensor) not in placed:
-                    there = self._place(tensor)
-                    placed[id(tensor)] = (tensor, with_room(there, rooms) if self.roomy else there)
-                return placed[id(tensor)][1]
-
-            args: tuple[Any, ...] = map_tensors(make(), place)
-            return args
+            args = arguments(make, self.device, roomy=self.roomy)
+            return map_tensors(args, _in_float64) if self.double else args
 
         return made
-
-    def _place(self, tensor: Any) -> Any:
-        import torch
-
-        placed = tensor.detach().to(self.device) if tensor.device.type != self.device else tensor
-        if self.double and (placed.is_floating_point() or placed.is_complex()):
-            placed = placed.detach().to(torch.complex128 if placed.is_complex() else torch.float64)
-        if placed is tensor:
-            return tensor
-        if isinstance(tensor, torch.nn.Parameter):
-            return torch.nn.Parameter(placed, requires_grad=tensor.requires_grad)
-        return placed.requires_grad_(True) if tensor.requires_grad else placed
 
     def call(
         self, function: Callable[..., Any], label: str, make: Callable[[], tuple[Any, ...]], module: Any
@@ -130,6 +108,18 @@ class FreshCase:
             capture_output=self.case.compare_output,
             device=self.device,
         )
+
+
+def _in_float64(tensor: Any) -> Any:
+    """Convert a floating-point tensor; a tensor that was computed from others becomes a leaf."""
+    import torch
+
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor
+    double = tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(double, requires_grad=tensor.requires_grad)
+    return double.requires_grad_(tensor.requires_grad)
 
 
 class _Eager:

@@ -635,6 +635,7 @@ def hostile(tmp_path):
 @pytest.mark.parametrize(
     "case", ["neighbour", "SOURCES", "held_out", "größe", "match", "replay", "brackets", "uses_second"]
 )
+@pytest.mark.hostile
 def test_hostile_names_are_printed_in_scripts_that_run(hostile, run, case, compiler):
     text = in_process(f"{hostile}::{case}::{compiler}")
     assert all(char.isprintable() or char == "\n" for char in text)
@@ -649,6 +650,7 @@ def test_hostile_names_are_printed_in_scripts_that_run(hostile, run, case, compi
         ("helper", "is not written in the"),
     ],
 )
+@pytest.mark.hostile
 def test_hostile_names_that_cannot_be_printed_are_refused_in_one_line(hostile, case, says):
     with pytest.raises(UsageError, match=says) as refused:
         in_process(f"{hostile}::{case}::fx")
@@ -659,6 +661,7 @@ def test_hostile_names_that_cannot_be_printed_are_refused_in_one_line(hostile, c
     "message",
     ["", "\n", "\0", "\udc80", 'three """ quotes', "a \\ backslash", "\x1b]0;title\x07", "{brace}", "'''", 'ends in "'],
 )
+@pytest.mark.hostile
 def test_any_message_of_a_record_fits_a_script(suite, message):
     error = ErrorInfo("T", message, "0")
     row = Record(
@@ -675,6 +678,7 @@ def test_any_message_of_a_record_fits_a_script(suite, message):
     assert all(char.isprintable() or char == "\n" for char in text)
 
 
+@pytest.mark.hostile
 def test_the_command_executes_the_suite_in_a_separate_process(command, hostile):
     done = command("repro", f"{hostile}::neighbour::fx")
     assert done.returncode == 0, done.stderr

@@ -305,13 +305,12 @@ def _modules() -> str:
 
 
 def _stand_ins(called: tuple[str, ...], declare: str) -> str:
-    """Return definitions that give the stand-in for this project's decorators the names by which a suite calls them."""
-    lines = []
-    for root in dict.fromkeys(name.split(".")[0] for name in called):
-        attributes = [name.split(".", 1)[1] for name in called if name.startswith(f"{root}.")]
-        body = "".join(f"    {one} = staticmethod({declare})\n" for one in attributes)
-        lines.append(f"class {root}:\n{body}" if attributes else f"{root} = {declare}\n")
-    return "".join(f"{one}\n\n" for one in lines)
+    """Return assignments that give the stand-in the names by which a suite calls this project's decorators."""
+    roots = dict.fromkeys(name.split(".")[0] for name in called)
+    attributes = dict.fromkeys(part for name in called for part in name.split(".")[1:])
+    lines = [f"{root} = {declare}\n" for root in roots]
+    lines += [f"{declare}.{attribute} = {declare}\n" for attribute in attributes]  # for recapture.case
+    return f"{''.join(lines)}\n\n" if lines else ""
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -13,6 +13,7 @@ __all__ = [
     "cancels",
     "creates",
     "is_deterministic",
+    "lanes",
     "name_of",
     "summed_dims",
     "tf32_error",
@@ -101,16 +102,18 @@ PRODUCTS: dict[str, dict[int, tuple[int, ...]]] = {
     "mkldnn_convolution": {0: (), 1: (1, 2, 3, 4)},
     "cudnn_convolution": {0: (), 1: (1, 2, 3, 4)},
     "convolution_backward": {0: (0, 2, 3, 4), 1: (), 2: (0, 2, 3, 4)},
-    "native_batch_norm": {0: (0, 2, 3, 4)},
-    "cudnn_batch_norm": {0: (0, 2, 3, 4)},
-    "miopen_batch_norm": {0: (0, 2, 3, 4)},
-    "_native_batch_norm_legit": {0: (0, 2, 3, 4)},
-    "_batch_norm_with_update": {0: (0, 2, 3, 4)},
-    "native_group_norm": {0: (1, 2, 3, 4)},
-    "native_layer_norm": {0: (-1, -2, -3)},
-    "_fused_rms_norm": {0: (-1, -2, -3)},
 }
-"""Dimensions that an operator sums over, by the position of the tensor; ``()`` for a tensor perturbed alone."""
+"""Dimensions that a product sums over, by the position of the factor; ``()`` for one whose elements are unrelated."""
+
+NORMS = {
+    "native_batch_norm": (0, 2, 3, 4),
+    "cudnn_batch_norm": (0, 2, 3, 4),
+    "miopen_batch_norm": (0, 2, 3, 4),
+    "_native_batch_norm_legit": (0, 2, 3, 4),
+    "_batch_norm_with_update": (0, 2, 3, 4),
+    "native_group_norm": (1, 2, 3, 4),
+}
+"""Dimensions of the first tensor that a normalisation sums over."""
 
 REDUCING = _names("mean nansum norm prod std std_mean sum var var_mean linalg_vector_norm")
 """Operators that sum over the argument `dim`, or over everything without it."""
@@ -166,6 +169,14 @@ def written(func: Any, arguments: dict[str, Any]) -> set[str]:
     return found
 
 
+def lanes(func: Any) -> int:
+    """Return the number of partial sums among which an operator divides a long sum: more of them mean smaller errors.
+
+    Kernels of products accumulate each element in one register. Those of sums use the lanes of a vector, or many.
+    """
+    return 1 if name_of(func) in PRODUCTS else 4
+
+
 def tf32_error(func: Any, device: str) -> float:
     """Return the relative error of a factor in a float32 product on a device where TF32 is allowed there, or 0."""
     import torch
@@ -195,6 +206,10 @@ def summed_dims(func: Any, position: int, arguments: dict[str, Any], ndim: int) 
         return ()
     if name in PRODUCTS:
         chosen: Any = PRODUCTS[name].get(position, ())
+    elif "normalized_shape" in arguments and not name.endswith("_backward"):
+        chosen = range(-len(arguments["normalized_shape"]), 0) if position == 0 else ()
+    elif name in NORMS:
+        chosen = NORMS[name] if position == 0 else ()
     elif name in REDUCING or "dim" in arguments:
         chosen = arguments.get("dim")
         chosen = (chosen,) if isinstance(chosen, int) else chosen or range(ndim)

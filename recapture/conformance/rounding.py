@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from recapture.conformance.seen import Seen
 
-__all__ = ["Distance", "distance", "explained", "same_bits", "unequal"]
+__all__ = ["Distance", "distance", "explained", "largest_ratio", "same_bits", "unequal"]
 
 STAGES = (3, 8, 16)
 """Numbers of perturbed runs after which a difference may count as explained; after the last one it is not."""
@@ -132,6 +132,13 @@ def explained(eager: Seen, other: Seen, sample: Callable[[int], Seen | None]) ->
         if index == 1 and evidence.excess() > HOPELESS and not evidence.jumps():
             return False
     return False
+
+
+def largest_ratio(eager: Seen, other: Seen, samples: list[Seen]) -> float:
+    """Return the largest ratio of an element's deviation to the allowed one, given these perturbed runs."""
+    mine = _numbers(eager)
+    runs = [_numbers(one) for one in samples]
+    return Evidence(mine, _numbers(other), runs, _unit(eager, other, mine), last=True).excess()
 
 
 def _among(mine: Any, theirs: Any, runs: list[Any]) -> bool:

@@ -52,7 +52,7 @@ MOVING = _names("""
     """)
 """Operators without the tag ``pointwise`` whose results are some of their inputs."""
 
-CONVERTING = frozenset({"copy", "_to_copy", "to"})
+CONVERTING = frozenset({"copy", "_to_copy"})
 """Operators that round each number once if the dtype of the result is narrower."""
 
 CREATING = _names(
@@ -140,7 +140,9 @@ def arithmetic(func: Any, arguments: dict[str, Any]) -> Arithmetic:
         return Arithmetic.NONE
     if name in WRITING and not (arguments.get("accumulate") or arguments.get("reduce")):
         return Arithmetic.NONE
-    if name in CONVERTING or name in CREATING:
+    if name in CONVERTING:
+        return Arithmetic.ONCE if _narrows(arguments) else Arithmetic.NONE
+    if name in CREATING:
         return Arithmetic.ONCE
     bare = name.replace("_foreach_", "")
     if bare in BASIC:
@@ -224,6 +226,15 @@ def _tagged(func: Any, name: str) -> bool:
 
     tag = getattr(getattr(torch, "Tag", None), name, None)
     return tag is not None and tag in func.tags
+
+
+def _narrows(arguments: dict[str, Any]) -> bool:
+    """Whether a conversion, by a dtype or by copying into another tensor, loses digits."""
+    import torch
+
+    into = arguments["self"].dtype if "src" in arguments else arguments.get("dtype")
+    source = arguments.get("src", arguments["self"])
+    return into is not None and bool(torch.promote_types(source.dtype, into) != into)
 
 
 def _returns_views(func: Any) -> bool:

@@ -50,10 +50,18 @@ def pytree() -> Any:
 
 
 def dispatch_mode() -> Any:
-    """Return torch's base class of modes that intercept every operator."""
+    """Return a base class of modes that intercept every operator.
+
+    Torch keeps Dynamo from tracing the methods of a mode, and imports Dynamo for that. This class does not import it.
+    """
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    return TorchDispatchMode
+    class Mode(TorchDispatchMode):  # type: ignore[misc]
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return "torch._dynamo" in sys.modules
+
+    return Mode
 
 
 def operator_schema(operator: Any) -> Any:

@@ -78,7 +78,7 @@ class Server:
         self.running: dict[int, str] = {}
         self.messages: deque[Begun | Ended] = deque()
 
-    def submit(self, function, payload, *, timeout, memory, timed):
+    def submit(self, function, payload, *, timeout, memory, timed, group=None):
         if self.dead:
             raise ServerDiedError
         self.sent.append(payload)

@@ -31,6 +31,7 @@ __all__ = [
     "make_shapes_dynamic",
     "preload",
     "pytree",
+    "registrations",
     "release",
     "reset_dynamo",
     "seed_everything",
@@ -44,6 +45,13 @@ def pytree() -> Any:
     from torch.utils import _pytree
 
     return _pytree
+
+
+def registrations() -> tuple[int, int]:
+    """Return the numbers of operators and of container types that are registered in this process."""
+    import torch
+
+    return len(torch._C._dispatch_get_all_op_names()), len(pytree().SUPPORTED_NODES)  # noqa: SLF001
 
 
 def release(version: str | None = None) -> tuple[int, ...]:

@@ -174,6 +174,12 @@ class Ledger:
         elsewhere = {key for key, expected in self._earlier.items() if expected.hangs and key not in self.before}
         return self.cells.keys() & (here | elsewhere)
 
+    def verdicts_before(self, key: Key) -> set[str]:
+        """Return the verdicts of a cell in earlier runs: here or, if it never ran here, in other environments."""
+        if key in self.before:
+            return {str(self.before[key].verdict)}
+        return self._earlier[key].verdicts if key in self._earlier else set()
+
     def _expected_seconds(self, cell: PlannedCell) -> float:
         if cell.key in self.hanging:
             return math.inf

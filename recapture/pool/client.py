@@ -189,10 +189,20 @@ class Client:
             self._unready -= 1
             self.rss = message.rss
 
-    def submit(self, task: str, payload: Any, *, timeout: float, memory: int, timed: bool = False) -> int:
+    def submit(
+        self,
+        task: str,
+        payload: Any,
+        *,
+        timeout: float,
+        memory: int,
+        timed: bool = False,
+        group: str | None = None,
+    ) -> int:
         """Queue a task; its Begun and Ended messages carry the number returned."""
         self._next += 1
-        self._send(Task(self._next, task, msgspec.Raw(msgspec.json.encode(payload)), timeout, memory, timed))
+        raw = msgspec.Raw(msgspec.json.encode(payload))
+        self._send(Task(self._next, task, raw, timeout, memory, timed, group))
         return self._next
 
     def message(self, timeout: float) -> Begun | Ended:

@@ -171,9 +171,12 @@ def run(warm, tmp_path, monkeypatch):
     def go(*suites, shares: bool, compilers=COMPILERS, timeout=60.0):
         ends = []
         ended = runner.CellExecution.ended
-        monkeypatch.setattr(
-            runner.CellExecution, "ended", lambda self, task, end: (ends.append((task, end)), ended(self, task, end))
-        )
+
+        def noted(self, task, end):
+            ends.append((task, end))
+            ended(self, task, end)
+
+        monkeypatch.setattr(runner.CellExecution, "ended", noted)
         results = tmp_path / ("shared" if shares else "alone")
         options = RunOptions(
             selection=find_suites(tuple(map(str, suites))),

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from recapture.conformance.durations import Expected
     from recapture.conformance.plan import Key, PlannedCell, RunOptions
+    from recapture.machine.doctor import Check
     from recapture.machine.environment import Environment
 
 __all__ = ["Ledger", "settle"]
@@ -158,6 +159,11 @@ class Ledger:
         handle = open_to_append(self.directory / name)
         stack.callback(os.close, handle)
         return handle
+
+    def add_checks(self, checks: list[Check]) -> None:
+        """Add the doctor's checks to the environment."""
+        self.environment = msgspec.structs.replace(self.environment, doctor=checks)
+        write_environment(self.directory / PARTIAL_ENVIRONMENT, self.environment)
 
     def missing(self) -> list[PlannedCell]:
         """Return the planned cells that still have to run, long ones first, so that a run does not end with one.

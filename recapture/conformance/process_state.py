@@ -10,7 +10,7 @@ import types
 import warnings
 from typing import Any
 
-from recapture.base.torch_compat import registrations
+from recapture.base.torch_compat import float32_flags, registrations
 
 __all__ = ["ProcessState"]
 
@@ -108,14 +108,9 @@ def _settings() -> dict[str, Any]:
             torch.is_deterministic_algorithms_warn_only_enabled(),
         ),
         "threads": torch.get_num_threads(),
-        "matmul": torch.get_float32_matmul_precision(),
-        "autocast": (torch.is_autocast_enabled(), torch.is_autocast_cpu_enabled()),
-        "cudnn": (
-            torch.backends.cudnn.enabled,
-            torch.backends.cudnn.benchmark,
-            torch.backends.cudnn.deterministic,
-            torch.backends.cudnn.allow_tf32,
-        ),
+        "float32": float32_flags(),
+        "autocast": torch.is_autocast_enabled(),
+        "cudnn": (torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic),
         "registrations": registrations(),
         "environment": {name: value for name, value in os.environ.items() if name != "TMPDIR"},
         "recursion": sys.getrecursionlimit(),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recapture.conformance.plan import Key
+    from recapture.conformance.preparation import Checks
     from recapture.declare.collection import SuiteInfo
     from recapture.machine import doctor
     from recapture.pool.protocol import Ended
@@ -109,16 +110,24 @@ def run_cells(
             worker=("fork" if pool.client.fork else "fresh") + (f" ({pool.why})" if pool.why else ""),
             suites=[SuiteEntry(one.name, len(one.cases), one.error) for one in suites],
             selection=[] if options.whole else [" ".join(options.words)],
-            doctor=[check for check in checks if check.status in ("fault", "warning")],
         )
         with Ledger(directory, options, stages.cells, environment) as ledger:
-            for text in (*ledger.warnings, *_warnings(environment, checks, failed)):
+            for text in (*ledger.warnings, *_warnings(environment, failed)):
                 warn(text)
+
+            def examined(made: list[doctor.Check]) -> None:
+                ledger.add_checks([check for check in made if check.status in ("fault", "warning")])
+                for check in made:
+                    if check.status == "fault":
+                        warn(f"warning: {check.name}: {check.found}; fix: {check.mend}")
+
+            checks.give_to(examined)
             execution = CellExecution(pool, ledger, options, checks, progress, shares_processes=shares_processes)
             missing = ledger.missing()
             progress.start(len(missing), ledger.estimate(missing, options.jobs))
             first, second = stages.split(missing, ledger.hanging)
             execution.run(first)
+            iter(checks)  # the first server makes them, and is about to be replaced
             if second:
                 stages.hand_over(pool)
                 execution.run(second)
@@ -168,12 +177,9 @@ class _Stages:
         return preload_level(self._device, self._modules, compilers, compiles=compiles)
 
 
-def _warnings(environment: Environment, checks: list[doctor.Check], failed: list[SuiteInfo]) -> Iterator[str]:
+def _warnings(environment: Environment, failed: list[SuiteInfo]) -> Iterator[str]:
     if environment.capability not in PUBLISHED_CAPABILITIES:
         yield f"warning: the published claims assume capability 7.0, 8.0 or 9.0; this GPU is {environment.capability}"
-    for check in checks:
-        if check.status == "fault":
-            yield f"warning: {check.name}: {check.found}; fix: {check.mend}"
     for suite in failed:
         yield f"warning: suite {suite.name!r} is left out: {suite.error}"
 
@@ -189,13 +195,14 @@ class CellExecution:
         pool: WorkerPool,
         ledger: Ledger,
         options: RunOptions,
-        checks: list[doctor.Check],
+        checks: Checks,
         progress: CellProgress,
         *,
         shares_processes: bool = False,
     ) -> None:
         self.pool = pool
         self.ledger = ledger
+        self.checks = checks
         self.progress = progress
         self.at_once = 2 * options.jobs  # so that the server never waits for the next cell or group
         self.shares = (shares_processes or options.device == "cuda") and pool.client.fork
@@ -238,6 +245,7 @@ class CellExecution:
 
     def ended(self, task: PlannedCell, ended: Ended) -> None:
         """Record a cell whose process ended, or run it again alone if the process had run others before."""
+        self.checks.read_if_made()
         findings = self.outcomes.read(ended)
         if ended.reused and findings.verdict not in SHARED_VERDICTS:
             self.again.add(task.key)

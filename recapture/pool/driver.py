@@ -150,8 +150,12 @@ class Driver(Generic[T]):
         if message.lost:
             self._spoilt = True
             self._suspect(task, "removed directories that its run needs")
-        else:
+            return
+        try:
             self.work.ended(task, message)
+        except ServerDiedError:  # while `ended` waited for something else that the server runs
+            self._returned.append(task)
+            raise
 
     def _server_died(self) -> None:
         self._fruitless += 1

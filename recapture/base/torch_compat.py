@@ -34,6 +34,7 @@ __all__ = [
     "operator_schema",
     "preload",
     "pytree",
+    "registrations",
     "release",
     "reset_dynamo",
     "seed_everything",
@@ -67,6 +68,13 @@ def dispatch_mode() -> Any:
 def operator_schema(operator: Any) -> Any:
     """Return the schema of an operator that a mode intercepted; None for one that calls functions, such as cond."""
     return getattr(operator, "_schema", None)
+
+
+def registrations() -> tuple[int, int]:
+    """Return the numbers of operators and of container types that are registered in this process."""
+    import torch
+
+    return len(torch._C._dispatch_get_all_op_names()), len(pytree().SUPPORTED_NODES)  # noqa: SLF001
 
 
 def release(version: str | None = None) -> tuple[int, ...]:

@@ -74,7 +74,8 @@ def run_benchmark(
             PlannedRow(info, configuration, str(caches / str(number)))
             for number, (info, configuration) in enumerate(plan_rows(select(infos, options), options))
         ]
-        checks, environment = survey(pool)
+        made, environment = survey(pool)
+        checks = list(made)
         if options.device == "cuda" and environment.capability == "cpu":
             raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
         check_gpus(options)

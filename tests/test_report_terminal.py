@@ -57,9 +57,26 @@ def test_a_narrow_console_gets_counts_by_compiler_instead(results):
 def test_every_silent_wrong_has_one_line(results, width):
     out = printed(results, width=width)
     wrong = [one for one in results.records if one.verdict in SILENTLY_WRONG]
-    assert f"silently wrong: {len(wrong)}\n" in out
+    assert f"silently wrong: {len(wrong)} (" in out
     for one in wrong:
         assert len([line for line in out.splitlines() if f" {one.cell}: on {one.input}, " in line]) == 1
+
+
+def test_notes_are_counted_by_kind_and_a_suspect_reference_is_named():
+    alias = Difference("example", "result", "alias", "")
+    found = (Difference("example", "result", "value", "eager 1, this 2"),)
+    rows = [
+        record("s::b", Verdict.WRONG, name, differences=found, noted=(alias,))
+        for name in ("fx", "jit.trace", "make_fx")
+    ]
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(console, [*rows, record("s::b", Verdict.WRONG, "compile", differences=found)], None, Path("results"))
+    out = console.file.getvalue()
+    assert "differences that do not decide a verdict: 3 cells (alias 3)\n" in out
+    assert "reference suspect, 4 or more unrelated compilers show the same difference: s::b\n" in out
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(console, [record()], None, Path("results"))
+    assert "differences that do not decide" not in console.file.getvalue()
 
 
 def wrongs(number, compilers=("compile", "compile:eager", "fx")):
@@ -81,7 +98,7 @@ def summary_of(records, *, width, terminal=True):
 @pytest.mark.parametrize("width", [80, 160])
 def test_many_silent_wrongs_are_one_line_a_case_and_the_rest_is_counted(width):
     title, headers, *lines, last = summary_of([*wrongs(24), *wrongs(25, ("make_fx",))[24:]], width=width)
-    assert title == ": 73 cells of 25 cases"
+    assert title == ": 73 cells of 25 cases (value 49, dtype 24)"
     assert headers.split() == ["cells", "case", "what", "differs", "compilers"]
     assert len(lines) == 20
     assert " ".join(lines[0].split()) == "3 s::c00 value on held_out[0] (+1 more) compile, compile:eager, fx"

@@ -640,6 +640,7 @@ def hostile(tmp_path):
     "case",
     ["helper", "neighbour", "SOURCES", "CASES", "declare", "größe", "match", "replay", "brackets", "uses_second"],
 )
+@pytest.mark.hostile
 def test_hostile_names_are_printed_in_scripts_that_run(hostile, run, case, compiler):
     text = in_process(f"{hostile}::{case}::{compiler}")
     assert all(char.isprintable() or char == "\n" for char in text)
@@ -653,6 +654,7 @@ def test_hostile_names_are_printed_in_scripts_that_run(hostile, run, case, compi
         ("<lambda>", "is not defined at"),
     ],
 )
+@pytest.mark.hostile
 def test_hostile_names_that_cannot_be_printed_are_refused_in_one_line(hostile, case, says):
     with pytest.raises(UsageError, match=says) as refused:
         in_process(f"{hostile}::{case}::fx")
@@ -869,6 +871,7 @@ def test_a_case_is_printed_however_it_is_declared(forms, run, case, first):
     "message",
     ["", "\n", "\0", "\udc80", 'three """ quotes', "a \\ backslash", "\x1b]0;title\x07", "{brace}", "'''", 'ends in "'],
 )
+@pytest.mark.hostile
 def test_any_message_of_a_record_fits_a_script(suite, message):
     error = ErrorInfo("T", message, "0")
     row = Record(
@@ -885,6 +888,7 @@ def test_any_message_of_a_record_fits_a_script(suite, message):
     assert all(char.isprintable() or char == "\n" for char in text)
 
 
+@pytest.mark.hostile
 def test_the_command_executes_the_suite_in_a_separate_process(command, hostile):
     done = command("repro", f"{hostile}::neighbour::fx")
     assert done.returncode == 0, done.stderr

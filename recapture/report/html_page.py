@@ -8,11 +8,27 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.analysis import environment_facts, summary
-from recapture.analysis.groups import break_groups, failure_groups, not_run_groups, note_groups, together
+from recapture.analysis.differences import (
+    commonest_difference,
+    how_far,
+    noted_by_compiler,
+    noted_numbers,
+    silent_kinds,
+)
+from recapture.analysis.groups import (
+    break_groups,
+    failure_groups,
+    not_run_groups,
+    noted_groups,
+    remark_groups,
+    together,
+)
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
+from recapture.analysis.suspects import FEWEST, suspects
 from recapture.base.text import shorten
 from recapture.report.claim_sources import address, sentence, source_text
+from recapture.results.kinds import KINDS
 from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
@@ -72,7 +88,8 @@ def render_html(every: Sequence[Record], environment: Environment | None) -> str
     groups = {
         "failures": _groups(failure_groups(records)),
         "breaks": _groups(break_groups(records)),
-        "notes": _groups(note_groups(records)),
+        "noted": _groups(noted_groups(records)),
+        "remarks": _groups(remark_groups(records)),
         "not_run": _groups(not_run_groups(records)),
     }
     brief = environment_facts.brief(environment) if environment else []
@@ -100,6 +117,11 @@ def render_html(every: Sequence[Record], environment: Environment | None) -> str
         tally=_tally(claims),
         claim_texts=_claim_texts(records),
         wrong_cases=_wrong_cases(records, places),
+        silent={one.kind: one.cells for one in silent_kinds(records)},
+        kinds=KINDS,
+        fewest=FEWEST,
+        noted_kinds=noted_numbers(records),
+        noted_by_compiler=noted_by_compiler(by_compiler),
         sections=_sections(groups, has_claims=bool(claims), has_environment=bool(brief)),
         **groups,
     )
@@ -114,7 +136,7 @@ def _sections(groups: Mapping[str, object], *, has_claims: bool, has_environment
         ("matrix", "Matrix", True),
         ("failing", "Failing", bool(groups["failures"])),
         ("breaks", "Graph breaks", bool(groups["breaks"])),
-        ("notes", "Remarks", bool(groups["notes"])),
+        ("noted" if groups["noted"] else "remarks", "Notes", bool(groups["noted"] or groups["remarks"])),
         ("not-run", "Not run", bool(groups["not_run"])),
         ("environment", "Environment", has_environment),
     ]
@@ -189,6 +211,9 @@ def _cell(record: Record, place: int) -> dict[str, Any]:
 def _detail(record: Record) -> dict[str, Any]:
     """Return the data of an opened cell, without empty fields."""
     built = msgspec.to_builtins(record)
+    for name, differences in (("differences", record.differences), ("noted", record.noted)):
+        for one, difference in zip(built[name], differences, strict=True):
+            one["far"] = how_far(difference)
     kept = {name: value for name, value in built.items() if value not in (None, [], (), "") and name != "schema"}
     cut: dict[str, Any] = _cut(kept)
     return cut
@@ -238,16 +263,19 @@ def _claim_texts(records: Iterable[Record]) -> dict[str, dict[str, str]]:
 
 def _wrong_cases(records: Iterable[Record], places: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
     """Return the silently wrong cases, those with the most cells first, each with its cells and differences."""
+    records = list(records)
+    suspect = {one.case for one in suspects(records)}
     found = []
     for case, cells in summary.silent_wrongs(records).items():
         suite, _, name = case.partition("::")
-        what, others = summary.commonest_difference(cells)
+        what, others = commonest_difference(cells)
         found.append(
             {
                 "suite": suite,
                 "name": name,
                 "cells": [_cell(record, places[case, record.compiler]) for record in cells],
                 "what": shorten(what, EXAMPLE_LIMIT) + (f" (+{others} more)" if others else ""),
+                "suspect": case in suspect,
                 "example": summary.explain(cells[0], EXAMPLE_LIMIT),
             }
         )

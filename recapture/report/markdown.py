@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recapture.analysis import environment_facts, summary
-from recapture.analysis.groups import break_groups, failure_groups, not_run_groups, note_groups, together
+from recapture.analysis.groups import (
+    break_groups,
+    failure_groups,
+    not_run_groups,
+    remark_groups,
+)
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.base.text import one_line, plural, shorten
 from recapture.report.claim_sources import address, sentence
-from recapture.report.markup import code, html_text, plain
+from recapture.report.differences_markdown import MESSAGE_LIMIT, folded, noted, silent_wrongs
+from recapture.report.markup import code, plain
 from recapture.report.tables import Cell, Span, Table, code_span, strong, to_markdown
 from recapture.results.directories import REPORT, read_results
 from recapture.results.verdicts import SILENTLY_WRONG
@@ -21,17 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from recapture.analysis.groups import Group
     from recapture.machine.environment import Environment
-    from recapture.results.records import Difference, Record
+    from recapture.results.records import Record
 
 __all__ = ["render_conformance", "write_report"]
-
-MESSAGE_LIMIT = 200
-"""Characters of a message in a report; the records have the complete message."""
-
-DIFFERENCES_SHOWN = 4
-"""Number of differences shown for one silently wrong cell; the records have all of them."""
 
 
 def render_conformance(records: Sequence[Record], environment: Environment | None) -> str:
@@ -43,12 +42,13 @@ def render_conformance(records: Sequence[Record], environment: Environment | Non
         _uncollected(environment),
         _counts(shown),
         _claims(records),
-        _silent_wrongs(records),
+        silent_wrongs(records),
         _matrices(shown),
         plain(left_out),
         _failures(records),
         _breaks(records),
-        _notes(records),
+        noted(shown, records),
+        _remarks(records),
         _not_run(records),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -189,42 +189,6 @@ def _status(status: ClaimStatus) -> Span:
     return Span(str(status)) if fine else strong(str(status))
 
 
-def _silent_wrongs(records: Sequence[Record]) -> str:
-    by_case = summary.silent_wrongs(records)
-    number = sum(len(cells) for cells in by_case.values())
-    if not number:
-        return "## Silently wrong\n\nNo cell." if records else ""
-    lines = []
-    for case, cells in by_case.items():
-        lines.append(f"- {code(case)}")
-        alike: dict[tuple[object, ...], list[Record]] = {}
-        for record in cells:
-            alike.setdefault((record.verdict, record.differences), []).append(record)
-        for members in alike.values():
-            names = ", ".join(code(record.compiler) for record in members)
-            said = _differences(members[0].differences) or plain(members[0].reason or "no difference is recorded")
-            lines.append(f"  - {names} ({members[0].verdict}): {said}")
-    wrong_cases = plural(len(by_case), "case")
-    return (
-        f"## Silently wrong\n\n{plural(number, 'cell')} of {wrong_cases} returned something else than eager "
-        "and said nothing.\n\n" + "\n".join(lines)
-    )
-
-
-def _differences(differences: Sequence[Difference]) -> str:
-    """Return the first differences, naming each input once."""
-    parts = []
-    last = None
-    for one in differences[:DIFFERENCES_SHOWN]:
-        on = f"on {code(one.input)}: " if one.input != last else ""
-        detail = f" {code(shorten(one.detail, MESSAGE_LIMIT))}" if one.detail.strip() else ""
-        parts.append(f"{on}{code(one.where)} {plain(one.kind)}{detail}")
-        last = one.input
-    if len(differences) > DIFFERENCES_SHOWN:
-        parts.append(f"and {len(differences) - DIFFERENCES_SHOWN} more")
-    return "; ".join(parts)
-
-
 def _matrices(records: Sequence[Record]) -> str:
     if not records:
         return ""
@@ -255,38 +219,24 @@ def _failures(records: Sequence[Record]) -> str:
         return ""
     number = sum(len(group.records) for group in groups)
     return f"## Failing\n\n{plural(number, 'cell')}, {plural(len(groups), 'different failure')}.\n\n" + "\n".join(
-        map(_folded, groups)
+        map(folded, groups)
     )
 
 
 def _breaks(records: Sequence[Record]) -> str:
     groups = break_groups(records)
-    return "## Graph breaks\n\n" + "\n".join(map(_folded, groups)) if groups else ""
+    return "## Graph breaks\n\n" + "\n".join(map(folded, groups)) if groups else ""
 
 
-def _notes(records: Sequence[Record]) -> str:
-    groups = note_groups(records)
+def _remarks(records: Sequence[Record]) -> str:
+    groups = remark_groups(records)
     if not groups:
         return ""
-    return "## Right, with a remark\n\nDifferences from eager that do not change the verdict.\n\n" + "\n".join(
-        map(_folded, groups)
-    )
+    return "## Right, with a remark\n\nRemarks that do not change the verdict.\n\n" + "\n".join(map(folded, groups))
 
 
 def _not_run(records: Sequence[Record]) -> str:
     groups = not_run_groups(records)
     if not groups:
         return ""
-    return "## Not run\n\nWhy these cells say nothing about their compiler.\n\n" + "\n".join(map(_folded, groups))
-
-
-def _folded(group: Group) -> str:
-    """Return a group as one line that expands to its cells, in HTML, because a summary cannot contain Markdown."""
-    title = f"<b>{html_text(group.title)}</b> " if group.title not in ("graph break", "note") else ""
-    text = f"<code>{html_text(shorten(group.text, MESSAGE_LIMIT))}</code>" if group.text else ""
-    cells = "\n".join(
-        f"<li><code>{html_text(case)}</code>: {', '.join(f'<code>{html_text(name)}</code>' for name in names)}</li>"
-        for case, names in together(group.records).items()
-    )
-    number = plural(len(group.records), "cell")
-    return f"<details><summary>{number}: {title}{text}</summary>\n<ul>\n{cells}\n</ul>\n</details>"
+    return "## Not run\n\nWhy these cells say nothing about their compiler.\n\n" + "\n".join(map(folded, groups))

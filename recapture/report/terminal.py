@@ -6,9 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from recapture.analysis import environment_facts, summary
+from recapture.analysis.differences import commonest_difference, noted_numbers, silent_kinds
 from recapture.analysis.groups import failure_groups
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
+from recapture.analysis.suspects import FEWEST, suspects
 from recapture.base.text import one_line, plural, shorten
 from recapture.report.say import say, say_all
 from recapture.report.tables import GAP, Span, Table, terminal_lines
@@ -49,6 +51,9 @@ LINE_LIMIT = 160
 MESSAGE_LIMIT = 160
 """Characters of a message: why a suite is missing, what is wrong with the machine, what differs."""
 
+SUSPECTS_NAMED = 5
+"""Number of cases with a suspect reference in the summary."""
+
 REASON_LIMIT = 200
 """Characters shown of the difference in a silently wrong cell."""
 
@@ -82,7 +87,9 @@ def print_summary(
     if left_out:
         say(console, left_out)
     _print_silent_wrongs(console, summary.silent_wrongs(records), directory / REPORT)
+    _print_suspects(console, [one.case for one in suspects(records)])
     _print_failures(console, failure_groups(records), directory / REPORT)
+    _print_noted(console, records)
     _print_claims(console, records)
 
 
@@ -136,12 +143,13 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
     if not number:
         return
     if number <= CELLS_EXPLAINED:
-        say(console, f"\nsilently wrong: {number}", "bold red")
+        say(console, f"\nsilently wrong: {number}{_by_kind(by_case)}", "bold red")
         for record in (record for cells in by_case.values() for record in cells):
             line = f"{summary.mark(record)} {record.cell}: {summary.explain(record, REASON_LIMIT)}"
             say(console, shorten(line, console.width) if console.is_terminal else one_line(line))
         return
-    say(console, f"\nsilently wrong: {plural(number, 'cell')} of {plural(len(by_case), 'case')}", "bold red")
+    heading = f"silently wrong: {plural(number, 'cell')} of {plural(len(by_case), 'case')}{_by_kind(by_case)}"
+    say(console, f"\n{heading}", "bold red")
     ordered = sorted(by_case.items(), key=lambda item: (-len(item[1]), item[0]))
     shown = [_WrongCase(case, cells) for case, cells in ordered[:WRONG_CASES_NAMED]]
     say_all(console, terminal_lines(_wrong_table(shown, _line_width(console))))
@@ -151,13 +159,37 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
         say(console, f"and {plural(len(rest), 'more case')} ({cells_left}): see {report}")
 
 
+def _print_suspects(console: Console, cases: Sequence[str]) -> None:
+    """Print the cases in which eager itself may be at fault."""
+    if cases:
+        more = f" and {len(cases) - SUSPECTS_NAMED} more" if len(cases) > SUSPECTS_NAMED else ""
+        names = ", ".join(one_line(case) for case in cases[:SUSPECTS_NAMED])
+        say(console, f"reference suspect, {FEWEST} or more unrelated compilers show the same difference: {names}{more}")
+
+
+def _by_kind(by_case: dict[str, list[Record]]) -> str:
+    """Return the number of silently wrong cells by kind of difference, in brackets."""
+    kinds = silent_kinds(record for cells in by_case.values() for record in cells)
+    return f" ({', '.join(f'{one.kind} {one.cells}' for one in kinds)})" if kinds else ""
+
+
+def _print_noted(console: Console, records: Sequence[Record]) -> None:
+    """Print the number of cells with differences that do not decide a verdict, by kind."""
+    numbers = noted_numbers(records)
+    if not numbers:
+        return
+    cells = plural(sum(bool(record.noted) for record in records), "cell")
+    kinds = ", ".join(f"{kind} {number}" for kind, number in numbers.items())
+    say(console, f"\ndifferences that do not decide a verdict: {cells} ({kinds})", "bold")
+
+
 class _WrongCase:
     """The content of the line of a silently wrong case."""
 
     def __init__(self, case: str, cells: Sequence[Record]) -> None:
         self.case = one_line(case)
         self.compilers = [record.compiler for record in cells]
-        self.difference, others = summary.commonest_difference(cells)
+        self.difference, others = commonest_difference(cells)
         self.difference = shorten(self.difference, MESSAGE_LIMIT)
         self.more = f" (+{others} more)" if others else ""
 

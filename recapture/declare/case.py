@@ -67,14 +67,21 @@ class Case:
     codegen_on: tuple[str, ...] | None
 
     @property
-    def compare_output(self) -> bool:
-        """Whether printed text decides the verdict."""
-        return "output" in self.strict
-
-    @property
     def is_module(self) -> bool:
         """Whether the target is an ``nn.Module`` subclass, which is built without arguments under the fixed seed."""
         return inspect.isclass(self.target)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that were given, besides inputs and claims, as text: functions by their names."""
+        plain = {"backward": self.backward, "since": self.since}
+        names = {name: getattr(self, name) for name in ("strict", "concrete_args", "requires", "codegen_on")}
+        functions = {name: getattr(self, name) for name in ("watch", "reset", "rewrite_of")}
+        given = {name: str(value) for name, value in plain.items() if value is not None}
+        given |= {name: ", ".join(value) for name, value in names.items() if value}
+        return given | {
+            name: str(getattr(value, "__name__", value)) for name, value in functions.items() if value is not None
+        }
 
     def inputs(self) -> list[tuple[str, Inputs]]:
         """Return every input with its name; see `named_inputs`."""

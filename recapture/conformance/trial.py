@@ -18,6 +18,7 @@ from recapture.conformance.observe import Raised
 from recapture.conformance.reference import Eager, first_again
 from recapture.conformance.seen import Seen, see
 from recapture.conformance.torch_state import read_flags, restore_flags
+from recapture.conformance.unlike_example import stays_inside, unlike_example
 from recapture.conformance.verdict import Call, Failure, Trial, decide, failed_loudly
 from recapture.results.records import Difference
 
@@ -195,11 +196,14 @@ def _compared(
     """
 
     def against(one: Observation, two: Observation) -> Comparison:
+        example = first[0].args
+        unlike = "" if compiler.checks_inputs else unlike_example(example, one.args)
         rules = Rules(
             strict=frozenset(case.strict),
             inference_only=compiler.inference_only,
             # What a callable reads past the end of its inputs has random values.
-            show_values=compiler.checks_inputs or one.input == "example",
+            show_values=compiler.checks_inputs or stays_inside(example, one.args),
+            remark=f"; {unlike}" if unlike else "",
         )
         return compare(one, two, sample=partial(eager.sample, one.input), rules=rules)
 

@@ -1,3 +1,4 @@
+import io
 import json
 import re
 import shutil
@@ -6,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from planted_records import evidence
+from rich.console import Console
 
 from recapture.analysis.cell_changes import category, diff
 from recapture.analysis.changes import CATEGORIES, Diff, diff_schema, found
@@ -13,9 +15,9 @@ from recapture.analysis.pairing import locate
 from recapture.base.errors import UsageError
 from recapture.cli.main import main
 from recapture.machine.environment import SuiteEntry
-from recapture.report.diff import to_json, to_markdown
+from recapture.report.diff import print_diff, to_json, to_markdown
 from recapture.results.directories import Results, read_results
-from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record
+from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record, write_jsonl
 from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
 RESOURCES = Path(__file__).parent / "resources" / "results"
@@ -55,8 +57,9 @@ def recapture(*arguments):
 # What changed
 
 
-def test_every_category_is_reached_by_the_cells_that_belong_to_it(changes):
-    assert {name: cells(changes, name) for name in CATEGORIES} == {
+def test_every_category_but_one_is_reached_by_the_cells_that_belong_to_it(changes):
+    """The records of these results are of version 1, which has no noted differences."""
+    assert {name: members for name in CATEGORIES if (members := cells(changes, name))} == {
         "newly_wrong": [("types::int_argument", "export"), ("types::scale", "compile")],
         "newly_failing": [("types::scale", "make_fx"), ("types::scale", "aoti")],
         "newly_breaking": [("control_flow::loop", "compile")],
@@ -132,6 +135,91 @@ def test_another_place_of_a_difference_counts_and_other_figures_do_not():
 
     assert category(wrong("result", "by 3.2"), wrong("result", "by 3.3")) is None
     assert category(wrong("result", "by 3.2"), wrong("args[0]", "by 3.2")) == "failing_differently"
+
+
+def noting(*kinds, verdict=Verdict.PASS, notes=(), schema=2, detail=""):
+    noted = tuple(Difference("example", "result", kind, detail) for kind in kinds)
+    return record(verdict, noted=noted, notes=notes, schema=schema, **evidence(verdict))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (noting("alias"), noting("alias", "metadata"), "alias → alias, metadata  on example, result: metadata"),
+        (noting("alias"), noting(), "alias → none  no longer: on example, result: alias"),
+        (noting(), noting(notes=("warned: W",)), "none → 1 remark  warned: W"),
+        (noting("alias", verdict=Verdict.WRONG), noting(verdict=Verdict.WRONG), "alias → none  no longer: on example"),
+    ],
+)
+def test_notes_that_come_or_go_are_a_category_of_their_own_and_no_regression(old, new, said):
+    changes = compared([old], [new])
+    assert [name for name, members in changes.categories() if members] == ["noted_differently"]
+    assert [found(changes, name) for name in ("regression", "wrong", "failing", "any", "notes")] == [0, 0, 0, 0, 1]
+    assert said in in_text(changes)
+
+
+def test_notes_of_records_that_other_rules_judged_are_not_compared():
+    changes = compared([noting(schema=1)], [noting("alias")])
+    assert changes.unchanged == 1
+    (warning,) = (one for one in changes.warnings if "version" in one)
+    assert warning.startswith("OLD has records of version 1, NEW of version 2: ")
+    assert not [one for one in compared([noting()], [noting()]).warnings if "version" in one]
+
+
+def test_figures_of_a_note_are_no_change():
+    assert category(noting("value", detail="1 ulp"), noting("value", detail="2 ulp")) is None
+
+
+def test_another_kind_of_difference_fails_differently_and_both_kinds_are_named():
+    old, new = (
+        record(Verdict.WRONG, differences=tuple(Difference("example", "result", kind, "") for kind in kinds))
+        for kinds in (["value"], ["value", "dtype"])
+    )
+    changes = compared([old], [new])
+    assert cells(changes, "failing_differently")
+    assert "wrong (value) → wrong (value, dtype)" in in_text(changes)
+
+
+def test_only_chosen_kinds_and_categories_are_shown_and_gate(tmp_path, capsys):
+    sides = [tmp_path / name / "cpu" for name in ("one", "two")]
+    for directory, wrong in zip(sides, (False, True), strict=True):
+        rows = [
+            record(Verdict.WRONG if wrong else Verdict.PASS, case=f"s::{kind}", **wrongly(kind) if wrong else {})
+            for kind in ("value", "dtype")
+        ]
+        directory.mkdir(parents=True)
+        write_jsonl(directory / "conformance.jsonl", [*rows, noting("alias") if wrong else noting()])
+    assert recapture("diff", *sides, "--kind", "dtype", "--fail-on", "wrong") == 1
+    out = capsys.readouterr().out
+    assert "s::dtype" in out
+    assert "s::value" not in out
+    assert "note: 2 other changed cells left out by --category or --kind\n" in out
+    assert recapture("diff", *sides, "--kind", "shape", "--fail-on", "wrong") == 0
+    assert recapture("diff", *sides, "--category", "noted_differently", "--fail-on", "any", "--fail-on", "wrong") == 0
+    out = capsys.readouterr().out
+    assert "Noted differently: 1" in out
+    assert "s::dtype" not in out
+    assert recapture("diff", *sides, "--category", "noted_differently", "--fail-on", "notes") == 1
+    assert recapture("diff", *sides, "--kind", "vibes") == 2
+    assert recapture("diff", *sides, "--category", "vibes") == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in errors] == ["recapture", "recapture"]
+
+
+def wrongly(kind):
+    return {"input": "example", "differences": (Difference("example", "result", kind, ""),)}
+
+
+def in_text(changes):
+    console = Console(file=io.StringIO(), width=200)
+    print_diff(console, changes)
+    return console.file.getvalue()
+
+
+def test_the_input_of_a_crash_counts_and_that_of_a_timeout_does_not():
+    for verdict, name in ((Verdict.CRASH, "failing_differently"), (Verdict.TIMEOUT, None)):
+        one, two = (record(verdict, phase="call", input=label) for label in ("example", "held_out[0]"))
+        assert category(one, two) == name
 
 
 def test_another_limit_is_no_change_and_another_signal_is():
@@ -301,7 +389,7 @@ def test_reasons_for_care_are_given(changes):
 def test_json_is_what_the_schema_type_reads_back(changes):
     text = to_json(changes)
     assert msgspec.json.decode(text, type=Diff) == changes
-    assert json.loads(text)["schema"] == 2
+    assert json.loads(text)["schema"] == 3
 
 
 def test_the_schema_names_every_category():
@@ -312,7 +400,7 @@ def test_the_schema_names_every_category():
 def test_markdown_tables_are_whole(changes):
     markdown = to_markdown(changes)
     blocks = re.findall(r"(?:^\|.*\|$\n?)+", markdown, re.MULTILINE)
-    assert len(blocks) == 2 + len(CATEGORIES)
+    assert len(blocks) == 2 + len(CATEGORIES) - 1  # all but `noted_differently`
     for block in blocks:
         widths = {len(re.sub(r"\\.", "", row).strip("|").split("|")) for row in block.splitlines()}
         assert len(widths) == 1
@@ -333,7 +421,7 @@ def test_text_through_a_pipe_has_no_control_codes_and_one_line_a_change(capsys):
     recapture("diff", OLD, NEW)
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    assert "    aoti  pass → crash  died of SIGSEGV\n" in out
+    assert "    aoti  pass → crash  call on held_out[0]: died of SIGSEGV\n" in out
     assert "    make_fx  pass → timeout  possibly noise: still running after 60 s\n" in out
     assert "Removed: 2, 1 of them a regression (no longer there)\n" in out
     assert out.splitlines()[-1].startswith("7 regressions, 2 newly wrong, ")

@@ -7,13 +7,14 @@ import torch
 
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.torch_compat import is_out_of_memory
-from recapture.conformance.observe import observe_call
+from recapture.conformance.observe import Surroundings, observe_call
 from recapture.conformance.placement import map_tensors
+from recapture.conformance.reachable import Reachable
 from recapture.conformance.seen import Seen, see
 
 
-def seen(function, *args, **more):
-    return observe_call(function, "example", lambda: args, **more)
+def seen(function, *args, **around):
+    return observe_call(function, "example", lambda: args, Surroundings(**around))
 
 
 class Unprintable(Exception):
@@ -207,7 +208,7 @@ def test_tensors_without_one_shape_or_without_values():
     meta = see(torch.ones(2, 3, device="meta")).tensor
     assert (meta.data, meta.shape, meta.device) == (None, (2, 3), "meta")
     lazy = torch.nn.LazyLinear(2)
-    assert seen(lambda: None, module=lazy).state is not None
+    assert seen(lambda: None, reachable=Reachable(lazy)).state is not None
 
 
 def test_a_gradient_is_part_of_a_leaf():
@@ -255,12 +256,12 @@ def test_a_watch_that_raises_is_something_seen():
 
 def test_a_module_whose_state_raises_does_not_end_the_cell():
     class Broken(torch.nn.Module):
-        def state_dict(self, *args, **kwargs):
+        def named_parameters(self, *args, **kwargs):
             raise ValueError("no state")
 
-    one = seen(lambda: 1, module=Broken())
+    one = seen(lambda: 1, reachable=Reachable(Broken()))
     assert one.raised is None
-    assert one.state == Seen("unreadable", scalar="ValueError")
+    assert dict(one.state.children).keys() == {"state.training"}
 
 
 def test_a_module_is_described_by_its_state():
@@ -275,10 +276,9 @@ def test_a_module_is_described_by_its_state():
     assert see(torch.nn.ReLU()).children == ()
 
 
-def test_output_is_kept_only_where_it_is_asked_for(capsys):
-    assert seen(lambda: print("kept"), capture_output=True).output == "kept\n"
-    assert seen(lambda: print("passes")).output is None
-    assert capsys.readouterr().out == "passes\n"
+def test_what_is_printed_is_kept_and_passed_on(capsys):
+    assert seen(lambda: print("kept")).output == "kept\n"
+    assert capsys.readouterr().out == "kept\n"
 
 
 def test_names_of_types_are_the_same_in_every_execution_of_a_suite():

@@ -174,7 +174,7 @@ def test_every_silent_wrong_is_spelled_out_under_its_case(results):
     assert "5 cells of 4 cases" in wrong
     for record in results.records:
         if record.verdict in (Verdict.WRONG, Verdict.SPECIALIZED):
-            under = wrong.split(f"- `{record.case}`\n")[1].split("\n- ")[0]
+            under = wrong.split(f"- `{record.case}` (")[1].split("\n- ")[0]
             (line,) = (line for line in under.splitlines() if f"`{record.compiler}`" in line)
             assert f"({record.verdict}): on `{record.differences[0].input}`: `{record.differences[0].where}`" in line
     assert "and 2 more" in wrong

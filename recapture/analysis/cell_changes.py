@@ -9,6 +9,7 @@ import msgspec
 
 from recapture.analysis import environment_facts, summary
 from recapture.analysis.changes import Change, ClaimChange, Diff, FactChange, Rename, Side
+from recapture.analysis.differences import identity, notes_of
 from recapture.analysis.speed_changes import diff_speeds, speedups_of
 from recapture.base.errors import UsageError
 from recapture.base.text import shorten
@@ -94,6 +95,13 @@ def diff(old: Results, new: Results) -> Diff:
 
 def category(old: Record | None, new: Record | None) -> str | None:
     """Return the category of a cell in `CATEGORIES`, or None if nothing changed."""
+    name = _category_of_outcome(old, new)
+    if name is None and old is not None and new is not None and notes_of(old).keys() != notes_of(new).keys():
+        return "noted_differently" if old.schema == new.schema else None  # version 1 has no noted differences
+    return name
+
+
+def _category_of_outcome(old: Record | None, new: Record | None) -> str | None:
     if old is None:
         return "added"
     if new is None:
@@ -132,13 +140,14 @@ def _right_now(old: Record, new: Record) -> str | None:
 def _failure(record: Record) -> tuple[object, ...]:
     """Return a key that is equal for equal failures.
 
-    It excludes the numbers in a difference's detail, which change with every kernel, and the reason of a timeout or an
-    out-of-memory error, which is only the limit.
+    It excludes the numbers in a difference's detail, which change with every kernel, the reason of a timeout or an
+    out-of-memory error, which is only the limit, and the input of a timeout, which depends on how busy the machine is.
     """
-    seen = tuple((one.input, one.where, one.kind) for one in record.differences)
+    seen = tuple(map(identity, record.differences))
     error = (record.error.type, record.error.fingerprint) if record.error else None
     signal = record.reason if record.verdict is Verdict.CRASH else None
-    return (record.verdict, record.phase, record.input, error, signal, seen)
+    label = None if record.verdict is Verdict.TIMEOUT else record.input
+    return (record.verdict, record.phase, label, error, signal, seen)
 
 
 def _key(record: Record, renamed: dict[str, str], *, with_device: bool) -> Key:
@@ -212,9 +221,19 @@ def _warnings(old: Results, new: Results) -> Iterable[str]:
             yield f"suite {name} could not be collected in {side}: {shorten(error, 120)}"
         for check in environment_facts.failing_checks(environment):
             yield f"{side}'s machine is at fault: {shorten(check, 120)}"
+    versions = [sorted({record.schema for record in results.records}) for results in (old, new)]
+    if versions[0] != versions[1] and all(versions):
+        yield (
+            f"OLD has records of version {_listed(versions[0])}, NEW of version {_listed(versions[1])}: a change may "
+            "come from the rules that judged them"
+        )
     devices = [sorted({record.device for record in results.records}) for results in (old, new)]
     if devices[0] != devices[1]:
         yield f"OLD ran on {', '.join(devices[0]) or 'nothing'}, NEW on {', '.join(devices[1]) or 'nothing'}"
+
+
+def _listed(versions: Iterable[int]) -> str:
+    return " and ".join(map(str, versions))
 
 
 def _claims(before: dict[Key, Record], after: dict[Key, Record]) -> tuple[ClaimChange, ...]:

@@ -2,6 +2,7 @@
 
 History of the JSON form, newest first (``DIFF_SCHEMA_VERSION``):
 
+3. `Diff.noted_differently`: cells whose verdicts agree and whose notes do not.
 2. `Side.not_asked`: cells that only one side selected are neither added nor removed. `Diff.speeds`.
 1. first version.
 """
@@ -39,7 +40,7 @@ __all__ = [
     "is_regression",
 ]
 
-DIFF_SCHEMA_VERSION = 2
+DIFF_SCHEMA_VERSION = 3
 
 CATEGORIES = {
     "newly_wrong": "silently wrong now, and not before",
@@ -51,6 +52,7 @@ CATEGORIES = {
     "fixed": "wrong or failing before, right now",
     "whole_again": "graph breaks before, captured whole now",
     "captured_differently": "right on both sides, with another number of graphs, graph breaks or recompiles",
+    "noted_differently": "the same outcome on both sides, with other differences that do not decide a verdict",
     "newly_run": "not run before, run now",
     "not_run_differently": "run on neither side, for another reason",
     "added": "not there before",
@@ -203,6 +205,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     fixed: tuple[Change, ...] = ()
     whole_again: tuple[Change, ...] = ()
     captured_differently: tuple[Change, ...] = ()
+    noted_differently: tuple[Change, ...] = ()
     newly_run: tuple[Change, ...] = ()
     not_run_differently: tuple[Change, ...] = ()
     added: tuple[Change, ...] = ()
@@ -246,8 +249,12 @@ def _newly_failing(_category: str, change: Change) -> bool:
     return _is_newly(FAILING, change)
 
 
-def _any(_category: str, _change: Change) -> bool:
-    return True
+def _any(category: str, _change: Change) -> bool:
+    return category != "noted_differently"
+
+
+def _notes(category: str, _change: Change) -> bool:
+    return category == "noted_differently"
 
 
 FAIL_ON: dict[str, Callable[[str, Change], bool]] = {
@@ -255,11 +262,13 @@ FAIL_ON: dict[str, Callable[[str, Change], bool]] = {
     "wrong": _newly_wrong,
     "failing": _newly_failing,
     "any": _any,
+    "notes": _notes,
 }
 """Conditions of ``--fail-on`` for cells; `SPEEDS_FAIL_ON` has those for configurations of a benchmark.
 
 ``regression``: see `is_regression`. ``wrong`` and ``failing``: silently wrong (failing) now and not before, in any
-category, including added and edited cases. ``any``: any changed cell.
+category, including added and edited cases. ``any``: any changed cell, unless only its notes changed. ``notes``: a cell
+of which only the notes changed.
 """
 
 SPEED_CHANGES: tuple[SpeedCategory, ...] = (

@@ -69,14 +69,18 @@ def why_bare(environment: Environment) -> str:
 
 
 def accounting(records: Sequence[Record], environment: Environment | None) -> tuple[str, bool]:
-    """Return a text with the numbers of planned and recorded cells, and whether none is missing."""
+    """Return a text with the numbers of planned and recorded cells, and whether none is missing.
+
+    If a report shows only some of the recorded cells, the text has their number, too.
+    """
     planned = environment.planned if environment else None
     recorded = environment.recorded if environment else None
     if planned is None or recorded is None:
         return f"{len(records)} recorded", True
     if planned != recorded:
         return f"{planned} planned, but only {recorded} recorded", False
-    return f"{planned} planned = {recorded} recorded", True
+    shown = f", {len(records)} shown" if len(records) < recorded else ""
+    return f"{planned} planned = {recorded} recorded{shown}", True
 
 
 def failing_checks(environment: Environment | None, *, lasting: bool = False) -> list[str]:

@@ -1,4 +1,4 @@
-"""Groups of cells: equal failures, graph breaks with the same reason, equal notes, and cells that did not run."""
+"""Groups of cells: equal failures, graph breaks, noted differences and remarks, and cells that did not run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recapture.analysis.differences import describe_away_from_input
 from recapture.analysis.summary import first_line, in_report_order
 from recapture.base.text import one_line
 from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, Verdict
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from recapture.results.records import Record
 
 
-__all__ = ["Group", "break_groups", "failure_groups", "not_run_groups", "note_groups", "together"]
+__all__ = ["Group", "break_groups", "failure_groups", "not_run_groups", "noted_groups", "remark_groups", "together"]
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,19 @@ def not_run_groups(records: Iterable[Record]) -> list[Group]:
     return _largest_first(Group(str(verdict), reason, tuple(members)) for (verdict, reason), members in groups.items())
 
 
-def note_groups(records: Iterable[Record]) -> list[Group]:
-    """Return the right cells with differences that do not change the verdict, by note."""
+def noted_groups(records: Iterable[Record]) -> list[Group]:
+    """Return the cells with differences that do not decide a verdict, by kind, place and detail."""
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in in_report_order(records):
+        for difference in record.noted:
+            members = groups[difference.kind, describe_away_from_input(difference)]
+            if not members or members[-1] is not record:  # the same on several inputs
+                members.append(record)
+    return _largest_first(Group(kind, text, tuple(members)) for (kind, text), members in groups.items())
+
+
+def remark_groups(records: Iterable[Record]) -> list[Group]:
+    """Return the right cells with remarks, such as warnings of torch, by remark."""
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in in_report_order(records):
         if record.verdict in RIGHT:

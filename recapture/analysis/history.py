@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recapture.analysis import summary
+from recapture.analysis.differences import kinds_in_words
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.results.releases import is_bare, read_by_age, torch_version, twin
 
@@ -111,6 +112,6 @@ def compared_with(images: Sequence[str], present: Sequence[bool]) -> Iterator[in
                 image = number
 
 
-def _outcome(record: Record) -> tuple[str, str]:
-    """Return the outcome to compare: the verdict, and an error's phase and type, but not its message."""
-    return (summary.mark(record), summary.measured(record))
+def _outcome(record: Record) -> tuple[str, str, str]:
+    """Return the outcome to compare: the verdict, an error's phase and type, and the kinds of silent differences."""
+    return (summary.mark(record), summary.measured(record), kinds_in_words(record))

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from recapture.analysis import summary
 from recapture.analysis.cell_changes import diff
+from recapture.analysis.differences import noted_numbers, silent_kinds
 from recapture.base.text import plural
 from recapture.results.directories import Results
 from recapture.results.releases import is_bare, read_by_age, torch_version, twin
+from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,12 +30,18 @@ WHOLE = 0.9
 
 @dataclass(frozen=True)
 class Release:
-    """One column: the outcomes of the cells by compiler, and the status of each published claim."""
+    """One column: the outcomes of the cells by compiler, and the status of each published claim.
+
+    `silent` is the number of silently wrong cells by kind of difference, `noted` that of cells with differences that do
+    not decide a verdict.
+    """
 
     torch: str
     image: str
     compilers: dict[str, summary.Counts]
     claims: dict[str, summary.ClaimStatus]
+    silent: dict[str, int]
+    noted: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,8 @@ def _release(results: Results) -> Release:
         image=results.image,
         compilers={name: summary.count(cells) for name, cells in summary.by_compiler(records).items()},
         claims={name: summary.overall_status(cells) for name, cells in claims.items()},
+        silent={one.kind: one.cells for one in silent_kinds(row for row in records if row.verdict in SILENTLY_WRONG)},
+        noted=dict(noted_numbers(records)),
     )
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from recapture.base.text import one_line, shorten
+from recapture.analysis.differences import describe_difference, kinds_of, place
+from recapture.base.text import shorten
 from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from recapture.results.records import Difference, Record
+    from recapture.results.records import Record
 
 __all__ = [
     "LEGEND",
@@ -26,12 +27,10 @@ __all__ = [
     "claim_cells",
     "claim_status",
     "claims_by_id",
-    "commonest_difference",
     "compiler_key",
     "compilers_in_order",
     "count",
     "counts_by_verdict",
-    "describe_difference",
     "explain",
     "first_line",
     "in_report_order",
@@ -237,36 +236,23 @@ def silent_wrongs(records: Iterable[Record]) -> dict[str, list[Record]]:
     return dict(found)
 
 
-def commonest_difference(cells: Iterable[Record]) -> tuple[str, int]:
-    """Return the most common difference of silently wrong cells, such as ``value on held_out[0]``.
-
-    The second value is the number of other combinations of kind and input in these cells.
-    """
-    kinds: Counter[str] = Counter()
-    for record in cells:
-        found = [f"{one.kind} on {one.input}" for one in record.differences]
-        found = found or [record.reason or "no difference recorded"]
-        kinds.update(list(dict.fromkeys(found)))  # a list: a Counter adds up a mapping's values
-    return one_line(kinds.most_common(1)[0][0]), len(kinds) - 1
-
-
-def describe_difference(difference: Difference) -> str:
-    """Return a silent difference as one line."""
-    detail = f": {difference.detail}" if difference.detail else ""
-    return one_line(f"on {difference.input}, {difference.where}: {difference.kind}{detail}")
-
-
 def explain(record: Record, limit: int = 160) -> str:
     """Return the reason of a cell's outcome in one line of at most `limit` characters; empty if there is none."""
     if record.differences:
-        more = f" (and {len(record.differences) - 1} more)" if len(record.differences) > 1 else ""
-        return shorten(describe_difference(record.differences[0]), limit - len(more)) + more
+        first = record.differences[0]
+        more = ""
+        if len(record.differences) > 1:
+            others = [kind for kind in kinds_of(record.differences) if kind != first.kind]
+            also = f", also {', '.join(others)}" if others else ""
+            more = f" {shorten(f'(and {len(record.differences) - 1} more{also})', limit // 2)}"
+        return shorten(describe_difference(first), limit - len(more)) + more
     if record.error:
-        at = f"{record.phase}" + (f" on {record.input}" if record.input and record.phase != "capture" else "")
+        at = f"{record.phase}" + (f" {place(record.input)}" if record.input and record.phase != "capture" else "")
         words = f"{at}: " if record.phase else ""
         return shorten(f"{words}{record.error.type}: {first_line(record.error.message)}", limit)
     if record.reason:
-        return shorten(record.reason, limit)
+        at = f"{record.phase} {place(record.input)}: " if record.phase and record.input else ""
+        return shorten(at + record.reason, limit)
     if record.break_reasons:
         many = f"{record.graph_breaks} graph breaks" if record.graph_breaks != 1 else "1 graph break"
         return shorten(

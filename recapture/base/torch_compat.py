@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = [
     "OTHER_CACHES",
     "OWN_VARIABLES",
+    "default_device",
+    "dispatch_mode",
     "float32_flags",
     "installed_torch",
     "is_capture_error",
@@ -29,6 +31,7 @@ __all__ = [
     "isolate_caches",
     "keep_caches",
     "make_shapes_dynamic",
+    "operator_schema",
     "preload",
     "pytree",
     "release",
@@ -46,6 +49,18 @@ def pytree() -> Any:
     return _pytree
 
 
+def dispatch_mode() -> Any:
+    """Return torch's base class of modes that intercept every operator."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    return TorchDispatchMode
+
+
+def operator_schema(operator: Any) -> Any:
+    """Return the schema of an operator that a mode intercepted; None for one that calls functions, such as cond."""
+    return getattr(operator, "_schema", None)
+
+
 def release(version: str | None = None) -> tuple[int, ...]:
     """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; by default that of the imported torch.
 
@@ -61,6 +76,16 @@ def release(version: str | None = None) -> tuple[int, ...]:
 def installed_torch() -> str:
     """Return the version of the installed torch without importing it; raises PackageNotFoundError without one."""
     return importlib.metadata.version("torch")
+
+
+def default_device() -> str | None:
+    """Return the default device that was set, else None; `torch.get_default_device` does not tell "cpu" from unset."""
+    import torch
+
+    context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    context = getattr(context, "device_context", context)  # torch 2.0 has one context, not one for each thread
+    device = getattr(context, "device", None)
+    return None if device is None else str(device)
 
 
 def reset_dynamo() -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recapture.analysis.changes import CATEGORIES
 from recapture.base.errors import UsageError
-from recapture.cli.options import PathParameter, console, how_to_print
+from recapture.cli.options import PathParameter, console, how_to_print, kind_option
 from recapture.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
@@ -24,16 +25,33 @@ FAIL_ON_EXIT_STATUS = 1
 @how_to_print
 @click.option(
     "--fail-on",
-    type=click.Choice(["regression", "wrong", "failing", "slower", "any"]),
+    type=click.Choice(["regression", "wrong", "failing", "slower", "any", "notes"]),
     multiple=True,
     help=(
         "Exit with status 1 on: a right cell that became worse or is missing; a cell that became silently wrong, or "
-        "failing; a configuration that is certainly slower, or no longer right; any change. May be given several "
-        "times."
+        "failing; a configuration that is certainly slower, or no longer right; any change of an outcome; a change of "
+        "notes alone. Only shown cells count. May be given several times."
     ),
 )
+@click.option(
+    "--category",
+    "categories",
+    type=click.Choice(list(CATEGORIES)),
+    metavar="CATEGORY",
+    multiple=True,
+    help="Show only changed cells of this category, such as newly_wrong. May be given several times.",
+)
+@kind_option("Show only changed cells with a difference of this kind on either side")
 @click.pass_context
-def diff(context: click.Context, old: Path, new: Path, form: str, fail_on: tuple[str, ...]) -> None:
+def diff(
+    context: click.Context,
+    old: Path,
+    new: Path,
+    form: str,
+    fail_on: tuple[str, ...],
+    categories: tuple[str, ...],
+    kinds: tuple[str, ...],
+) -> None:
     """Show what changed between two results, cell by cell, and in speed.
 
     OLD and NEW are results directories (results/IMAGE/CAPABILITY), or directories of images with exactly one common
@@ -41,10 +59,11 @@ def diff(context: click.Context, old: Path, new: Path, form: str, fail_on: tuple
     """
     from recapture.analysis.cell_changes import compare
     from recapture.analysis.changes import found
+    from recapture.analysis.diff_filter import restricted
     from recapture.analysis.pairing import locate
     from recapture.report.diff import print_diff, to_json, to_markdown
 
-    changes = compare(*locate(old, new))
+    changes = restricted(compare(*locate(old, new)), kinds=kinds, categories=categories)
     if form == "json":
         echo_json(to_json(changes))
     elif form == "markdown":

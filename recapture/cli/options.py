@@ -15,6 +15,7 @@ import click
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.option_fields import declared, known_device
+from recapture.results.kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from recapture.base.option_fields import CommandLine
 
-__all__ = ["PathParameter", "Range", "check_device", "console", "how_to_print", "require_torch", "takes"]
+__all__ = ["PathParameter", "Range", "check_device", "console", "how_to_print", "kind_option", "require_torch", "takes"]
 
 
 class Range(click.FloatRange):
@@ -166,3 +167,15 @@ how_to_print = click.option(
     help="Output format.",
 )
 """The option ``--format`` of commands that print results."""
+
+
+def kind_option(text: str) -> Callable[[Any], Any]:
+    """Return the option ``--kind`` of commands that show some of the cells; `text` says which."""
+    return click.option(
+        "--kind",
+        "kinds",
+        type=click.Choice(list(KINDS)),
+        metavar="KIND",
+        multiple=True,
+        help=f"{text}: {', '.join(KINDS)}. May be given several times.",
+    )

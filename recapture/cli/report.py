@@ -12,7 +12,7 @@ import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.text import printable
-from recapture.cli.options import PathParameter, console
+from recapture.cli.options import PathParameter, console, kind_option
 from recapture.cli.output import echo, warn_if_misfiled
 
 if TYPE_CHECKING:
@@ -63,6 +63,27 @@ def _derived(path: Path) -> Speedups:
     return found
 
 
+def _render_one(found: list[Path], kinds: tuple[str, ...], output: Path, *, as_html: bool) -> None:
+    """Render the one results directory in a list to a file or to standard output."""
+    from recapture.analysis.differences import with_kinds
+    from recapture.base.files import write_output
+    from recapture.report.html_page import render_html
+    from recapture.report.markdown import render_conformance
+    from recapture.results.directories import read_results
+
+    if len(found) > 1:
+        raise UsageError(f"--output takes one results directory, and there are {len(found)}: {found[0]}, {found[1]} …")
+    results = with_kinds(read_results(found[0]), kinds)
+    render = render_html if as_html else render_conformance
+    text = render(results.records, results.environment)
+    warn_if_misfiled(results)
+    if output == Path("-"):
+        echo(text, nl=False)
+    else:
+        with _writing(output):
+            write_output(output, printable(text).encode())
+
+
 @click.command()
 @click.argument("directories", nargs=-1, type=PathParameter(), metavar="[DIRECTORY]...")
 @click.option("--html", "as_html", is_flag=True, help=f"Also write {HTML}, a self-contained page.")
@@ -71,23 +92,33 @@ def _derived(path: Path) -> Speedups:
     type=PathParameter(allow_dash=True),
     help="Write the report to this file, not beside the records; - is standard output. For one results directory only.",
 )
+@kind_option("Render only cells with a difference of this kind, and write no file unless --output names one")
 @click.option("--quiet", is_flag=True, help="Do not print the summary.")
 @click.option("--interrupted", is_flag=True, help="First close interrupted runs, which can then not be resumed.")
-def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, quiet: bool, interrupted: bool) -> None:
+def report(
+    directories: tuple[Path, ...],
+    as_html: bool,
+    output: Path | None,
+    kinds: tuple[str, ...],
+    quiet: bool,
+    interrupted: bool,
+) -> None:
     """Render reports from the records in DIRECTORY and in every results directory below it (default: results).
 
     The ratios of speedups are recomputed from their samples.
     """
-    from recapture.base.files import write_output
+    from recapture.analysis.differences import with_kinds
     from recapture.conformance.ledger import settle
     from recapture.report.html_page import render_html
-    from recapture.report.markdown import render_conformance, write_report
+    from recapture.report.markdown import write_report
     from recapture.report.speedups import render_speedups
     from recapture.report.speedups_terminal import print_speedups
     from recapture.report.terminal import print_summary
     from recapture.results.directories import find_results, find_speedups, read_results
     from recapture.results.records import PARTIAL
 
+    if kinds and as_html and output is None:
+        raise UsageError("--kind with --html needs --output: the page beside the records shows all cells")
     roots = directories or (Path("results"),)
     if interrupted:
         for directory in roots:
@@ -97,24 +128,13 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
     found = [path for directory in roots for path in find_results(directory, needed=not timed or output is not None)]
     found = list(dict.fromkeys(found))
     if output is not None:
-        if len(found) > 1:
-            raise UsageError(
-                f"--output takes one results directory, and there are {len(found)}: {found[0]}, {found[1]} …"
-            )
-        results = read_results(found[0])
-        render = render_html if as_html else render_conformance
-        text = render(results.records, results.environment)
-        warn_if_misfiled(results)
-        if output == Path("-"):
-            echo(text, nl=False)
-        else:
-            with _writing(output):
-                write_output(output, printable(text).encode())
+        _render_one(found, kinds, output, as_html=as_html)
         return
     out = console()
     for number, path in enumerate(found):
-        write_report(path)
-        results = read_results(path)
+        if not kinds:
+            write_report(path)
+        results = with_kinds(read_results(path), kinds)
         warn_if_misfiled(results)
         if as_html:
             _write(path / HTML, render_html(results.records, results.environment))
@@ -122,7 +142,7 @@ def report(directories: tuple[Path, ...], as_html: bool, output: Path | None, qu
             if number:
                 out.print()
             print_summary(out, results.records, results.environment, path)
-    for path in timed:
+    for path in () if kinds else timed:
         speedups = _derived(path)
         _write(path.with_suffix(".md"), render_speedups(speedups))
         if not quiet:

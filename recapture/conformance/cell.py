@@ -47,6 +47,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorInfo | None = None
     reason: str | None = None
     differences: tuple[Difference, ...] = ()
+    noted: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
     graphs: int | None = None
     graph_breaks: int | None = None
@@ -110,7 +111,8 @@ def _findings(ruling: Ruling, trial: Trial) -> Findings:
         error=None if ruling.raised is None else _error(ruling.raised),
         reason=ruling.reason,
         differences=ruling.differences,
-        notes=ruling.notes,
+        noted=ruling.noted,
+        notes=tuple(trial.warnings) if trial.calls is not None else (),
         graphs=None if log is None else log.graphs,
         graph_breaks=None if log is None else log.graph_breaks,
         recompiles=None if log is None else log.recompiles,

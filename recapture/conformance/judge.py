@@ -1,6 +1,7 @@
 """Compares a call with eager's: which differences are silently wrong, and which are only noted.
 
-Equality is defined here (types, structure, dtypes, shapes) and in `recapture.conformance.rounding` (values).
+Equality is defined here (types, structure, dtypes, shapes, side effects) and in `recapture.conformance.rounding`
+(values). `recapture.results.kinds` lists the kinds of differences and those that a case may ask to be strict about.
 """
 
 from __future__ import annotations
@@ -9,23 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from recapture.base.scrub import encodable
-from recapture.conformance.rounding import (
-    all_close,
-    is_rounded_number,
-    is_rounded_tensor,
-    isclose,
-    may_round,
-    same_scalar,
-)
-from recapture.conformance.seen import tensors_of
+from recapture.base.scrub import encodable, scrub
+from recapture.conformance.rounding import distance, explained, same_bits
+from recapture.conformance.wording import describe_values, far_apart, listed, parts, short, two_digits
 from recapture.results.records import Difference
 
 if TYPE_CHECKING:
     from recapture.conformance.observe import Observation
-    from recapture.conformance.seen import Seen, TensorSeen
+    from recapture.conformance.seen import Seen
 
-__all__ = ["Comparison", "compare", "compare_form"]
+__all__ = ["Comparison", "Rules", "Sample", "compare", "compare_form", "compare_places"]
 
 
 @dataclass
@@ -33,51 +27,60 @@ class Comparison:
     """What differs between eager and a compiled callable on one input."""
 
     differences: list[Difference]
-    """Silent differences, which decide the verdict: values, types, shapes, side effects."""
-    notes: list[str]
-    """Differences that do not change what is computed: strides, requires_grad, aliasing."""
+    """Silent differences, which decide the verdict."""
+    notes: list[Difference]
+    """Differences that do not decide it."""
 
 
-Exact = Callable[[], "Observation | None"]
-"""A function that returns the same observation with every floating-point input in float64, or None if that fails."""
+Sample = Callable[[int], "Observation | None"]
+"""A function that returns the same observation from eager's k-th run with rounding noise, or None if that fails."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a comparison is made.
+
+    `strict` names what the case asks to be judged strictly. With `inference_only`, gradients and requires_grad are
+    noted only. Without `show_values`, details contain no numbers: for callables that may read memory that they do not
+    own.
+    """
+
+    strict: frozenset[str] = frozenset()
+    inference_only: bool = False
+    show_values: bool = True
 
 
 def compare(
-    eager: Observation, other: Observation, *, exact: Exact | None = None, show_values: bool = True
+    eager: Observation, other: Observation, *, sample: Sample | None = None, rules: Rules | None = None
 ) -> Comparison:
     """Compare a call with eager's on the same input.
 
-    Exceptions on both sides are not a difference here (`recapture.conformance.verdict` compares their types). Returning
-    where eager raises is a difference. Types, structure, dtypes, shapes and integers must be exactly equal, other
-    numbers equal within `rounding.TOLERANCES`; NaN equals NaN, and -0.0 equals 0.0. `exact` is called only where
-    rounding is possible. Without `show_values`, details contain no numbers: for callables that may read memory that
-    they do not own.
+    Exceptions on both sides are no silent difference here (`recapture.conformance.verdict` compares their types).
+    Returning where eager raises is a difference. Types, structure, dtypes, shapes and integers must be exactly equal,
+    other numbers equal within what rounding explains. `sample` is called only where values differ.
     """
-    found = _Comparer(eager.input, show_values=show_values)
+    found = _Comparer(eager.input, rules or Rules(), sample)
     if eager.raised is not None and other.raised is None:
         found.differ("result", "exception", f"eager raises {eager.raised.type}, this returned")
+    elif eager.raised is not None and other.raised is not None:
+        found.exceptions(eager, other)
     elif eager.result is not None and other.result is not None:
-        found.exact = _lazily(exact, lambda observation: observation.result)
-        found.values("result", eager.result, other.result)
-    found.exact = _lazily(exact, lambda observation: observation.args)
+        found.values("result", eager.result, other.result, lambda one: one.result)
+        if not found.differences:
+            found.aliases(eager, other)
+        found.gradients(eager, other)
     found.kind = "mutation"
-    found.values("args", eager.args, other.args)
-    if eager.state is not None and other.state is not None:
-        found.exact = _lazily(exact, lambda observation: observation.state)
-        found.kind = "state"
-        found.values("state", eager.state, other.state)
-    found.exact = None
+    found.values("args", eager.args, other.args, lambda one: one.args)
+    found.outside(eager, other)
+    found.places(eager.state, other.state, lambda one: one.state)
     if eager.watched is not None and other.watched is not None:
-        found.kind = "watched"
-        found.values("watched", eager.watched, other.watched)
+        found.values("watched", eager.watched, other.watched, lambda one: one.watched)
     found.kind = None
     if eager.output != other.output:
-        found.differ("output", "output", f"eager printed {_short(eager.output)}, this printed {_short(other.output)}")
-    for name, value in eager.torch_state.items():
-        if other.torch_state[name] != value:
-            found.differ(f"torch.{name}", "state", f"eager leaves {value}, this leaves {other.torch_state[name]}")
-    if eager.result is not None and other.result is not None and not found.differences:
-        found.aliases(eager, other)
+        found.note(
+            "output", "output", "output", f"eager printed {short(eager.output)}, this printed {short(other.output)}"
+        )
+    found.settings(eager, other)
     return Comparison(found.differences, found.notes)
 
 
@@ -86,156 +89,251 @@ def compare_form(where: str, eager: Seen, other: Seen) -> Difference | None:
 
     Tensors described with `seen.see_form` are compared without their elements, for callers with their own rule.
     """
-    found = _Comparer("", show_values=True)
-    found.values(where, eager, other)
+    found = _Comparer("", Rules(), None)
+    found.values(where, eager, other, lambda _: None)
     return found.differences[0] if found.differences else None
 
 
+def compare_places(label: str, eager: Seen | None, other: Seen | None) -> Comparison:
+    """Compare two described states, each a Seen with a child for each place; every difference is a mutation."""
+    found = _Comparer(label, Rules(), None)
+    found.kind = "mutation"
+    found.places(eager, other, lambda _: None)
+    return Comparison(found.differences, found.notes)
+
+
+Part = Callable[["Observation"], "Seen | None"]
+"""A function that returns one part of an observation, such as its result."""
+
+
 class _Comparer:
-    def __init__(self, label: str, *, show_values: bool) -> None:
+    def __init__(self, label: str, rules: Rules, sample: Sample | None) -> None:
         self.label = label
-        self.show_values = show_values
+        self.rules = rules
+        self.sample = sample
+        self.part: Part = lambda _: None
         self.kind: str | None = None
-        self.exact: Callable[[], Seen | None] | None = None
         self.differences: list[Difference] = []
-        self.notes: list[str] = []
+        self.notes: list[Difference] = []
 
-    def differ(self, where: str, kind: str, detail: str) -> None:
-        self.differences.append(Difference(self.label, encodable(where), self.kind or kind, encodable(detail)))
+    def differ(self, where: str, kind: str, detail: str, **far: Any) -> None:
+        self.differences.append(self._difference(where, kind, detail, **far))
 
-    def note(self, text: str) -> None:
-        text = encodable(text)
-        if text not in self.notes:
-            self.notes.append(text)
+    def note(self, where: str, kind: str, strict: str | None, detail: str, **far: Any) -> None:
+        """Add a note, or a silent difference if the case is strict about it."""
+        one = self._difference(where, kind, detail, **far)
+        (self.differences if strict in self.rules.strict else self.notes).append(one)
 
-    def values(self, where: str, eager: Seen, other: Seen, path: tuple[str, ...] = ()) -> None:
+    def _difference(self, where: str, kind: str, detail: str, **far: Any) -> Difference:
+        return Difference(self.label, encodable(where), self.kind or kind, encodable(detail), **far)
+
+    def for_training(self, where: str, kind: str, detail: str) -> None:
+        """Add a difference that concerns autograd: a note if the compiler is for inference only."""
+        if self.rules.inference_only:
+            self.note(where, kind, None, detail)
+        else:
+            self.differ(where, kind, detail)
+
+    def values(self, where: str, eager: Seen, other: Seen, part: Part) -> None:
+        self.part = part
+        self._values(where, eager, other, ())
+
+    def _values(self, where: str, eager: Seen, other: Seen, path: tuple[str, ...]) -> None:
         here = where + "".join(path)
         if eager.type != other.type:
             # This includes tensor subclasses: Parameter and Tensor are different Python types.
             self.differ(here, "type", f"eager gives {eager.type}, this {other.type}")
             return
-        if (eager.tensor is None) != (other.tensor is None) or (eager.children is None) != (other.children is None):
-            # Only one side has a gradient, or only one side could be described.
-            self.differ(here, "structure", f"eager has {_parts(eager)}, this {_parts(other)}")
+        if (eager.tensor is None) != (other.tensor is None):  # only one side could be described
+            self.differ(here, "type", f"eager has {parts(eager)}, this {parts(other)}")
             return
         if eager.tensor is not None and other.tensor is not None:
-            self._tensors(here, path, eager, other)
-        if eager.children is not None and other.children is not None:
+            if self._tensors(here, path, eager, other):
+                self._properties(where, path, eager, other)
+            return
+        if (eager.children is None) != (other.children is None):
+            self.differ(here, "type", f"eager has {parts(eager)}, this {parts(other)}")
+        elif eager.children is not None:
             self._containers(where, path, eager, other)
-        elif (
-            eager.tensor is None
-            and not same_scalar(eager.scalar, other.scalar)
-            and not self._rounded(path, eager, other)
-        ):
-            mine, theirs = _pair(eager.scalar, other.scalar)
-            self.differ(here, "value", f"eager {mine}, this {theirs}" if self.show_values else "value differs")
+        elif eager.scalar is not other.scalar:
+            self._numbers(here, path, eager, other)
 
     def _containers(self, where: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:
         mine, theirs = dict(eager.children or ()), dict(other.children or ())
+        here = where + "".join(path)
         if mine.keys() != theirs.keys() or (eager.ordered and list(mine) != list(theirs)):
-            here = where + "".join(path)
             if len(mine) != len(theirs):
-                self.differ(here, "structure", f"eager has {len(mine)} items, this {len(theirs)}")
+                self.differ(here, "type", f"eager has {len(mine)} items, this {len(theirs)}")
             else:
-                self.differ(here, "structure", f"eager has {_short(list(mine))}, this {_short(list(theirs))}")
+                self.differ(here, "type", f"eager has {short(list(mine))}, this {short(list(theirs))}")
             return
         if list(mine) != list(theirs):
-            self.note(f"{where}{''.join(path)}: keys in another order than in eager")
+            self.note(here, "metadata", "order", "keys in another order than in eager")
+        if eager.default != other.default:
+            self.note(here, "metadata", "order", f"default factory {eager.default} in eager, {other.default} here")
         for key, child in mine.items():
-            self.values(where, child, theirs[key], (*path, key))
+            self._values(where, child, theirs[key], (*path, key))
 
-    def _tensors(self, here: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:
+    def _tensors(self, here: str, path: tuple[str, ...], eager: Seen, other: Seen) -> bool:
+        """Compare two tensors or arrays; return whether they are alike enough to compare their properties."""
         mine, theirs = eager.tensor, other.tensor
         if mine is None or theirs is None:
-            return
-        for kind in ("dtype", "shape", "device", "layout"):
-            one, two = getattr(mine, kind), getattr(theirs, kind)
+            return False
+        for name, kind in (("dtype", "dtype"), ("shape", "shape"), ("device", "metadata"), ("layout", "type")):
+            one, two = getattr(mine, name), getattr(theirs, name)
             if one != two:
-                self.differ(here, "structure" if kind == "layout" else kind, f"eager {one}, this {two}")
-                return
-        if mine.data is None or theirs.data is None:  # the meta device has no values
-            return
-        if not all_close(mine.data, theirs.data, mine.dtype) and not self._rounded(path, eager, other):
-            self.differ(here, "value", self._describe_values(mine, theirs))
-            return
-        if mine.stride != theirs.stride and mine.data.numel() > 1:
-            self.note(f"{here}: stride {mine.stride} in eager, {theirs.stride} here")
+                self.differ(here, kind, f"eager {one}, this {two}")
+                return False
+        if mine.data is not None and theirs.data is not None:  # the meta device has no values
+            self._numbers(here, path, eager, other)
+        if mine.stride != theirs.stride and mine.data is not None and mine.data.numel() > 1:
+            self.note(here, "metadata", "stride", f"stride {mine.stride} in eager, {theirs.stride} here")
         if mine.requires_grad != theirs.requires_grad:
-            self.note(f"{here}: requires_grad {mine.requires_grad} in eager, {theirs.requires_grad} here")
+            detail = f"requires_grad {mine.requires_grad} in eager, {theirs.requires_grad} here"
+            self.for_training(here, "metadata", detail)
+        elif mine.flags != theirs.flags:
+            detail = f"eager {listed(mine.flags)}, this {listed(theirs.flags)}"
+            if set(mine.flags) ^ set(theirs.flags) <= {"leaf", "inference"}:
+                self.for_training(here, "metadata", detail)
+            else:
+                self.differ(here, "metadata", detail)
+        return True
 
-    def _reference(self, path: tuple[str, ...]) -> Seen | None:
-        """Return the float64 result at a path, or None."""
-        seen = self.exact() if self.exact is not None else None
+    def _properties(self, where: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:
+        """Compare what tensors carry besides elements; inside, a difference of any sort is one of this property."""
+        mine, theirs = dict(eager.children or ()), dict(other.children or ())
+        outer = self.kind
+        for key in dict.fromkeys([*mine, *theirs]):
+            self.kind = outer or ("gradient" if key == ".grad" else "metadata")
+            if key in mine and key in theirs:
+                self._values(where, mine[key], theirs[key], (*path, key))
+            else:
+                sides = ("a value", "none") if key in mine else ("none", "a value")
+                self.differ(where + "".join((*path, key)), "metadata", f"eager has {sides[0]}, this {sides[1]}")
+        self.kind = outer
+
+    def _numbers(self, here: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:
+        if same_bits(eager, other):
+            return
+        far = distance(eager, other)
+        if far is None:
+            return
+        if far.bits in ("signed-zero", "nan-payload"):
+            detail = "zeros of another sign" if far.bits == "signed-zero" else "NaNs with other bits"
+            self.note(here, "value", far.bits.replace("-", "_"), detail, bits=far.bits, elements=far.elements)
+        elif not explained(eager, other, lambda run: self._sampled(run, path)):
+            if self.rules.show_values:
+                elements = None
+                if eager.tensor is not None and other.tensor is not None:
+                    elements = (int(far_apart(eager.tensor, other.tensor).sum()), eager.tensor.data.numel())
+                detail = describe_values(eager, other)
+                self.differ(here, "value", detail, bits="value", ulps=two_digits(far.ulps), elements=elements)
+            else:
+                self.differ(here, "value", "value differs")
+
+    def _sampled(self, run: int, path: tuple[str, ...]) -> Seen | None:
+        """Return the value at a path in eager's run with rounding noise, or None."""
+        observation = self.sample(run) if self.sample is not None else None
+        seen = self.part(observation) if observation is not None else None
         for key in path:
             seen = dict(seen.children).get(key) if seen is not None and seen.children is not None else None
         return seen
 
-    def _rounded(self, path: tuple[str, ...], eager: Seen, other: Seen) -> bool:
-        """Whether a number or tensor differs from eager's only by rounding, according to the float64 result.
-
-        The float64 result is computed only where rounding is possible, because that runs the case once more.
-        """
-        exact = self._reference(path) if may_round(eager) and may_round(other) else None
-        if exact is None:
-            return False
-        if eager.tensor is None or other.tensor is None:
-            return is_rounded_number(eager.scalar, other.scalar, exact.scalar)
-        return exact.tensor is not None and is_rounded_tensor(eager.tensor, other.tensor, exact.tensor)
-
-    def _describe_values(self, eager: TensorSeen, other: TensorSeen) -> str:
-        """Return the number of elements that differ by more than rounding, and the first of them."""
-        if not self.show_values:
-            return "value differs"
-        different = ~isclose(eager.data, other.data, eager.dtype)
-        index = tuple(int(position[0]) for position in different.nonzero(as_tuple=True)) if eager.shape else ()
-        count = f"{int(different.sum())} of {eager.data.numel()} elements differ" if eager.shape else "value differs"
-        try:
-            mine, theirs = _pair(eager.data[index].item(), other.data[index].item())
-        except (NotImplementedError, RuntimeError):  # a bits dtype, which is not a number
-            return count
-        return f"{count}: eager {mine}, this {theirs}" + (f" at {list(index)}" if index else "")
+    def exceptions(self, eager: Observation, other: Observation) -> None:
+        """Note exceptions that ``except`` for eager's type catches, but that are not the same."""
+        mine, theirs = eager.raised, other.raised
+        if mine is None or theirs is None or not theirs.is_a(mine):
+            return
+        if mine.type != theirs.type:
+            self.note("result", "exception", None, f"eager raises {mine.type}, this its subclass {theirs.type}")
+        one, two = scrub(mine.message), scrub(theirs.message)
+        if one != two:
+            self.note("result", "exception", "message", f"eager's message {short(one)}, this {short(two)}")
 
     def aliases(self, eager: Observation, other: Observation) -> None:
-        """Note results that share memory with an argument on one side only."""
-        mine, theirs = _shared(eager), _shared(other)
-        for pair in sorted(mine - theirs):
-            self.note(f"{pair[0]}: aliases {pair[1]} in eager, not here")
-        for pair in sorted(theirs - mine):
-            self.note(f"{pair[0]}: aliases {pair[1]} here, not in eager")
+        """Report results that share memory on one side only."""
+        gone = tuple(f"{label}: " for label in set(eager.earlier) ^ set(other.earlier))
+        mine, theirs = ({pair for pair in one.aliases if not pair[1].startswith(gone)} for one in (eager, other))
+        if eager.state is None or other.state is None:
+            mine, theirs = ({pair for pair in one if not pair[1].startswith("state[")} for one in (mine, theirs))
+        for where, partner in sorted(mine - theirs):
+            self.differ(where, "alias", f"shares memory with {partner} in eager, not here")
+        for where, partner in sorted(theirs - mine):
+            self.differ(where, "alias", f"shares memory with {partner} here, not in eager")
+
+    def gradients(self, eager: Observation, other: Observation) -> None:
+        """Compare what a backward after the call left in the inputs and parameters."""
+        if eager.backward is not None or other.backward is not None:
+            if eager.backward is not None and other.backward is None:
+                self.for_training(
+                    "backward", "gradient", f"eager's backward raises {eager.backward.type}, this returned"
+                )
+            return
+        if eager.gradients is None and other.gradients is None:
+            return
+        mine = dict(eager.gradients.children or ()) if eager.gradients is not None else {}
+        theirs = dict(other.gradients.children or ()) if other.gradients is not None else {}
+        nothing = None
+        before = self.kind
+        self.kind = "gradient"
+        for path in dict.fromkeys([*mine, *theirs]):
+            one, two = mine.get(path, nothing), theirs.get(path, nothing)
+            here = f"gradients.{path}"
+            if _absent(one) and _absent(two):
+                continue
+            if one is None or two is None or _absent(one) or _absent(two):
+                present, side = (two, "here") if _absent(one) else (one, "in eager")
+                if present is not None and _all_zero(present):
+                    self.note(here, "gradient", None, f"zeros {side}, None on the other side")
+                else:
+                    self.for_training(here, "gradient", f"a gradient {side}, none on the other side")
+            elif self.rules.inference_only:
+                continue
+            else:
+                self.part = lambda seen: seen.gradients
+                self._values("gradients.", one, two, (path,))
+        self.kind = before
+
+    def outside(self, eager: Observation, other: Observation) -> None:
+        """Compare the bytes of the arguments' storages that lie outside the arguments."""
+        for path, mine in eager.outside.items():
+            theirs = other.outside.get(path)
+            if theirs is not None:
+                size = min(len(mine), len(theirs))  # one side may have padding behind the storage
+                changed = int((mine[:size] != theirs[:size]).sum())
+                if changed:
+                    self.differ(f"args{path}", "mutation", f"{changed} bytes outside the view differ")
+
+    def places(self, eager: Seen | None, other: Seen | None, part: Part) -> None:
+        """Compare two described states place by place."""
+        if eager is None or other is None:
+            return
+        mine, theirs = dict(eager.children or ()), dict(other.children or ())
+        for path in dict.fromkeys([*mine, *theirs]):
+            if path in mine and path in theirs:
+                self.part = part
+                self._values("", mine[path], theirs[path], (path,))
+            else:
+                sides = ("sets it", "does not") if path in mine else ("does not set it", "does")
+                self.differ(path, "mutation", f"eager {sides[0]}, this {sides[1]}")
+
+    def settings(self, eager: Observation, other: Observation) -> None:
+        """Compare global settings of torch, random states and environment variables after the call."""
+        for name, value in eager.flags.items():
+            if other.flags.get(name, value) != value:
+                self.differ(f"torch.{name}", "state", f"eager leaves {value}, this leaves {other.flags[name]}")
+        for name, value in eager.random_states.items():
+            if other.random_states.get(name, value) != value:
+                self.note(f"random_state.{name}", "state", "random_state", "another state than eager leaves")
+        for name in sorted({*eager.environment, *other.environment}):
+            one, two = eager.environment.get(name), other.environment.get(name)
+            if one != two:
+                self.note(f"environ[{name!r}]", "state", "environment", "another value than eager leaves")
 
 
-def _lazily(exact: Exact | None, part: Callable[[Observation], Seen | None]) -> Callable[[], Seen | None] | None:
-    if exact is None:
-        return None
-
-    def ask() -> Seen | None:
-        observation = exact()
-        return None if observation is None else part(observation)
-
-    return ask
+def _absent(seen: Seen | None) -> bool:
+    return seen is None or seen.type == "NoneType"
 
 
-def _shared(observation: Observation) -> set[tuple[str, str]]:
-    addresses = {tensor.storage: path for path, tensor in tensors_of("args", observation.args) if tensor.storage}
-    results = tensors_of("result", observation.result) if observation.result is not None else []
-    return {(path, addresses[tensor.storage]) for path, tensor in results if tensor.storage in addresses}
-
-
-def _parts(seen: Seen) -> str:
-    if seen.tensor is not None:
-        return "a tensor with a gradient" if seen.children else "a tensor without a gradient"
-    return "a value" if seen.children is None else f"{len(seen.children)} items"
-
-
-def _pair(eager: Any, other: Any) -> tuple[str, str]:
-    """Return two values as text, with enough digits or characters to show their difference."""
-    if isinstance(eager, (float, complex)) and isinstance(other, (float, complex)):
-        texts = [(f"{eager:.{digits}g}", f"{other:.{digits}g}") for digits in (4, 6, 9, 17)]
-    else:
-        texts = [(_short(eager, length), _short(other, length)) for length in (80, 400)]
-    return next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
-
-
-def _short(value: Any, length: int = 80) -> str:
-    text = repr(value)
-    return text if len(text) <= length else text[: length - 3] + "…"
+def _all_zero(seen: Seen) -> bool:
+    return seen.tensor is not None and seen.tensor.data is not None and not bool(seen.tensor.data.any())

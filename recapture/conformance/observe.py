@@ -1,97 +1,119 @@
-"""Calls a function once and records the observable effects: result, exception, side effects, printed text."""
+"""Calls a function once and records the observable effects: result, exception, side effects, gradients, output."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
+import logging
+import sys
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from recapture.base.exceptions import qualified, safe_text, traceback_text
 from recapture.base.torch_compat import seed_everything
-from recapture.conformance.seen import Seen, see, see_module, see_result_of
+from recapture.conformance.gradients import backward, leaves_of
+from recapture.conformance.memory import blocks_of, bytes_outside, shared
+from recapture.conformance.seen import Described, Seen, describe, see, see_result_of
+from recapture.conformance.torch_state import environment, random_states, read_flags, restore_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Observation", "Raised", "observe_call", "restored_torch_state", "see_raised"]
+    from recapture.conformance.reachable import Reachable
+
+__all__ = ["Observation", "Raised", "Surroundings", "call_with", "observe_call", "see_raised"]
+
+NO_ARGUMENTS = Seen("tuple", children=())
+
+ARGUMENTS_SEED = 0
+"""Seed under which arguments are made, the same for every input."""
 
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception raised by the call."""
+    """An exception raised by the call; `types` are the names of its class and of that class's bases."""
 
     type: str
     message: str
     traceback: str
     error: BaseException = field(compare=False)
 
+    def is_a(self, other: Raised) -> bool:
+        """Whether ``except`` for the other exception's type catches this one.
+
+        Types are compared by name: each execution of a suite's file defines its own exceptions once more.
+        """
+        return other.type in [qualified(kind) for kind in type(self.error).__mro__]
+
 
 @dataclass(frozen=True)
 class Observation:
-    """Everything observed in one call on one input."""
+    """Everything observed in one call on one input.
+
+    `aliases` are pairs of paths that share memory; `earlier` names the inputs whose results were still alive.
+    `outside` are the bytes of the arguments' storages that no argument views, by path. `gradients` are those of a
+    backward after the call, by path; `backward` is the exception that it raised.
+    """
 
     input: str
-    result: Seen | None
-    raised: Raised | None
-    args: Seen
-    state: Seen | None
-    watched: Seen | None
-    output: str | None
-    torch_state: Mapping[str, str]
+    result: Seen | None = None
+    raised: Raised | None = None
+    args: Seen = NO_ARGUMENTS
+    outside: Mapping[str, Any] = field(default_factory=dict)
+    state: Seen | None = None
+    watched: Seen | None = None
+    output: str = ""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    random_states: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    aliases: frozenset[tuple[str, str]] = frozenset()
+    earlier: tuple[str, ...] = ()
+    gradients: Seen | None = None
+    backward: Raised | None = None
+
+
+@dataclass
+class Surroundings:
+    """What is observed besides the call itself.
+
+    `reachable` is the state to describe, with the tensors of `module` in place of its own (see `Reachable.describe`).
+    `watch` may take the target and the result. `backward` is False if no backward follows the call. With
+    `all_output`, warnings and log messages count as output. `earlier` collects the arrays of earlier results.
+    """
+
+    reachable: Reachable | None = None
+    module: Any = None
+    watch: Callable[..., Any] | None = None
+    target: Any = None
+    backward: bool = True
+    all_output: bool = False
+    device: str = "cpu"
+    earlier: dict[str, Described] = field(default_factory=dict)
 
 
 def observe_call(
     call: Callable[..., Any],
     label: str,
     make_args: Callable[[], tuple[Any, ...]],
-    *,
-    module: Any = None,
-    watch: Callable[[], Any] | None = None,
-    capture_output: bool = False,
-    device: str = "cpu",
+    around: Surroundings | None = None,
+    seed: str | None = None,
 ) -> Observation:
-    """Call `call` on fresh arguments made under the fixed seed and observe it.
+    """Call `call` on new arguments and observe it.
 
-    Any exception of the call, including SystemExit and KeyboardInterrupt, is part of the observation. Global torch
-    state (grad mode, default dtype) is restored afterwards, so that a leak is reported once and does not affect later
-    calls. Exceptions from creating the arguments are not caught.
+    The arguments are made under ARGUMENTS_SEED. The call has a seed derived from `seed`, by default from the label:
+    random numbers that a compiler took from another call are then different ones. Any exception of the call, including
+    SystemExit and KeyboardInterrupt, is part of the observation. Global settings of torch are restored afterwards, so
+    that a leak is reported once and does not affect later calls. Exceptions from creating the arguments propagate.
     """
-    import torch
-
-    seed_everything()
+    around = Surroundings() if around is None else around
+    seed_everything(ARGUMENTS_SEED)
     args = make_args()
-    before = _torch_state()
-    printed = io.StringIO()
-    result: Seen | None = None
-    raised: Raised | None = None
-    try:
-        with contextlib.redirect_stdout(printed) if capture_output else contextlib.nullcontext():
-            value = call(*args)
-            if device == "cuda":
-                torch.cuda.synchronize()  # attribute kernel errors to the call that launched the kernel
-        result = see(value)
-    except BaseException as error:  # any exception of a case is part of the observation
-        raised = see_raised(error)
-    after = _torch_state()
-    _restore_torch_state(before)
-    try:
-        seen_args = see(args)
-        seen_state = None if module is None else see_module(module)
-        seen_watched = None if watch is None else see_result_of(watch)
-    except BaseException as error:  # memory ran out
-        raised = raised or see_raised(error)
-        seen_args, seen_state, seen_watched = Seen("tuple"), None, None
-    return Observation(
-        input=label,
-        result=None if raised else result,
-        raised=raised,
-        args=seen_args,
-        state=seen_state,
-        watched=seen_watched,
-        output=printed.getvalue() if capture_output else None,
-        torch_state={name: str(after[name]) for name in after},
-    )
+    before = describe(args, consume=False, copy=False)
+    seed_everything(crc32((label if seed is None else seed).encode()))
+    return _Call(around, label, args, before).observe(call)
 
 
 def see_raised(error: BaseException) -> Raised:
@@ -99,24 +121,138 @@ def see_raised(error: BaseException) -> Raised:
     return Raised(qualified(type(error)), safe_text(error), traceback_text(error), error)
 
 
-def _torch_state() -> dict[str, Any]:
-    import torch
+def call_with(function: Callable[..., Any], *available: Any) -> Any:
+    """Call a function with as many of the available arguments as it takes by position."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return function()
+    takes = [
+        one for one in signature.parameters.values() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    return function(*available[: len(takes)])
 
-    return {"grad_enabled": torch.is_grad_enabled(), "default_dtype": torch.get_default_dtype()}
+
+class _Call:
+    """One call: its arguments, and what is found after it."""
+
+    def __init__(self, around: Surroundings, label: str, args: tuple[Any, ...], before: Described) -> None:
+        self.around = around
+        self.label = label
+        self.args = args
+        self.before = before
+        self.leaves = leaves_of([*(("args" + path, one) for path, one in before.arrays), *self._state_arrays()])
+        self.found: dict[str, Any] = {}
+
+    def observe(self, call: Callable[..., Any]) -> Observation:
+        flags, printed = read_flags(), io.StringIO()
+        value: Any = None
+        result: Described | None = None
+        with _recorded(printed, everything=self.around.all_output):
+            try:
+                value = call(*self.args)
+                self._synchronize()
+                result = describe(value)
+            except BaseException as error:  # any exception of a case is part of the observation
+                self.found["raised"] = see_raised(error)
+            self._settings(flags)
+            try:
+                if result is not None:
+                    self.found["result"] = result.seen
+                self._effects(result, value)
+            except BaseException as error:  # memory ran out
+                self.found.setdefault("raised", see_raised(error))
+                self.found.pop("result", None)
+        sys.stdout.write(printed.getvalue())
+        return Observation(self.label, output=printed.getvalue(), **self.found)
+
+    def _state_arrays(self) -> tuple[tuple[str, Any], ...]:
+        around = self.around
+        return () if around.reachable is None else around.reachable.describe(around.module, copy=False).arrays
+
+    def _synchronize(self) -> None:
+        if self.around.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()  # attribute kernel errors to the call that launched the kernel
+
+    def _settings(self, before: dict[str, Any]) -> None:
+        after = read_flags()
+        restore_flags(before)  # first, because reading random states makes tensors
+        self.found["flags"] = {name: str(value) for name, value in after.items()}
+        self.found["random_states"] = random_states()
+        self.found["environment"] = environment()
+
+    def _effects(self, result: Described | None, value: Any) -> None:
+        """Describe the arguments, aliases, gradients and state, in this order: a backward may change the state."""
+        around = self.around
+        args = describe(self.args)
+        self.found["args"] = args.seen
+        self.found["outside"] = dict(bytes_outside(args.arrays))
+        if result is not None:
+            self._aliases(result, args)
+            if around.backward:
+                self._backward(result, args)
+        if around.reachable is not None:
+            self.found["state"] = around.reachable.describe(around.module).seen
+        if around.watch is not None:
+            watch = around.watch
+            self.found["watched"] = see_result_of(lambda: call_with(watch, around.target, value))
+
+    def _aliases(self, result: Described, args: Described) -> None:
+        around = self.around
+        results = blocks_of(("result" + path, one) for path, one in result.arrays)
+        others = blocks_of(("args" + path, one) for path, one in args.arrays)
+        others += blocks_of(self._state_arrays())
+        for label, earlier in around.earlier.items():
+            others += blocks_of((f"{label}: result{path}", one) for path, one in earlier.arrays)
+        among = {pair for pair in shared(results, results) if pair[0] < pair[1]}
+        self.found["aliases"] = frozenset(shared(results, others) | among)
+        self.found["earlier"] = tuple(around.earlier)
+        around.earlier[self.label] = result
+
+    def _backward(self, result: Described, args: Described) -> None:
+        try:
+            found = backward([one for _, one in result.arrays], [one for _, one in args.arrays], self.leaves)
+            self._synchronize()
+        except BaseException as error:  # a hook of the case, or a backward that torch refuses
+            self.found["backward"] = see_raised(error)
+            return
+        if found is not None:
+            children = tuple((path, see(gradient)) for path, gradient in found.items())
+            self.found["gradients"] = Seen("gradients", children=children)
 
 
 @contextlib.contextmanager
-def restored_torch_state() -> Iterator[None]:
-    """Restore grad mode and default dtype afterwards."""
-    before = _torch_state()
-    try:
+def _recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
+    """Write what is printed to `text`; with `everything`, also warnings and log messages, in the order they come.
+
+    Warnings and log messages of torch itself are left out.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(text))
+        if everything:
+            stack.enter_context(warnings.catch_warnings())
+            show = warnings.showwarning
+
+            def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+                if category.__module__.startswith("torch"):
+                    show(message, category, *where, **more)
+                else:
+                    text.write(f"{category.__name__}: {message}\n")
+
+            warnings.showwarning = note
+            handler = _LogHandler(text)
+            logging.getLogger().addHandler(handler)
+            stack.callback(logging.getLogger().removeHandler, handler)
         yield
-    finally:
-        _restore_torch_state(before)
 
 
-def _restore_torch_state(state: dict[str, Any]) -> None:
-    import torch
+class _LogHandler(logging.Handler):
+    def __init__(self, text: io.StringIO) -> None:
+        super().__init__()
+        self.text = text
 
-    torch.set_grad_enabled(state["grad_enabled"])
-    torch.set_default_dtype(state["default_dtype"])
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.name.startswith("torch"):
+            self.text.write(f"{record.levelname} {record.name}: {record.getMessage()}\n")

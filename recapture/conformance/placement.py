@@ -42,3 +42,17 @@ def map_tensors(
         for one in dataclasses.fields(value):
             object.__setattr__(value, one.name, map_tensors(getattr(value, one.name), change, lists))
     return value
+
+
+def arguments(make: Callable[[], tuple[Any, ...]], device: str, *, roomy: bool = False) -> tuple[Any, ...]:
+    from recapture.conformance.padding import with_room
+
+    rooms: dict[int, Any] = {}
+    placed: dict[int, Any] = {}
+
+    def place(tensor: Any) -> Any:
+        if id(tensor) not in placed:
+            placed[id(tensor)] = (tensor, with_room(tensor.to(device), rooms))
+        return placed[id(tensor)][1]
+
+    return map_tensors(make(), place) if roomy else make()

@@ -147,8 +147,8 @@ def _text(seen: Seen) -> str:
 
 
 def _show_ruling(ruling: Ruling) -> None:
-    for text in ruling.notes:
-        _show("note:", text)
+    for one in ruling.noted:
+        _show(f"note: {one.input}: {one.where} ({one.kind}): {one.detail}")
     where = f" in {ruling.phase}" if ruling.phase else ""
     where += f" on {ruling.input}" if ruling.input else ""
     why = f": {ruling.reason}" if ruling.reason else ""

@@ -1,142 +1,241 @@
-"""Decides whether two numbers, or two tensors of the same dtype and shape, are equal except for rounding.
+"""Decides whether rounding explains the difference between two numbers, or two tensors of the same dtype and shape.
 
-Every comparison of values uses these rules: the verdicts of cells, the scripts of `recapture repro`, and plain numbers
-in the correctness check of `recapture bench`.
+What rounding may do is measured on eager itself: `perturbation.perturbed` runs eager again with rounding-sized noise,
+and the spread of each element over these runs is what another compiler may deviate by. There is no fixed tolerance, and
+no absolute one: each element is judged by its own spread. Further rules are about all elements together, for errors
+that are small everywhere.
 """
 
 from __future__ import annotations
 
-import cmath
+import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from recapture.conformance.noise import real_dtype, spacing
+from recapture.conformance.spread import Evidence, same_number
+
 if TYPE_CHECKING:
-    from recapture.conformance.seen import Seen, TensorSeen
+    from collections.abc import Callable
 
-__all__ = ["all_close", "is_rounded_number", "is_rounded_tensor", "isclose", "may_round", "same_scalar"]
+    from recapture.conformance.seen import Seen
 
-TOLERANCES = {
-    # (relative, absolute), as in torch.testing.assert_close; other dtypes must be exactly equal.
-    "torch.float16": (1e-3, 1e-5),
-    "torch.bfloat16": (1.6e-2, 1e-5),
-    "torch.float32": (1.3e-6, 1e-5),
-    "torch.float64": (1e-7, 1e-7),
-    "torch.complex32": (1e-3, 1e-5),
-    "torch.complex64": (1.3e-6, 1e-5),
-    "torch.complex128": (1e-7, 1e-7),
-}
+__all__ = ["Distance", "distance", "explained", "same_bits", "unequal"]
 
-PYTHON_FLOAT = (1.3e-6, 1e-5)
-"""Relative and absolute tolerance of Python floats, which may have been read from a float32 tensor."""
+STAGES = (3, 8, 16)
+"""Numbers of perturbed runs after which a difference may count as explained; after the last one it is not."""
 
-ERROR_FACTOR = 3.0
-"""Largest accepted ratio of a result's error to eager's, both against float64 (the rule of torch's dynamobench)."""
+HOPELESS = 100.0
+"""Ratio of a deviation to the allowed one above which the second stage decides."""
 
-PLAUSIBLE = {"torch.float16": 0.05, "torch.bfloat16": 0.2, "torch.float32": 1e-2}
-PLAUSIBLE |= {"torch.complex32": 0.05, "torch.complex64": 1e-2}
-"""Largest plausible error of eager against the float64 result, relative to its largest element, by dtype.
+FALLBACK = {"float16": 1e-3, "bfloat16": 1.6e-2, "complex32": 1e-3, "float64": 1e-7, "complex128": 1e-7}
+"""Relative tolerance by dtype where eager cannot run perturbed, as in torch.testing.assert_close."""
 
-With a larger error, the float64 run computed something else (a branch on the dtype, a different random number) and is
-not a valid reference.
-"""
-
-FAR_OFF = {"torch.float32": 0.01, "torch.complex64": 0.01}
-"""Relative error from which an element counts as far off where eager is right, by dtype; 1 for other dtypes."""
-
-CHANCE = 10.0
-"""Largest accepted ratio of the number of far-off elements to the number that rounding is expected to cause."""
+FALLBACK_OTHERWISE = 1.3e-6
+"""The same for float32, complex64, and Python floats that are float32 numbers."""
 
 
-def isclose(eager: Any, other: Any, dtype: str) -> Any:
-    """Return, for each element, whether two tensors of one dtype are equal within its tolerance; NaN equals NaN."""
+@dataclass(frozen=True)
+class Distance:
+    """How two values differ."""
+
+    bits: str
+    """``value``, ``signed-zero`` or ``nan-payload``."""
+    ulps: int | None
+    """Largest distance in units in the last place over the finite elements; None if not in floating point."""
+    elements: tuple[int, int] | None
+    """Number of elements that differ, and of all; None for a Python scalar."""
+
+
+def same_bits(eager: Seen, other: Seen) -> bool:
+    """Whether two described values, scalars or tensors, have the same bits, with sign of zero and NaN payload."""
     import torch
 
-    exact = not (eager.dtype.is_floating_point or eager.dtype.is_complex)
-    try:
-        if exact:
-            return eager == other
-        relative, absolute = TOLERANCES.get(dtype, TOLERANCES.get(f"torch.{dtype}", (0.0, 0.0)))
-        return torch.isclose(_double(other), _double(eager), rtol=relative, atol=absolute, equal_nan=True)
-    except (NotImplementedError, RuntimeError):  # a dtype without arithmetic: compare its bytes
-        whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[eager.element_size()]
-        return eager.contiguous().view(whole) == other.contiguous().view(whole)
+    if eager.tensor is None or other.tensor is None:
+        return bool(_scalar_bits(eager.scalar) == _scalar_bits(other.scalar))
+    mine, theirs = eager.tensor.data, other.tensor.data
+    if mine is None or theirs is None:  # no values to compare
+        return mine is theirs
+    same_form = mine.dtype == theirs.dtype and mine.shape == theirs.shape
+    return same_form and bool(torch.equal(_bits(mine), _bits(theirs)))
 
 
-def all_close(eager: Any, other: Any, dtype: str) -> bool:
-    """Whether every element of two tensors is close."""
-    return bool(isclose(eager, other, dtype).all())
-
-
-def same_scalar(eager: Any, other: Any) -> bool:
-    """Whether two plain Python values of the same type are equal: floats within PYTHON_FLOAT, NaN equals NaN."""
-    if isinstance(eager, (float, complex)) and isinstance(other, (float, complex)):
-        if cmath.isnan(eager) or cmath.isnan(other):
-            return cmath.isnan(eager) and cmath.isnan(other)
-        return cmath.isclose(eager, other, rel_tol=PYTHON_FLOAT[0], abs_tol=PYTHON_FLOAT[1])
-    return bool(eager == other) or bool(eager != eager and other != other)  # noqa: PLR0124 - NaN, as numpy's longdouble
-
-
-def may_round(seen: Seen) -> bool:
-    """Whether rounding can change a value: a finite Python float, or a tensor of a dtype in PLAUSIBLE."""
-    if seen.tensor is None:
-        return isinstance(seen.scalar, (float, complex)) and cmath.isfinite(seen.scalar)
-    return _torch_name(seen.tensor.dtype) in PLAUSIBLE
-
-
-def is_rounded_number(eager: Any, other: Any, exact: Any) -> bool:
-    """Whether `other` is about as close to the float64 result `exact` as eager, given that it may be a float32."""
-    if not isinstance(exact, (float, complex)) or not cmath.isfinite(exact):
-        return False
-    size, error = abs(exact), abs(eager - exact)
-    if error > PLAUSIBLE["torch.float32"] * size:
-        return False
-    return bool(abs(other - exact) <= ERROR_FACTOR * error + PYTHON_FLOAT[0] * size + PYTHON_FLOAT[1])
-
-
-def is_rounded_tensor(eager: TensorSeen, other: TensorSeen, exact: TensorSeen) -> bool:
-    """Whether `other` is about as close to the float64 result as eager, in each element and on average."""
-    if exact.data is None or exact.shape != eager.shape:
-        return False
-    dtype = _torch_name(eager.dtype)
-    reference, mine, theirs = _double(exact.data), _double(eager.data), _double(other.data)
-    finite = mine.isfinite()
-    if not finite.any() or not (theirs.isfinite() == finite).all() or not reference.isfinite()[finite].all():
-        return False
-    if not all_close(eager.data[~finite], other.data[~finite], eager.dtype):
-        return False
-    reference = reference[finite]
-    eager_error, other_error = (mine[finite] - reference).abs(), (theirs[finite] - reference).abs()
-    if eager_error.max() > PLAUSIBLE[dtype] * reference.abs().max():
-        return False
-    relative, absolute = TOLERANCES[dtype]
-    allowed = absolute + relative * reference.abs()
-    # The mean alone would hide one wrong element among many. Eager's own error at an element is not a usable bound:
-    # where terms cancel, eager may be close by chance. So eager's largest error bounds the error of each element.
-    group = float(ERROR_FACTOR * eager_error.max())
-    if not bool((other_error <= allowed.clamp(min=group)).all()):
-        return False
-    # If large elements are present, that bound would accept any error in small ones. Sums with cancellation give a few
-    # elements where eager is right and `other` is far off: by chance, because eager sums in a wider type, or because a
-    # relu or clamp hides only eager's error. The expected number follows from the probability that a sum falls within
-    # group / far_off of one point in a range as wide as the largest element. Many more far-off elements than expected
-    # mean a different computation.
-    far_off = FAR_OFF.get(dtype, 1.0)
-    wrong = (other_error > allowed) & (other_error > far_off * reference.abs())
-    wrong &= eager_error <= relative * reference.abs()
-    if int(wrong.sum()) * far_off * float(reference.abs().max()) > CHANCE * reference.numel() * group:
-        return False
-    return _rms(other_error) <= ERROR_FACTOR * _rms(eager_error) + _rms(allowed)
-
-
-def _torch_name(dtype: str) -> str:
-    """Return torch's name of a dtype; numpy's names have no prefix."""
-    return dtype if dtype.startswith("torch.") else f"torch.{dtype}"
-
-
-def _double(data: Any) -> Any:
+def unequal(eager: Any, other: Any) -> Any:
+    """Return where two tensors of one dtype and shape hold different numbers; NaN equals NaN, and 0.0 equals -0.0."""
     import torch
 
-    return data.to(torch.complex128 if data.is_complex() else torch.float64)
+    if eager.is_floating_point() or eager.is_complex():
+        wide = torch.complex128 if eager.is_complex() else torch.float64
+        return ~same_number(eager.to(wide), other.to(wide))
+    bits = (_bits(eager) != _bits(other)).reshape(eager.numel(), eager.element_size())
+    return bits.any(-1).reshape(eager.shape)
 
 
-def _rms(values: Any) -> float:
-    return float(values.pow(2).mean().sqrt())
+def distance(eager: Seen, other: Seen) -> Distance | None:
+    """Return how two scalars of one type, or two tensors of one dtype and shape, differ; None if they do not."""
+    if same_bits(eager, other):
+        return None
+    if eager.tensor is None or other.tensor is None:
+        mine, theirs = _numbers(eager), _numbers(other)
+        if mine is None or theirs is None:
+            return Distance("value", None, None)
+        found = _tensor_distance(mine, theirs)
+        return Distance(found.bits, found.ulps, None)
+    mine, theirs = eager.tensor.data, other.tensor.data
+    if mine is None or theirs is None:
+        return Distance("value", None, None)
+    return _tensor_distance(mine, theirs)
+
+
+def _tensor_distance(mine: Any, theirs: Any) -> Distance:
+    import torch
+
+    different = unequal(mine, theirs)
+    if not different.any():  # only bits differ
+        bits = (_bits(mine) != _bits(theirs)).reshape(mine.numel(), mine.element_size()).any(-1).reshape(mine.shape)
+        payload = bool((bits & mine.isnan()).any())
+        return Distance("nan-payload" if payload else "signed-zero", 0, (int(bits.sum()), mine.numel()))
+    elements = (int(different.sum()), mine.numel())
+    if mine.is_complex():
+        mine, theirs = (torch.view_as_real(one.resolve_conj()) for one in (mine, theirs))
+    return Distance("value", _ulps(mine, theirs) if mine.is_floating_point() else None, elements)
+
+
+def explained(eager: Seen, other: Seen, sample: Callable[[int], Seen | None]) -> bool:
+    """Whether rounding explains the difference between two scalars of one type or two tensors of one dtype and shape.
+
+    `sample(k)` returns the same value from the k-th perturbed run of eager, k = 0, 1, …; None if that run has none.
+    Where the perturbed runs fail or give values of another form, a relative tolerance decides (FALLBACK).
+    """
+    mine, theirs = _numbers(eager), _numbers(other)
+    if mine is None or theirs is None or mine.shape != theirs.shape:
+        return False
+    unit = _unit(eager, other, mine)
+    runs: list[Any] = []
+    asked = 0
+    for index, stage in enumerate(STAGES):
+        for number in range(asked, stage):
+            seen = sample(number)
+            values = _numbers(seen) if seen is not None and seen.type == eager.type else None
+            if values is not None and values.shape == mine.shape:
+                runs.append(values)
+        asked = stage
+        if len(runs) < stage / 2:
+            return unit is not None and _within_tolerance(eager, other, mine, theirs)
+        if unit is None:
+            if _among(mine, theirs, runs):
+                return True
+            continue
+        evidence = Evidence(mine, theirs, runs, unit, last=stage == STAGES[-1])
+        if evidence.explains():
+            return True
+        if index == 1 and evidence.excess() > HOPELESS and not evidence.jumps():
+            return False
+    return False
+
+
+def _among(mine: Any, theirs: Any, runs: list[Any]) -> bool:
+    """Whether each integer that differs lies between the smallest and the largest one of eager and the runs."""
+    import torch
+
+    every = torch.stack([mine, *runs])
+    return bool(((theirs >= every.amin(0)) & (theirs <= every.amax(0))).all())
+
+
+def _within_tolerance(eager: Seen, other: Seen, mine: Any, theirs: Any) -> bool:
+    """Whether two values are equal within FALLBACK, relative to each element and to their root mean square."""
+    finite = mine.isfinite() & theirs.isfinite()
+    if not bool((same_number(mine, theirs) | finite).all()):
+        return False
+    mine, theirs = mine[finite], theirs[finite]
+    name = "float64" if eager.tensor is None else str(eager.tensor.data.dtype).rpartition(".")[2]
+    relative = FALLBACK_OTHERWISE if _from_float32(eager, other) else FALLBACK.get(name, FALLBACK_OTHERWISE)
+    level = mine.pow(2).mean().sqrt() if len(mine) else 0.0
+    return bool(((theirs - mine).abs() <= relative * mine.abs().clamp(min=level)).all())
+
+
+def _numbers(seen: Seen) -> Any:
+    """Return a described value as a tensor of float64 (of integers for integers); None if it holds no numbers."""
+    import torch
+
+    if seen.tensor is not None:
+        data = seen.tensor.data
+        if data is None or data.is_quantized:
+            return None
+        if data.is_complex():
+            return torch.view_as_real(data.to(torch.complex128))
+        if data.is_floating_point():
+            return data.to(torch.float64)
+        return data.to(torch.int64) if data.dtype in _integers() else None
+    value = seen.scalar
+    if isinstance(value, complex):
+        return torch.tensor([value.real, value.imag], dtype=torch.float64)
+    if isinstance(value, float):
+        return torch.tensor([value], dtype=torch.float64)
+    if isinstance(value, int) and abs(value) < 2**63:
+        return torch.tensor([value])
+    return None
+
+
+def _integers() -> tuple[Any, ...]:
+    import torch
+
+    return torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
+
+
+def _unit(eager: Seen, other: Seen, mine: Any) -> Any:
+    """Return the distance to the next larger number for each element; None for integers."""
+    import torch
+
+    if not mine.is_floating_point():
+        return None
+    if eager.tensor is None:
+        return spacing(mine, torch.float32 if _from_float32(eager, other) else torch.float64)
+    data = eager.tensor.data
+    if data.is_complex():
+        return spacing(mine.norm(dim=-1, keepdim=True).expand_as(mine).contiguous(), real_dtype(data.dtype))
+    return spacing(mine, data.dtype)
+
+
+def _from_float32(eager: Seen, other: Seen) -> bool:
+    """Whether two Python scalars may have been read from float32 tensors."""
+    import torch
+
+    if eager.tensor is not None or other.tensor is not None:
+        return False
+    values = torch.cat([_numbers(eager).flatten(), _numbers(other).flatten()])
+    return bool((values.to(torch.float32).to(torch.float64) == values).all())
+
+
+def _scalar_bits(value: Any) -> Any:
+    """Return a scalar in a form in which equal bits are equal."""
+    if isinstance(value, float):
+        return struct.pack("<d", value)
+    if isinstance(value, complex):
+        return struct.pack("<dd", value.real, value.imag)
+    return type(value), repr(value) if value != value else value  # noqa: PLR0124 - a NaN of another type
+
+
+def _bits(data: Any) -> Any:
+    """Return the bytes of each element of a tensor, in a last dimension."""
+    import torch
+
+    data = data.int_repr() if data.is_quantized else data
+    plain = data.detach().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1, 1).view(torch.uint8) if plain.numel() else plain.reshape(-1)
+
+
+def _ulps(mine: Any, theirs: Any) -> int:
+    """Return the largest distance in units in the last place over the finite elements; it saturates at 2^62."""
+    import torch
+
+    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[mine.element_size()]
+    finite = mine.to(torch.float64).isfinite() & theirs.to(torch.float64).isfinite()
+    one, two = (data.resolve_neg().contiguous().view(whole)[finite].to(torch.int64) for data in (mine, theirs))
+    if not one.numel():
+        return 0
+    least = -(2 ** (8 * mine.element_size() - 1))
+    one, two = (torch.where(bits < 0, least - bits, bits) for bits in (one, two))  # ordered as the numbers are
+    same_sign = (one < 0) == (two < 0)
+    apart = torch.where(same_sign, (one - two).abs(), one.abs().clamp(max=2**61) + two.abs().clamp(max=2**61))
+    return int(apart.max())

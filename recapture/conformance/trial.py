@@ -12,51 +12,62 @@ from typing import TYPE_CHECKING, Any
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.torch_compat import seed_everything
 from recapture.base.torch_watch import CaptureLog, watch_dynamo
-from recapture.conformance.judge import compare
-from recapture.conformance.observe import Raised, observe_call, restored_torch_state
-from recapture.conformance.padding import with_room
-from recapture.conformance.placement import map_tensors
+from recapture.conformance.fresh_case import FreshCase
+from recapture.conformance.judge import Comparison, Rules, compare, compare_places
+from recapture.conformance.observe import Raised
+from recapture.conformance.reference import Eager, first_again
+from recapture.conformance.seen import Seen, see
+from recapture.conformance.torch_state import read_flags, restore_flags
 from recapture.conformance.verdict import Call, Failure, Trial, decide, failed_loudly
+from recapture.results.records import Difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from recapture.conformance.judge import Comparison
     from recapture.conformance.observe import Observation
+    from recapture.conformance.torch_state import Flags
     from recapture.declare.case import Case
     from recapture.declare.compiler import Compiler
 
 __all__ = ["carry_out"]
+
+CAPTURE_SEED = 1
+"""Seed of the capture, other than that of any call: random numbers that it keeps differ from those of the calls."""
 
 
 def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: Callable[[str], None]) -> Trial:
     """Carry out the steps of a cell until its verdict is decided.
 
     `load` executes the case's file as a new module and returns the case, so that eager and the compiler share no state.
-    `enter` is called with the phase that begins after eager's two runs, ``capture`` or ``call``.
+    `enter` is called with the phase that begins after eager's two runs: ``capture``, or ``call`` and the input's name.
     """
     trial = Trial()
-    eager = _Eager(load, device)
+    eager = Eager(load, device)
     try:
-        first, second = eager.observe(), eager.observe()
+        first, second = eager.observe(), eager.observe(again=True)
     except BaseException as error:  # the inputs or the module cannot be made: nothing to compare
         trial.failure = Failure("reference", None, _brief(error))
         return trial
     raised = next((one.raised for one in first if one.raised is not None), None)
     if raised is not None:  # a check of the doctor may explain it
         print(raised.traceback, file=sys.stderr)
+    quiet = Rules(show_values=False)
     trial.repeated = [
-        Call(one, two, compare(one, two, show_values=False)) for one, two in zip(first, second, strict=True)
+        Call(one, two, compare(one, two, sample=partial(eager.sample, one.input), rules=quiet))
+        for one, two in zip(first, second, strict=False)
     ]
     if decide(trial) is not None:
         return trial
-    if compiler.name == "eager":
-        trial.calls = _against_rewrite(load(), first, eager)
-        return trial
     subject = FreshCase(load(), device, roomy=not compiler.checks_inputs)
-    seen = _capture_and_call(subject, compiler, trial, enter)
-    if seen is not None:
-        trial.calls = _compared(compiler, first, seen, eager)
+    if compiler.name == "eager":
+        trial.calls = _against_rewrite(subject.case, first, eager)
+        return trial
+    seen = _capture_and_call(subject, compiler, trial, first[0], enter)
+    if seen is None:
+        return trial
+    trial.calls = _compared(compiler, subject.case, first, seen, eager)
+    if not _disagreements(first[0], second[-1], eager):  # eager itself works again after the state is restored
+        trial.original = _works_still(subject, first[0], eager)
     return trial
 
 
@@ -66,113 +77,42 @@ def _brief(error: BaseException) -> Raised:
     return Raised(kind, text, f"{kind}: {text}", error)
 
 
-class FreshCase:
-    """A newly executed case: its function, or its module built under the seed, on the device.
-
-    `double` converts every floating-point argument and parameter to float64; `roomy` adds zeros behind every argument.
-    """
-
-    def __init__(self, case: Case, device: str, *, double: bool = False, roomy: bool = False) -> None:
-        self.case = case
-        self.device = device
-        self.double = double
-        self.roomy = roomy
-        self.target: Any = case.target
-        self.module: Any = None
-        if case.is_module:
-            seed_everything()
-            self.target = case.target().to(device)
-            if double:
-                self.target = self.target.double()
-            self.module = self.target
-
-    def arguments(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
-        """Wrap a factory: its tensors are moved to the device (and, for the reference, converted to float64)."""
-
-        def made() -> tuple[Any, ...]:
-            # A tensor that occurs twice is converted once. The original is kept alive, so that its id is not reused.
-            placed: dict[int, tuple[Any, Any]] = {}
-            rooms: dict[int, Any] = {}
-
-            def place(tensor: Any) -> Any:
-                if id(tensor) not in placed:
-                    there = self._place(tensor)
-                    placed[id(tensor)] = (tensor, with_room(there, rooms) if self.roomy else there)
-                return placed[id(tensor)][1]
-
-            args: tuple[Any, ...] = map_tensors(make(), place)
-            return args
-
-        return made
-
-    def _place(self, tensor: Any) -> Any:
-        import torch
-
-        placed = tensor.detach().to(self.device) if tensor.device.type != self.device else tensor
-        if self.double and (placed.is_floating_point() or placed.is_complex()):
-            placed = placed.detach().to(torch.complex128 if placed.is_complex() else torch.float64)
-        if placed is tensor:
-            return tensor
-        if isinstance(tensor, torch.nn.Parameter):
-            return torch.nn.Parameter(placed, requires_grad=tensor.requires_grad)
-        return placed.requires_grad_(True) if tensor.requires_grad else placed
-
-    def call(
-        self, function: Callable[..., Any], label: str, make: Callable[[], tuple[Any, ...]], module: Any
-    ) -> Observation:
-        """Observe one call of `function`, which is the target or a compiler's result."""
-        return observe_call(
-            function,
-            label,
-            self.arguments(make),
-            module=module,
-            watch=self.case.watch,
-            capture_output=self.case.compare_output,
-            device=self.device,
-        )
+def _disagreements(first: Observation, again: Observation, eager: Eager) -> Comparison | None:
+    """Compare two calls on the same input with the same seed; None if they agree."""
+    found = compare(first, again, sample=partial(eager.sample, first.input), rules=Rules(show_values=False))
+    if found.differences or failed_loudly(first, again):
+        return found
+    return None
 
 
-class _Eager:
-    """The reference observations of a case, each from a new execution of its file."""
-
-    def __init__(self, load: Callable[[], Case], device: str) -> None:
-        self.load = load
-        self.device = device
-        self._exact: dict[str, Observation] | None = None
-
-    def observe(
-        self, *, double: bool = False, rewrite: bool = False, skip: frozenset[str] = frozenset()
-    ) -> list[Observation]:
-        """Call eager on every input in order, except those in `skip`."""
-        subject = FreshCase(self.load(), self.device, double=double)
-        case = subject.case
-        target = case.rewrite_of if rewrite and case.rewrite_of is not None else subject.target
-        return [subject.call(target, label, make, subject.module) for label, make in case.inputs() if label not in skip]
-
-    def exact(self, label: str, *, rewrite: bool = False) -> Observation | None:
-        """Return the observation of one input with floating-point values in float64; None if that fails."""
-        if self._exact is None:
-            try:
-                seen = self.observe(double=True, rewrite=rewrite)
-                self._exact = {one.input: one for one in seen if one.raised is None}
-            except Exception:  # a case that cannot run in float64 has no reference
-                self._exact = {}
-        return self._exact.get(label)
+def _works_still(subject: FreshCase, first: Observation, eager: Eager) -> Comparison | None:
+    """Call the original after its capture; return how it differs from before, as differences of kind ``state``."""
+    again = first_again(subject, subject.target)
+    found = _disagreements(first, again, eager)
+    if found is None:
+        return None
+    if again.raised is not None and first.raised is None:
+        detail = f"the original raises {again.raised.type} after the capture"
+    else:
+        detail = f"the original works differently after the capture: {found.differences[0].kind}"
+    where = found.differences[0].where if found.differences else "result"
+    return Comparison([Difference("original", where, "state", detail)], [])
 
 
-def _against_rewrite(case: Case, first: list[Observation], eager: _Eager) -> list[Call]:
+def _against_rewrite(case: Case, first: list[Observation], eager: Eager) -> list[Call]:
     """Compare a rewrite with its original function; other cases have nothing to compare."""
     if case.rewrite_of is None:
         return []
-    original = _Eager(eager.load, eager.device)
+    original = Eager(eager.load, eager.device, rewrite=True)
+    rules = Rules(strict=frozenset(case.strict))
     return [
-        Call(one, two, compare(one, two, exact=partial(original.exact, one.input, rewrite=True)))
-        for one, two in zip(original.observe(rewrite=True), first, strict=True)
+        Call(one, two, compare(one, two, sample=partial(original.sample, one.input), rules=rules))
+        for one, two in zip(original.observe(), first, strict=True)
     ]
 
 
 def _capture_and_call(
-    subject: FreshCase, compiler: Compiler, trial: Trial, enter: Callable[[str], None]
+    subject: FreshCase, compiler: Compiler, trial: Trial, first: Observation, enter: Callable[[str], None]
 ) -> list[Observation] | None:
     """Capture with the example and call on every input; if the capture raises, set `trial.failure`, return None."""
     enter("capture")
@@ -180,27 +120,64 @@ def _capture_and_call(
     with watch_dynamo() if compiler.uses_dynamo else unwatched as log, torch_warnings(trial.warnings):
         _, example = subject.case.inputs()[0]
         seed_everything()
+        arguments = subject.arguments(example)()
+        before = see(arguments), subject.reachable.describe().seen, read_flags()
+        seed_everything(CAPTURE_SEED)
         try:
-            with restored_torch_state():  # leaks of the capture are not effects of the calls
-                captured = compiler.function(
-                    subject.target, subject.arguments(example)(), **_options(compiler, subject.case)
-                )
+            captured = compiler.function(subject.target, arguments, **_options(compiler, subject.case))
         except BaseException as error:  # any exception of a compiler is its outcome
+            restore_flags(before[2])
             trial.failure = Failure("capture", "example", _brief(error))
             return None
-        enter("call")
-        module = _stateful(captured, subject) if compiler.shares_state else None
-        seen = [subject.call(captured, label, make, module) for label, make in subject.case.inputs()]
+        trial.capture = _effects_of_capture(before, arguments, subject, first)
+        subject.start_again()
+        module = _own_state(captured, compiler)
+        seen = []
+        for label, make in subject.case.inputs():
+            enter(f"call {label}")
+            seen.append(subject.call(captured, label, make, module=module, backward=not compiler.inference_only))
     trial.log = log if compiler.uses_dynamo else None
     return seen
 
 
-def _stateful(captured: Any, subject: FreshCase) -> Any:
-    """Return the module whose state the captured calls change; a scripted module has its own attributes."""
+def _effects_of_capture(
+    before: tuple[Seen, Seen, Flags], arguments: tuple[Any, ...], subject: FreshCase, first: Observation
+) -> Comparison:
+    """Return what capturing changed.
+
+    Where a plain call changes something too, that is a note: tracing runs the code.
+    """
+    args, state, flags = before
+    after_flags = read_flags()
+    restore_flags(flags)
+    found = compare_places("capture", _as_places(args), _as_places(see(arguments)))
+    also = {one.where for one in compare_places("", _as_places(args), _as_places(first.args)).differences}
+    changed = compare_places("capture", state, subject.reachable.describe().seen)
+    also |= {one.where for one in compare_places("", state, first.state).differences}
+    differences = [
+        Difference("capture", f"torch.{name}", "state", f"capturing changes {flags[name]} to {value}")
+        for name, value in after_flags.items()
+        if flags.get(name) != value
+    ]
+    notes: list[Difference] = []
+    for one in [*found.differences, *changed.differences]:
+        detail = "capturing changes it" + (", as a call does" if one.where in also else "")
+        effect = Difference("capture", one.where, "mutation", detail)
+        (notes if one.where in also else differences).append(effect)
+    return Comparison(differences, notes)
+
+
+def _as_places(args: Seen) -> Seen:
+    """Return described arguments with a place for each: ``args[0]``, ``args[1]``, …"""
+    return Seen("state", children=tuple((f"args{key}", child) for key, child in args.children or ()))
+
+
+def _own_state(captured: Any, compiler: Compiler) -> Any:
+    """Return the module whose tensors the captured calls change, if that is not the target."""
     import torch
 
     scripted = isinstance(captured, torch.jit.RecursiveScriptModule)
-    return captured if scripted and subject.module is not None else subject.module
+    return captured if scripted or not compiler.shares_state else None
 
 
 def _options(compiler: Compiler, case: Case) -> dict[str, Any]:
@@ -210,7 +187,9 @@ def _options(compiler: Compiler, case: Case) -> dict[str, Any]:
     return {}
 
 
-def _compared(compiler: Compiler, first: list[Observation], seen: list[Observation], eager: _Eager) -> list[Call]:
+def _compared(
+    compiler: Compiler, case: Case, first: list[Observation], seen: list[Observation], eager: Eager
+) -> list[Call]:
     """Compare call by call. A call that failed visibly must not affect the comparison of later calls.
 
     If something differs after such a failure, eager runs again without the failed inputs. Only a difference from that
@@ -218,8 +197,13 @@ def _compared(compiler: Compiler, first: list[Observation], seen: list[Observati
     """
 
     def against(one: Observation, two: Observation) -> Comparison:
-        owns_memory = compiler.checks_inputs or one.input == "example"
-        return compare(one, two, exact=lambda: eager.exact(one.input), show_values=owns_memory)
+        rules = Rules(
+            strict=frozenset(case.strict),
+            inference_only=compiler.inference_only,
+            # What a callable reads past the end of its inputs has random values.
+            show_values=compiler.checks_inputs or one.input == "example",
+        )
+        return compare(one, two, sample=partial(eager.sample, one.input), rules=rules)
 
     calls = [Call(one, two, against(one, two)) for one, two in zip(first, seen, strict=True)]
     failed = frozenset(call.other.input for call in calls if failed_loudly(call.eager, call.other))

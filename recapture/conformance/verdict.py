@@ -8,7 +8,7 @@ doctor (``environment``): see `recapture.conformance.runner`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.torch_compat import is_capture_error, is_out_of_memory
 from recapture.results.verdicts import Verdict
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from recapture.base.torch_watch import CaptureLog
     from recapture.conformance.judge import Comparison
     from recapture.conformance.observe import Observation, Raised
-    from recapture.results.records import Difference
+    from recapture.results.records import Difference, Phase
 
 __all__ = ["Call", "Failure", "Ruling", "Trial", "decide", "failed_loudly"]
+
+ON_EXAMPLE = ("example", "capture", "original")
+"""Inputs of a difference that a program meets with the example alone."""
 
 
 class Call(NamedTuple):
@@ -31,9 +34,9 @@ class Call(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """An exception outside the observed calls, while preparing eager or during the capture, which ended a cell."""
+    """An exception that eager does not raise, and the step in which it was raised."""
 
-    phase: Literal["reference", "capture"]
+    phase: Phase
     input: str | None
     raised: Raised
 
@@ -51,6 +54,10 @@ class Trial:
     """Comparisons of eager with the captured callable, one for each input; None if the cell ended before."""
     warnings: list[str] = field(default_factory=list)
     """Notes about warnings that only torch issues."""
+    capture: Comparison | None = None
+    """What capturing itself changed."""
+    original: Comparison | None = None
+    """How the original callable differs after the calls; None if it does not."""
     log: CaptureLog | None = None
     """What Dynamo captured; None for compilers that do not use it."""
 
@@ -60,12 +67,12 @@ class Ruling:
     """A verdict with its evidence; `input` is the first input that shows it."""
 
     verdict: Verdict
-    phase: Literal["reference", "capture", "call"] | None = None
+    phase: Phase | None = None
     input: str | None = None
     raised: Raised | None = None
     reason: str | None = None
     differences: tuple[Difference, ...] = ()
-    notes: tuple[str, ...] = ()
+    noted: tuple[Difference, ...] = ()
 
 
 def decide(trial: Trial) -> Ruling | None:
@@ -74,9 +81,10 @@ def decide(trial: Trial) -> Ruling | None:
     1. ``not_applicable``: this installation lacks something that the compiler or the case needs.
     2. ``error`` or ``oom``: the inputs or the module cannot be made, or the capture raised.
     3. ``oom`` or ``unstable``: eager runs out of memory, or its two runs disagree. No compiler is at fault.
-    4. ``wrong``: a silent difference on the example.
+    4. ``wrong``: a silent difference on the example, from capturing itself, or in the original callable afterwards.
     5. ``specialized``: a silent difference on a held-out input, unless the example failed.
-    6. ``error`` or ``oom``: a call raised an exception that eager does not raise. Other silent differences are kept.
+    6. ``error`` or ``oom``: a call or its backward raised an exception that eager's does not. Other silent differences
+       are kept.
     7. ``pass_with_breaks`` if Dynamo broke the graph, else ``pass``.
     """
     if trial.not_applicable is not None:
@@ -89,25 +97,36 @@ def decide(trial: Trial) -> Ruling | None:
             return unstable
     if trial.calls is None:
         return None
-    failures = {call.other.input: call.other.raised for call in trial.calls if failed_loudly(call.eager, call.other)}
-    differences = tuple(
-        one for call in trial.calls if call.other.input not in failures for one in call.found.differences
-    )
-    notes = tuple(dict.fromkeys([*trial.warnings, *(note for call in trial.calls for note in call.found.notes)]))
-    if any(one.input == "example" for one in differences):
-        return Ruling(Verdict.WRONG, input=differences[0].input, differences=differences, notes=notes)
-    if differences and "example" not in failures:
-        return Ruling(Verdict.SPECIALIZED, input=differences[0].input, differences=differences, notes=notes)
-    for label, raised in failures.items():
-        if raised is not None:
-            return _failed("call", label, raised, differences, notes)
+    failures = [failure for call in trial.calls for failure in _failures(call)]
+    failed_calls = {one.input for one in failures if one.phase == "call"}
+    found = [call.found for call in trial.calls if call.other.input not in failed_calls]
+    found = [one for one in (trial.capture, *found, trial.original) if one is not None]
+    differences = tuple(one for part in found for one in part.differences)
+    noted = tuple(dict.fromkeys(one for part in found for one in part.notes))
+    wrong = next((one for one in differences if one.input in ON_EXAMPLE), None)
+    if wrong is not None:
+        return Ruling(Verdict.WRONG, input=wrong.input, differences=differences, noted=noted)
+    if differences and "example" not in {one.input for one in failures}:
+        return Ruling(Verdict.SPECIALIZED, input=differences[0].input, differences=differences, noted=noted)
+    for phase, label, raised in failures:
+        return _failed(phase, label, raised, differences, noted)
     broken = trial.log is not None and bool(trial.log.break_reasons)
-    return Ruling(Verdict.PASS_WITH_BREAKS if broken else Verdict.PASS, notes=notes)
+    return Ruling(Verdict.PASS_WITH_BREAKS if broken else Verdict.PASS, noted=noted)
 
 
 def failed_loudly(eager: Observation, other: Observation) -> bool:
-    """Whether a call raised an exception where eager raised none or one of another type."""
-    return other.raised is not None and (eager.raised is None or eager.raised.type != other.raised.type)
+    """Whether a call raised an exception that ``except`` for eager's would not catch."""
+    return other.raised is not None and (eager.raised is None or not other.raised.is_a(eager.raised))
+
+
+def _failures(call: Call) -> list[Failure]:
+    """Return the failure of a call, or of the backward after it."""
+    eager, other, _ = call
+    if other.raised is not None and failed_loudly(eager, other):
+        return [Failure("call", other.input, other.raised)]
+    if other.backward is not None and (eager.backward is None or not other.backward.is_a(eager.backward)):
+        return [Failure("backward", other.input, other.backward)]
+    return []
 
 
 def _unstable(call: Call) -> Ruling | None:
@@ -126,13 +145,13 @@ def _unstable(call: Call) -> Ruling | None:
 
 
 def _failed(
-    phase: Literal["reference", "capture", "call"],
+    phase: Phase,
     label: str | None,
     raised: Raised,
     differences: tuple[Difference, ...] = (),
-    notes: tuple[str, ...] = (),
+    noted: tuple[Difference, ...] = (),
 ) -> Ruling:
     if phase == "call" and is_capture_error(raised.error):
         phase = "capture"  # torch.compile captures during the first call
     verdict = Verdict.OOM if is_out_of_memory(raised.error) else Verdict.ERROR
-    return Ruling(verdict, phase, label, raised, differences=differences, notes=notes)
+    return Ruling(verdict, phase, label, raised, differences=differences, noted=noted)

@@ -9,6 +9,7 @@ import msgspec
 
 from recapture.analysis import summary
 from recapture.analysis.changes import CATEGORIES, SPEED_CATEGORIES, SPEED_CHANGES, Change, Diff, found, is_regression
+from recapture.analysis.differences import changed_note, kinds_in_words, kinds_of
 from recapture.base.text import plural, ratio_text, time_text
 from recapture.report import tables
 from recapture.report.claim_sources import address
@@ -294,8 +295,13 @@ def _rows(category: str, members: Iterable[Change]) -> list[_Row]:
     grouped: dict[tuple[str, str, str, str, str], list[str]] = {}
     for change in members:
         old, new = _outcome(change.old), _outcome(change.new)
-        if category == "captured_differently" and change.old and change.new:
-            old, new = _counts(change.old, change.new)
+        if change.old and change.new:
+            if category == "captured_differently":
+                old, new = _counts(change.old, change.new)
+            elif category == "noted_differently":
+                old, new = _notes_of(change.old), _notes_of(change.new)
+            elif category == "failing_differently" and kinds_in_words(change.old) != kinds_in_words(change.new):
+                old, new = _with_kinds(change.old), _with_kinds(change.new)
         remark = "possibly noise" if change.maybe_noise else ""
         grouped.setdefault((change.case, old, new, _why(category, change), remark), []).append(change.compiler)
     return [_Row(case, tuple(names), old, new, why, remark) for (case, old, new, why, remark), names in grouped.items()]
@@ -315,8 +321,21 @@ def _counts(old: Record, new: Record) -> tuple[str, str]:
     return old_counts, new_counts
 
 
+def _with_kinds(record: Record) -> str:
+    kinds = kinds_in_words(record)
+    return f"{_outcome(record)} ({kinds})" if kinds else _outcome(record)
+
+
+def _notes_of(record: Record) -> str:
+    """Return the kinds of a cell's noted differences and its number of remarks, or ``none``."""
+    parts = kinds_of(record.noted) + ([plural(len(record.notes), "remark")] if record.notes else [])
+    return ", ".join(parts) or "none"
+
+
 def _why(category: str, change: Change) -> str:
     """Return the reason of the worse side, or of the other side if that has none."""
+    if category == "noted_differently" and change.old and change.new:
+        return changed_note(change.old, change.new, WHY_LIMIT)
     sides = (change.old, change.new) if category in ("fixed", "whole_again") else (change.new, change.old)
     for record in sides:
         if record is not None and (why := summary.explain(record, WHY_LIMIT)):

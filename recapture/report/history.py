@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from recapture.analysis import summary
+from recapture.analysis.differences import kinds_in_words, kinds_of
 from recapture.analysis.history import CellHistory, compared_with
 from recapture.report import tables
 from recapture.report.markup import code, plain
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console
+
+    from recapture.results.records import Record
 
 
 __all__ = ["print_histories", "to_json", "to_markdown"]
@@ -105,8 +108,8 @@ def _transitions(members: Iterable[CellHistory]) -> Iterator[tuple[str, str]]:
             why = summary.explain(entry.record, WHY_LIMIT)
             edited = " (the case was edited)" if entry.edited else ""
             said = f": {why}" if why else ""
-            now = f"{heads[number]} {summary.measured(entry.record)}"
-            yield one.compiler, f"{heads[before]} {summary.measured(last)} → {now}{edited}{said}"
+            was, now = _outcome(last), _outcome(entry.record)
+            yield one.compiler, f"{heads[before]} {was} → {heads[number]} {now}{edited}{said}"
 
 
 def _lines(one: CellHistory) -> Iterator[str]:
@@ -114,9 +117,22 @@ def _lines(one: CellHistory) -> Iterator[str]:
     outcomes = [summary.measured(entry.record) if entry.record else "no such cell" for entry in one.entries]
     widths = (max(map(len, heads)), max(len(entry.image) for entry in one.entries), max(map(len, outcomes)))
     for label, entry, outcome in zip(heads, one.entries, outcomes):  # noqa: B905
-        why = summary.explain(entry.record, WHY_LIMIT) if entry.record else ""
+        why = _why(entry.record) if entry.record else ""
         edited = "(the case was edited) " if entry.edited else ""
         yield (
             f"{'→' if entry.changed else ' '} {label:{widths[0]}}  {entry.image:{widths[1]}}  {outcome:{widths[2]}}  "
             f"{edited}{why}"
         ).rstrip()
+
+
+def _outcome(record: Record) -> str:
+    """Return a cell's verdict with the kinds of its silent differences, such as ``wrong (value, dtype)``."""
+    kinds = kinds_in_words(record)
+    return f"{summary.measured(record)} ({kinds})" if kinds else summary.measured(record)
+
+
+def _why(record: Record) -> str:
+    """Return the reason of an outcome, and the kinds of the differences that do not decide it."""
+    noted = ", ".join(kinds_of(record.noted))
+    parts = [summary.explain(record, WHY_LIMIT), f"noted: {noted}" if noted else ""]
+    return "; ".join(part for part in parts if part)

@@ -8,11 +8,26 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.analysis import environment_facts, summary
-from recapture.analysis.groups import break_groups, failure_groups, not_run_groups, note_groups, together
+from recapture.analysis.differences import (
+    commonest_difference,
+    how_far,
+    noted_by_compiler,
+    noted_numbers,
+    silent_kinds,
+)
+from recapture.analysis.groups import (
+    break_groups,
+    failure_groups,
+    not_run_groups,
+    noted_groups,
+    remark_groups,
+    together,
+)
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.text import shorten
 from recapture.report.claim_sources import address, sentence, source_text
+from recapture.results.kinds import KINDS
 from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
@@ -72,7 +87,8 @@ def render_html(every: Sequence[Record], environment: Environment | None) -> str
     groups = {
         "failures": _groups(failure_groups(records)),
         "breaks": _groups(break_groups(records)),
-        "notes": _groups(note_groups(records)),
+        "noted": _groups(noted_groups(records)),
+        "remarks": _groups(remark_groups(records)),
         "not_run": _groups(not_run_groups(records)),
     }
     brief = environment_facts.brief(environment) if environment else []
@@ -100,6 +116,10 @@ def render_html(every: Sequence[Record], environment: Environment | None) -> str
         tally=_tally(claims),
         claim_texts=_claim_texts(records),
         wrong_cases=_wrong_cases(records, places),
+        silent={one.kind: one.cells for one in silent_kinds(records)},
+        kinds=KINDS,
+        noted_kinds=dict(noted_numbers(records).most_common()),
+        noted_by_compiler=noted_by_compiler(by_compiler),
         sections=_sections(groups, has_claims=bool(claims), has_environment=bool(brief)),
         **groups,
     )
@@ -114,7 +134,8 @@ def _sections(groups: Mapping[str, object], *, has_claims: bool, has_environment
         ("matrix", "Matrix", True),
         ("failing", "Failing", bool(groups["failures"])),
         ("breaks", "Graph breaks", bool(groups["breaks"])),
-        ("notes", "Remarks", bool(groups["notes"])),
+        ("noted", "Notes", bool(groups["noted"])),
+        ("remarks", "Remarks", bool(groups["remarks"])),
         ("not-run", "Not run", bool(groups["not_run"])),
         ("environment", "Environment", has_environment),
     ]
@@ -189,6 +210,9 @@ def _cell(record: Record, place: int) -> dict[str, Any]:
 def _detail(record: Record) -> dict[str, Any]:
     """Return the data of an opened cell, without empty fields."""
     built = msgspec.to_builtins(record)
+    for name, differences in (("differences", record.differences), ("noted", record.noted)):
+        for one, difference in zip(built[name], differences, strict=True):
+            one["far"] = how_far(difference)
     kept = {name: value for name, value in built.items() if value not in (None, [], (), "") and name != "schema"}
     cut: dict[str, Any] = _cut(kept)
     return cut
@@ -241,7 +265,7 @@ def _wrong_cases(records: Iterable[Record], places: Mapping[tuple[str, str], int
     found = []
     for case, cells in summary.silent_wrongs(records).items():
         suite, _, name = case.partition("::")
-        what, others = summary.commonest_difference(cells)
+        what, others = commonest_difference(cells)
         found.append(
             {
                 "suite": suite,

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recapture.analysis import environment_facts, summary
-from recapture.analysis.groups import break_groups, failure_groups, not_run_groups, note_groups, together
+from recapture.analysis.differences import how_far, kinds_of, noted_by_compiler, place, silent_kinds
+from recapture.analysis.groups import (
+    break_groups,
+    failure_groups,
+    not_run_groups,
+    noted_groups,
+    remark_groups,
+    together,
+)
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.errors import UsageError
@@ -15,6 +23,7 @@ from recapture.report.claim_sources import address, sentence
 from recapture.report.markup import code, html_text, plain
 from recapture.report.tables import Cell, Span, Table, code_span, strong, to_markdown
 from recapture.results.directories import REPORT, read_results
+from recapture.results.kinds import KINDS
 from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
@@ -48,7 +57,8 @@ def render_conformance(records: Sequence[Record], environment: Environment | Non
         plain(left_out),
         _failures(records),
         _breaks(records),
-        _notes(records),
+        _noted(shown, records),
+        _remarks(records),
         _not_run(records),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -196,7 +206,7 @@ def _silent_wrongs(records: Sequence[Record]) -> str:
         return "## Silently wrong\n\nNo cell." if records else ""
     lines = []
     for case, cells in by_case.items():
-        lines.append(f"- {code(case)}")
+        lines.append(f"- {code(case)} ({', '.join(kinds_of(one for record in cells for one in record.differences))})")
         alike: dict[tuple[object, ...], list[Record]] = {}
         for record in cells:
             alike.setdefault((record.verdict, record.differences), []).append(record)
@@ -206,9 +216,18 @@ def _silent_wrongs(records: Sequence[Record]) -> str:
             lines.append(f"  - {names} ({members[0].verdict}): {said}")
     wrong_cases = plural(len(by_case), "case")
     return (
-        f"## Silently wrong\n\n{plural(number, 'cell')} of {wrong_cases} returned something else than eager "
-        "and said nothing.\n\n" + "\n".join(lines)
+        f"## Silently wrong\n\n{plural(number, 'cell')} of {wrong_cases} did something else than eager "
+        f"and said nothing.\n\n{_kinds_table(records)}\n\n" + "\n".join(lines)
     )
+
+
+def _kinds_table(records: Sequence[Record]) -> str:
+    """Return the table of the silent differences by kind."""
+    wrong = [record for record in records if record.verdict in SILENTLY_WRONG]
+    rows: list[list[Cell]] = [
+        [code_span(one.kind), one.cells, one.cases, KINDS[one.kind]] for one in silent_kinds(wrong)
+    ]
+    return to_markdown(Table(["kind of difference", "cells", "cases", "meaning"], rows, "lrrl"))
 
 
 def _differences(differences: Sequence[Difference]) -> str:
@@ -216,13 +235,20 @@ def _differences(differences: Sequence[Difference]) -> str:
     parts = []
     last = None
     for one in differences[:DIFFERENCES_SHOWN]:
-        on = f"on {code(one.input)}: " if one.input != last else ""
+        on = f"{_on(one.input)}: " if one.input != last else ""
+        far = f" ({plain(far)})" if (far := how_far(one)) else ""
         detail = f" {code(shorten(one.detail, MESSAGE_LIMIT))}" if one.detail.strip() else ""
-        parts.append(f"{on}{code(one.where)} {plain(one.kind)}{detail}")
+        parts.append(f"{on}{code(one.where)} {plain(one.kind)}{far}{detail}")
         last = one.input
     if len(differences) > DIFFERENCES_SHOWN:
         parts.append(f"and {len(differences) - DIFFERENCES_SHOWN} more")
     return "; ".join(parts)
+
+
+def _on(label: str) -> str:
+    """Return an input in words, with the name of an argument as code."""
+    words = place(label)
+    return f"on {code(label)}" if words == f"on {label}" else plain(words)
 
 
 def _matrices(records: Sequence[Record]) -> str:
@@ -264,13 +290,28 @@ def _breaks(records: Sequence[Record]) -> str:
     return "## Graph breaks\n\n" + "\n".join(map(_folded, groups)) if groups else ""
 
 
-def _notes(records: Sequence[Record]) -> str:
-    groups = note_groups(records)
+def _noted(shown: Sequence[Record], records: Sequence[Record]) -> str:
+    """Return the differences that decide no verdict: counted by compiler and kind, then one by one."""
+    groups = noted_groups(records)
     if not groups:
         return ""
-    return "## Right, with a remark\n\nDifferences from eager that do not change the verdict.\n\n" + "\n".join(
-        map(_folded, groups)
+    by_compiler = noted_by_compiler(summary.by_compiler(shown))
+    kinds = [kind for kind in KINDS if any(numbers[kind] for numbers in by_compiler.values())]
+    rows: list[list[Cell]] = [
+        [code_span(name), *(numbers[kind] or "" for kind in kinds)] for name, numbers in by_compiler.items()
+    ]
+    table = to_markdown(Table(["compiler", *map(code_span, kinds)], rows, "lr"))
+    return (
+        "## Differences that do not decide a verdict\n\nThe numbers count cells. A case can make some of these "
+        f"differences decide, with `strict=`.\n\n{table}\n\n" + "\n".join(map(_folded, groups))
     )
+
+
+def _remarks(records: Sequence[Record]) -> str:
+    groups = remark_groups(records)
+    if not groups:
+        return ""
+    return "## Right, with a remark\n\nRemarks that do not change the verdict.\n\n" + "\n".join(map(_folded, groups))
 
 
 def _not_run(records: Sequence[Record]) -> str:

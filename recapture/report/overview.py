@@ -16,6 +16,7 @@ from recapture.report.claim_sources import address
 from recapture.report.markup import code, plain
 from recapture.report.say import say, say_all, say_table
 from recapture.report.tables import Cell, Span, Table, code_span
+from recapture.results.kinds import KINDS
 from recapture.results.releases import labels
 
 if TYPE_CHECKING:
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from recapture.analysis.overview import Overview
+    from recapture.analysis.overview import Overview, Release
 
 
 __all__ = ["print_overviews", "to_json", "to_markdown"]
 
-OVERVIEW_SCHEMA_VERSION = 1
+OVERVIEW_SCHEMA_VERSION = 2
 """Version of the JSON form."""
 
 LISTED = ("newly_wrong", "newly_failing", "fixed")
@@ -110,6 +111,18 @@ def _tables(one: Overview) -> Iterator[tuple[str, Table]]:
                 rows.append([code_span(name), *cells])
         if rows:
             yield title, Table(["compiler", *heads], rows, columns)
+    by_kind: tuple[tuple[str, Callable[[Release], dict[str, int]]], ...] = (
+        ("Silently wrong, by kind of difference", lambda release: release.silent),
+        ("Cells with differences that do not decide a verdict, by kind", lambda release: release.noted),
+    )
+    for title, numbers in by_kind:
+        rows = [
+            [code_span(kind), *(str(numbers(release).get(kind, 0)) for release in one.releases)]
+            for kind in KINDS
+            if any(kind in numbers(release) for release in one.releases)
+        ]
+        if rows:
+            yield title, Table(["kind", *heads], rows, columns)
     if one.steps:
         seen = [name for name in CATEGORIES if any(step.changes.get(name) for step in one.steps)]
         rows = [

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from recapture.analysis import environment_facts, summary
+from recapture.analysis.differences import commonest_difference, noted_numbers, silent_kinds
 from recapture.analysis.groups import failure_groups
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
@@ -83,6 +84,7 @@ def print_summary(
         say(console, left_out)
     _print_silent_wrongs(console, summary.silent_wrongs(records), directory / REPORT)
     _print_failures(console, failure_groups(records), directory / REPORT)
+    _print_noted(console, records)
     _print_claims(console, records)
 
 
@@ -136,12 +138,13 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
     if not number:
         return
     if number <= CELLS_EXPLAINED:
-        say(console, f"\nsilently wrong: {number}", "bold red")
+        say(console, f"\nsilently wrong: {number}{_by_kind(by_case)}", "bold red")
         for record in (record for cells in by_case.values() for record in cells):
             line = f"{summary.mark(record)} {record.cell}: {summary.explain(record, REASON_LIMIT)}"
             say(console, shorten(line, console.width) if console.is_terminal else one_line(line))
         return
-    say(console, f"\nsilently wrong: {plural(number, 'cell')} of {plural(len(by_case), 'case')}", "bold red")
+    heading = f"silently wrong: {plural(number, 'cell')} of {plural(len(by_case), 'case')}{_by_kind(by_case)}"
+    say(console, f"\n{heading}", "bold red")
     ordered = sorted(by_case.items(), key=lambda item: (-len(item[1]), item[0]))
     shown = [_WrongCase(case, cells) for case, cells in ordered[:WRONG_CASES_NAMED]]
     say_all(console, terminal_lines(_wrong_table(shown, _line_width(console))))
@@ -151,13 +154,29 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
         say(console, f"and {plural(len(rest), 'more case')} ({cells_left}): see {report}")
 
 
+def _by_kind(by_case: dict[str, list[Record]]) -> str:
+    """Return the number of silently wrong cells by kind of difference, in brackets."""
+    kinds = silent_kinds(record for cells in by_case.values() for record in cells)
+    return f" ({', '.join(f'{one.kind} {one.cells}' for one in kinds)})" if kinds else ""
+
+
+def _print_noted(console: Console, records: Sequence[Record]) -> None:
+    """Print the number of cells with differences that do not decide a verdict, by kind."""
+    numbers = noted_numbers(records)
+    if not numbers:
+        return
+    cells = plural(sum(bool(record.noted) for record in records), "cell")
+    kinds = ", ".join(f"{kind} {number}" for kind, number in numbers.most_common())
+    say(console, f"\ndifferences that do not decide a verdict: {cells} ({kinds})", "bold")
+
+
 class _WrongCase:
     """The content of the line of a silently wrong case."""
 
     def __init__(self, case: str, cells: Sequence[Record]) -> None:
         self.case = one_line(case)
         self.compilers = [record.compiler for record in cells]
-        self.difference, others = summary.commonest_difference(cells)
+        self.difference, others = commonest_difference(cells)
         self.difference = shorten(self.difference, MESSAGE_LIMIT)
         self.more = f" (+{others} more)" if others else ""
 

@@ -33,19 +33,22 @@ function claimText(one) {
   }
   return box;
 }
+const difference = (one) =>
+  one.where + ": " + one.kind + (one.far ? " (" + one.far + ")" : "") + (one.detail ? ": " + one.detail : "");
 function card(record) {
   const box = make("div", undefined, "card");
   box.append(make("b", record.case + "::" + record.compiler, "mono"));
   const table = make("table");
   const at = [record.phase, record.input].filter(Boolean).join(" on ");
   line(table, "verdict", record.verdict + (at ? " (" + at + ")" : ""));
-  for (const one of record.differences || []) line(table, one.input, one.where + ": " + one.kind + (one.detail ? ": " + one.detail : ""));
+  for (const one of record.differences || []) line(table, one.input, difference(one));
   if (record.error) line(table, record.error.type, record.error.message);
   if (record.reason) line(table, "reason", record.reason);
   const counts = ["graphs", "graph_breaks", "recompiles"].filter((name) => name in record);
   if (counts.length) line(table, "counted", counts.map((name) => name.replace("_", " ") + " " + record[name]).join(", "));
   if (record.break_reasons) line(table, "graph breaks", record.break_reasons);
-  if (record.notes) line(table, "notes", record.notes);
+  if (record.noted) line(table, "decides nothing", record.noted.map((one) => one.input + ": " + difference(one)));
+  if (record.notes) line(table, "remarks", record.notes);
   for (const one of record.claims || []) line(table, "claim " + one.id, claimText(one));
   if (record.error) line(table, "fingerprint", record.error.fingerprint);
   box.append(table);
@@ -105,17 +108,22 @@ matrix.addEventListener("keydown", (event) => {
 });
 
 // The filter: all words must be of one cell, whose kind is among the ticked ones.
-const texts = details.map(({ error = {}, differences = [], claims = [], ...one }) => [
-  one.case, one.compiler, one.verdict, error.type, error.message, one.reason, ...differences.flatMap(Object.values),
+const texts = details.map(({ error = {}, differences = [], noted = [], claims = [], ...one }) => [
+  one.case, one.compiler, one.verdict, error.type, error.message, one.reason, ...[...differences, ...noted].flatMap(Object.values),
   one.notes, one.break_reasons, ...claims.map((claim) => claim.id)].join(" ").toLowerCase());
 const cells = rows.map((row) => [...row.querySelectorAll("button")]);
 const kinds = [...document.querySelectorAll("[data-kind]")], field = document.getElementById("filter");
+const kindOfDifference = document.getElementById("difference");
+function ofKind(record) {
+  const [where, kind] = kindOfDifference ? kindOfDifference.value.split(" ") : [""];
+  return !where || (record[where] || []).some((one) => one.kind === kind);
+}
 function filter() {
   const wanted = field.value.toLowerCase().split(/\s+/).filter(Boolean), ticked = kinds.filter((one) => one.checked);
   let shown = 0;
   rows.forEach((row, place) => {
     const keep = cells[place].some((cell) =>
-      wanted.every((word) => texts[cell.dataset.at].includes(word)) &&
+      wanted.every((word) => texts[cell.dataset.at].includes(word)) && ofKind(details[cell.dataset.at]) &&
       (!ticked.length || ticked.some((one) => cell.classList.contains(one.dataset.kind))));
     if (!keep) close(row);
     row.hidden = !keep;
@@ -128,7 +136,7 @@ function filter() {
   if (!focused || focused.closest("tr").hidden) current(first ? first.querySelector("button") : null);
 }
 field.addEventListener("input", filter);
-for (const one of kinds) one.addEventListener("change", filter);
+for (const one of [...kinds, kindOfDifference]) if (one) one.addEventListener("change", filter);
 filter();
 
 // #suite::name::compiler opens that cell, so that a link can point at it.
@@ -141,6 +149,7 @@ function openTarget() {
   if (button.closest("tr").hidden) {
     field.value = "";
     for (const one of kinds) one.checked = false;
+    if (kindOfDifference) kindOfDifference.value = "";
     filter();
   }
   open(button);

@@ -1,0 +1,81 @@
+"""A newly executed case: what is called, on which device, and the state that its calls can change."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from recapture.base.torch_compat import seed_everything
+from recapture.conformance import placement
+from recapture.conformance.observe import Surroundings, call_with, observe_call
+from recapture.conformance.reachable import Reachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recapture.conformance.observe import Observation
+    from recapture.conformance.seen import Described
+    from recapture.declare.case import Case
+
+__all__ = ["FreshCase"]
+
+
+class FreshCase:
+    """A newly executed case: its function, or its module built under the seed, on the device, and what it can reach.
+
+    With `roomy`, zeros are added behind every argument.
+    """
+
+    def __init__(self, case: Case, device: str, *, roomy: bool = False) -> None:
+        self.case = case
+        self.device = device
+        self.roomy = roomy
+        self.target: Any = case.target
+        if case.is_module:
+            seed_everything()
+            self.target = case.target().to(device)
+        self.reset()
+        self.reachable = Reachable(self.target)
+        self.restore = self.reachable.save()
+        self.earlier: dict[str, Described] = {}
+
+    def reset(self) -> None:
+        """Call the case's own reset, if it has one."""
+        if self.case.reset is not None:
+            call_with(self.case.reset, self.target)
+
+    def start_again(self) -> None:
+        """Set the state back to what it was when the case was made, and forget earlier results."""
+        self.restore()
+        self.reset()
+        self.earlier = {}
+
+    def arguments(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
+        """Wrap a factory: its tensors are placed on the device."""
+        return partial(placement.arguments, make, self.device, roomy=self.roomy)
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        label: str,
+        make: Callable[[], tuple[Any, ...]],
+        *,
+        module: Any = None,
+        seed: str | None = None,
+        backward: bool = True,
+    ) -> Observation:
+        """Observe one call of `function`, which is the target or a compiler's result.
+
+        `module` is a compiler's result that has its own parameters and buffers.
+        """
+        around = Surroundings(
+            reachable=self.reachable,
+            module=module,
+            watch=self.case.watch,
+            target=self.target,
+            backward=backward and self.case.backward is not False,
+            all_output="output" in self.case.strict,
+            device=self.device,
+            earlier=self.earlier,
+        )
+        return observe_call(function, label, self.arguments(make), around, seed)

@@ -1,0 +1,58 @@
+"""The reference: what eager does on every input, once more, and with rounding noise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from recapture.conformance.fresh_case import FreshCase
+from recapture.conformance.perturbation import perturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recapture.conformance.observe import Observation
+    from recapture.declare.case import Case
+
+__all__ = ["Eager", "first_again"]
+
+
+class Eager:
+    """The reference observations of a case, each from a new execution of its file."""
+
+    def __init__(self, load: Callable[[], Case], device: str, *, rewrite: bool = False) -> None:
+        self.load = load
+        self.device = device
+        self.rewrite = rewrite
+        self._samples: dict[int, dict[str, Observation]] = {}
+
+    def observe(self, *, again: bool = False, skip: frozenset[str] = frozenset()) -> list[Observation]:
+        """Call eager on every input in order, except those in `skip`; with `again`, call it once more on the first.
+
+        Before that last call the state is restored. It shows whether the original of a captured callable can be
+        expected to work as before.
+        """
+        subject = FreshCase(self.load(), self.device)
+        case = subject.case
+        target = case.rewrite_of if self.rewrite and case.rewrite_of is not None else subject.target
+        seen = [subject.call(target, label, make) for label, make in case.inputs() if label not in skip]
+        if again:
+            seen.append(first_again(subject, target))
+        return seen
+
+    def sample(self, label: str, run: int) -> Observation | None:
+        """Return the observation of one input in a run with rounding noise; None if that run fails."""
+        if run not in self._samples:
+            try:
+                with perturbed(run):
+                    seen = self.observe()
+                self._samples[run] = {one.input: one for one in seen if one.raised is None}
+            except Exception:  # a case that cannot run with noise has no such reference
+                self._samples[run] = {}
+        return self._samples[run].get(label)
+
+
+def first_again(subject: FreshCase, target: Callable[..., Any]) -> Observation:
+    """Restore the state and call a target as on the first input."""
+    subject.start_again()
+    label, make = subject.case.inputs()[0]
+    return subject.call(target, "original", make, seed=label)

@@ -1,0 +1,106 @@
+"""Remembers the contents of values, so that they can be restored in place."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import MutableMapping, MutableSequence, MutableSet
+from typing import TYPE_CHECKING, Any
+
+from recapture.base.torch_compat import is_out_of_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Saver"]
+
+MAX_DEPTH = 6
+"""Number of nesting levels that are restored."""
+
+
+class Saver:
+    """Makes functions that restore the contents of values; an object that occurs twice is saved once."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, Any] = {}
+
+    def saved(self, value: Any, depth: int = 0) -> Callable[[], None]:
+        """Return a function that restores the contents of a value, as far as that is possible."""
+        if id(value) in self.kept or depth > MAX_DEPTH:
+            return _nothing
+        self.kept[id(value)] = value  # kept alive, so that its id is not reused
+        try:
+            return self._saved(value, depth)
+        except BaseException as error:  # the case's own code
+            if is_out_of_memory(error):
+                raise
+            return _nothing
+
+    def _saved(self, value: Any, depth: int) -> Callable[[], None]:
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            return _saved_tensor(value)
+        if isinstance(value, (MutableSequence, MutableMapping, MutableSet)):
+            return self._saved_container(value, depth)
+        if "numpy" in sys.modules and isinstance(value, sys.modules["numpy"].ndarray):
+            copy = value.copy()
+            return lambda: value.__setitem__(..., copy)
+        own = getattr(value, "__dict__", None)
+        if isinstance(own, dict) and not isinstance(value, (type, types.ModuleType, types.FunctionType)):
+            return self._saved_container(own, depth)
+        return _nothing
+
+    def _saved_container(self, value: Any, depth: int) -> Callable[[], None]:
+        items = dict(value) if isinstance(value, MutableMapping) else list(value)
+        inner = [self.saved(one, depth + 1) for one in (items.values() if isinstance(items, dict) else items)]
+
+        def restore() -> None:
+            now = dict(value) if isinstance(value, MutableMapping) else list(value)
+            if not _same_items(now, items):
+                value.clear()
+                if isinstance(value, MutableSequence):
+                    value.extend(items)
+                else:
+                    value.update(items) if isinstance(value, MutableMapping) else [value.add(one) for one in items]
+            for one in inner:
+                one()
+
+        return restore
+
+
+def _same_items(now: Any, before: Any) -> bool:
+    if isinstance(before, dict):
+        return list(now) == list(before) and all(now[key] is before[key] for key in before)
+    return len(now) == len(before) and all(one is two for one, two in zip(now, before, strict=True))
+
+
+def _saved_tensor(tensor: Any) -> Callable[[], None]:
+    copy = tensor.detach().clone()
+    grad = tensor.grad if tensor.is_leaf else None
+    grad_copy = None if grad is None else grad.detach().clone()
+    leaf, required = tensor.is_leaf, tensor.requires_grad
+
+    def restore() -> None:
+        if tensor.shape == copy.shape and not _equal(tensor.detach(), copy):
+            tensor.data.copy_(copy)
+        if leaf and tensor.is_leaf:
+            tensor.requires_grad_(required)
+            tensor.grad = grad
+            if grad is not None and grad_copy is not None:
+                grad.data.copy_(grad_copy)
+
+    return restore
+
+
+def _equal(one: Any, two: Any) -> bool:
+    import torch
+
+    try:
+        return bool(torch.equal(one, two))
+    except RuntimeError:
+        return False
+
+
+def _nothing() -> None:
+    return

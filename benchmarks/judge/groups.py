@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -113,7 +112,8 @@ def _possible(wanted: Group, condition: Condition) -> list[str]:
     for name, file in wanted.compilers:
         planting.PLANTED.clear()
         with unchanged_settings(), contextlib.suppress(BaseException):
-            calls(_load(wanted), wanted.device, capture=files[file][name].function)
+            for _ in calls(_load(wanted), wanted.device, capture=files[file][name].function):
+                pass
         if planting.PLANTED:
             found.append(name)
     return found
@@ -148,29 +148,26 @@ def _cells(wanted: Group, name: str, file: str | None, condition: Condition) -> 
 def _forked(work: Callable[[], T], kind: type[T], device: str) -> T | None:
     """Return the result of `work`, done in a forked process; None if that process dies.
 
-    On a GPU, every process would have to make a context of its own, so the work is done in this one.
+    On a GPU, every process would have to make a context of its own, so the work is done in this one. Raises
+    RuntimeError if `work` raises, because the judge reports what a case raises.
     """
     if device != "cpu":
         return work()
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        status = 1
+        os.close(reader)
         try:
-            os.close(reader)
-            sys.stdout.flush()
-            text = msgspec.json.encode(work())
-            with os.fdopen(writer, "wb") as pipe:
-                pipe.write(text)
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            with contextlib.suppress(Exception):
-                sys.stderr.flush()
-            os._exit(status)
+            text = b"+" + msgspec.json.encode(work())
+        except BaseException:  # shown by the parent
+            text = b"-" + traceback.format_exc().encode(errors="replace")
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(text)
+        os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         text = pipe.read()
-    _, status = os.waitpid(child, 0)
-    return msgspec.json.decode(text, type=kind) if status == 0 else None
+    os.waitpid(child, 0)
+    if text.startswith(b"-"):
+        raise RuntimeError(text[1:].decode())
+    return msgspec.json.decode(text[1:], type=kind) if text else None

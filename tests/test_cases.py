@@ -1,3 +1,4 @@
+import re
 import sys
 import types
 
@@ -7,6 +8,8 @@ import torch
 from recapture import case
 from recapture.declare.case import CASES_ATTRIBUTE, CaseError
 from recapture.declare.claim import Claim
+from recapture.declare.inputs import InputsError
+from recapture.results.kinds import STRICT
 
 
 @pytest.fixture
@@ -35,6 +38,7 @@ def watch(): ...
 @case(
     example=lambda: (1,), held_out=[lambda: (2,), lambda: (3,)], claims={"compile": ("T1", "pass")},
     concrete_args=["x"], rewrite_of=other, watch=watch, compare_output=True, since="2.4", requires=["numpy"],
+    backward=False, strict=["stride", "output"], reset=other,
 )
 def f(x): ...
 """
@@ -49,6 +53,7 @@ def f(x): ...
     assert one.claims == {"compile": (Claim("T1", "pass"),)}
     assert one.rewrite_of.__name__ == "other"
     assert one.watch.__name__ == "watch"
+    assert (one.backward, one.strict, one.reset.__name__) == (False, ("stride", "output"), "other")
     assert (one.concrete_args, one.compare_output, one.since, one.requires) == (("x",), True, "2.4", ("numpy",))
 
 
@@ -66,6 +71,59 @@ def test_a_module_class_is_a_module_case(declare):
 def test_the_least_a_case_needs_is_an_example(declare):
     (one,) = declare("@case(example=tuple)\ndef f(): ...")
     assert (one.held_out, dict(one.claims), one.concrete_args, one.watch, one.requires) == ((), {}, None, None, ())
+    assert (one.backward, one.strict, one.reset, one.compare_output) == (None, (), None, False)
+
+
+def test_compare_output_is_another_spelling_of_a_strict_difference(declare):
+    (one,) = declare("@case(example=tuple, compare_output=True, strict=('order',))\ndef f(): ...")
+    assert (one.strict, one.compare_output) == (("order", "output"), True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(f"strict=[{name!r}]" for name in STRICT),
+        "watch=lambda: 1",
+        "watch=lambda target: 1",
+        "watch=lambda target, result: 1",
+        "watch=lambda *args: 1",
+        "watch=lambda target, result, more=None: 1",
+        "watch=len",
+        "watch=torch.is_grad_enabled",
+        "reset=lambda: 1",
+        "reset=torch.nn.Module.eval",
+        "backward=True",
+    ],
+)
+def test_what_a_case_may_ask(declare, options):
+    assert len(declare(f"@case(example=tuple, {options})\ndef f(): ...")) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        ("lambda: 3", "held_out[0] gives int, not a tuple of arguments"),
+        ("lambda: torch.ones(2)", "held_out[0] gives Tensor, not a tuple of arguments"),
+        ("lambda: (1, 2)", "held_out[0] gives 2 arguments, but f(x) says: too many positional arguments"),
+        ("lambda: ()", "held_out[0] gives 0 arguments, but f(x) says: missing a required argument: 'x'"),
+    ],
+)
+def test_a_factory_whose_result_is_no_arguments_is_named(declare, make, says):
+    function, module = declare(
+        f"@case(example=lambda: (1,), held_out=[{make}])\ndef f(x): ...\n"
+        f"@case(example=lambda: (1,), held_out=[{make}])\nclass M(torch.nn.Module):\n    def forward(self, x): ..."
+    )
+    for one, text in ((function, says), (module, says.replace("f(x)", "M(self, x)"))):
+        (_, example), (_, held_out) = one.inputs()
+        assert example() == (1,)
+        with pytest.raises(InputsError, match=f"^{re.escape(text)}$"):
+            held_out()
+
+
+def test_an_error_of_a_factory_stays_what_it_is(declare):
+    (one,) = declare("@case(example=lambda: (1 / 0,))\ndef f(x): ...")
+    with pytest.raises(ZeroDivisionError):
+        one.inputs()[0][1]()
 
 
 @pytest.mark.parametrize(
@@ -86,6 +144,19 @@ def test_the_least_a_case_needs_is_an_example(declare):
         ("example=tuple, since=2.6", "case 'f': since is not a release such as '2.6' but 2.6"),
         ("example=tuple, since='new'", "case 'f': since is not a release such as '2.6' but 'new'"),
         ("example=tuple, watch=3", "case 'f': watch is not a callable but 3"),
+        ("example=tuple, watch=lambda a, b, c: 1", "case 'f': watch is called with at most 2 arguments"),
+        ("example=tuple, reset=3", "case 'f': reset is not a callable but 3"),
+        ("example=tuple, reset=lambda a, b: 1", "case 'f': reset is called with at most 1 argument$"),
+        ("example=tuple, backward=1", "case 'f': backward is not True, False or None but 1"),
+        ("example=tuple, strict='order'", "case 'f': strict is not a list of names but 'order'"),
+        ("example=tuple, strict=[1]", r"case 'f': strict is not a list of names but \[1\]"),
+        (
+            "example=tuple, strict=['ordr']",
+            "case 'f': strict names the unknown difference 'ordr'; did you mean 'order'",
+        ),
+        ("example=tuple, strict=['zz']", "strict names the unknown difference 'zz'; known are stride, order, message,"),
+        ("exampel=tuple", "case 'f': unknown option 'exampel'; did you mean 'example'"),
+        ("lambda: (1,)", "case 'f': options have names: write @case"),
         ("example=tuple, rewrite_of='g'", "case 'f': rewrite_of is not a callable but 'g'"),
     ],
 )

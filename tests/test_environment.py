@@ -299,11 +299,13 @@ def test_variables_are_recorded_without_paths_serial_numbers_or_secrets(describe
         ("TRITON_PTXAS_PATH", "/usr/local/bin/ptxas", "<path>"),
     ],
 )
+@pytest.mark.hostile
 def test_only_variables_that_are_known_to_be_public_keep_their_value(monkeypatch, name, value, recorded):
     monkeypatch.setenv(name, value)
     assert variables(r"TORCH|PYTORCH_|TRITON_").get(f"env {name}") == recorded
 
 
+@pytest.mark.hostile
 def test_nothing_private_is_recorded(described):
     text = msgspec.json.encode(described).decode()
     assert socket.gethostname() not in text

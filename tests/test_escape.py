@@ -14,6 +14,8 @@ from recapture.cli import output
 from recapture.cli.main import _run
 from recapture.report.console import SafeConsole
 
+pytestmark = pytest.mark.hostile
+
 PACKAGE = Path(__file__).parents[1] / "recapture"
 CONTROLS = ["\x1b[31m", "\x1b]52;c;eA==\x07", "\x9b31m", "\x00", "\x7f", "\r", "\u202e", "\u2066", "\u200b", "\ufeff", "\u2028",
             "\u00ad", "\ud800", "\u3164", "\u115f", "\ufe0f"]  # fmt: skip

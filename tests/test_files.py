@@ -15,6 +15,8 @@ from recapture.cli.main import _run
 from recapture.results.records import Record, Timing, read_jsonl, read_output
 from tests.fuzz import corpus
 
+pytestmark = pytest.mark.hostile
+
 
 def plant(path, kind):
     if kind == "pipe":

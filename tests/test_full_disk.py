@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.hostile
+
 FILL = """
 import os, sys
 from pathlib import Path

@@ -9,6 +9,8 @@ import pytest
 
 from tests.fuzz import checks
 
+pytestmark = pytest.mark.hostile
+
 REPOSITORY = Path(__file__).parents[1]
 
 

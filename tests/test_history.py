@@ -10,7 +10,7 @@ from recapture.analysis.history import history
 from recapture.base.errors import UsageError
 from recapture.cli.main import main
 from recapture.report.history import to_markdown
-from recapture.results.records import Record, write_jsonl
+from recapture.results.records import Difference, Record, write_jsonl
 from recapture.results.releases import version_key
 from recapture.results.verdicts import Verdict
 
@@ -189,3 +189,31 @@ def test_a_missing_results_directory_and_records_of_the_future_are_usage_errors(
     shutil.copytree(RESOURCES / "future", tmp_path / "results")
     with pytest.raises(UsageError, match="record schema 99 is not understood"):
         history("a::b", tmp_path / "results")
+
+
+def test_another_kind_of_difference_is_a_change_and_notes_are_named(tmp_path, capsys):
+    for image, kinds, noted in (
+        ("torch2.9.1-cu128", ["value"], []),
+        ("torch2.10.0-cu128", ["value", "dtype"], ["alias"]),
+        ("torch2.11.0-cu130", ["value", "dtype"], []),
+    ):
+        silent, notes = (tuple(Difference("example", "result", kind, "") for kind in some) for some in (kinds, noted))
+        row = Record(
+            case="s::c",
+            compiler="fx",
+            device="cpu",
+            verdict=Verdict.WRONG,
+            input="example",
+            differences=silent,
+            noted=notes,
+            case_hash="0",
+        )
+        (tmp_path / image / "cpu").mkdir(parents=True)
+        write_jsonl(tmp_path / image / "cpu" / "conformance.jsonl", [row])
+    (found,) = history("s::c::fx", tmp_path)
+    assert [entry.changed for entry in found.entries] == [False, True, False]
+    assert "2.9.1 wrong (value) → 2.10.0 wrong (value, dtype): " in to_markdown([found])
+    recapture("history", "s::c::fx", "--results", tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].endswith("on example, result: value (and 1 more, also dtype); noted: alias")
+    assert "noted" not in lines[3]

@@ -15,6 +15,8 @@ from conftest import SUITES
 
 from recapture.pool.home import OWNER, Home, remove_dead_homes
 
+pytestmark = pytest.mark.hostile
+
 HOLDS_A_HOME = """
 import sys, time
 from recapture.pool.home import Home

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import pytest
 from conftest import SUITES, records_below
 
+from recapture.pool.shared_memory import segments
+
+pytestmark = pytest.mark.hostile
+
 PLANTED = SUITES / "planted"
+LOST = ("crash", None, "removed directories that its run needs")
 UNREADABLE = ("crash", "reference", "left an unreadable result")
 
 
@@ -21,6 +30,13 @@ def run(command, suite, cells, *options):
         cell.split("::")[1]: (str(row.verdict), row.phase, row.reason and row.reason.partition(": ")[0])
         for cell, row in records.items()
     }
+
+
+def read(path):
+    try:
+        return path.read_bytes()
+    except OSError:  # the process has ended
+        return b""
 
 
 def test_anything_in_place_of_a_result_is_one_crash(command):
@@ -42,29 +58,25 @@ def test_anything_in_place_of_a_result_is_one_crash(command):
     assert run(command, "smearing", expected, "--timeout", 30) == expected
 
 
-ERASING = {
-    "removes_its_scratch_directory": ("crash", None, "removed directories that its run needs"),
-    "removes_the_tasks": ("crash", None, "removed directories that its run needs"),
-    "removes_the_home": ("crash", None, "removed directories that its run needs"),
-    "removes_the_caches": ("crash", None, "removed directories that its run needs"),
-    "removes_the_directory_for_temporary_files": ("crash", None, "removed directories that its run needs"),
-}
-
-
 def test_a_case_that_removes_directories_of_the_run_costs_itself_only(command):
-    expected = {"neighbour": ("pass", None, None), **ERASING}
+    erasing = (
+        "removes_its_scratch_directory",
+        "removes_the_tasks",
+        "removes_the_home",
+        "removes_the_caches",
+        "removes_the_directory_for_temporary_files",
+    )
+    expected = {"neighbour": ("pass", None, None), **dict.fromkeys(erasing, LOST)}
     assert run(command, "erasing", expected) == expected
 
 
-def test_a_home_that_became_a_link_is_not_followed(command):
-    cells = ["neighbour", "puts_a_link_in_place_of_the_home"]
-    addresses = [f"{PLANTED / 'erasing'}.py::{cell}::eager" for cell in cells]
-    done = command("run", *addresses, "--jobs", 2, "--results", "results")
-    assert done.returncode == 0, done.stderr
-    records = records_below(command.directory / "results")
-    assert str(records["erasing::neighbour::eager"].verdict) == "pass"
-    assert str(records["erasing::puts_a_link_in_place_of_the_home::eager"].verdict) == "crash"
-    assert {path.name.partition("-")[0] for path in command.temporary.iterdir()} == {"moved"}
+def test_directories_that_a_case_moved_are_removed_where_they_are_and_a_link_is_not_followed(command):
+    moving = ("moves_its_scratch_directory", "moves_the_tasks", "puts_a_link_in_place_of_the_home")
+    expected = {"neighbour": ("pass", None, None), **dict.fromkeys(moving, LOST)}
+    assert run(command, "erasing", expected) == expected
+    files = [path for path in (command.directory / "precious").rglob("*") if path.is_file()]
+    assert len(files) == 1 + 2 + 2 * 2  # the tasks and the task have other names the second time
+    assert {path.read_text() for path in files} == {"precious"}
 
 
 def test_hidden_memory_and_processes_count_against_the_caps(command):
@@ -73,8 +85,38 @@ def test_hidden_memory_and_processes_count_against_the_caps(command):
         "neighbour": ("pass", None, None),
         "fills_a_memory_file": oom,
         "fills_shared_memory": oom,
+        "fills_detached_shared_memory": oom,
+        "leaves_shared_memory": ("pass", None, None),
+        "leaves_shared_memory_and_kills_its_server": ("crash", None, "killed the worker server, twice"),
         "shares_memory_with_children": ("pass", None, None),
         "starts_a_daemon_that_hogs_memory": oom,
+        "starts_a_daemon_with_a_memory_file": oom,
         "leaves_eighty_daemons": ("crash", "reference", "started too many processes"),
     }
+    before = segments()
     assert run(command, "hiding", expected, "--memory", 0.7, "--timeout", 60) == expected
+    assert [one for one in segments() if one.id not in {other.id for other in before}] == []
+
+
+def test_a_case_that_closes_limits_or_replaces_what_it_needs_costs_itself_only(command):
+    """Closed directories stop an ordinary user, and not root."""
+    passes = ("pass", None, None)
+    failed = ("crash", "reference", "exited with status 70 and without a result")
+    root = os.getuid() == 0
+    expected = {
+        "neighbour": passes,
+        "closes_its_scratch_directory": passes if root else ("crash", None, "left an unreadable result"),
+        "closes_the_tasks": passes if root else LOST,
+        "closes_the_home": passes if root else LOST,
+        "may_write_no_file": failed,
+        "may_open_no_file": failed,
+        "disturbs_every_descriptor": passes,
+        "kills_its_group": ("crash", "reference", "died of SIGKILL"),
+        "stops_its_server": ("crash", None, "killed the worker server, twice"),
+        "does_not_end": passes,
+        "breaks_the_encoder": failed,
+        "forks_a_thousand_times": ("crash", "reference", "started too many processes"),
+        "leaves_a_child_without_a_mark": passes,
+    }
+    assert run(command, "rough", expected, "--timeout", 20) == expected
+    assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if read(path) == b"sleep\x0086399\x00"] == []

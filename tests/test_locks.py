@@ -16,6 +16,8 @@ from recapture.bench.filing import writing
 from recapture.conformance.ledger import FINISHED, LOCK, PARTIALS, settle
 from recapture.results.set_aside import set_aside
 
+pytestmark = pytest.mark.hostile
+
 
 def plant(path, kind, treasure):
     """Put something other than a regular file at a path; a link points to a file with content."""

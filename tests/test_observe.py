@@ -8,7 +8,6 @@ import torch
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.torch_compat import is_out_of_memory
 from recapture.conformance.observe import Surroundings, observe_call
-from recapture.conformance.placement import map_tensors
 from recapture.conformance.reachable import Reachable
 from recapture.conformance.seen import Seen, see
 
@@ -285,43 +284,3 @@ def test_names_of_types_are_the_same_in_every_execution_of_a_suite():
     kind = type("Mine", (), {"__module__": "recapture_suite_basic"})
     assert qualified(kind) == "basic.Mine"
     assert qualified(int) == "int"
-
-
-def test_tensors_are_changed_wherever_they_are():
-    import dataclasses
-    from typing import NamedTuple
-
-    class Pair(NamedTuple):
-        a: object
-        b: object
-
-    @dataclasses.dataclass(frozen=True)
-    class Box:
-        inner: object
-
-    one = torch.ones(1)
-    value = (one, [one, {"k": (one, 3)}], Pair(one, "s"), Box(one))
-    changed = map_tensors(value, lambda tensor: tensor + 1)
-    assert changed == (
-        torch.tensor([2.0]),
-        [torch.tensor([2.0]), {"k": (torch.tensor([2.0]), 3)}],
-        Pair(torch.tensor([2.0]), "s"),
-        Box(torch.tensor([2.0])),
-    )
-    assert type(changed[2]) is Pair
-
-
-def test_a_list_given_twice_stays_one_list():
-    one = [torch.ones(1)]
-    first, second, nested = map_tensors((one, one, {"again": one}), lambda tensor: tensor * 2)
-    assert first is second is nested["again"]
-    assert first is not one
-    assert first[0].item() == 2
-
-
-def test_a_list_that_holds_itself_does_so_afterwards():
-    one = [torch.ones(1)]
-    one.append(one)
-    mapped = map_tensors(one, lambda tensor: tensor * 2)
-    assert mapped[1] is mapped
-    assert mapped[0].item() == 2

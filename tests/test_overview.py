@@ -176,3 +176,22 @@ def test_an_environment_of_another_image_is_reported_beside_the_table(tmp_path, 
     assert (code, bool(out)) == (0, True)
     expected = "environment.json is of torch2.6.0-cu124/cpu, and is filed as torch2.5.1-cu124/cpu"
     assert err == f"recapture: warning: {filed}: {expected}\n"
+
+
+def test_kinds_of_differences_are_counted_for_each_release(tmp_path, capfd):
+    put(tmp_path, "torch2.9.1-cu128", {("s::c1", "fx"): Verdict.WRONG, ("s::c2", "fx"): Verdict.SPECIALIZED})
+    put(tmp_path, "torch2.10.0-cu128", {("s::c1", "fx"): Verdict.WRONG})
+    path = tmp_path / "torch2.10.0-cu128" / "cpu" / "conformance.jsonl"
+    noted = '"noted":[{"input":"example","where":"result","kind":"alias","detail":""}]'
+    path.write_text(path.read_text().replace('"noted":[]', noted, 3))
+    _, out, _ = shown(tmp_path, "--format", "markdown", capfd=capfd)
+    assert rows(out, "Silently wrong, by kind of difference")["`value`"] == ["2", "1"]
+    assert rows(out, "Cells with differences that do not decide a verdict, by kind")["`alias`"] == ["0", "3"]
+    assert "noted differently" in out
+    document = json.loads(shown(tmp_path, "--format", "json", capfd=capfd)[1])
+    assert document["schema"] == 2
+    (one,) = document["overviews"]
+    assert [(release["silent"], release["noted"]) for release in one["releases"]] == [
+        ({"value": 2}, {}),
+        ({"value": 1}, {"alias": 3}),
+    ]

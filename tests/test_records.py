@@ -31,6 +31,8 @@ from recapture.results.records import (
 )
 from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
+pytestmark = pytest.mark.hostile
+
 RESOURCES = Path(__file__).parent / "resources" / "results"
 
 

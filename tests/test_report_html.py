@@ -232,6 +232,61 @@ def test_the_words_of_the_filter_must_all_be_of_one_cell(tmp_path):
     assert dict(zip(wanted, shown)) == wanted  # noqa: B905 - of one length
 
 
+KINDS_SHOWN = [
+    Record(case="s::a", compiler="fx", device="cpu", verdict=Verdict.PASS, case_hash="0", noted=(
+        Difference("example", "result", "alias", "shares memory with args[0] in eager"),
+        Difference("example", "result", "value", "", bits="signed-zero", ulps=0, elements=(1, 4)),
+    )),
+    Record(case="s::b", compiler="fx", device="cpu", verdict=Verdict.WRONG, case_hash="0", input="example",
+           differences=(Difference("example", "result", "value", "", bits="value", ulps=9, elements=(3, 4)),)),
+    Record(case="s::c", compiler="fx", device="cpu", verdict=Verdict.PASS, case_hash="0"),
+]  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser, to run the page's script")
+def test_the_page_is_filtered_by_kind_of_silent_or_noted_difference_and_shows_how_far(tmp_path):
+    wanted = {
+        "": ["s::a", "s::b", "s::c"],
+        "differences value": ["s::b"],
+        "noted value": ["s::a"],
+        "noted alias": ["s::a"],
+    }
+    script = f"""(() => {{
+      const select = document.getElementById("difference");
+      const offered = [...select.options].map((one) => one.value);
+      const shown = {json.dumps([*wanted])}.map((said) => {{
+        select.value = said; select.dispatchEvent(new Event("change"));
+        return rows.filter((row) => !row.hidden).map((row) => row.dataset.case); }});
+      select.value = ""; filter();
+      const cards = buttons.map((button) => {{ button.click(); return document.querySelector(".card").textContent; }});
+      return [offered, shown, cards];
+    }})()"""
+    offered, shown, cards = in_browser(tmp_path, render_html(KINDS_SHOWN, None), script)
+    assert sorted(offered) == sorted(wanted)
+    assert dict(zip(wanted, shown, strict=True)) == wanted
+    assert "result: value (signed-zero, 1 of 4 elements, 0 ulp)" in cards[0]
+
+
+def test_notes_are_counted_by_kind_and_compiler_on_the_page():
+    page = render_html(KINDS_SHOWN, None)
+    table = page.split('<section id="noted">')[1].split("</table>")[0]
+    assert re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", table) == ["compiler", "alias", "value", "fx", "1", "1"]
+    assert re.search(r">value 1</span>", page)
+    assert "reference is suspect" not in page
+    assert '<section id="noted">' not in render_html(KINDS_SHOWN[1:], None)
+    assert Page(page).tags
+
+
+def test_a_suspect_reference_is_marked_on_the_page():
+    found = (Difference("example", "result", "value", "eager 1, this 2"),)
+    names = ("compile", "jit.trace", "fx", "export")
+    rows = [
+        Record(case="s::a", compiler=name, device="cpu", verdict=Verdict.WRONG, case_hash="0", differences=found)
+        for name in names
+    ]
+    assert render_html(rows, None).count("The reference is suspect") == 1
+
+
 def test_claims_faults_and_uncollected_suites_are_on_the_page(page):
     assert "✗ not reproduced" in page
     assert "The machine is at fault: python-headers" in page
@@ -278,3 +333,40 @@ def test_the_command_prints_one_report_on_request(capsys):
         main(["report", str(BARE), "--output", "-"])
     assert exit_.value.code == 0
     assert capsys.readouterr().out.startswith("# Conformance: `bare-torch2.11.0-cu130` on `cpu`\n")
+
+
+@pytest.fixture
+def copied(tmp_path):
+    directory = tmp_path / "bare-torch2.11.0-cu130" / "cpu"
+    directory.mkdir(parents=True)
+    for name in ("conformance.jsonl", "environment.json"):
+        (directory / name).write_bytes((BARE / name).read_bytes())
+    return directory
+
+
+def recapture(*arguments):
+    with pytest.raises(SystemExit) as exit_:
+        main([str(one) for one in arguments])
+    return exit_.value.code
+
+
+def test_a_report_of_some_kinds_shows_their_cells_and_writes_nothing_beside_the_records(copied, results, capsys):
+    having = [one for one in results.records if "dtype" in {difference.kind for difference in one.differences}]
+    assert 0 < len(having) < len(results.records)
+    assert recapture("report", copied, "--kind", "dtype") == 0
+    out = capsys.readouterr().out
+    assert f"23 planned = 23 recorded, {len(having)} shown: " in out
+    assert sorted(path.name for path in copied.iterdir()) == ["conformance.jsonl", "environment.json"]
+    page = copied.parent / "page.html"
+    assert recapture("report", copied, "--kind", "dtype", "--html", "--output", page) == 0
+    assert len(details(page.read_text())) == len(having)
+    assert recapture("report", copied, "--kind", "dtype", "--kind", "value", "--output", "-") == 0
+    assert "## Silently wrong" in capsys.readouterr().out
+
+
+def test_a_kind_that_does_not_exist_and_a_page_without_a_place_are_refused(copied, capsys):
+    assert recapture("report", copied, "--kind", "vibes") == 2
+    assert recapture("report", copied, "--kind", "dtype", "--html") == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2
+    assert errors[1] == "recapture: --kind with --html needs --output: the page beside the records shows all cells"

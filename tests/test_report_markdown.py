@@ -180,6 +180,45 @@ def test_every_silent_wrong_is_spelled_out_under_its_case(results):
     assert "and 2 more" in wrong
 
 
+def noting(case, compiler, *noted, **fields):
+    row = {"case": case, "compiler": compiler, "device": "cpu", "case_hash": "0", "verdict": Verdict.PASS}
+    return Record(**row | fields, noted=noted)
+
+
+def test_silent_differences_are_counted_by_kind(results):
+    wrong = section(render_conformance(results.records, results.environment), "Silently wrong")
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in tables(wrong)[0][2:]]
+    counted = {kind.strip("`"): (int(cells), int(cases)) for kind, cells, cases, _ in rows}
+    for kind, (cells, cases) in counted.items():
+        having = [one for one in results.records if kind in {difference.kind for difference in one.differences}]
+        assert (cells, cases) == (len(having), len({one.case for one in having}))
+    assert set(counted) == {difference.kind for one in results.records for difference in one.differences}
+
+
+def test_differences_that_decide_nothing_are_counted_by_compiler_and_kind_and_listed():
+    stride = Difference("example", "result", "metadata", "stride (1, 2) in eager, (2, 1) here")
+    zero = Difference("held_out[0]", "result", "value", "eager 0.0, this -0.0", bits="signed-zero")
+    markdown = render_conformance([noting("s::a", "fx", stride, zero), noting("s::a", "compile", stride)], None)
+    noted = section(markdown, "Differences that do not decide a verdict")
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in tables(noted)[0]]
+    assert rows[0] == ["compiler", "`value`", "`metadata`"]
+    assert rows[2:] == [["`compile`", "", "1"], ["`fx`", "1", "1"]]
+    assert "2 cells: <b>metadata</b> <code>result: stride (1, 2) in eager, (2, 1) here</code>" in noted
+    assert "1 cell: <b>value</b> <code>result: signed-zero: eager 0.0, this -0.0</code>" in noted
+    assert "Differences that do not" not in render_conformance([noting("s::a", "fx")], None)
+
+
+def test_a_suspect_reference_is_named_with_its_compilers():
+    found = (Difference("example", "result", "value", "eager 1, this 2", bits="value", ulps=3),)
+    rows = [
+        noting("s::a", name, verdict=Verdict.WRONG, input="example", differences=found)
+        for name in ("compile", "jit.trace", "fx", "export")
+    ]
+    line = "- `s::a`: on `example`: `result` value (3 ulp) `eager 1, this 2`: `compile`, `jit.trace`, `fx`, `export`\n"
+    assert line in render_conformance(rows, None).split("### Suspect references")[1]
+    assert "Suspect references" not in render_conformance(rows[1:], None)
+
+
 def test_the_matrix_marks_silent_wrongs_in_bold_and_leaves_missing_cells_empty(results):
     matrix = section(render_conformance(results.records, results.environment), "Matrix")
     (row,) = (line for line in matrix.splitlines() if line.startswith("| `branch_on_sum`"))

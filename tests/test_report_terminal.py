@@ -62,6 +62,23 @@ def test_every_silent_wrong_has_one_line(results, width):
         assert len([line for line in out.splitlines() if f" {one.cell}: on {one.input}, " in line]) == 1
 
 
+def test_notes_are_counted_by_kind_and_a_suspect_reference_is_named():
+    alias = Difference("example", "result", "alias", "")
+    found = (Difference("example", "result", "value", "eager 1, this 2"),)
+    rows = [
+        record("s::b", Verdict.WRONG, name, differences=found, noted=(alias,))
+        for name in ("fx", "jit.trace", "make_fx")
+    ]
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(console, [*rows, record("s::b", Verdict.WRONG, "compile", differences=found)], None, Path("results"))
+    out = console.file.getvalue()
+    assert "differences that do not decide a verdict: 3 cells (alias 3)\n" in out
+    assert "reference suspect, 4 or more unrelated compilers show the same difference: s::b\n" in out
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(console, [record()], None, Path("results"))
+    assert "differences that do not decide" not in console.file.getvalue()
+
+
 def wrongs(number, compilers=("compile", "compile:eager", "fx")):
     by_value = (Difference("held_out[0]", "result", "value", "eager 1, this 2"),)
     by_dtype = (Difference("example", "result", "dtype", ""),)

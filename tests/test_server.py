@@ -14,12 +14,15 @@ import msgspec
 import pytest
 from conftest import SUITES, records_below, results_below
 
+from recapture.pool.folders import Folder
 from recapture.pool.output_files import OUTPUT_CAP_BYTES, TAIL_BYTES, cut, tail
 from recapture.pool.processes import mark_of
 from recapture.pool.protocol import LineBuffer, Task
 from recapture.pool.running import Child, Running
 from recapture.pool.server import Server
 from recapture.results.records import Timing, read_jsonl
+
+pytestmark = pytest.mark.hostile
 
 DEADLY = SUITES / "planted" / "deadly.py"
 TIMEOUT = 6.0
@@ -173,13 +176,14 @@ def test_an_orphan_is_known_by_its_session_directory_or_environment(tmp_path, ho
     (tmp_path / "task2").mkdir()
     running = Running(tmp_path)
     task = Task(1, "canary", msgspec.Raw(b"null"), 60.0, 1 << 40)
+    folder, other = Folder(scratch), Folder(tmp_path / "task2")
     no_pid = 1 << 22
     with subprocess.Popen(["sleep", "60"], **how(scratch)) as process:
-        child = Child(task, no_pid, scratch, 0.0, None)
+        child = Child(task, no_pid, folder, 0.0)
         assert running._comes_of(child, process.pid) == known
         session = os.getsid(process.pid)
-        assert running._comes_of(Child(task, session, tmp_path / "other", 0.0, None), process.pid)
-        running[session] = Child(task, session, scratch, 0.0, None)
+        assert running._comes_of(Child(task, session, other, 0.0), process.pid)
+        running[session] = Child(task, session, folder, 0.0)
         assert not running._comes_of(child, process.pid)
         process.kill()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from recapture.declare import source, syntax
-from recapture.declare.source import closure, decorator_arguments
+from recapture.declare.source import closure
 
 SUITE = '''\
 """A suite."""
@@ -266,7 +266,9 @@ def test_a_case_inside_an_if_is_found(tmp_path):
     names = {}
     exec(closure(path, "f").text, names)
     assert names["f"](1) == 1
-    assert decorator_arguments(path, "f") == {"example": "lambda: (2,)"}
+    assert closure(path, "f").declared == (
+        "import sys\n\nif sys.version_info >= (3,):\n\n    @case(example=lambda: (2,))\n    def f(x):\n        return x\n"
+    )
 
 
 def test_an_async_function_and_its_async_helper(text_of):
@@ -363,17 +365,46 @@ def test_a_wrapped_helper_stays_wrapped(text_of):
     assert 'torch.fx.wrap("helper")' in text_of(text)
 
 
-def test_the_arguments_of_the_decorator_come_as_source(tmp_path):
+def test_a_declaration_keeps_what_decides_and_its_layout(tmp_path):
     path = tmp_path / "suite.py"
+    decorator = "@c(example=lambda: ('ü', 'ß'),\n   held_out=[\n       lambda: (1, 2),  # why\n   ], claims={'fx': CLAIM}, **MORE)\n"
     path.write_text(
-        "from recapture import case as c\n\n\n@c(example=lambda: ('ü', 'ß'),\n   held_out=[\n       lambda: (1, 2),  # why\n   ])\n"
-        "def f(x, y):\n    return x\n",
+        f"from recapture import case as c\n\nCLAIM = ('T1', 'pass')\nMORE = {{}}\n\n\n{decorator}def f(x, y):\n    return x\n",
         encoding="utf-8",
     )
-    assert decorator_arguments(path, "f") == {
-        "example": "lambda: ('ü', 'ß')",
-        "held_out": "[\n       lambda: (1, 2),  # why\n   ]",
-    }
+    found = closure(path, "f")
+    assert found.called == ("c",)
+    assert found.declared == (
+        "MORE = {}\n\n\n@c(\n    example=lambda: ('ü', 'ß'),\n    held_out=[\n       lambda: (1, 2),  # why\n   ],\n    **MORE,\n)\n"
+        "def f(x, y):\n    return x\n"
+    )
+    assert found.body == "MORE = {}\n\n\ndef f(x, y):\n    return x\n"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "case(example=made)(f)",
+        "again = case(example=made)(f)",
+        "tiny = functools.partial(case, example=made)\nagain = tiny()(f)",
+        "def small(function):\n    return case(example=made)(function)\n\n\nagain = small(f)",
+        "again = [case(example=made)(one) for one in (f,)]",
+        "for one in (f,):\n    again = case(example=made)(one)",
+    ],
+)
+def test_a_statement_that_declares_a_definition_belongs_to_it_and_not_to_its_neighbours(tmp_path, statement):
+    path = tmp_path / "suite.py"
+    text = "import functools\nfrom recapture import case\n\n\ndef made():\n    return (1,)\n\n\n"
+    text += f"def f(x):\n    return x\n\n\ndef g(x):\n    return made()\n\n\n{statement}\n"
+    path.write_text(text)
+    found = closure(path, "f")
+    assert found.text.rstrip().endswith(statement.splitlines()[-1])
+    assert found.called == ("case",)
+    if "for" not in statement:  # its variable may be any definition
+        assert "f(" not in closure(path, "g").text
+    path.write_text(text.replace("(1,)", "(2,)"))
+    os.utime(path, ns=(1, 2))
+    assert closure(path, "f").hash != found.hash
 
 
 def test_an_unknown_name_is_a_key_error(tmp_path):

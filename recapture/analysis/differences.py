@@ -136,8 +136,9 @@ def noted_by_compiler(by_compiler: Mapping[str, Iterable[Record]]) -> dict[str, 
 
 
 def noted_numbers(records: Iterable[Record]) -> Counter[str]:
-    """Return the number of cells with noted differences of each kind."""
-    return Counter(kind for record in records for kind in kinds_of(record.noted))
+    """Return the number of cells with noted differences of each kind, the largest first."""
+    numbers = Counter(kind for record in records for kind in kinds_of(record.noted))
+    return Counter({kind: numbers[kind] for kind in sorted(numbers, key=lambda kind: (-numbers[kind], kind))})
 
 
 def commonest_difference(cells: Iterable[Record]) -> tuple[str, int]:

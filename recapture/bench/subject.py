@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.torch_compat import float32_flags, seed_everything, set_float32_flags
-from recapture.conformance.placement import map_tensors
+from recapture.conformance.tensors_inside import map_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

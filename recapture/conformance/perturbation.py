@@ -49,6 +49,8 @@ def perturbed(seed: int) -> Iterator[None]:
 
 @cache
 def _operator_mode() -> Any:
+    import torch
+
     class Perturbing(dispatch_mode()):  # type: ignore[misc]
         supports_higher_order_operators = True
 
@@ -58,7 +60,7 @@ def _operator_mode() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            if types:
+            if any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types):
                 return NotImplemented  # a subclass calls operators on the tensors that it wraps
             if operator_schema(func) is None:  # an operator that calls functions, such as cond
                 return func(*args, **kwargs)

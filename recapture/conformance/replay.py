@@ -29,15 +29,11 @@ BRACKETS = {"list": ("[", "]"), "dict": ("{", "}")}
 
 @dataclass(frozen=True)
 class Script:
-    """A script's facts about its cell: the names of its definitions, and properties of the case and the compiler."""
+    """A script's facts about its cell; `cases` is its name for the dict of what cases are declared with."""
 
     suite: str
     case: str
-    example: str
-    held_out: str
-    watch: str | None
-    reset: str | None
-    rewrite_of: str | None
+    cases: str
     backward: bool | None
     strict: tuple[str, ...]
     concrete_args: tuple[str, ...] | None
@@ -88,15 +84,15 @@ def _execute(path: str, suite: str) -> ModuleType:
 
 def _load(path: str, script: Script) -> Any:
     """Execute the script and return its case."""
-    names = vars(_execute(path, script.suite))
-    inputs = named_inputs(names[script.case], names[script.example], names[script.held_out])
+    options = vars(_execute(path, script.suite))[script.cases][script.case]
+    inputs = named_inputs(options["target"], options["example"], options.get("held_out", ()))
     return SimpleNamespace(
-        target=names[script.case],
-        is_module=inspect.isclass(names[script.case]),
+        target=options["target"],
+        is_module=inspect.isclass(options["target"]),
         inputs=lambda: inputs,
-        watch=names[script.watch] if script.watch else None,
-        reset=names[script.reset] if script.reset else None,
-        rewrite_of=names[script.rewrite_of] if script.rewrite_of else None,
+        watch=options.get("watch"),
+        reset=options.get("reset"),
+        rewrite_of=options.get("rewrite_of"),
         backward=script.backward,
         strict=script.strict,
         compare_output="output" in script.strict,

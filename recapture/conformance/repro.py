@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +17,7 @@ from recapture.declare.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, Ref
 from recapture.declare.collection import SuiteFile, execute
 from recapture.declare.compilers import builtin_compilers, compilers_of
 from recapture.declare.excerpts import excerpts
-from recapture.declare.source import closure, decorator_arguments, defined_names
+from recapture.declare.source import closure, defined_names
 from recapture.results.directories import find_results, read_results
 
 if TYPE_CHECKING:
@@ -29,13 +28,23 @@ if TYPE_CHECKING:
 __all__ = ["CellToPrint", "Printed", "SuitePrinter", "print_cell", "recorded_line"]
 
 BEGIN = """\
-{future}# --- the case -----------------------------------------------------------------------------------------------
+{future}# --- the case, as its file declares it ------------------------------------------------------------------------
+
+{cases} = {{}}
+
+
+def {declare}(*_, **options):
+    \"""Stands in for the decorators of recapture: keeps what a case is declared with.\"""
+
+    def register(decorated):
+        if "example" in options:
+            {cases}[decorated.__name__] = {{"target": decorated, **options}}
+        return decorated
+
+    return register
+
 
 {case}
-
-# --- its inputs -----------------------------------------------------------------------------------------------------
-
-{inputs}
 
 # --- the compiler: {describe}
 
@@ -64,12 +73,6 @@ if __name__ == "__main__":
     )
 """
 
-STAND_IN = "lambda *_, **__: lambda decorated: decorated"
-"""Source that replaces `case` and `compiler` where a suite calls them as functions: it returns its argument."""
-
-OWN_NAMES = ("example", "held_out", "watch", "reset", "rewrite_of", "SOURCES")
-"""Names that the script defines itself; one that the case or the compiler also defines gets an underscore."""
-
 
 class CellToPrint(msgspec.Struct, frozen=True):
     """The cell to print; `results` is the absolute path of the folder in which records are searched."""
@@ -93,7 +96,6 @@ class _Parts(NamedTuple):
     """The parts shared by all scripts of one case."""
 
     case: Case
-    arguments: dict[str, str]
     code: Closure
 
 
@@ -155,8 +157,6 @@ class SuitePrinter:
             )
         own = self._is_own(compiler)
         parts = self._parts(name, *([compiler.function_name] if own else []))
-        if "example" not in parts.arguments:
-            raise UsageError(f"{address!r} cannot be printed: the example is not written in the decorator of its case")
         source = _closure_of(compiler)
         if not own:
             both = sorted(_defined(parts.code.body, imports=False) & _defined(source.body, imports=False))
@@ -184,7 +184,7 @@ class SuitePrinter:
                 code = closure(self.suite.path, *key)
             except KeyError:
                 raise UsageError(f"case {name!r} is not defined at the top level of {self.suite.path.name}") from None
-            self._known[key] = _Parts(case, decorator_arguments(self.suite.path, name), code)
+            self._known[key] = _Parts(case, code)
         return self._known[key]
 
 
@@ -245,20 +245,12 @@ def _fill(
 
     `source` is the compiler's source, None if it is in the case's file.
     """
-    case, arguments = parts.case, parts.arguments
-    names = {name: _free(name, taken) for name in OWN_NAMES}
-    given = [name for name in ("watch", "reset", "rewrite_of") if name in arguments]
-    inputs = [f"{names['example']} = {_in_brackets(arguments['example'])}"]
-    inputs += [f"{names['held_out']} = {_in_brackets(arguments.get('held_out', '[]'))}"]
-    inputs += [f"{names[name]} = {_in_brackets(arguments[name])}" for name in given]
+    case = parts.case
+    cases, declare, sources = (_free(name, taken) for name in ("CASES", "declare", "SOURCES"))
     script = Script(
         suite=suite,
         case=case.name,
-        example=names["example"],
-        held_out=names["held_out"],
-        watch=names["watch"] if "watch" in given else None,
-        reset=names["reset"] if "reset" in given else None,
-        rewrite_of=names["rewrite_of"] if "rewrite_of" in given else None,
+        cases=cases,
         backward=case.backward,
         strict=case.strict,
         concrete_args=None if case.concrete_args is None else tuple(map(str, case.concrete_args)),
@@ -272,14 +264,15 @@ def _fill(
     )
     begin = BEGIN.format(
         future=f"from __future__ import {', '.join(parts.code.futures)}\n\n" if parts.code.futures else "",
-        case=_stand_ins(parts.code.called) + parts.code.body.strip(),
-        inputs="\n\n".join(inputs),
+        cases=cases,
+        declare=declare,
+        case=_stand_ins(parts.code.called, declare) + parts.code.declared.strip(),
         describe=_printable(compiler.describe()),
         compiler="# It is declared beside the case." if source is None else source.body.strip(),
-        sources=names["SOURCES"],
+        sources=sources,
     )
     lines = "".join(f"            {name}={value!a},\n" for name, value in vars(script).items())
-    return begin, END.format(sources=names["SOURCES"], script=lines)
+    return begin, END.format(sources=sources, script=lines)
 
 
 def _summary(case: Case) -> str:
@@ -311,14 +304,13 @@ def _modules() -> str:
     return "".join(f"    {name!r}: r'''\n{text}''',\n" for name, text in found.items())
 
 
-def _stand_ins(called: tuple[str, ...]) -> str:
-    """Return definitions that replace this project's decorators, under the names by which a suite calls them."""
-    lines = []
-    for root in dict.fromkeys(name.split(".")[0] for name in called):
-        dotted = any(name.startswith(f"{root}.") for name in called)
-        attributes = "".join(f"    {one} = staticmethod({STAND_IN})\n" for one in ("case", "compiler"))
-        lines.append(f"class {root}:\n{attributes}" if dotted else f"{root} = {STAND_IN}\n")
-    return "".join(f"{one}\n\n" for one in lines)
+def _stand_ins(called: tuple[str, ...], declare: str) -> str:
+    """Return assignments that give the stand-in the names by which a suite calls this project's decorators."""
+    roots = dict.fromkeys(name.split(".")[0] for name in called)
+    attributes = dict.fromkeys(part for name in called for part in name.split(".")[1:])
+    lines = [f"{root} = {declare}\n" for root in roots]
+    lines += [f"{declare}.{attribute} = {declare}\n" for attribute in attributes]  # for recapture.case
+    return f"{''.join(lines)}\n\n" if lines else ""
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -336,13 +328,3 @@ def _printable(text: str) -> str:
 
 def _in_docstring(line: str) -> str:
     return _printable(line).replace("\\", "\\\\").replace('"""', "'''")
-
-
-@lru_cache
-def _in_brackets(source: str) -> str:
-    """Return an expression, in brackets if it needs them to span several lines."""
-    try:
-        ast.parse(source, mode="eval")
-    except SyntaxError:
-        return f"({source})"
-    return source

@@ -154,16 +154,15 @@ def _effects_of_capture(
     also = {one.where for one in compare_places("", _as_places(args), _as_places(first.args)).differences}
     changed = compare_places("capture", state, subject.reachable.describe().seen)
     also |= {one.where for one in compare_places("", state, first.state).differences}
-    differences = [
-        Difference("capture", f"torch.{name}", "state", f"capturing changes {flags[name]} to {value}")
-        for name, value in after_flags.items()
-        if flags.get(name) != value
-    ]
+    settings = {name: value for name, value in after_flags.items() if flags.get(name) != value}
+    also |= {f"torch.{name}" for name, value in first.flags.items() if str(flags.get(name)) != value}
+    effects = [(one.where, "mutation") for one in (*found.differences, *changed.differences)]
+    effects += [(f"torch.{name}", "state") for name in settings]
+    differences: list[Difference] = []
     notes: list[Difference] = []
-    for one in [*found.differences, *changed.differences]:
-        detail = "capturing changes it" + (", as a call does" if one.where in also else "")
-        effect = Difference("capture", one.where, "mutation", detail)
-        (notes if one.where in also else differences).append(effect)
+    for where, kind in effects:
+        detail = "capturing changes it" + (", as a call does" if where in also else "")
+        (notes if where in also else differences).append(Difference("capture", where, kind, detail))
     return Comparison(differences, notes)
 
 

@@ -148,34 +148,11 @@ def case(  # long: its docstring is the reference for authors of cases
         if example is None:
             hint = "lambda: (...,)" if target is None else "..."
             raise CaseError(f"case {name!r} has no example: write @case(example={hint})")
-        if not isinstance(held_out, (list, tuple)):
-            raise CaseError(f"case {name!r}: held_out is not a list of callables but {held_out!r}"[:300])
-        for label, made in [("example", example), *((f"held_out[{i}]", made) for i, made in enumerate(held_out))]:
-            if not callable(made):
-                raise CaseError(f"case {name!r}: {label} is not a callable without arguments but {made!r}"[:300])
-        for label, names in (
-            ("requires", requires),
-            ("concrete_args", concrete_args),
-            ("codegen_on", codegen_on),
-            ("strict", strict),
-        ):
-            if names is not None and not _is_list_of_names(names):
-                raise CaseError(f"case {name!r}: {label} is not a list of names but {names!r}"[:300])
-        strange = sorted(set(codegen_on or ()) - {"cpu", "cuda"})
-        if strange:
-            raise CaseError(f"case {name!r}: codegen_on names {strange[0]!r}, which is neither cpu nor cuda")
-        for one in strict or ():
-            if one not in STRICT:
-                known = did_you_mean(one, STRICT) or f"; known are {', '.join(STRICT)}"
-                raise CaseError(f"case {name!r}: strict names the unknown difference {one!r}{known}")
+        _check_inputs(name, example, held_out)
+        _check_names(name, requires=requires, concrete_args=concrete_args, codegen_on=codegen_on, strict=strict)
+        _check_functions(name, watch=watch, reset=reset, rewrite_of=rewrite_of)
         if not (backward is None or isinstance(backward, bool)):
             raise CaseError(f"case {name!r}: backward is not True, False or None but {backward!r}"[:300])
-        for label, function in (("watch", watch), ("reset", reset), ("rewrite_of", rewrite_of)):
-            if function is not None and not callable(function):
-                raise CaseError(f"case {name!r}: {label} is not a callable but {function!r}"[:300])
-        for label, hook, most in (("watch", watch, 2), ("reset", reset, 1)):
-            if hook is not None and _needs_more_than(most, hook):
-                raise CaseError(f"case {name!r}: {label} is called with at most {most} argument{'s'[: most - 1]}")
         if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
             raise CaseError(f"case {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
         try:
@@ -239,9 +216,37 @@ def _place() -> tuple[int | None, dict[str, Any] | None]:
     return frame.f_lineno, frame.f_globals
 
 
-def _is_list_of_names(names: object) -> bool:
-    """Whether this is a list, tuple or set of strings; one string would pass as a list of letters."""
-    return isinstance(names, (list, tuple, set, frozenset)) and all(isinstance(one, str) for one in names)
+def _check_inputs(name: str, example: object, held_out: object) -> None:
+    if not isinstance(held_out, (list, tuple)):
+        raise CaseError(f"case {name!r}: held_out is not a list of callables but {held_out!r}"[:300])
+    for label, made in [("example", example), *((f"held_out[{i}]", made) for i, made in enumerate(held_out))]:
+        if not callable(made):
+            raise CaseError(f"case {name!r}: {label} is not a callable without arguments but {made!r}"[:300])
+
+
+def _check_names(name: str, **options: object) -> None:
+    """Check the options that are lists of strings; one string would pass as a list of letters."""
+    for label, names in options.items():
+        if names is None:
+            continue
+        if not isinstance(names, (list, tuple)) or not all(isinstance(one, str) for one in names):
+            raise CaseError(f"case {name!r}: {label} is not a list of names but {names!r}"[:300])
+        for one in names:
+            if label == "codegen_on" and one not in ("cpu", "cuda"):
+                raise CaseError(f"case {name!r}: codegen_on names {one!r}, which is neither cpu nor cuda")
+            if label == "strict" and one not in STRICT:
+                known = did_you_mean(one, STRICT) or f"; known are {', '.join(STRICT)}"
+                raise CaseError(f"case {name!r}: strict names the unknown difference {one!r}{known}")
+
+
+def _check_functions(name: str, **options: object) -> None:
+    """Check the options that are functions, and how many arguments those that are called with the target need."""
+    for label, function in options.items():
+        if function is not None and not callable(function):
+            raise CaseError(f"case {name!r}: {label} is not a callable but {function!r}"[:300])
+        most = {"watch": 2, "reset": 1}.get(label)
+        if function is not None and most is not None and _needs_more_than(most, function):
+            raise CaseError(f"case {name!r}: {label} is called with at most {most} argument{'s'[: most - 1]}")
 
 
 def _needs_more_than(most: int, function: Callable[..., Any]) -> bool:

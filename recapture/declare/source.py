@@ -27,16 +27,20 @@ from recapture.declare.syntax import (
     names_defined,
     names_of_decorators,
     names_used,
+    users_of,
     without_project,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Closure", "closure", "decorator_arguments", "defined_names", "parse_file"]
+__all__ = ["Closure", "closure", "defined_names", "parse_file"]
 
 DESCRIPTIVE_ARGUMENTS = frozenset({"claims", "codegen_on"})
 """Arguments of a decorator that describe a case without changing what runs."""
+
+LINE = 120
+"""Characters of the longest decorator that is written on one line."""
 
 _EVERYTHING = "*"
 """Name used for statements that affect every definition, such as torch.set_default_dtype(…) or a star import."""
@@ -47,15 +51,17 @@ class Closure:
     """A top-level definition with everything in its file that it uses.
 
     `text` is runnable source: imports, then definitions in file order, without this project's decorators and imports.
-    `body` is the same without ``from __future__`` imports, whose names are in `futures`. `called` lists this project's
-    decorators that the text calls as functions, such as ``case`` in ``case(example=…)(f)``. `hash` has 12 hexadecimal
-    digits and covers everything that affects a case's outcome: not comments, layout, docstrings or claims.
-    None of these includes the source of imported modules.
+    `body` is the same without ``from __future__`` imports, whose names are in `futures`. `declared` is the body with
+    the definition's own decorator, except for arguments that only describe it, and `called` lists this project's
+    decorators in it by the file's names: ``case`` for ``@case(example=…)`` and for ``case(example=…)(f)``. `hash` has
+    12 hexadecimal digits and covers everything that affects a case's outcome: not comments, layout, docstrings or
+    claims. None of these includes the source of imported modules.
     """
 
     text: str
     hash: str
     body: str
+    declared: str
     futures: tuple[str, ...]
     called: tuple[str, ...]
 
@@ -69,28 +75,15 @@ def closure(path: Path, name: str, *more: str) -> Closure:
     needed = parsed.needs(name, *more)
     digest = hashlib.sha256("\n".join(parsed.canonical(node) for node in needed).encode()).hexdigest()
     futures = [node for node in needed if is_future(node)]
+    others = [node for node in needed if not is_future(node)]
     return Closure(
         text=parsed.text(needed),
         hash=digest[:12],
-        body=parsed.text([node for node in needed if not is_future(node)]),
+        body=parsed.text(others),
+        declared=parsed.text(others, decorated=name),
         futures=tuple(alias.name for node in futures for alias in getattr(node, "names", [])),
-        called=tuple(sorted(parsed.called(needed))),
+        called=tuple(sorted(parsed.called(needed, name))),
     )
-
-
-def decorator_arguments(path: Path, name: str) -> dict[str, str]:
-    """Return the source of each keyword argument of this project's decorator on the definition `name`."""
-    parsed = parse_file(path)
-    text = b"".join(parsed.lines).decode()
-    found: dict[str, str] = {}
-    for statement in parsed.binders[name]:
-        for node in ast.walk(statement):
-            if not isinstance(node, DEFINITION) or node.name != name:
-                continue
-            for decorator in parsed.our_decorators(node):
-                for keyword in getattr(decorator, "keywords", []):
-                    found[keyword.arg or "**"] = ast.get_source_segment(text, keyword.value) or ""
-    return found
 
 
 def defined_names(text: str, *, imports: bool = True) -> set[str]:
@@ -111,6 +104,7 @@ class SourceFile:
         self.imported = frozenset(name for node in self.body for name in imported_names(node))
         self.foreign = self.imported | frozenset(aliases(self.body, self.imported))
         self.defined = frozenset(name for node in self.body for name in names_defined(node))
+        self.declaring = self.ours | users_of(self.ours, self.body)
         self.binders: dict[str, list[ast.stmt]] = {}
         for node in self.body:
             for name in self._bound(node):
@@ -130,17 +124,21 @@ class SourceFile:
                     queue.extend(self._references(node) | self._bound(node))
         return [node for node in self.body if node in wanted]
 
-    def called(self, nodes: list[ast.stmt]) -> set[str]:
-        """Return this project's decorators, by the file's names, that statements use other than as decorators."""
-        decorators: set[ast.AST] = set()
+    def called(self, nodes: list[ast.stmt], decorated: str) -> set[str]:
+        """Return this project's decorators, by the file's names, that `text` of the same arguments contains."""
+        dropped: set[ast.AST] = set()
         for inner in (inner for node in nodes for inner in ast.walk(node)):
-            for decorator in self.our_decorators(inner):
-                decorators.update(ast.walk(decorator))
-        used = (dotted(inner) for node in nodes for inner in ast.walk(node) if inner not in decorators)
+            if getattr(inner, "name", None) != decorated:
+                for decorator in self.our_decorators(inner):
+                    dropped.update(ast.walk(decorator))
+        used = (dotted(inner) for node in nodes for inner in ast.walk(node) if inner not in dropped)
         return {name for name in used if name in self.ours}
 
-    def text(self, nodes: list[ast.stmt]) -> str:
-        """Return the source of statements, without this project's decorators, with standard blank lines."""
+    def text(self, nodes: list[ast.stmt], decorated: str | None = None) -> str:
+        """Return the source of statements with standard blank lines.
+
+        This project's decorators are left out, except on the definition `decorated`.
+        """
         parts: list[str] = []
         kept = [(node, rest) for node in nodes if (rest := without_project(node)) is not None]
         for index, (node, rest) in enumerate(kept):
@@ -149,7 +147,7 @@ class SourceFile:
                 parts.append("\n\n" if index else "")
             elif is_import(before) and not is_import(node):
                 parts.append("\n")
-            parts.append(self._source(node) if rest is node else f"{ast.unparse(rest)}\n")
+            parts.append(self._source(node, decorated) if rest is node else f"{ast.unparse(rest)}\n")
         return "".join(parts)
 
     def canonical(self, node: Any) -> str:
@@ -183,7 +181,7 @@ class SourceFile:
         """Return this project's decorators on a definition, under any name the file imports them by."""
         return [one for one in getattr(node, "decorator_list", []) if dotted(called_part(one)) in self.ours]
 
-    def _source(self, node: ast.stmt) -> str:
+    def _source(self, node: ast.stmt, decorated: str | None) -> str:
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
         last = node.end_lineno or node.lineno
         lines = dict(enumerate(self.lines[first - 1 : last], first))
@@ -197,7 +195,28 @@ class SourceFile:
             for decorator in self.our_decorators(inner):
                 for number in range(decorator.lineno, (decorator.end_lineno or decorator.lineno) + 1):
                     lines.pop(number, None)
+                if getattr(inner, "name", None) == decorated and isinstance(decorator, ast.Call):
+                    lines[decorator.lineno] = self._call(decorator)
         return b"".join(lines[number] for number in sorted(lines)).decode()
+
+    def _call(self, decorator: ast.Call) -> bytes:
+        """Return the lines of a decorator without the arguments that only describe the case."""
+        margin = b" " * (decorator.col_offset - 1)
+        decisive = [one for one in decorator.keywords if one.arg not in DESCRIPTIVE_ARGUMENTS]
+        arguments = [*map(self._segment, decorator.args), *map(self._segment, decisive)]
+        line = margin + b"@" + self._segment(decorator.func) + b"("
+        whole = line + b", ".join(arguments) + b")\n"
+        if len(whole) <= LINE and whole.count(b"\n") == 1:
+            return whole
+        return line + b"\n" + b"".join(margin + b"    " + one + b",\n" for one in arguments) + margin + b")\n"
+
+    def _segment(self, node: ast.expr | ast.keyword) -> bytes:
+        """Return the source of an expression or a keyword argument."""
+        last = node.end_lineno or node.lineno
+        lines = self.lines[node.lineno - 1 : last]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return b"".join(lines)
 
     def _references(self, node: ast.stmt) -> set[str]:
         """Return the names that a statement uses, and ``ops::namespace`` for operators that it uses by name."""
@@ -225,7 +244,9 @@ class SourceFile:
         if isinstance(node, ast.Expr):
             return self._acted_on(node)
         found = {one for one in names_used(ast.walk(node)) if one.startswith("ops::")}
-        if isinstance(node, (ast.For, ast.While, ast.With)) and any(map(is_call, node.body)):
+        declared = self._declared(node)
+        found |= declared
+        if isinstance(node, (ast.For, ast.While, ast.With)) and (declared or any(map(is_call, node.body))):
             found.add(_EVERYTHING)  # it may call anything through names that it binds itself
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.stmt):
@@ -253,12 +274,31 @@ class SourceFile:
         """Return what a top-level call affects: ``torch.fx.wrap("helper")``, ``LIBRARY.define(…)``, or everything."""
         if isinstance(node.value, ast.Constant):  # the file's docstring
             return set()
+        declared = self._declared(node)
+        if declared:
+            return declared
         strings = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
         names = names_used(ast.walk(node))
         found = ((names | strings) & (self.defined - self.foreign)) | {one for one in names if one.startswith("ops::")}
         called = called_part(node.value)
         unknown = not found or (isinstance(called, ast.Name) and called.id in self.defined - self.foreign)
         return found | {_EVERYTHING} if unknown else found
+
+    def _declared(self, node: ast.stmt) -> set[str]:
+        """Return the definitions that a statement declares as cases or compilers: ``f`` in ``case(example=…)(f)``."""
+        calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+        arguments: list[ast.expr] = []
+        for call in calls:
+            function: ast.expr = call
+            given: list[ast.expr] = []
+            while isinstance(function, ast.Call):
+                given += function.args
+                function = function.func
+            if self.declaring & {dotted(function), *names_used(ast.walk(function))}:
+                arguments += given
+        if arguments and any(isinstance(one, ast.comprehension) for one in ast.walk(node)):
+            arguments = [one for one in ast.walk(node) if isinstance(one, ast.expr)]  # it may bind their names
+        return names_used(inner for one in arguments for inner in ast.walk(one)) & (self.defined - self.foreign)
 
     def _registers(self, decorator: ast.expr) -> set[str]:
         """Return what a decorator registers for: ``@operator.register_fake``, ``@torch.library.impl(LIB, …)``."""

@@ -24,6 +24,7 @@ __all__ = [
     "names_defined",
     "names_of_decorators",
     "names_used",
+    "users_of",
     "without_project",
 ]
 
@@ -63,6 +64,25 @@ def names_of_decorators(body: list[ast.stmt]) -> Iterator[str]:
                     yield alias.asname or alias.name
                 else:  # a module of this project
                     yield from (f"{alias.asname or alias.name}.{one}" for one in DECORATORS)
+
+
+def users_of(names: frozenset[str], body: list[ast.stmt]) -> frozenset[str]:
+    """Return the top-level names whose definition or value uses one of some names, directly or indirectly.
+
+    A decorator uses its names for the file, not for the definition.
+    """
+    users: set[str] = set()
+    while True:
+        before = len(users)
+        for node in body:
+            inside = set() if isinstance(node, (ast.Import, ast.ImportFrom)) else set(ast.walk(node))
+            for inner in tuple(inside):
+                for decorator in getattr(inner, "decorator_list", []):
+                    inside.difference_update(ast.walk(decorator))
+            if (names | users) & {*map(dotted, inside), *names_used(inside)}:
+                users |= names_defined(node)
+        if len(users) == before:
+            return frozenset(users)
 
 
 def is_future(node: ast.stmt) -> bool:

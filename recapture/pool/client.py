@@ -20,9 +20,11 @@ from recapture.base.errors import EnvironmentUnfitError
 from recapture.base.text import shorten
 from recapture.base.torch_compat import isolate_caches
 from recapture.pool import bootstrap
-from recapture.pool.output_files import remove
+from recapture.pool.folders import Folder
+from recapture.pool.home import CACHE, TEMPORARY
 from recapture.pool.processes import stopped
-from recapture.pool.protocol import GOODBYE, Begun, Ended, FromServer, LineBuffer, Preload, Ready, Task
+from recapture.pool.protocol import GOODBYE, Begun, Ended, Forked, FromServer, LineBuffer, Preload, Ready, Task
+from recapture.pool.shared_memory import remove_segment, segments
 
 __all__ = ["Client", "ServerDiedError"]
 
@@ -81,6 +83,8 @@ class Client:
         self._next = 0
         self._unready = 0
         self._ended: dict[int, Ended] = {}
+        self._pids: dict[int, int] = {}
+        """Process ids of the running tasks by number."""
         self._decoder = msgspec.json.Decoder(FromServer)
 
     def __enter__(self) -> Client:
@@ -98,10 +102,10 @@ class Client:
     def launch(self) -> None:
         """Start the server without waiting for it."""
         self.tasks = Path(tempfile.mkdtemp(prefix="tasks-", dir=self.home))
-        self.cache = self.home / "cache"
-        self.temporary = self.home / "tmp"
-        for folder in (self.cache, self.temporary):
-            folder.mkdir(mode=0o700, exist_ok=True)
+        self._tasks = Folder(self.tasks)
+        self.cache = self.home / CACHE
+        self.temporary = self.home / TEMPORARY
+        self._others = {segment.id for segment in segments()}
         mine, theirs = socket.socketpair()
         command = bootstrap.command("recapture.pool.server", "--fd", str(theirs.fileno()))
         command += ["--home", str(self.home), "--tasks", str(self.tasks), "--cache", str(self.cache)]
@@ -146,7 +150,11 @@ class Client:
             self.process.wait()
         self.log.close()
         self._kill_survivors()
-        remove(self.tasks)
+        for segment in segments():
+            if segment.creator in self._pids.values() and segment.id not in self._others:
+                remove_segment(segment)
+        self._tasks.remove()
+        self._tasks.close()
 
     def _kill_survivors(self) -> None:
         """Kill leftover processes of tasks whose server was killed; their environment names its folder of tasks."""
@@ -192,7 +200,7 @@ class Client:
 
         Raises ServerDiedError if the server died, was stopped, or is silent for `SILENCE_SECONDS` after that.
         """
-        while isinstance(message := self._read(timeout + SILENCE_SECONDS), Ready):
+        while isinstance(message := self._read(timeout + SILENCE_SECONDS), (Ready, Forked)):
             pass
         if message is None:
             raise ServerDiedError
@@ -249,7 +257,10 @@ class Client:
             message: FromServer = self._decoder.decode(self._lines.popleft())
         except (msgspec.MsgspecError, UnicodeDecodeError):  # a valid server never sends this
             raise ServerDiedError from None
-        if isinstance(message, Ended):
+        if isinstance(message, Forked):
+            self._pids[message.id] = message.pid
+        elif isinstance(message, Ended):
+            self._pids.pop(message.id, None)
             self.rss = max(self.rss, message.rss_server)
         return message
 

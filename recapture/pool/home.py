@@ -11,11 +11,17 @@ import tempfile
 from pathlib import Path
 
 from recapture.base.errors import EnvironmentUnfitError
-from recapture.pool.output_files import identity, remove
+from recapture.pool.folders import Folder, remove
 
-__all__ = ["Home", "remove_dead_homes"]
+__all__ = ["CACHE", "TEMPORARY", "Home", "remove_dead_homes"]
 
 PREFIX = "recapture-"
+
+CACHE = "cache"
+"""Name of the folder in a home for compile caches."""
+
+TEMPORARY = "tmp"
+"""Name of the folder in a home for temporary files of servers; each task has its own."""
 
 OWNER = "owner"
 """Name of the file in a home that the owning process keeps locked; it contains the owner's process id."""
@@ -36,9 +42,9 @@ class Home:
         return str(self.path)
 
     def is_whole(self) -> bool:
-        """Whether the directory still exists; a case may have removed it."""
-        named = not self._locked or (self.path / OWNER).is_file()
-        return named and identity(self.path) == self._identity
+        """Whether the directory and its folders still exist; a case may have removed or moved them."""
+        named = not self._locked or os.path.isfile(self.path / OWNER)  # noqa: PTH113 - Path.is_file raises if forbidden
+        return named and all(folder.is_in_place() for folder in self._folders)
 
     def renew(self) -> None:
         """Create the directory again, empty, at the same path. Raises EnvironmentUnfitError if that is impossible."""
@@ -51,15 +57,20 @@ class Home:
         self._settle()
 
     def cleanup(self) -> None:
-        """Remove the directory with everything in it."""
-        os.close(self._descriptor)
-        os.close(self._lock)
-        remove(self.path)
+        """Remove the directory with everything in it, also where a case moved it or its folders."""
+        with contextlib.suppress(OSError):  # closed already, if the directory could not be made again
+            os.close(self._lock)
+        for folder in self._folders:
+            folder.remove()
+            folder.close()
+        remove(self.path)  # what took its place
 
     def _settle(self) -> None:
         """Lock the owner's file before renaming it into place, so that an unlocked file means a dead owner."""
-        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)  # keeps the inode from being reused
-        self._identity = identity(self.path)
+        inside = [self.path / CACHE, self.path / TEMPORARY]
+        for path in inside:
+            path.mkdir(mode=0o700)
+        self._folders = [Folder(path) for path in (*inside, self.path)]
         unnamed = self.path / f".{OWNER}"
         self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.write(self._lock, f"{os.getpid()}\n".encode())

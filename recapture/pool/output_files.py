@@ -1,4 +1,4 @@
-"""The files and directories of tasks, handled so that no task can block or mislead the server.
+"""The files through which tasks report, read so that no task can block or mislead the server.
 
 A task controls its directory: a file there may be a link, a FIFO, a device, a directory, or larger than memory. Only
 regular files are opened, without following links and without waiting, and reads are limited in size.
@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import shutil
 import stat
-import subprocess
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,10 +20,8 @@ __all__ = [
     "RESULT_CAP_BYTES",
     "TAIL_BYTES",
     "cut",
-    "identity",
     "read_phase",
     "read_result",
-    "remove",
     "tail",
 ]
 
@@ -87,28 +83,6 @@ def cut(path: Path) -> None:
             handle.write(end)
     except OSError:
         return
-
-
-def identity(path: Path) -> tuple[int, int] | None:
-    """Return a directory's device and inode, which show whether it was replaced; None if it is gone."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def remove(path: Path) -> None:
-    """Remove a directory and everything below it, even if nested too deep for Python or not accessible to its owner."""
-    if path.is_symlink():  # its target is not ours to remove
-        path.unlink(missing_ok=True)
-        return
-    with contextlib.suppress(RecursionError):
-        shutil.rmtree(path, ignore_errors=True)
-    if os.path.lexists(path):
-        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
-            with contextlib.suppress(OSError):
-                subprocess.run([*command, "--", path], stderr=subprocess.DEVNULL, check=False)
 
 
 def _open(path: Path, flags: int) -> int:

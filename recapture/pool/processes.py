@@ -130,11 +130,13 @@ class Usage:
 
     total: int
     shared_files: int
-    """Bytes of it in mapped in-memory files."""
+    """Bytes of it in mapped in-memory files and segments of System V shared memory."""
 
 
-def weigh(pids: list[int]) -> int:
+def weigh(pids: list[int], held: int) -> int:
     """Return the memory of processes in bytes; a page shared by n processes counts as 1/n for each.
+
+    `held` are the bytes of shared memory that they hold, whether or not they map it: see `held_memory`.
 
     To measure one process, the kernel walks its pages, and waits while the process forks; this can take half a second.
     No task may delay the deadlines of others in this way. So after `WEIGH_SECONDS` the remaining processes are
@@ -153,8 +155,7 @@ def weigh(pids: list[int]) -> int:
     if unweighed and resident:
         total += total * unweighed // resident
         shared += shared * unweighed // resident
-    # An in-memory file that is both open and mapped is counted once.
-    return total + max(0, held_memory(pids) - shared)
+    return total + max(0, held - shared)  # what is both held and mapped is counted once
 
 
 def _proportional(pid: int) -> Usage:

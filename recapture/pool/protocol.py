@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["GOODBYE", "Begun", "Ended", "FromServer", "LineBuffer", "Preload", "Ready", "Task", "ToServer"]
+__all__ = ["GOODBYE", "Begun", "Ended", "Forked", "FromServer", "LineBuffer", "Preload", "Ready", "Task", "ToServer"]
 
 
 GOODBYE = b"bye"
@@ -41,9 +41,16 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Begun(msgspec.Struct, frozen=True, tag=True):
-    """A task's process has started."""
+    """A task's process is about to start."""
 
     id: int
+
+
+class Forked(msgspec.Struct, frozen=True, tag=True):
+    """A task's process has this id."""
+
+    id: int
+    pid: int
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -75,7 +82,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 ToServer = Task | Preload
-FromServer = Ready | Begun | Ended
+FromServer = Ready | Begun | Forked | Ended
 
 
 class LineBuffer:

@@ -6,13 +6,15 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recapture.pool.processes import MAX_PROCESSES, children, descendants, held_memory, kill, mark_of, rss, weigh
+from recapture.pool.shared_memory import Segment, remove_segment, segments
 
 if TYPE_CHECKING:
+    from recapture.pool.folders import Folder
     from recapture.pool.protocol import Task
 
 __all__ = ["Child", "Running", "check_caps"]
@@ -24,14 +26,33 @@ class Child:
 
     task: Task
     pid: int
-    scratch: Path
+    folder: Folder
+    """The task's scratch directory."""
     started: float
-    identity: tuple[int, int] | None
-    """Device and inode of the task's scratch directory."""
     peak_rss: int = 0
     cause: str | None = None
     processes: int = 0
     weighed_again: float = 0.0
+    pids: set[int] = field(default_factory=set)
+    """Every process of the task that was ever seen."""
+    others: frozenset[int] = field(default_factory=lambda: frozenset(segment.id for segment in segments()))
+    """Segments of shared memory that are older than the task."""
+
+    @property
+    def scratch(self) -> Path:
+        """The path of the scratch directory."""
+        return self.folder.path
+
+    def segments(self) -> list[Segment]:
+        """Return the segments of shared memory that the task created, also those whose creator has ended."""
+        return [one for one in segments() if one.creator in self.pids and one.id not in self.others]
+
+    def remove_leftovers(self) -> None:
+        """Remove what outlives the task's processes: shared memory, and the scratch directory wherever it is."""
+        for segment in self.segments():
+            remove_segment(segment)
+        self.folder.remove()
+        self.folder.close()
 
 
 class Running(dict[int, Child]):
@@ -77,10 +98,15 @@ class Running(dict[int, Child]):
             time.sleep(0.002)
 
     def _comes_of(self, task: Child, pid: int) -> bool:
-        """Whether an orphan belongs to a task: by its mark or, without one, its session, directory and environment.
+        """Whether an orphan belongs to a task: seen before or, by its mark, session, directory or environment.
 
-        The order matters: the mark identifies a fork bomb's processes quickly, but reading an environment can block.
+        The order matters: a process can change its mark later, the mark identifies a fork bomb's processes quickly, and
+        reading an environment can block.
         """
+        if pid in task.pids:
+            return True
+        if any(pid in other.pids for other in self.values()):
+            return False
         marked = mark_of(pid)
         if marked is not None:
             return marked == task.pid
@@ -101,15 +127,17 @@ def check_caps(child: Child, processes: list[int], *, ended: bool = False) -> No
     The memory of a running task is not measured while it creates processes, whose number is limited separately. The
     longer measuring takes, the less often it is repeated. For a task that `ended`, `processes` are those it left.
     """
+    child.pids.update(processes)
     resident = sum(map(rss, processes))
+    held = held_memory(processes) + sum(segment.occupied for segment in child.segments())
     child.peak_rss = max(child.peak_rss, resident)
     grows = len(processes) > max(child.processes, 1) and not ended
     child.processes = len(processes)
     begin = time.monotonic()
     if len(processes) > MAX_PROCESSES:
         child.cause = "processes"
-    elif resident + held_memory(processes) > child.task.memory and not grows and begin >= child.weighed_again:
-        weight = weigh(processes)
+    elif resident + held > child.task.memory and not grows and begin >= child.weighed_again:
+        weight = weigh(processes, held)
         end = time.monotonic()
         child.weighed_again = end + 5 * (end - begin)
         if weight > child.task.memory:

@@ -19,15 +19,28 @@ import tempfile
 import time
 from collections import deque
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from recapture.base.torch_compat import preload
 from recapture.pool import bootstrap
+from recapture.pool.folders import Folder
 from recapture.pool.huge_pages import collapse
-from recapture.pool.output_files import cut, identity, read_phase, read_result, remove, tail
+from recapture.pool.output_files import cut, read_phase, read_result, tail
 from recapture.pool.processes import descendants, rss
-from recapture.pool.protocol import GOODBYE, Begun, Ended, FromServer, LineBuffer, Preload, Ready, Task, ToServer
+from recapture.pool.protocol import (
+    GOODBYE,
+    Begun,
+    Ended,
+    Forked,
+    FromServer,
+    LineBuffer,
+    Preload,
+    Ready,
+    Task,
+    ToServer,
+)
 from recapture.pool.running import Child, Running, check_caps
 from recapture.pool.worker import PHASE, RESULT, STDERR, STDOUT, run_task, set_process_option
 
@@ -40,6 +53,13 @@ PRIORITY = -10
 
 POLL_SECONDS = 0.05
 """Seconds between checks of the deadlines, memory and output of running children; a child's end is seen at once."""
+
+
+class Closable(Protocol):
+    """A socket or a selector."""
+
+    def close(self) -> None:
+        """Close it in this process."""
 
 
 class Server:
@@ -66,17 +86,17 @@ class Server:
         self.fork = fork
         self.imports = imports
         self.queue: deque[Task] = deque()
-        self.home = home
-        self.root = tasks.resolve()  # the form in which the kernel reports working directories below it
-        self.running = Running(self.root)
-        self.needed = {path: identity(path) for path in (home, self.root, *([cache] if cache else []))}
-        for path in self.needed:  # while it is open, its inode is not reused
-            os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        self.home = Folder(home)
+        self.tasks = Folder(tasks.resolve())  # the form in which the kernel reports working directories below it
+        self.running = Running(self.tasks.path)
+        self.needed = [self.home, self.tasks, *([Folder(cache)] if cache else [])]
         self.host = os.getppid()
         self.decoder = msgspec.json.Decoder(ToServer)
         self.buffer = LineBuffer()
         self.open = True
         self.orderly = False
+        self.private: list[Closable] = [link]
+        """What no task may use or block."""
 
     def serve(self) -> None:
         """Run tasks until the host closes the socket."""
@@ -93,6 +113,7 @@ class Server:
         selector = selectors.DefaultSelector()
         selector.register(self.link, selectors.EVENT_READ)
         selector.register(wake_read, selectors.EVENT_READ)
+        self.private += [selector, wake_read, wake_write]
         try:
             self._warm(Preload("bare", self.imports))
             while self.open:
@@ -119,11 +140,13 @@ class Server:
         for child in self.running.values():
             self.running.kill(child)
         self.running.sweep()
-        remove(self.root)
+        for child in self.running.values():
+            child.remove_leftovers()
+        self.tasks.remove()
         if not self.orderly and self._host_is_gone():  # no other process is left to remove the home
             for _ in range(100):
-                remove(self.home)
-                if not self.home.exists():
+                self.home.remove()
+                if not os.path.lexists(self.home.path):
                     break
                 time.sleep(0.1)  # a dying process may have added a file meanwhile
 
@@ -136,8 +159,8 @@ class Server:
         return False
 
     def _homeless(self) -> bool:
-        """Whether a task removed a directory that this server and its other tasks need."""
-        return any(identity(path) != before for path, before in self.needed.items())
+        """Whether a task removed or moved a directory that this server and its other tasks need."""
+        return not all(folder.is_in_place() for folder in self.needed)
 
     def _abandon(self) -> None:
         """Report all running tasks as lost, and end."""
@@ -183,17 +206,19 @@ class Server:
 
     def _start(self) -> None:
         while self.queue and len(self.running) < self.jobs:
-            scratch = Path(tempfile.mkdtemp(dir=self.root))
+            folder = Folder(Path(tempfile.mkdtemp(dir=self.tasks.path)))
             task = self.queue.popleft()
-            self._send(Begun(task.id))
+            self._send(Begun(task.id))  # first, because the task may kill this server at once
             started = time.monotonic()
-            pid = self._fork(task, scratch) if self.fork else self._spawn(task, scratch)
-            self.running[pid] = Child(task, pid, scratch, started, identity(scratch))
+            pid = self._fork(task, folder.path) if self.fork else self._spawn(task, folder.path)
+            self.running[pid] = Child(task, pid, folder, started)
+            self._send(Forked(task.id, pid))
 
     def _fork(self, task: Task, scratch: Path) -> int:
         pid = os.fork()
         if pid == 0:
-            self.link.close()
+            for one in self.private:
+                one.close()
             run_task(scratch, task.task, bytes(task.payload), task.timeout, timed=task.timed)  # exits
         return pid
 
@@ -226,35 +251,33 @@ class Server:
                 self._finish(child, status)
 
     def _finish(self, child: Child, status: int) -> None:
-        left = self.running.orphans(child)
-        if child.cause is None and left:  # a task may start daemons and end between two checks
-            check_caps(child, left, ended=True)
+        if child.cause is None:  # a task may start daemons or fill shared memory, and end between two checks
+            check_caps(child, self.running.orphans(child), ended=True)
         self.running.kill(child)
         self.running.sweep(child if self.running else None)
         self._report(child, status)
 
     def _report(self, child: Child, status: int, *, lost: bool = False) -> None:
-        """Tell the host how a task ended, and remove its directory."""
-        gone = identity(child.scratch) != child.identity
+        """Remove what a task left behind, and tell the host how it ended."""
+        gone = not child.folder.is_in_place()
         lost = lost or (gone and child.cause is None)
         result, unreadable = (None, False) if gone or lost else read_result(child.scratch / RESULT)
-        self._send(
-            Ended(
-                id=child.task.id,
-                cause=child.cause or "exit",  # type: ignore[arg-type]
-                status=os.waitstatus_to_exitcode(status),
-                phase=None if gone or lost else read_phase(child.scratch / PHASE),
-                result=result,
-                seconds=time.monotonic() - child.started,
-                peak_rss=child.peak_rss,
-                stdout="" if gone else tail(child.scratch / STDOUT),
-                stderr="" if gone else tail(child.scratch / STDERR),
-                rss_server=rss(os.getpid()),
-                unreadable=unreadable,
-                lost=lost,
-            )
+        ended = Ended(
+            id=child.task.id,
+            cause=child.cause or "exit",  # type: ignore[arg-type]
+            status=os.waitstatus_to_exitcode(status),
+            phase=None if gone or lost else read_phase(child.scratch / PHASE),
+            result=result,
+            seconds=time.monotonic() - child.started,
+            peak_rss=child.peak_rss,
+            stdout="" if gone else tail(child.scratch / STDOUT),
+            stderr="" if gone else tail(child.scratch / STDERR),
+            rss_server=rss(os.getpid()),
+            unreadable=unreadable,
+            lost=lost,
         )
-        remove(child.scratch)
+        child.remove_leftovers()
+        self._send(ended)
 
     def _police(self) -> None:
         """Enforce deadlines, limits and the size of output files; kill processes that tasks left behind."""

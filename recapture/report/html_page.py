@@ -25,6 +25,7 @@ from recapture.analysis.groups import (
 )
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
+from recapture.analysis.suspects import FEWEST, suspects
 from recapture.base.text import shorten
 from recapture.report.claim_sources import address, sentence, source_text
 from recapture.results.kinds import KINDS
@@ -118,7 +119,8 @@ def render_html(every: Sequence[Record], environment: Environment | None) -> str
         wrong_cases=_wrong_cases(records, places),
         silent={one.kind: one.cells for one in silent_kinds(records)},
         kinds=KINDS,
-        noted_kinds=dict(noted_numbers(records).most_common()),
+        fewest=FEWEST,
+        noted_kinds=noted_numbers(records),
         noted_by_compiler=noted_by_compiler(by_compiler),
         sections=_sections(groups, has_claims=bool(claims), has_environment=bool(brief)),
         **groups,
@@ -134,8 +136,7 @@ def _sections(groups: Mapping[str, object], *, has_claims: bool, has_environment
         ("matrix", "Matrix", True),
         ("failing", "Failing", bool(groups["failures"])),
         ("breaks", "Graph breaks", bool(groups["breaks"])),
-        ("noted", "Notes", bool(groups["noted"])),
-        ("remarks", "Remarks", bool(groups["remarks"])),
+        ("noted" if groups["noted"] else "remarks", "Notes", bool(groups["noted"] or groups["remarks"])),
         ("not-run", "Not run", bool(groups["not_run"])),
         ("environment", "Environment", has_environment),
     ]
@@ -262,6 +263,8 @@ def _claim_texts(records: Iterable[Record]) -> dict[str, dict[str, str]]:
 
 def _wrong_cases(records: Iterable[Record], places: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
     """Return the silently wrong cases, those with the most cells first, each with its cells and differences."""
+    records = list(records)
+    suspect = {one.case for one in suspects(records)}
     found = []
     for case, cells in summary.silent_wrongs(records).items():
         suite, _, name = case.partition("::")
@@ -272,6 +275,7 @@ def _wrong_cases(records: Iterable[Record], places: Mapping[tuple[str, str], int
                 "name": name,
                 "cells": [_cell(record, places[case, record.compiler]) for record in cells],
                 "what": shorten(what, EXAMPLE_LIMIT) + (f" (+{others} more)" if others else ""),
+                "suspect": case in suspect,
                 "example": summary.explain(cells[0], EXAMPLE_LIMIT),
             }
         )

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recapture.analysis import environment_facts, summary
-from recapture.analysis.differences import how_far, kinds_of, noted_by_compiler, place, silent_kinds
 from recapture.analysis.groups import (
     break_groups,
     failure_groups,
     not_run_groups,
-    noted_groups,
     remark_groups,
-    together,
 )
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
@@ -20,27 +17,20 @@ from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.base.text import one_line, plural, shorten
 from recapture.report.claim_sources import address, sentence
-from recapture.report.markup import code, html_text, plain
+from recapture.report.differences_markdown import MESSAGE_LIMIT, folded, noted, silent_wrongs
+from recapture.report.markup import code, plain
 from recapture.report.tables import Cell, Span, Table, code_span, strong, to_markdown
 from recapture.results.directories import REPORT, read_results
-from recapture.results.kinds import KINDS
 from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from recapture.analysis.groups import Group
     from recapture.machine.environment import Environment
-    from recapture.results.records import Difference, Record
+    from recapture.results.records import Record
 
 __all__ = ["render_conformance", "write_report"]
-
-MESSAGE_LIMIT = 200
-"""Characters of a message in a report; the records have the complete message."""
-
-DIFFERENCES_SHOWN = 4
-"""Number of differences shown for one silently wrong cell; the records have all of them."""
 
 
 def render_conformance(records: Sequence[Record], environment: Environment | None) -> str:
@@ -52,12 +42,12 @@ def render_conformance(records: Sequence[Record], environment: Environment | Non
         _uncollected(environment),
         _counts(shown),
         _claims(records),
-        _silent_wrongs(records),
+        silent_wrongs(records),
         _matrices(shown),
         plain(left_out),
         _failures(records),
         _breaks(records),
-        _noted(shown, records),
+        noted(shown, records),
         _remarks(records),
         _not_run(records),
     ]
@@ -199,58 +189,6 @@ def _status(status: ClaimStatus) -> Span:
     return Span(str(status)) if fine else strong(str(status))
 
 
-def _silent_wrongs(records: Sequence[Record]) -> str:
-    by_case = summary.silent_wrongs(records)
-    number = sum(len(cells) for cells in by_case.values())
-    if not number:
-        return "## Silently wrong\n\nNo cell." if records else ""
-    lines = []
-    for case, cells in by_case.items():
-        lines.append(f"- {code(case)} ({', '.join(kinds_of(one for record in cells for one in record.differences))})")
-        alike: dict[tuple[object, ...], list[Record]] = {}
-        for record in cells:
-            alike.setdefault((record.verdict, record.differences), []).append(record)
-        for members in alike.values():
-            names = ", ".join(code(record.compiler) for record in members)
-            said = _differences(members[0].differences) or plain(members[0].reason or "no difference is recorded")
-            lines.append(f"  - {names} ({members[0].verdict}): {said}")
-    wrong_cases = plural(len(by_case), "case")
-    return (
-        f"## Silently wrong\n\n{plural(number, 'cell')} of {wrong_cases} did something else than eager "
-        f"and said nothing.\n\n{_kinds_table(records)}\n\n" + "\n".join(lines)
-    )
-
-
-def _kinds_table(records: Sequence[Record]) -> str:
-    """Return the table of the silent differences by kind."""
-    wrong = [record for record in records if record.verdict in SILENTLY_WRONG]
-    rows: list[list[Cell]] = [
-        [code_span(one.kind), one.cells, one.cases, KINDS[one.kind]] for one in silent_kinds(wrong)
-    ]
-    return to_markdown(Table(["kind of difference", "cells", "cases", "meaning"], rows, "lrrl"))
-
-
-def _differences(differences: Sequence[Difference]) -> str:
-    """Return the first differences, naming each input once."""
-    parts = []
-    last = None
-    for one in differences[:DIFFERENCES_SHOWN]:
-        on = f"{_on(one.input)}: " if one.input != last else ""
-        far = f" ({plain(far)})" if (far := how_far(one)) else ""
-        detail = f" {code(shorten(one.detail, MESSAGE_LIMIT))}" if one.detail.strip() else ""
-        parts.append(f"{on}{code(one.where)} {plain(one.kind)}{far}{detail}")
-        last = one.input
-    if len(differences) > DIFFERENCES_SHOWN:
-        parts.append(f"and {len(differences) - DIFFERENCES_SHOWN} more")
-    return "; ".join(parts)
-
-
-def _on(label: str) -> str:
-    """Return an input in words, with the name of an argument as code."""
-    words = place(label)
-    return f"on {code(label)}" if words == f"on {label}" else plain(words)
-
-
 def _matrices(records: Sequence[Record]) -> str:
     if not records:
         return ""
@@ -281,53 +219,24 @@ def _failures(records: Sequence[Record]) -> str:
         return ""
     number = sum(len(group.records) for group in groups)
     return f"## Failing\n\n{plural(number, 'cell')}, {plural(len(groups), 'different failure')}.\n\n" + "\n".join(
-        map(_folded, groups)
+        map(folded, groups)
     )
 
 
 def _breaks(records: Sequence[Record]) -> str:
     groups = break_groups(records)
-    return "## Graph breaks\n\n" + "\n".join(map(_folded, groups)) if groups else ""
-
-
-def _noted(shown: Sequence[Record], records: Sequence[Record]) -> str:
-    """Return the differences that decide no verdict: counted by compiler and kind, then one by one."""
-    groups = noted_groups(records)
-    if not groups:
-        return ""
-    by_compiler = noted_by_compiler(summary.by_compiler(shown))
-    kinds = [kind for kind in KINDS if any(numbers[kind] for numbers in by_compiler.values())]
-    rows: list[list[Cell]] = [
-        [code_span(name), *(numbers[kind] or "" for kind in kinds)] for name, numbers in by_compiler.items()
-    ]
-    table = to_markdown(Table(["compiler", *map(code_span, kinds)], rows, "lr"))
-    return (
-        "## Differences that do not decide a verdict\n\nThe numbers count cells. A case can make some of these "
-        f"differences decide, with `strict=`.\n\n{table}\n\n" + "\n".join(map(_folded, groups))
-    )
+    return "## Graph breaks\n\n" + "\n".join(map(folded, groups)) if groups else ""
 
 
 def _remarks(records: Sequence[Record]) -> str:
     groups = remark_groups(records)
     if not groups:
         return ""
-    return "## Right, with a remark\n\nRemarks that do not change the verdict.\n\n" + "\n".join(map(_folded, groups))
+    return "## Right, with a remark\n\nRemarks that do not change the verdict.\n\n" + "\n".join(map(folded, groups))
 
 
 def _not_run(records: Sequence[Record]) -> str:
     groups = not_run_groups(records)
     if not groups:
         return ""
-    return "## Not run\n\nWhy these cells say nothing about their compiler.\n\n" + "\n".join(map(_folded, groups))
-
-
-def _folded(group: Group) -> str:
-    """Return a group as one line that expands to its cells, in HTML, because a summary cannot contain Markdown."""
-    title = f"<b>{html_text(group.title)}</b> " if group.title not in ("graph break", "note") else ""
-    text = f"<code>{html_text(shorten(group.text, MESSAGE_LIMIT))}</code>" if group.text else ""
-    cells = "\n".join(
-        f"<li><code>{html_text(case)}</code>: {', '.join(f'<code>{html_text(name)}</code>' for name in names)}</li>"
-        for case, names in together(group.records).items()
-    )
-    number = plural(len(group.records), "cell")
-    return f"<details><summary>{number}: {title}{text}</summary>\n<ul>\n{cells}\n</ul>\n</details>"
+    return "## Not run\n\nWhy these cells say nothing about their compiler.\n\n" + "\n".join(map(folded, groups))

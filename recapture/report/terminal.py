@@ -10,6 +10,7 @@ from recapture.analysis.differences import commonest_difference, noted_numbers, 
 from recapture.analysis.groups import failure_groups
 from recapture.analysis.matrix import in_matrix
 from recapture.analysis.summary import ClaimStatus
+from recapture.analysis.suspects import FEWEST, suspects
 from recapture.base.text import one_line, plural, shorten
 from recapture.report.say import say, say_all
 from recapture.report.tables import GAP, Span, Table, terminal_lines
@@ -50,6 +51,9 @@ LINE_LIMIT = 160
 MESSAGE_LIMIT = 160
 """Characters of a message: why a suite is missing, what is wrong with the machine, what differs."""
 
+SUSPECTS_NAMED = 5
+"""Number of cases with a suspect reference in the summary."""
+
 REASON_LIMIT = 200
 """Characters shown of the difference in a silently wrong cell."""
 
@@ -83,6 +87,7 @@ def print_summary(
     if left_out:
         say(console, left_out)
     _print_silent_wrongs(console, summary.silent_wrongs(records), directory / REPORT)
+    _print_suspects(console, [one.case for one in suspects(records)])
     _print_failures(console, failure_groups(records), directory / REPORT)
     _print_noted(console, records)
     _print_claims(console, records)
@@ -154,6 +159,14 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
         say(console, f"and {plural(len(rest), 'more case')} ({cells_left}): see {report}")
 
 
+def _print_suspects(console: Console, cases: Sequence[str]) -> None:
+    """Print the cases in which eager itself may be at fault."""
+    if cases:
+        more = f" and {len(cases) - SUSPECTS_NAMED} more" if len(cases) > SUSPECTS_NAMED else ""
+        names = ", ".join(one_line(case) for case in cases[:SUSPECTS_NAMED])
+        say(console, f"reference suspect, {FEWEST} or more unrelated compilers show the same difference: {names}{more}")
+
+
 def _by_kind(by_case: dict[str, list[Record]]) -> str:
     """Return the number of silently wrong cells by kind of difference, in brackets."""
     kinds = silent_kinds(record for cells in by_case.values() for record in cells)
@@ -166,7 +179,7 @@ def _print_noted(console: Console, records: Sequence[Record]) -> None:
     if not numbers:
         return
     cells = plural(sum(bool(record.noted) for record in records), "cell")
-    kinds = ", ".join(f"{kind} {number}" for kind, number in numbers.most_common())
+    kinds = ", ".join(f"{kind} {number}" for kind, number in numbers.items())
     say(console, f"\ndifferences that do not decide a verdict: {cells} ({kinds})", "bold")
 
 

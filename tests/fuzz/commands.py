@@ -26,12 +26,14 @@ def _of_results(root: Path) -> dict[str, list[str]]:
         "report --output": ["report", "--output", out, old],
         "report --output -": ["report", "--output", "-", new],
         "report --output pipe": ["report", "--html", "--output", str(root / "pipe"), old],
+        "report --kind": ["report", "--kind", "value", "--output", out, new],
         "report OLD": ["report", old],
         "report NEW": ["report", "--html", new],
     }
     for form in ("text", "markdown", "json"):
         commands[f"diff {form}"] = ["diff", old, new, "--format", form]
         commands[f"diff back {form}"] = ["diff", new, old, "--format", form, "--fail-on", "any"]
+        commands[f"diff --kind {form}"] = ["diff", old, new, "--format", form, "--kind", "value", "--category", "noise"]
         commands[f"history {form}"] = ["history", "--results", str(results), "--format", form]
         commands[f"history CELL {form}"] = ["history", corpus.CELL, "--results", str(results), "--format", form]
     return commands

@@ -6,6 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
+
+from recapture.results.records import SCHEMA_VERSION, Difference, Record, read_jsonl, write_jsonl
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 IMAGES = REPOSITORY / "tests" / "resources" / "results" / "images"
 BENCHMARK = REPOSITORY / "results" / "bare-torch2.11.0-cu130" / "sm_90" / "speedups-nvidia-h200.json"
@@ -23,6 +27,8 @@ def build(root: Path) -> None:
         folder.mkdir(parents=True)
         for name in ("conformance.jsonl", "environment.json"):
             shutil.copyfile(IMAGES / place / name, folder / name)
+        if place == NEW:
+            _renew(folder / "conformance.jsonl")
         _beside(folder, "")
         (folder / "speedups-nvidia-h200.json").write_text(json.dumps(_benchmark()))
     folder = root / "unfinished" / OLD
@@ -37,6 +43,22 @@ def build(root: Path) -> None:
 def files(root: Path) -> list[Path]:
     """Return every file below a folder, in one order."""
     return sorted(path for path in root.rglob("*") if path.is_file())
+
+
+def _renew(path: Path) -> None:
+    """Rewrite records of version 1 as records of this version, with a noted difference and distances."""
+    rows = [
+        msgspec.structs.replace(
+            row,
+            schema=SCHEMA_VERSION,
+            noted=(Difference("example", "result", "value", "-0.0", bits="signed-zero", ulps=0, elements=(1, 4)),),
+            differences=tuple(
+                msgspec.structs.replace(one, bits="value", ulps=7, elements=(2, 4)) for one in row.differences
+            ),
+        )
+        for row in read_jsonl(path, Record)
+    ]
+    write_jsonl(path, rows)
 
 
 def _beside(folder: Path, partial: str) -> None:

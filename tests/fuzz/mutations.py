@@ -172,6 +172,24 @@ class Editor:
         elif value:
             value[self.random.randrange(len(value))] = self.random.choice((0, -1.0, 1e-300, 1e300, None, "x"))
 
+    def difference(self):
+        """Add a difference with one odd field to what is silent or noted, where there are such lists."""
+        found = [path for path in places(self.document) if path and path[-1] in ("differences", "noted")]
+        found = [path for path in found if isinstance(at(self.document, path), list)]
+        if not found:
+            return
+        odd = {"input": "held_out[0]", "where": "result", "kind": "value", "detail": "", "bits": "value"}
+        name, value = self.random.choice(
+            (
+                ("kind", self.random.choice((*MARKS, "value", "alias", "watched", "state"))),
+                ("input", self.random.choice((*MARKS, "example", "capture", "original"))),
+                ("bits", self.random.choice(("rounding", "signed-zero", "nan-payload", *MARKS))),
+                ("ulps", self.random.choice((0, -1, 2**62, 2**63, 1.5, None))),
+                ("elements", self.random.choice(([1, 4], [4, 1], [0, 0], [-1, 2], [1], [1, 2, 3], None, "1 of 4"))),
+            )
+        )
+        at(self.document, self.random.choice(found)).append({**odd, name: value})
+
     def verdict(self):
         path = next((path for path in places(self.document) if path and path[-1] == "verdict"), None)
         words = ("pass", "wrong", "specialized", "error", "crash", "unstable", "not_applicable", "environment", "great")
@@ -190,6 +208,7 @@ WAYS = [
     Editor.new_field,
     Editor.twice,
     Editor.unequal,
+    Editor.difference,
     Editor.verdict,
 ]
 

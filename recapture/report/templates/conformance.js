@@ -47,7 +47,7 @@ function card(record) {
   const counts = ["graphs", "graph_breaks", "recompiles"].filter((name) => name in record);
   if (counts.length) line(table, "counted", counts.map((name) => name.replace("_", " ") + " " + record[name]).join(", "));
   if (record.break_reasons) line(table, "graph breaks", record.break_reasons);
-  if (record.noted) line(table, "decides nothing", record.noted.map((one) => one.input + ": " + difference(one)));
+  if (record.noted) line(table, "noted", record.noted.map((one) => one.input + ": " + difference(one)));
   if (record.notes) line(table, "remarks", record.notes);
   for (const one of record.claims || []) line(table, "claim " + one.id, claimText(one));
   if (record.error) line(table, "fingerprint", record.error.fingerprint);

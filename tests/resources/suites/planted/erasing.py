@@ -63,10 +63,35 @@ def removes_the_directory_for_temporary_files(x):
     erase(scratch().parent.parent.parent)
 
 
+def move(folder):
+    """Move a directory out of the home, as another process might find it: with a new name beside the home."""
+    away = scratch().parent.parent.with_name(f"moved-{os.getpid()}")
+    folder.rename(away)
+
+
+@case(example=ones)
+def moves_its_scratch_directory(x):
+    """Moves the directory where its own result belongs, and returns."""
+    move(scratch())
+    return x + 1
+
+
+@case(example=ones)
+def moves_the_tasks(x):
+    """Moves the directories of all tasks."""
+    move(scratch().parent)
+    time.sleep(600)
+
+
 @case(example=ones)
 def puts_a_link_in_place_of_the_home(x):
-    """Moves the home away and links to the root directory instead."""
-    home = scratch().parent.parent
-    home.rename(home.with_name(f"moved-{os.getpid()}"))
-    home.symlink_to("/")
+    """Moves the home away, and links to somebody's directory instead, where the same names exist."""
+    home, tasks = scratch().parent.parent, scratch().parent
+    precious = home.parent.with_name("precious")
+    for folder in ("cache", "tmp", tasks.name, f"{tasks.name}/{scratch().name}"):
+        (precious / folder).mkdir(parents=True, exist_ok=True)
+        (precious / folder / "file").write_text("precious")
+    (precious / "owner").write_text("precious")
+    move(home)
+    home.symlink_to(precious)
     time.sleep(600)

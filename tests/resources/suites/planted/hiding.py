@@ -1,7 +1,9 @@
 """Cases that use memory and processes where a look at their own process does not show them."""
 
+import ctypes
 import mmap
 import os
+import signal
 import time
 
 import torch
@@ -51,6 +53,42 @@ def fills_shared_memory(x):
         kept[-1].write(bytes(STEP))
 
 
+def leave_shared_memory(size):
+    """Fill a segment of System V shared memory, and detach it: no process holds it any more."""
+    libc = ctypes.CDLL(None)
+    libc.shmat.restype = ctypes.c_void_p
+    segment = libc.shmget(0, ctypes.c_size_t(size), 0o600)
+    memory = ctypes.c_void_p(libc.shmat(segment, None, 0))
+    ctypes.memset(memory, 1, size)
+    libc.shmdt(memory)
+
+
+@case(example=ones)
+def fills_detached_shared_memory(x):
+    """Fills System V shared memory that no process has attached."""
+    while True:
+        leave_shared_memory(STEP)
+
+
+@case(example=ones)
+def leaves_shared_memory(x):
+    """Leaves System V shared memory that it created itself, and more that a child created."""
+    leave_shared_memory(1 << 20)
+    if os.fork() == 0:
+        leave_shared_memory(1 << 20)
+        time.sleep(600)
+    time.sleep(0.3)
+    return x + 1
+
+
+@case(example=ones)
+def leaves_shared_memory_and_kills_its_server(x):
+    """Leaves some System V shared memory, and nobody who knows of it but the host."""
+    leave_shared_memory(1 << 20)
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+
+
 @case(example=ones)
 def shares_memory_with_children(x):
     """Maps a memory file in four processes: it is there once."""
@@ -74,6 +112,16 @@ def starts_a_daemon_that_hogs_memory(x):
         kept = []
         while True:
             kept.append(bytearray(os.urandom(1)) * STEP)
+    time.sleep(600)
+
+
+@case(example=ones)
+def starts_a_daemon_with_a_memory_file(x):
+    """Waits while a process that is no longer its descendant writes to a file in memory that no process maps."""
+    if daemonize():
+        file = os.memfd_create("planted")
+        while True:
+            os.write(file, bytes(STEP))
     time.sleep(600)
 
 

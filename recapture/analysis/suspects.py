@@ -1,0 +1,60 @@
+"""Cases whose reference is suspect, because unrelated compilers differ from eager in the same way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recapture.analysis.summary import in_report_order
+from recapture.results.verdicts import SILENTLY_WRONG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from recapture.results.records import Difference, Record
+
+__all__ = ["FEWEST", "Suspect", "suspects"]
+
+FEWEST = 4
+"""Number of unrelated compilers that show the same difference from which eager itself is suspect."""
+
+_BUILT_ON = {"aoti": "export", "onnx": "export"}
+"""Compilers that capture with another one."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """One case, the first difference that unrelated compilers share, and all cells that show it."""
+
+    case: str
+    difference: Difference
+    records: tuple[Record, ...]
+
+
+def suspects(records: Iterable[Record]) -> list[Suspect]:
+    """Return the cases in which `FEWEST` or more unrelated compilers show the same silent difference.
+
+    Compilers are related if their names begin with the same part before a colon, or if one captures with the other. The
+    difference is the same if input, place, kind and detail are, so both sides have the same values.
+    """
+    found: dict[str, dict[Difference, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in in_report_order(records):
+        if record.verdict in SILENTLY_WRONG:
+            for difference in dict.fromkeys(record.differences):
+                found[record.case][difference].append(record)
+    shared = (
+        next((Suspect(case, one, tuple(cells)) for one, cells in by_difference.items() if _unrelated(cells)), None)
+        for case, by_difference in found.items()
+    )
+    return [one for one in shared if one is not None]
+
+
+def _unrelated(records: Iterable[Record]) -> bool:
+    """Whether records are of enough compilers that share nothing."""
+    return len({_family(record.compiler) for record in records}) >= FEWEST
+
+
+def _family(compiler: str) -> str:
+    name = compiler.split(":", 1)[0]
+    return _BUILT_ON.get(name, name)

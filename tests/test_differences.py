@@ -1,0 +1,117 @@
+"""What differences say in words, and the cells whose reference is suspect."""
+
+import pytest
+
+from recapture.analysis import differences, summary
+from recapture.analysis.groups import noted_groups
+from recapture.analysis.suspects import suspects
+from recapture.results.kinds import KINDS
+from recapture.results.records import Difference, Record
+from recapture.results.verdicts import Verdict
+
+
+def one(kind="value", label="held_out[0]", where="result", detail="", **far):
+    return Difference(label, where, kind, detail, **far)
+
+
+def cell(*found, case="s::c", compiler="compile", verdict=Verdict.SPECIALIZED, **fields):
+    return Record(
+        case=case, compiler=compiler, device="cpu", verdict=verdict, case_hash="0", differences=found, **fields
+    )
+
+
+def noting(*noted, **fields):
+    return cell(verdict=Verdict.PASS, noted=noted, **fields)
+
+
+@pytest.mark.parametrize(
+    ("difference", "said"),
+    [
+        (one("dtype", detail="eager int, this float"), "on held_out[0], result: dtype: eager int, this float"),
+        (one(detail="2 of 5 elements differ", elements=(2, 5), bits="value", ulps=7), "result: value (7 ulp): 2 of 5 "),
+        (one(detail="differs", elements=(2, 5)), "result: value (2 of 5 elements): differs"),
+        (one(bits="signed-zero", ulps=0, elements=(1, 5)), "value (signed-zero, 1 of 5 elements, 0 ulp)"),
+        (one(ulps=16777216), "value (1.7e+07 ulp)"),
+        (one("mutation", "capture", "globals['n']"), "while capturing, globals['n']: mutation"),
+        (one("value", "original"), "on the original after capture, result: value"),
+        (one("value", detail="a\nb"), "result: value: a b"),
+    ],
+)
+def test_a_difference_is_one_line_with_its_place_kind_and_distance(difference, said):
+    assert said in differences.describe_difference(difference)
+    assert "\n" not in differences.describe_difference(difference)
+
+
+def test_kinds_are_named_once_in_one_order():
+    found = [one("output"), one("value"), one("value", "example")]
+    assert differences.kinds_of(found) == ["value", "output"]
+    assert differences.kinds_of(one(kind) for kind in reversed(KINDS)) == list(KINDS)
+
+
+def test_silent_kinds_count_a_cell_for_each_of_its_kinds():
+    rows = [cell(one(), one("dtype")), cell(one(), compiler="fx"), cell(one("dtype"), case="s::d"), noting(one())]
+    counted = {kind.kind: (kind.cells, kind.cases) for kind in differences.silent_kinds(rows)}
+    assert counted == {"value": (2, 1), "dtype": (2, 2)}
+
+
+def test_noted_kinds_count_cells_not_inputs():
+    rows = [noting(one("alias"), one("alias", "example"), one()), noting(one("alias"), compiler="fx"), cell(one())]
+    assert differences.noted_numbers(rows) == {"alias": 2, "value": 1}
+    by_compiler = differences.noted_by_compiler(summary.by_compiler(rows))
+    assert by_compiler == {"compile": {"alias": 1, "value": 1}, "fx": {"alias": 1}}
+
+
+def test_a_cell_has_a_kind_if_a_silent_or_a_noted_difference_has_it():
+    assert differences.has_kind(cell(one("dtype")), ["dtype"])
+    assert differences.has_kind(noting(one("alias")), ["value", "alias"])
+    assert not differences.has_kind(noting(one("alias")), ["value"])
+
+
+def test_equal_notes_on_several_inputs_are_one_group_with_each_cell_once():
+    rows = [
+        noting(one("alias", "example", detail="d"), one("alias", "held_out[0]", detail="d")),
+        noting(one("alias", "held_out[1]", detail="d"), compiler="fx"),
+        noting(one("alias", "example", detail="e")),
+    ]
+    groups = [(group.title, group.text, len(group.records)) for group in noted_groups(rows)]
+    assert groups == [("alias", "result: d", 2), ("alias", "result: e", 1)]
+
+
+def test_the_most_common_difference_names_an_effect_of_capture_in_words():
+    assert differences.commonest_difference([cell(one("mutation", "capture"))]) == ("mutation while capturing", 0)
+
+
+def test_other_kinds_are_named_beside_the_first_difference():
+    record = cell(one(), one("dtype"), one("alias"))
+    assert summary.explain(record) == "on held_out[0], result: value (and 2 more, also dtype, alias)"
+    every = cell(*map(one, KINDS))
+    assert len(summary.explain(every, 60)) <= 60
+
+
+def test_a_crash_names_its_input():
+    record = cell(verdict=Verdict.CRASH, phase="call", input="held_out[1]", reason="died of SIGSEGV")
+    assert summary.explain(record) == "call on held_out[1]: died of SIGSEGV"
+
+
+# --- suspect references --------------------------------------------------------------------------------------------
+
+FOUR = ("compile", "jit.trace", "fx", "make_fx")
+
+
+def test_four_unrelated_compilers_with_the_same_difference_make_the_reference_suspect():
+    rows = [cell(one(detail="eager 1, this 2"), compiler=name) for name in (*FOUR, "fx:concrete_args")]
+    (found,) = suspects(rows)
+    assert (found.case, found.difference.detail, len(found.records)) == ("s::c", "eager 1, this 2", 5)
+    assert suspects(rows[:3]) == []
+
+
+def test_related_compilers_other_values_and_other_inputs_do_not():
+    related = ("compile", "compile:eager", "compile:fullgraph", "compile:dynamic", "export", "aoti", "aoti:dynamic")
+    assert suspects(cell(one(), compiler=name) for name in related) == []
+    assert suspects(cell(one(detail=name), compiler=name) for name in FOUR) == []
+    assert suspects(cell(one(label=f"held_out[{i}]"), compiler=name) for i, name in enumerate(FOUR)) == []
+    assert suspects(cell(one(), case=f"s::{name}", compiler=name) for name in FOUR) == []
+
+
+def test_notes_do_not_make_the_reference_suspect():
+    assert suspects(noting(one(), compiler=name) for name in FOUR) == []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from benchmarks.judge.planting import Nothing, Run, change_first, plain, plants, with_data
+from benchmarks.judge.planting import Nothing, Run, change_first, plain, plants, tensors, with_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -271,14 +271,24 @@ def conjugated(run: Run) -> Any:
     return change_first(run.result(), changed)
 
 
+def _apart(run: Run, leaf: Any) -> bool:
+    """Whether a tensor of the result shares memory with nothing, so that a copy in its place changes no more."""
+    others = [*tensors(run.args), *tensors(run.result())]
+    if isinstance(run.target, torch.nn.Module):
+        others += [*run.target.parameters(), *run.target.buffers()]
+    place = leaf.untyped_storage().data_ptr()
+    shared = [one for one in others if plain(one.detach()) and one.untyped_storage().data_ptr() == place]
+    return all(one is leaf for one in shared) and len(shared) == 1
+
+
 @plants("value-signed-zero", "value", level="signed_zero")
 def signed_zero(run: Run) -> Any:
     """A zero has the other sign."""
 
     def changed(leaf: Any) -> Any:
-        if not plain(leaf) or not leaf.is_floating_point() or not bool((leaf == 0).any()):
+        if not plain(leaf) or not leaf.is_floating_point() or not bool((leaf == 0).any()) or not _apart(run, leaf):
             return None
-        return with_data(leaf, torch.where(leaf == 0, torch.copysign(leaf, -torch.copysign(torch.ones_like(leaf), leaf)), leaf))
+        return with_data(leaf, torch.where(leaf == 0, -leaf, leaf))
 
     return change_first(run.result(), changed)
 
@@ -289,6 +299,8 @@ def nan_payload(run: Run) -> Any:
 
     def changed(leaf: Any) -> Any:
         if not plain(leaf) or leaf.dtype not in (torch.float32, torch.float64) or not bool(leaf.isnan().any()):
+            return None
+        if not _apart(run, leaf):
             return None
         whole = torch.int32 if leaf.dtype is torch.float32 else torch.int64
         bits = leaf.detach().contiguous().view(whole)

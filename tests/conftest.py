@@ -14,11 +14,15 @@ from pathlib import Path
 
 import planted_bench
 import pytest
-from marking import pytest_itemcollected, quick_tests_start_no_server  # noqa: F401 - hooks of pytest
+from marking import (  # noqa: F401 - hooks of pytest
+    pytest_collection_modifyitems,
+    pytest_itemcollected,
+    quick_tests_start_no_server,
+)
 from planted_machine import Planted
 
-from recapture.cli.main import _run
 from recapture.bench import benchmark
+from recapture.cli.main import _run
 from recapture.conformance import preparation, runner
 from recapture.pool.worker_pool import WorkerPool
 from recapture.results.records import Record, read_jsonl

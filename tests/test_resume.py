@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from conftest import SUITES, records_below, results_below, run_in_process
-from planted_bench import QUICK, TINY, only
+from planted_bench import QUICK, TINY, bench, only
 
 from recapture.conformance import runner
 from recapture.conformance.ledger import Ledger
@@ -189,7 +189,7 @@ def test_a_run_that_is_terminated_while_it_starts_leaves_nothing(command):
     assert command.leftovers(5.0) == []
 
 
-def test_a_terminated_benchmark_keeps_its_finished_rows_and_can_resume(command):
+def test_a_terminated_benchmark_keeps_its_finished_rows_and_can_resume(warm, command, capfd):
     arguments = [TINY, "tiny_eval::eager", "tiny_eval::hangs", *QUICK, "--timeout", "300", "--results", "results"]
     process = command.start("bench", *arguments)
     end = time.monotonic() + 300
@@ -206,6 +206,5 @@ def test_a_terminated_benchmark_keeps_its_finished_rows_and_can_resume(command):
     assert command.leftovers(5.0) == []
     [row] = only(command.directory / "results").rows
     assert str(row.configuration) == "eager fp32"
-    done = command("bench", *arguments[:2], *QUICK, "--results", "results", "--resume")
-    assert done.returncode == 0, done.stderr
-    assert "0 configurations" in done.stderr
+    assert bench(*arguments[:2], *QUICK, "--results", str(command.directory / "results"), "--resume") == 0
+    assert "0 configurations" in capfd.readouterr().err

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.errors import UsageError
 from recapture.base.text import plural
 from recapture.bench import tasks
 from recapture.bench.conditions import GpuSampler
@@ -77,8 +77,6 @@ def run_benchmark(
             for number, (info, configuration) in enumerate(plan_rows(select(infos, options), options))
         ]
         checks, environment = survey(pool)
-        if options.device == "cuda" and environment.capability == "cpu":
-            raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
         check_gpus(options)
         # On the CPU, too, only import: a server that has compiled before would make cold compiles look faster.
         pool.prepare("cuda", modules)

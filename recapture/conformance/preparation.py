@@ -83,11 +83,16 @@ def begin_survey(pool: WorkerPool) -> None:
 
 
 def survey(pool: WorkerPool) -> tuple[list[doctor.Check], Environment]:
-    """Examine and describe the machine, in child processes, because CUDA is initialised."""
+    """Examine and describe the machine, in child processes, because CUDA is initialised.
+
+    Raises EnvironmentUnfitError if that fails, or if the device is missing; then nothing waits for the checks.
+    """
     environment = pool.answer(tasks.ENVIRONMENT, pool.device, Environment, timeout=SURVEY_SECONDS)
-    checks = pool.answer(tasks.CHECKS, pool.device, list[doctor.Check], timeout=SURVEY_SECONDS)
     if isinstance(environment, Ended):
         raise _unexamined(environment)
+    if pool.device == "cuda" and environment.capability == "cpu":
+        raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
+    checks = pool.answer(tasks.CHECKS, pool.device, list[doctor.Check], timeout=SURVEY_SECONDS)
     if isinstance(checks, Ended):
         raise _unexamined(checks)
     pool.device_works = environment.capability != "cpu"

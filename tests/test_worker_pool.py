@@ -37,7 +37,8 @@ def no_torch(monkeypatch):
 
 
 @pytest.fixture
-def pool(no_torch):
+def pool(monkeypatch):
+    import_from(NO_TORCH, monkeypatch)
     with WorkerPool(device="cpu", jobs=1) as pool:
         yield pool
 
@@ -101,7 +102,8 @@ def test_a_server_that_dies_does_not_take_the_successor_with_it(pool):
     assert works(pool)
 
 
-def test_a_module_that_kills_the_server_on_import_is_not_preloaded(no_torch, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("no_torch")
+def test_a_module_that_kills_the_server_on_import_is_not_preloaded(tmp_path, monkeypatch):
     (tmp_path / "killer.py").write_text("import os\n\nos._exit(7)\n")
     import_from(tmp_path, monkeypatch)
     with WorkerPool(device="cpu", jobs=1) as pool:
@@ -113,7 +115,8 @@ def test_a_module_that_kills_the_server_on_import_is_not_preloaded(no_torch, tmp
         assert works(pool)
 
 
-def test_leaving_does_not_wait_for_a_successor_that_is_not_ready(no_torch):
+@pytest.mark.usefixtures("no_torch")
+def test_leaving_does_not_wait_for_a_successor_that_is_not_ready():
     with WorkerPool(device="cpu", jobs=1) as pool:
         pool.launch_successor(BARE, ["imports_slowly"])
         home, begin = pool.home.name, time.monotonic()

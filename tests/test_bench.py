@@ -1,5 +1,6 @@
 """`recapture bench` from end to end, with very short workloads and compilers that fail in every way."""
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -17,7 +18,7 @@ from recapture.bench import benchmark, execution, job, probes
 from recapture.bench.filing import SpeedupsFile, set_aside_others
 from recapture.bench.gate import Snapshot
 from recapture.bench.rows import COMPILER_VARIABLES, PlannedRow, make_row
-from recapture.bench.selection import BenchOptions, plan_rows, select
+from recapture.bench.selection import BenchOptions, modules_of, plan_rows, select
 from recapture.cli.main import main
 from recapture.declare.workload_sources import ModelSpec, WorkloadInfo, collect_workloads
 from recapture.machine.describe import variables
@@ -384,6 +385,15 @@ def test_a_file_is_addressed_with_its_workload_and_a_compiler():
     assert planned(TINY, "tiny_eval::fx") == {("tiny_eval", "fx")}
     with pytest.raises(UsageError, match=r"unknown workload 'nope' in tiny\.py; known: tiny_eval, tiny_train"):
         planned(f"{TINY}::nope::fx")
+
+
+def test_torchvision_is_imported_only_where_a_workload_may_use_it(tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text("from torchvision.models import resnet18\n")
+    assert modules_of(asked(f"{TINY}::tiny_eval::fx")) == []
+    for options in (asked(), asked("resnet18_eval"), asked(TINY, "resnet18_eval"), asked(TINY, str(mine))):
+        assert modules_of(options) == ["torchvision"]
+    assert modules_of(dataclasses.replace(asked(TINY), models=("torchvision:resnet18",))) == ["torchvision"]
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,9 @@ ROOT = Path(__file__).parent
 # Seconds that a run may take after Ctrl-C or SIGTERM to end its cells and close its files.
 CLOSING_SECONDS = 30.0
 DEFAULT_IMAGE = "torch2.11.0-cu130"
-# Two workers: the smallest machines of CI have two cores. A file's tests share what is expensive to make.
-SPREAD = ("-n", "2", "--dist", "loadfile")
+# Two workers: the smallest machines of CI have two cores. A file's tests share what is expensive to make. Files run in
+# the order of collection, in which those that take long come first (tests/marking.py).
+SPREAD = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 
 
@@ -138,7 +139,8 @@ def tests(session: nox.Session) -> None:
     coverage = ("--cov", "--cov-report=")
     both = "not slow and not engine and not fuzz"
     session.run("pytest", *SPREAD, *coverage, "--durations=15", "-m", f"{both} and not serial", env=environment)
-    session.run("pytest", *coverage, "--cov-append", "-m", f"{both} and serial", env=environment)
+    serial = [str(path) for path in sorted(Path("tests").glob("test_*.py")) if "mark.serial" in path.read_text("utf-8")]
+    session.run("pytest", *coverage, "--cov-append", "-m", f"{both} and serial", *serial, env=environment)
     report_coverage(session)
 
 

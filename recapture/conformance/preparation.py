@@ -117,10 +117,15 @@ class Checks:
 
 
 def survey(pool: WorkerPool) -> tuple[Checks, Environment]:
-    """Describe the machine, in a child process, because CUDA is initialised; return its checks, which may still run."""
+    """Describe the machine, in a child process, because CUDA is initialised; return its checks, which may still run.
+
+    Raises EnvironmentUnfitError if that fails, or if the device is missing; then nothing waits for the checks.
+    """
     environment = pool.answer(tasks.ENVIRONMENT, pool.device, Environment, timeout=SURVEY_SECONDS)
     if isinstance(environment, Ended):
         raise _unexamined(environment)
+    if pool.device == "cuda" and environment.capability == "cpu":
+        raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
     pool.device_works = environment.capability != "cpu"
     return Checks(pool), environment
 

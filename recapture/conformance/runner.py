@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.errors import UsageError
 from recapture.base.start_times import note
 from recapture.conformance.cell import Findings
 from recapture.conformance.ledger import Ledger
@@ -103,8 +103,6 @@ def run_cells(
         stages.launch_second_server(pool)
         checks, environment = survey(pool)
         note("machine")
-        if options.device == "cuda" and environment.capability == "cpu":
-            raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
         stages.prepare_first_server(pool)
         note("preload")
         directory = options.results / environment.image / environment.capability

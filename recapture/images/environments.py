@@ -94,18 +94,21 @@ class Environments:
         if not lock.is_file():
             raise UsageError(f"{image.name} has no lock yet: recapture images lock {image.name}")
         name = f"{image.name}-{lock_hash(lock).partition(':')[2][:_HASH_DIGITS]}"
+        made = False
         while True:
             with locked(self._lock_of(name), wait=True, shared=True) as held:
                 if (self.root / name).is_dir():
                     os.utime(held)
                     found = Interpreter.of_environment(self.root / name, keep_open=(held,))
-                    check_installed(found, image, f"remove it with `recapture images clean {image.name}`")
+                    if not made:  # else it was checked before it was published
+                        check_installed(found, image, f"remove it with `recapture images clean {image.name}`")
                     yield found
                     return
             with self._alone() as handle:
                 if not (self.root / name).is_dir():
                     self._make_room()
                     self._make(image, name, handle)
+                    made = True
 
     def stored(self) -> list[Stored]:
         """Return the complete environments, the least recently used first."""

@@ -11,13 +11,13 @@ from recapture.base.text import duration_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Outcome", "run_in_each", "seconds_left"]
+__all__ = ["ImageOutcome", "run_in_each", "seconds_left"]
 
 UNKNOWN_SECONDS = 600.0
 """Seconds expected of an image if no image was ever run."""
 
 
-class Outcome(NamedTuple):
+class ImageOutcome(NamedTuple):
     """What a command did in an image: its exit status, why it did not run if it did not, and its seconds."""
 
     image: str
@@ -40,14 +40,14 @@ def run_in_each(
     expected: Mapping[str, float],
     *,
     clock: Callable[[], float] = time.monotonic,
-) -> list[Outcome]:
+) -> list[ImageOutcome]:
     """Run a command in each image, show the progress over all, and return every outcome in the same order.
 
     `run` takes an image's name and returns an exit status; what it raises is that image's outcome alone. `expected` are
     the seconds that images took before, as far as known. An interruption ends all, after the outcomes so far were
     shown.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[ImageOutcome] = []
     for number, name in enumerate(names, 1):
         left = seconds_left(names, outcomes, expected)
         show(f"image {number} of {len(names)}: {name}; about {duration_text(left)} left")
@@ -64,12 +64,13 @@ def run_in_each(
             for one in outcomes:
                 show(str(one))
             raise
-        outcomes.append(Outcome(name, status, problem, clock() - began))
-        show(str(outcomes[-1]))
+        outcomes.append(ImageOutcome(name, status, problem, clock() - began))
+        if number < len(names):  # the caller shows all of them after the last
+            show(str(outcomes[-1]))
     return outcomes
 
 
-def seconds_left(names: Sequence[str], outcomes: Sequence[Outcome], expected: Mapping[str, float]) -> float:
+def seconds_left(names: Sequence[str], outcomes: Sequence[ImageOutcome], expected: Mapping[str, float]) -> float:
     """Return the seconds that the images after these outcomes will take.
 
     An image that was never run counts as the mean of those that were. The pace of the images that are done, against

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -103,6 +104,10 @@ class PlantedImages:
         monkeypatch.setattr(pins, "docker_directory", lambda: self.docker)
         monkeypatch.setenv("PATH", os.pathsep.join([str(self.binaries), os.environ["PATH"]]))
         monkeypatch.setenv("RECAPTURE_CACHE", str(self.root.parent))
+
+    def match_this_python(self) -> None:
+        """Make the image a one whose packages this Python has."""
+        (self.docker / "locks" / "a.txt").write_text(f"click=={importlib.metadata.version('click')}\n")
 
     def installed(self) -> int:
         """The number of times that uv installed a lock."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 
 import click
 import pytest
-from conftest import REPOSITORY, SUITES
+from conftest import REPOSITORY
 from planted_images import PlantedImages
+from test_resume import LIGHT, slow_suite
 
 from recapture.bench.selection import BenchOptions
-from recapture.cli import in_images
 from recapture.cli.in_images import ImageOptions, _words
 from recapture.cli.main import _run
 from recapture.cli.options import takes
@@ -54,7 +51,7 @@ def words_of(options, *arguments):
     @takes(options=options, where=ImageOptions)
     @click.option("--beside", is_flag=True)
     @click.pass_context
-    def command(context, options, where, *, beside):  # noqa: ARG001
+    def command(context, options, where, *, beside):
         found.append((_words(context), options))
 
     command.main(list(arguments), standalone_mode=False)
@@ -64,7 +61,10 @@ def words_of(options, *arguments):
 @pytest.mark.parametrize(
     ("options", "arguments"),
     [
-        (RunOptions, ["types", "-k", "not a", "--compiler", "fx", "--compiler", "trace", "--timeout", "1.5", "--resume"]),
+        (
+            RunOptions,
+            ["types", "-k", "not a", "--compiler", "fx", "--compiler", "trace", "--timeout", "1.5", "--resume"],
+        ),
         (RunOptions, ["--jobs=3", "--results", "x", "--memory", "2", "control_flow::branch_on_sum::fx"]),
         (BenchOptions, ["--model", "a:b", "--input", "1x2", "--input", "3", "--train", "--seconds", "2", "w", "w2"]),
         (RunOptions, []),
@@ -116,7 +116,7 @@ def test_here_is_refused_where_this_python_is_not_the_image_s(commands, capsys):
 
 
 def test_here_runs_where_this_python_is_the_image_s(planted, commands):
-    planted.docker.joinpath("locks", "a.txt").write_text(f"click=={click.__version__}\n")
+    planted.match_this_python()
     assert _run(["doctor", "--image", "a", "--via", "here"]) == 0
     assert commands == [("here", "doctor")]
 
@@ -178,8 +178,27 @@ def test_a_run_in_an_environment_records_cells(planted, monkeypatch, capfd):
     assert "2 planned = 2 recorded" in capfd.readouterr().out
 
 
-def test_sigterm_closes_the_run_in_the_environment(command):
-    code = "from recapture.cli.main import main; import sys; from recapture.images.interpreter import Interpreter as I\n"
-    code += "from recapture.cli import run\nfrom recapture.cli.run import run_command\n"
-    code += "run.run_in_images = lambda *_, **__: I.here().recapture('run', *sys.argv[1:])\nmain()"
-    del code
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_interruption_reaches_the_run_in_the_environment(planted, command, number):
+    planted.match_this_python()
+    suite = command.directory / "waits.py"
+    slow_suite(suite, cases=200)
+    command.temporary.mkdir()
+    words = ["run", str(suite), *LIGHT, "--jobs", "1", "--results", "mine", "--image", "a", "--via", "here"]
+    process = planted.start(
+        f"from recapture.cli.main import main; main({words!r})",
+        RECAPTURE_TEST=command.mark,
+        TMPDIR=str(command.temporary),
+        PYTHONPATH=str(REPOSITORY),
+    )
+    end = time.monotonic() + 200
+    while not any(path.stat().st_size for path in command.directory.glob("mine/*/*/conformance.partial.jsonl")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
+    assert "recapture: terminated; finished work is kept" in err  # the child's, whichever signal its parent got
+    assert command.leftovers(30.0) == []
+    assert list(command.directory.glob("mine/*/*/conformance.partial.jsonl"))

@@ -35,4 +35,6 @@ def doctor(context: click.Context, where: ImageOptions, device: str, as_json: bo
         echo_json(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode() + "\n")
     else:
         echo(render(checks), nl=False)
-    return EnvironmentUnfitError.exit_status if any(one.status == "fault" for one in checks) else 0
+    if any(one.status == "fault" for one in checks):
+        context.exit(EnvironmentUnfitError.exit_status)
+    return 0

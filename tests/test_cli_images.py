@@ -9,7 +9,6 @@ import click
 import pytest
 from conftest import REPOSITORY
 from planted_images import PlantedImages
-from test_resume import LIGHT, slow_suite
 
 from recapture.bench.selection import BenchOptions
 from recapture.cli.in_images import ImageOptions, _words
@@ -178,27 +177,38 @@ def test_a_run_in_an_environment_records_cells(planted, monkeypatch, capfd):
     assert "2 planned = 2 recorded" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_an_interruption_reaches_the_run_in_the_environment(planted, command, number):
+CLOSING = """
+import pathlib, signal, sys, time
+def close(*_):
+    time.sleep(0.2)
+    pathlib.Path("closed").touch()
+    sys.exit(143)
+signal.signal(signal.SIGTERM, close)
+pathlib.Path("begun").touch()
+time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interruption_lets_the_command_in_the_environment_close_its_files(planted, tmp_path, number):
     planted.match_this_python()
-    suite = command.directory / "waits.py"
-    slow_suite(suite, cases=200)
-    command.temporary.mkdir()
-    words = ["run", str(suite), *LIGHT, "--jobs", "1", "--results", "mine", "--image", "a", "--via", "here"]
     process = planted.start(
-        f"from recapture.cli.main import main; main({words!r})",
-        RECAPTURE_TEST=command.mark,
-        TMPDIR=str(command.temporary),
+        "from recapture.cli.main import main\nfrom recapture.images import interpreter\n"
+        "interpreter.check_installed = lambda *_: None\n"
+        f"interpreter.command = lambda *_: ['', '-c', {CLOSING!r}]\n"
+        "main(['run', '--image', 'a', '--via', 'here'])",
         PYTHONPATH=str(REPOSITORY),
     )
-    end = time.monotonic() + 200
-    while not any(path.stat().st_size for path in command.directory.glob("mine/*/*/conformance.partial.jsonl")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    process.send_signal(number)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
-    assert "recapture: terminated; finished work is kept" in err  # the child's, whichever signal its parent got
-    assert command.leftovers(30.0) == []
-    assert list(command.directory.glob("mine/*/*/conformance.partial.jsonl"))
+    with process:
+        wait_for(tmp_path / "begun")
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    wait_for(tmp_path / "closed")
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), err
+
+
+def wait_for(path):
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end, path
+        time.sleep(0.02)

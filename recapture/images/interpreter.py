@@ -123,7 +123,8 @@ def check_installed(
         raise EnvironmentUnfitError(
             f"the environment of {image.name} does not start ({error.strerror}): {advice}"
         ) from None
-    match = image_for(found["packages"], found["python"], pinned_images(torch=image.torch), cuda=None)
+    pinned = pinned_images(torch=found["packages"].get("torch", image.torch))
+    match = image_for(found["packages"], found["python"], pinned, cuda=None)
     if match.image != image.name:
-        differs = ", ".join(match.mismatches) or f"it is {match.image}"
+        differs = ", ".join(match.mismatches) or f"it is that of {match.image}"
         raise EnvironmentUnfitError(f"this is not the environment of {image.name} ({differs}): {advice}")

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ImageOutcome", "run_in_each", "seconds_left"]
 
-UNKNOWN_SECONDS = 600.0
-"""Seconds expected of an image if no image was ever run."""
-
 
 class ImageOutcome(NamedTuple):
     """What a command did in an image: its exit status, why it did not run if it did not, and its seconds."""
@@ -50,7 +47,8 @@ def run_in_each(
     outcomes: list[ImageOutcome] = []
     for number, name in enumerate(names, 1):
         left = seconds_left(names, outcomes, expected)
-        show(f"image {number} of {len(names)}: {name}; about {duration_text(left)} left")
+        about = "" if left is None else f"; about {duration_text(left)} left"
+        show(f"image {number} of {len(names)}: {name}{about}")
         began = clock()
         status, problem = 0, ""
         try:
@@ -70,14 +68,17 @@ def run_in_each(
     return outcomes
 
 
-def seconds_left(names: Sequence[str], outcomes: Sequence[ImageOutcome], expected: Mapping[str, float]) -> float:
-    """Return the seconds that the images after these outcomes will take.
+def seconds_left(names: Sequence[str], outcomes: Sequence[ImageOutcome], expected: Mapping[str, float]) -> float | None:
+    """Return the seconds that the images after these outcomes will take, or None if nothing is known yet.
 
     An image that was never run counts as the mean of those that were. The pace of the images that are done, against
     what was expected of them, corrects the rest; images that failed at once say nothing about it.
     """
-    usual = sum(expected.values()) / len(expected) if expected else UNKNOWN_SECONDS
     done = [one for one in outcomes if not one.problem]
+    known = list(expected.values()) or [one.seconds for one in done]
+    if not known:
+        return None
+    usual = sum(known) / len(known)
     foreseen = sum(expected.get(one.image, usual) for one in done)
     pace = sum(one.seconds for one in done) / foreseen if foreseen else 1.0
     return pace * sum(expected.get(name, usual) for name in names[len(outcomes) :])

@@ -36,6 +36,8 @@ elif words[:2] == ["pip", "sync"]:
     (site / "real.pth").write_text({real!r})
     if mode == "die":
         os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(1)  # a real uv goes on installing when its parent is gone
+        (site / "late").mkdir()
         sys.exit(1)
     if mode == "slow":
         time.sleep(2)

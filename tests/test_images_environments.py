@@ -103,7 +103,9 @@ def test_what_a_killed_process_left_is_not_taken_for_an_environment(planted, env
     assert [path for path in planted.root.iterdir() if path.name.endswith(".partial")]
     assert environments.stored() == []
     make(environments, "a")
+    assert environments.said[0] == "another run is making an environment: waiting for it"  # its uv still runs
     assert visible(planted.root) == ["a"]
+    assert not list(planted.root.glob("a-*/lib/*/site-packages/late"))
     assert not [path for path in planted.root.iterdir() if path.name.endswith(".partial")]
 
 
@@ -224,6 +226,13 @@ def test_the_folder_is_in_the_cache_of_the_user(monkeypatch, tmp_path):
     assert environments_folder() == tmp_path / "shared" / "recapture" / "environments"
     monkeypatch.setenv("RECAPTURE_CACHE", str(tmp_path / "own"))
     assert environments_folder() == tmp_path / "own" / "environments"
+
+
+def test_a_cache_that_cannot_be_written_is_named(planted, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RECAPTURE_CACHE", str(tmp_path / "file"))
+    assert _run(["doctor", "--image", "a"]) == 2
+    assert capsys.readouterr().err == f"recapture: {tmp_path}/file/environments: Not a directory\n"
 
 
 def test_the_limit_is_a_number_of_gib(monkeypatch):

@@ -88,12 +88,14 @@ class Environments:
         """Yield the Python of the image's environment, which is made first if it is absent.
 
         The environment is not removed before this context and every process that inherits the interpreter's lock end.
-        Raises EnvironmentUnfitError if the environment cannot be made, or was changed since.
+        Raises EnvironmentUnfitError if the environment cannot be made, or was changed since, and OSError if the folder
+        cannot be written.
         """
         lock = lock_path(image.name)
         if not lock.is_file():
             raise UsageError(f"{image.name} has no lock yet: recapture images lock {image.name}")
         name = f"{image.name}-{lock_hash(lock).partition(':')[2][:_HASH_DIGITS]}"
+        self.root.mkdir(parents=True, exist_ok=True)
         made = False
         while True:
             with locked(self._lock_of(name), wait=True, shared=True) as held:

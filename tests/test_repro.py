@@ -116,7 +116,7 @@ def numpy_scalar(x):
 
 @case(example=lambda: (torch.ones(2),))
 def nested(x):
-    return {"sum": x.sum(), "all": [x, 2.0]}
+    return {"sum": (x * 1.1).sum(), "all": [x, 2.0]}
 
 
 SHARED = {"example": lambda: (1,)}
@@ -331,8 +331,8 @@ def test_what_is_recorded_as_silently_wrong_is_shown(run, cell, shown):
     ("cell", "shown"),
     [
         ("numpy_scalar::as-array", "eager:    numpy.float32 2.0\ncaptured: numpy.ndarray tensor(2.)\nDIFFERENT: result (type)"),
-        ("nested::rounds", "captured: {['sum']: tensor(2.00000024), ['all']: [tensor([1., 1.]), 2.0]}\nsame"),
-        ("nested::casts", "captured: {['sum']: tensor(2.), ['all']: [tensor([1, 1]), 2.0]}\nDIFFERENT: result['all'][0] (dtype)"),
+        ("nested::rounds", "captured: {['sum']: tensor(2.20000029), ['all']: [tensor([1., 1.]), 2.0]}\nsame"),
+        ("nested::casts", "captured: {['sum']: tensor(2.20000005), ['all']: [tensor([1, 1]), 2.0]}\nDIFFERENT: result['all'][0] (dtype)"),
     ],
 )  # fmt: skip
 def test_types_count_and_rounding_does_not(printed, run, cell, shown):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recapture.conformance.noise import real_dtype, spacing
-from recapture.conformance.spread import ENOUGH, Deviations, same_number
+from recapture.conformance.spread import ENOUGH, Spread, same_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,10 +123,10 @@ def explained(eager: Seen, other: Seen, sample: Callable[[int], Seen | None]) ->
             if _among(mine, theirs, runs):
                 return True
             continue
-        evidence = Deviations(mine, theirs, runs, unit)
-        if evidence.explains():
+        spread = Spread(mine, theirs, runs, unit)
+        if spread.explains():
             return True
-        if stage >= ENOUGH and evidence.hopeless():
+        if stage >= ENOUGH and spread.hopeless():
             return False
     return False
 
@@ -135,7 +135,7 @@ def largest_ratio(eager: Seen, other: Seen, samples: list[Seen]) -> float:
     """Return the largest ratio of an element's deviation to the allowed one, given these perturbed runs."""
     mine = _numbers(eager)
     runs = [_numbers(one) for one in samples]
-    return Deviations(mine, _numbers(other), runs, _unit(eager, other, mine)).excess()
+    return Spread(mine, _numbers(other), runs, _unit(eager, other, mine)).excess()
 
 
 def _among(mine: Any, theirs: Any, runs: list[Any]) -> bool:
@@ -226,11 +226,7 @@ def _bits(data: Any) -> Any:
 
     data = data.int_repr() if data.is_quantized else data
     plain = data.detach().resolve_conj().resolve_neg().contiguous()
-    return (
-        plain.reshape(-1, 1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
-        if plain.numel()
-        else plain.reshape(-1)
-    )
+    return plain.reshape(-1, 1).view(torch.uint8) if plain.numel() else plain.reshape(-1)
 
 
 def _ulps(mine: Any, theirs: Any) -> int:

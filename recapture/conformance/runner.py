@@ -81,12 +81,12 @@ class RunSummary:
 
 
 def run_cells(
-    options: RunOptions, progress: CellProgress, warn: Callable[[str], None], *, shares_processes: bool = False
+    options: RunOptions, progress: CellProgress, warn: Callable[[str], None], *, shares_processes: bool | None = None
 ) -> RunSummary:
     """Run the selected cells and write sorted results; an interrupted run keeps finished cells for ``--resume``.
 
-    `warn` receives one line for each warning that a user should see before the verdicts. With `shares_processes`, cells
-    share processes on the CPU as well.
+    `warn` receives one line for each warning that a user should see before the verdicts. `shares_processes` decides
+    whether cells share processes; by default they do on a GPU.
     """
     note("imports")
     with WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=IMPORTS) as pool:
@@ -210,14 +210,15 @@ class CellExecution:
         checks: Checks,
         progress: CellProgress,
         *,
-        shares_processes: bool = False,
+        shares_processes: bool | None = None,
     ) -> None:
         self.pool = pool
         self.ledger = ledger
         self.checks = checks
         self.progress = progress
         self.at_once = 2 * options.jobs  # so that the server never waits for the next cell or group
-        self.shares = (shares_processes or options.device == "cuda") and pool.client.fork
+        wanted = options.device == "cuda" if shares_processes is None else shares_processes
+        self.shares = wanted and pool.client.fork
         self.queue: deque[PlannedCell] = deque()
         self.again: set[Key] = set()
         """Cells that failed in a process that others had used before, and run again alone."""

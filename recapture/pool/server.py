@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections import deque
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -54,13 +53,6 @@ PRIORITY = -10
 
 POLL_SECONDS = 0.05
 """Seconds between checks of the deadlines, memory and output of running children; a child's end is seen at once."""
-
-
-class Closable(Protocol):
-    """A socket or a selector."""
-
-    def close(self) -> None:
-        """Close it in this process."""
 
 
 class Server:
@@ -98,7 +90,7 @@ class Server:
         self.buffer = LineBuffer()
         self.open = True
         self.orderly = False
-        self.private: list[Closable] = [link]
+        self.private: list[socket.socket | selectors.BaseSelector] = [link]
         """What no task may use or block."""
 
     def serve(self) -> None:
@@ -212,12 +204,20 @@ class Server:
         groups = [child.task.group for child in self.running.values()]
         while len(self.running) < self.jobs and (task := take_next(self.queue, busy=groups)) is not None:
             groups.append(task.group)
-            folder = Folder(Path(tempfile.mkdtemp(dir=self.tasks.path)))
-            self._send(Begun(task.id))  # first, because the task may kill this server at once
-            started = time.monotonic()
+            self._begin(task)
+
+    def _begin(self, task: Task, waiting: Child | None = None) -> None:
+        """Start a task in a new process, or in one of its group that waits for another task."""
+        folder = Folder(Path(tempfile.mkdtemp(dir=self.tasks.path)))
+        self._send(Begun(task.id))  # first, because the task may kill this server at once
+        started = time.monotonic()
+        if waiting is not None:
+            pid = waiting.pid
+            self.links.send(pid, folder.path, task)
+        else:
             pid = self._fork(task, folder.path) if self.fork else self._spawn(task, folder.path)
-            self.running[pid] = Child(task, pid, folder, started)
-            self._send(Forked(task.id, pid))
+        self.running[pid] = Child(task, pid, folder, started, reused=waiting is not None)
+        self._send(Forked(task.id, pid))
 
     def _continue(self, child: Child) -> None:
         """Let a process that has finished its task run the next one of its group; without one, let it end."""
@@ -229,11 +229,7 @@ class Server:
         self.running.kill_started_by(child)
         child.peak_rss = max(child.peak_rss, rss(child.pid))
         self._report(child, 0)
-        folder = Folder(Path(tempfile.mkdtemp(dir=self.tasks.path)))
-        self._send(Begun(task.id))
-        self.running[child.pid] = Child(task, child.pid, folder, time.monotonic(), reused=True)
-        self._send(Forked(task.id, child.pid))
-        self.links.send(child.pid, folder.path, task)
+        self._begin(task, waiting=child)
 
     def _fork(self, task: Task, scratch: Path) -> int:
         self.links.create(wanted=task.group is not None)

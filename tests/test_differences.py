@@ -95,7 +95,7 @@ def test_a_crash_names_its_input():
 
 # --- suspect references --------------------------------------------------------------------------------------------
 
-FOUR = ("compile", "jit.trace", "fx", "make_fx")
+FOUR = ("compile", "jit.trace", "make_fx", "export")
 
 
 def test_four_unrelated_compilers_with_the_same_difference_make_the_reference_suspect():
@@ -107,6 +107,8 @@ def test_four_unrelated_compilers_with_the_same_difference_make_the_reference_su
 
 def test_related_compilers_other_values_and_other_inputs_do_not():
     related = ("compile", "compile:eager", "compile:fullgraph", "compile:dynamic", "export", "aoti", "aoti:dynamic")
+    tracers = ("jit.trace", "jit.script", "fx", "fx:concrete_args", "make_fx", "export", "export:nonstrict", "aoti")
+    assert suspects(cell(one(), compiler=name) for name in tracers) == []
     assert suspects(cell(one(), compiler=name) for name in related) == []
     assert suspects(cell(one(detail=name), compiler=name) for name in FOUR) == []
     assert suspects(cell(one(label=f"held_out[{i}]"), compiler=name) for i, name in enumerate(FOUR)) == []

@@ -17,10 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["FEWEST", "Suspect", "suspects"]
 
 FEWEST = 4
-"""Number of unrelated compilers that show the same difference from which eager itself is suspect."""
+"""Number of families of compilers that show the same difference from which eager itself is suspect."""
 
-_BUILT_ON = {"aoti": "export", "onnx": "export"}
-"""Compilers that capture with another one."""
+_FAMILIES = {
+    "compile": "dynamo",
+    "jit.trace": "torchscript",
+    "jit.script": "torchscript",
+    "fx": "fx",
+    "make_fx": "fx",
+    "export": "export",
+    "aoti": "export",
+    "onnx": "export",
+}
+"""Family of each compiler, by the part of its name before a colon. Compilers of users are of a family of that name."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,8 @@ class Suspect:
 def suspects(records: Iterable[Record]) -> list[Suspect]:
     """Return the cases in which `FEWEST` or more unrelated compilers show the same silent difference.
 
-    Compilers are related if their names begin with the same part before a colon, or if one captures with the other. The
+    Compilers of one family are related, because they share their way to capture. Tracers of different families often
+    make the same mistake, such as a branch that is not taken, so all families must agree, the one with guards too. The
     difference is the same if input, place, kind and detail are, so both sides have the same values.
     """
     found: dict[str, dict[Difference, list[Record]]] = defaultdict(lambda: defaultdict(list))
@@ -51,10 +61,10 @@ def suspects(records: Iterable[Record]) -> list[Suspect]:
 
 
 def _unrelated(records: Iterable[Record]) -> bool:
-    """Whether records are of enough compilers that share nothing."""
+    """Whether records are of compilers of enough families."""
     return len({_family(record.compiler) for record in records}) >= FEWEST
 
 
 def _family(compiler: str) -> str:
     name = compiler.split(":", 1)[0]
-    return _BUILT_ON.get(name, name)
+    return _FAMILIES.get(name, name)

@@ -25,6 +25,7 @@ from recapture.conformance.operators import (
     cancels,
     creates,
     is_deterministic,
+    lanes,
     summed_dims,
     tf32_error,
     written,
@@ -49,6 +50,8 @@ def perturbed(seed: int) -> Iterator[None]:
 
 @cache
 def _operator_mode() -> Any:
+    import torch
+
     class Perturbing(dispatch_mode()):  # type: ignore[misc]
         supports_higher_order_operators = True
 
@@ -58,7 +61,7 @@ def _operator_mode() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            if types:
+            if any(one not in (torch.Tensor, torch.nn.Parameter) for one in types):
                 return NotImplemented  # a subclass calls operators on the tensors that it wraps
             if operator_schema(func) is None:  # an operator that calls functions, such as cond
                 return func(*args, **kwargs)
@@ -86,7 +89,7 @@ def _numpy_mode() -> Any:
                 values = args[0].detach()
                 wide = values.to(wide_dtype(values.dtype))
                 every = tuple((dim,) for dim in range(wide.ndim))
-                noisy = self.noise.accumulation(wide, unit_roundoff(values.dtype), every)
+                noisy = self.noise.accumulation(wide, unit_roundoff(values.dtype), every, lanes=1)
                 with torch.no_grad():
                     values.copy_(torch.where(is_short(wide), wide, noisy))  # the array shares this memory
             return func(*args, **(kwargs or {}))
@@ -212,7 +215,8 @@ class _Call:
         unit = unit_roundoff(dtype)
         if self.kind is Arithmetic.MANY:
             unit = max(unit, tf32_error(self.func, wide.device.type) if dtype == torch.float32 else 0.0)
-            return self.noise.accumulation(wide, unit, summed_dims(self.func, position, self.arguments, wide.ndim))
+            dims = summed_dims(self.func, position, self.arguments, wide.ndim)
+            return self.noise.accumulation(wide, unit, dims, lanes(self.func))
         return wide * (1 + 2 * unit * self.noise.uniform(wide).to(wide.abs().dtype))
 
 

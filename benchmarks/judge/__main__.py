@@ -1,0 +1,153 @@
+"""Prints the judge's error rate: ``python -m benchmarks.judge``.
+
+Three tables: how many planted differences the judge catches, how many cells it blames in which nothing differs, and
+which comparisons find the silent wrongs of recorded results. The exit status is 1 if a planted difference was missed or
+a cell was blamed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.judge.ablation import ablation, ablation_table
+from benchmarks.judge.execution import HERE, run_groups
+from benchmarks.judge.genuine import GENUINE
+from benchmarks.judge.groups import Group
+from benchmarks.judge.planting import DEFECTS_ATTRIBUTE, Defect
+from benchmarks.judge.tables import blame_table, blames, catch_table, catches
+from recapture.base.errors import UsageError
+from recapture.results.records import CONFORMANCE, Record, read_conformance
+
+EQUALS = (
+    "equal:eager",
+    "equal:wrapped",
+    "equal:recompiled",
+    "equal:fresh-containers",
+    "equal:reordered-dicts",
+    "equal:reversed-sums",
+    "equal:blocked-sums",
+    "equal:rounded-once",
+)
+"""Compilers of `equals` that change nothing."""
+
+REPETITIONS = 10
+"""How often each cell of a compiler that changes nothing is run."""
+
+QUICK_CASES = re.compile(
+    r"gradients::(product|custom_function|Perceptron)|sharing::(two_views|view_of_more)|state::CountsCalls"
+    r"|values::(softmax_with_tail|bfloat16_scaled)|forms::(in_a_dict|numbers|raises_for_negative)|strict::output"
+)
+"""Cases of ``--quick``: some of every kind."""
+
+
+def defects() -> dict[str, tuple[Defect, str]]:
+    """Return every defect with the file that declares it, by the name of its compiler."""
+    found = {}
+    for path in sorted((HERE / "defects").glob("[!_]*.py")):
+        module = importlib.import_module(f"benchmarks.judge.defects.{path.stem}")
+        found.update({f"planted:{one.name}": (one, str(path)) for one in getattr(module, DEFECTS_ATTRIBUTE)})
+    return found
+
+
+def plan(options: argparse.Namespace, cases: list[tuple[str, str, str]], planted: dict[str, str]) -> list[Group]:
+    """Return the groups to run: for every case, all planted differences, and all that changes nothing."""
+    found = []
+    equals = [(name, str(HERE / "equals.py")) for name in EQUALS]
+    repetitions = 1 if options.quick else REPETITIONS
+    for suite, path, case in cases:
+        if options.quick and not QUICK_CASES.fullmatch(f"{suite}::{case}"):
+            continue
+        if options.case is not None and not re.search(options.case, f"{suite}::{case}"):
+            continue
+        if "planted" in options.parts and planted:
+            found.append(Group(suite, path, case, tuple(planted.items()), options.device, planted=True))
+        if "equal" in options.parts:
+            for compilers in (tuple(equals), (("compile:eager", None),)):
+                one = Group(suite, path, case, compilers, options.device, planted=False, repetitions=repetitions)
+                found.append(one)
+    return found
+
+
+def _records(directory: Path) -> list[Record]:
+    folders = [directory] if (directory / CONFORMANCE).is_file() else sorted(directory.glob("*/*"))
+    return [row for one in folders if (one / CONFORMANCE).is_file() for row in read_conformance(one)]
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m benchmarks.judge", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="run a sample of the cases, every cell once")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--case", metavar="REGEX", help="run only cases whose address matches")
+    parser.add_argument("--defect", metavar="REGEX", help="plant only defects whose name matches")
+    parser.add_argument(
+        "--part",
+        dest="parts",
+        action="append",
+        choices=("planted", "equal", "ablation"),
+        help="compute only this table; may be repeated",
+    )
+    parser.add_argument("--results", type=Path, default=Path("results"), help="records for the ablation")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    options.parts = options.parts or ["planted", "equal", "ablation"]
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark and print its tables."""
+    options = _options(arguments)
+    known = {name: one for name, one in defects().items() if re.search(options.defect or "", name)}
+    files = {name: file for name, (_, file) in known.items()}
+    begun = time.monotonic()
+    outcomes = []
+    if "planted" in options.parts or "equal" in options.parts:
+
+        def progress(text: str) -> None:
+            print(f"{time.monotonic() - begun:7.1f} s  {text}", file=sys.stderr, flush=True)
+
+        outcomes = run_groups(
+            lambda cases: plan(options, cases, files), device=options.device, jobs=options.jobs, progress=progress
+        )
+    caught = catches([one for one, _ in known.values()], outcomes)
+    blamed = blames(outcomes, GENUINE)
+    report: dict[str, Any] = {}
+    sections = []
+    for form in ("simple", "github"):
+        sections = []
+        if "planted" in options.parts:
+            sections.append(("Planted differences", catch_table(caught, form)))
+            report["planted"] = [dataclasses.asdict(one) for one in caught]
+        if "equal" in options.parts:
+            sections.append(("Nothing differs", blame_table(blamed, form)))
+            report["equal"] = [dataclasses.asdict(one) for one in blamed]
+        if "ablation" in options.parts:
+            counts = ablation(_records(options.results))
+            sections.append((f"Ablation over {options.results}", ablation_table(counts, form)))
+            report["ablation"] = dataclasses.asdict(counts)
+        if form == "simple":
+            print("\n\n".join(f"{title}\n\n{text}" for title, text in sections))
+    if options.markdown is not None:
+        options.markdown.write_text("\n\n".join(f"## {title}\n\n{text}" for title, text in sections) + "\n")
+    if options.json is not None:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    return int(any(one.missed for one in caught) or any(one.blamed for one in blamed))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,175 @@
+"""How much rounding may change the results of a case: an estimate that shares nothing with the judge.
+
+Eager runs again with every floating-point input and parameter moved by up to one unit in the last place, and once with
+all of them in float64. The largest relative change of any run says how ill-conditioned the results are. A defect of
+values is planted only where it is far larger, because nobody could tell a smaller one from rounding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from benchmarks.judge.planting import leaves, rebuild
+from recapture.base.torch_compat import seed_everything
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from recapture.declare.case import Case
+
+__all__ = ["calls", "condition", "unchanged_settings"]
+
+RUNS = 4
+"""Number of runs with moved inputs."""
+
+
+def condition(load: Callable[[], Case], device: str) -> dict[str, dict[str, float]]:
+    """Return the relative change of the largest, the median and any element, by dtype of the results.
+
+    `load` executes the case's file again, so that the runs share no state. An input on which a run fails, or gives
+    another form, counts as an infinite change.
+    """
+    first = _results(load, device, lambda tensor: tensor)
+    changes = [_moved(torch.Generator().manual_seed(seed)) for seed in range(1, RUNS + 1)]
+    others = [_results(load, device, change) for change in changes]
+    others.append(_results(load, device, _widened))
+    found: dict[str, dict[str, float]] = {}
+    for number, results in enumerate(others):
+        widened = number == len(changes)
+        for one, two in zip(first, results, strict=True):
+            if widened and (two is None or len(one or ()) != len(two)):
+                continue  # the case cannot run in float64
+            for dtype, change in _changes(one or [], two):
+                worst = found.setdefault(dtype, dict.fromkeys(change, 0.0))
+                worst.update({which: max(size, worst[which]) for which, size in change.items()})
+    return found
+
+
+def _moved(generator: torch.Generator) -> Any:
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        steps = torch.randint(-1, 2, tensor.shape, generator=generator).to(tensor.device)
+        unit = torch.finfo(tensor.dtype).eps / 2
+        return (tensor.detach() * (1 + 2 * unit * steps)).to(tensor.dtype)
+
+    return change
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def _results(load: Callable[[], Case], device: str, change: Any) -> list[list[torch.Tensor] | None]:
+    """Return, for each input, the floating-point tensors of the result; None where the case raises."""
+
+    def changed(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.is_quantized or value.is_nested:
+            return value
+        if not (value.is_floating_point() or value.is_complex()) or value.layout != torch.strided:
+            return value
+        new = change(value)
+        if new is value:
+            return value
+        if isinstance(value, torch.nn.Parameter):
+            return torch.nn.Parameter(new, requires_grad=value.requires_grad)
+        return new.requires_grad_(value.requires_grad) if value.is_leaf else new
+
+    found: list[list[torch.Tensor] | None] = []
+    case = load()
+    try:
+        with unchanged_settings():
+            for result in calls(case, device, change=changed):
+                found.append(None if isinstance(result, BaseException) else _floating(result))
+    except Exception:  # the module or its inputs cannot be made
+        return [None for _ in case.inputs()]
+    return found
+
+
+def calls(
+    case: Case, device: str, *, change: Callable[[Any], Any] = lambda leaf: leaf, capture: Any = None
+) -> Iterator[Any]:
+    """Call a case on each of its inputs, and yield what it returns, or the exception that it raises.
+
+    `change` is applied to every leaf of the arguments and to the parameters and buffers of a module; `capture` is a
+    compiler, which gets the example first.
+    """
+    seed_everything()
+    target = case.target().to(device) if case.is_module else case.target
+    for module in target.modules() if case.is_module else ():
+        for tensors in (module._parameters, module._buffers):  # noqa: SLF001
+            tensors.update({name: change(one) for name, one in tensors.items() if one is not None})
+
+    def arguments(make: Callable[[], tuple[Any, ...]]) -> Any:
+        seed_everything()
+        args = rebuild(make(), lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf)
+        return rebuild(args, change)
+
+    called = target if capture is None else capture(target, arguments(case.example))
+    for number, (_, make) in enumerate(case.inputs()):
+        args = arguments(make)
+        seed_everything(number + 1)
+        try:
+            yield called(*args)
+        except BaseException as error:  # the case's own code
+            yield error
+
+
+@contextlib.contextmanager
+def unchanged_settings() -> Iterator[None]:
+    """Restore the settings of torch that cases and defects change."""
+    grad, dtype, device = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_default_device()
+    deterministic, precision = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
+    anomaly, benchmark = torch.is_anomaly_enabled(), torch.backends.cudnn.benchmark
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(grad)
+        torch.set_default_dtype(dtype)
+        torch.set_default_device(device)
+        torch.use_deterministic_algorithms(deterministic)
+        torch.set_float32_matmul_precision(precision)
+        torch.autograd.set_detect_anomaly(anomaly)
+        torch.backends.cudnn.benchmark = benchmark
+        torch.set_autocast_enabled("cpu", False)  # noqa: FBT003
+
+
+def _floating(result: Any) -> list[torch.Tensor]:
+    found = []
+    for leaf in leaves(result):
+        value = torch.tensor(leaf, dtype=torch.float64) if type(leaf) is float else leaf
+        if not isinstance(value, torch.Tensor) or value.is_quantized or value.is_nested:
+            continue
+        if value.is_floating_point() or value.is_complex():
+            data = value.detach()
+            found.append((data.to_dense() if data.layout != torch.strided else data).clone())
+    return found
+
+
+def _changes(
+    one: list[torch.Tensor], two: list[torch.Tensor] | None
+) -> list[tuple[str, dict[str, float]]]:
+    """Return the relative changes of each tensor of a result, by its dtype."""
+    found = []
+    for number, tensor in enumerate(one):
+        other = two[number] if two is not None and number < len(two) else None
+        size = dict.fromkeys(("largest", "median", "any"), float("inf"))
+        if other is not None and other.shape == tensor.shape:
+            wide = torch.complex128 if tensor.is_complex() or other.is_complex() else torch.float64
+            mine, theirs = tensor.to(wide).flatten(), other.to(wide).flatten()
+            finite = mine.isfinite()
+            if bool((theirs.isfinite() == finite).all()):
+                mine, theirs = mine[finite], theirs[finite]
+                change = (mine - theirs).abs() / mine.abs()
+                change = torch.where(mine == theirs, torch.zeros_like(change), change)
+                if not mine.numel():
+                    change, mine = torch.zeros(1, dtype=torch.float64), torch.zeros(1)
+                size = {
+                    "largest": float(change[mine.abs().argmax()]),
+                    "median": float(change.median()),
+                    "any": float(change.max()),
+                }
+        found.append((str(tensor.dtype), size))
+    return found

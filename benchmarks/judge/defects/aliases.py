@@ -1,0 +1,182 @@
+"""Results that share memory with something else than in eager."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from benchmarks.judge.planting import Nothing, Run, change_first, plain, plants, rebuild, tensors
+
+
+def storage(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's storage."""
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def _visible(tensor: Any) -> bool:
+    """Whether a tensor has memory that a probe can write to."""
+    return plain(tensor) and tensor.numel() > 0 and storage(tensor) != 0
+
+
+def _state(run: Run) -> list[torch.Tensor]:
+    return [one.detach() for one in [*run.module.parameters(), *run.module.buffers()]]
+
+
+def _copied(run: Run, owners: list[torch.Tensor]) -> Any:
+    """Return the result with the first tensor copied that lies in the memory of one of `owners`."""
+    places = {storage(one) for one in owners if _visible(one)}
+
+    def changed(leaf: Any) -> Any:
+        if not _visible(leaf) or storage(leaf) not in places:
+            return None
+        return leaf.clone()
+
+    return change_first(run.result(), changed)
+
+
+def _same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
+    form = (one.shape, one.dtype, one.requires_grad, one.stride()) == (
+        two.shape,
+        two.dtype,
+        two.requires_grad,
+        two.stride(),
+    )
+    return form and torch.equal(one, two) and storage(one) != storage(two)
+
+
+def _shared(run: Run, owners: list[torch.Tensor]) -> Any:
+    """Return the result with the first tensor replaced by one of `owners` that has the same elements."""
+
+    def changed(leaf: Any) -> Any:
+        if not _visible(leaf):
+            return None
+        return next((one for one in owners if _visible(one) and _same_bits(one, leaf)), None)
+
+    return change_first(run.result(), changed)
+
+
+@plants("alias-input-copied", "alias", "gradient")
+def input_copied(run: Run) -> Any:
+    """A result that lies in the memory of an argument is a copy."""
+    owners = run.tensor_args()
+    return _copied(run, owners)
+
+
+@plants("alias-copy-is-input", "alias", "gradient")
+def copy_is_input(run: Run) -> Any:
+    """A result that is a copy of an argument is the argument itself."""
+    owners = run.tensor_args()
+    run.result()
+    return _shared(run, owners)
+
+
+@plants("alias-argument-overwritten", "alias", "mutation")
+def argument_overwritten(run: Run) -> Any:
+    """A result was computed into the memory of an argument."""
+    owners = [one for one in run.tensor_args() if not one.requires_grad]
+
+    def changed(leaf: Any) -> Any:
+        if not _visible(leaf) or leaf.requires_grad:
+            return None
+        for one in owners:
+            form = (one.shape, one.dtype, one.stride()) == (leaf.shape, leaf.dtype, leaf.stride())
+            if form and storage(one) != storage(leaf) and one.is_contiguous() and not torch.equal(one, leaf):
+                return one.copy_(leaf)
+        return None
+
+    return change_first(run.result(), changed)
+
+
+@plants("alias-results-split", "alias")
+def results_split(run: Run) -> Any:
+    """Two results that lie in one memory lie in two."""
+    found = [one for one in tensors(run.result()) if _visible(one)]
+    for index, one in enumerate(found):
+        if any(storage(other) == storage(one) for other in found[:index]):
+            # By position: both places may hold the same object.
+            count = iter(range(len(found)))
+            return rebuild(
+                run.result(), lambda leaf: leaf.clone() if _visible(leaf) and next(count) == index else leaf
+            )
+    raise Nothing
+
+
+@plants("alias-results-joined", "alias")
+def results_joined(run: Run) -> Any:
+    """Two equal results that lie in two memories are one tensor."""
+    found = [one for one in tensors(run.result()) if _visible(one)]
+    for index, one in enumerate(found):
+        for other in found[:index]:
+            if _same_bits(one, other):
+                return change_first(run.result(), lambda leaf: other if leaf is one else None)  # noqa: B023
+    raise Nothing
+
+
+@plants("alias-static-buffer", "alias")
+def static_buffer(run: Run) -> Any:
+    """A result lies in the memory of the result of the call before, and overwrites it."""
+
+    def changed(leaf: Any) -> Any:
+        if not _visible(leaf) or leaf.requires_grad:
+            return None
+        before = run.memory.get("buffer")
+        if before is None or (before.shape, before.dtype) != (leaf.shape, leaf.dtype):
+            run.memory["buffer"] = leaf
+            raise Nothing
+        return before.copy_(leaf)
+
+    owned = {storage(one) for one in tensors(run.args) if _visible(one)}
+    result = run.result()
+    if any(_visible(one) and storage(one) in owned for one in tensors(result)):
+        raise Nothing
+    return change_first(result, changed)
+
+
+@plants("alias-same-object-again", "alias", "value")
+def same_object_again(run: Run) -> Any:
+    """A call with an equal result returns the tensor of the call before."""
+
+    def changed(leaf: Any) -> Any:
+        if not _visible(leaf):
+            return None
+        before = run.memory.setdefault("result", leaf)
+        return before if before is not leaf and _same_bits(before, leaf) else None
+
+    owned = {storage(one) for one in tensors(run.args) if _visible(one)}
+    result = run.result()
+    if any(_visible(one) and storage(one) in owned for one in tensors(result)):
+        raise Nothing
+    return change_first(result, changed)
+
+
+@plants("alias-buffer-copied", "alias", "gradient", "metadata")
+def buffer_copied(run: Run) -> Any:
+    """A result that lies in a module's buffer or parameter is a copy."""
+    return _copied(run, _state(run))
+
+
+@plants("alias-copy-is-buffer", "alias")
+def copy_is_buffer(run: Run) -> Any:
+    """A result that is a copy of a module's buffer is the buffer itself."""
+    run.result()
+    return _shared(run, _state(run))
+
+
+@plants("alias-view-of-copy", "alias")
+def view_of_copy(run: Run) -> Any:
+    """Two results that are views of one argument are views of one copy of it."""
+    owners = {storage(one) for one in run.tensor_args() if _visible(one)}
+    found = [one for one in tensors(run.result()) if _visible(one) and storage(one) in owners]
+    if len({id(one) for one in found}) < 2 or len({storage(one) for one in found}) > 1:
+        raise Nothing
+    whole = torch.empty(0, dtype=found[0].dtype, device=found[0].device).set_(found[0].untyped_storage()).clone()
+
+    def moved(leaf: Any) -> Any:
+        if not any(leaf is one for one in found) or leaf.requires_grad or leaf.dtype != whole.dtype:
+            return leaf
+        return whole.as_strided(leaf.shape, leaf.stride(), leaf.storage_offset())
+
+    if any(one.requires_grad or one.dtype != whole.dtype for one in found):
+        raise Nothing
+    return rebuild(run.result(), moved)

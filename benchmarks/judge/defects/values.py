@@ -1,0 +1,309 @@
+"""Results with wrong values of the right form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from benchmarks.judge.planting import Nothing, Run, change_first, plain, plants, tensors, with_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def floating(
+    run: Run,
+    change: Callable[[torch.Tensor], torch.Tensor | None],
+    *,
+    size: float,
+    which: str,
+    dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float64),
+    least: int = 1,
+) -> Any:
+    """Return the result with one tensor changed, where rounding cannot change the elements by `size`.
+
+    `change` gets a detached copy of a tensor of one of `dtypes` with at least `least` elements.
+    """
+
+    def changed(leaf: Any) -> Any:
+        if not plain(leaf) or leaf.dtype not in dtypes or leaf.numel() < least:
+            return None
+        if not run.resolves(leaf.dtype, size, which):
+            return None
+        data = leaf.detach().clone()
+        new = change(data.clone(memory_format=torch.contiguous_format))
+        if new is None or bool(((new == data) | (new.isnan() & data.isnan())).all()):
+            return None
+        return with_data(leaf, new)
+
+    return change_first(run.result(), changed)
+
+
+def at_largest(data: torch.Tensor, value: Callable[[torch.Tensor], Any]) -> torch.Tensor | None:
+    """Return the tensor with its largest finite element replaced; None if that is zero."""
+    flat = data.view(-1)
+    sizes = torch.where(flat.isfinite(), flat.abs(), torch.zeros_like(flat.abs()))
+    place = int(sizes.argmax())
+    if not float(sizes[place]):
+        return None
+    flat[place] = value(flat[place].clone())
+    return data
+
+
+@plants("value-8-ulp", "value")
+def eight_ulp(run: Run) -> Any:
+    """Every element of a result is moved by 8 units in the last place."""
+    dtype_eps = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
+    for dtype, eps in dtype_eps.items():
+        try:
+            return floating(run, lambda data, eps=eps: data * (1 + 8 * eps), size=8 * eps, which="any", dtypes=(dtype,))
+        except Nothing:
+            continue
+    raise Nothing
+
+
+@plants("value-1e-4", "value")
+def one_in_ten_thousand(run: Run) -> Any:
+    """Every element of a result is too large by a factor of 1.0001."""
+    return floating(run, lambda data: data * 1.0001, size=1e-4, which="median")
+
+
+@plants("value-third-of-tiny", "value")
+def a_third_of_tiny(run: Run) -> Any:
+    """A result below 1e-5 is three times as large: 3e-6 where 1e-6 is right."""
+    return floating(run, lambda x: x * 3 if 0 < float(x.abs().max()) < 1e-5 else None, size=1.0, which="largest")
+
+
+@plants("value-tiny-29-percent", "value")
+def small_29_percent(run: Run) -> Any:
+    """A small result, such as a variance of 8e-6, is 29 % too small."""
+    return floating(run, lambda x: x * 0.71 if 0 < float(x.abs().max()) < 1e-4 else None, size=0.2, which="largest")
+
+
+@plants("value-tiny-5-percent", "value")
+def small_five_percent(run: Run) -> Any:
+    """A small result, such as expm1 of 5e-7, is 5 % too large."""
+    return floating(run, lambda x: x * 1.05 if 0 < float(x.abs().max()) < 1e-4 else None, size=0.05, which="largest")
+
+
+@plants("value-one-element", "value")
+def one_element(run: Run) -> Any:
+    """The largest element of at least eight is doubled."""
+    return floating(run, lambda data: at_largest(data, lambda x: 2 * x), size=0.5, which="largest", least=8)
+
+
+@plants("value-one-small-element", "value")
+def one_small_element(run: Run) -> Any:
+    """The smallest element is half as large again, beside elements a hundred times its size."""
+
+    def change(data: torch.Tensor) -> torch.Tensor | None:
+        flat = data.view(-1)
+        sizes = torch.where(flat == 0, torch.full_like(flat, float("inf")), flat.abs())
+        place = int(sizes.argmin())
+        if not float(flat[place].abs()) * 100 < float(flat.abs().max()) < float("inf"):
+            return None
+        flat[place] *= 1.5
+        return data
+
+    return floating(run, change, size=0.5, which="any", least=8)
+
+
+@plants("value-small-among-large", "value")
+def small_among_large(run: Run) -> Any:
+    """The smallest element becomes 20,000 times as large, beside ill-conditioned elements a million times its size."""
+
+    def change(data: torch.Tensor) -> torch.Tensor | None:
+        flat = data.view(-1)
+        place = int(flat.abs().argmin())
+        if not 0 < float(flat[place].abs()) * 1e6 < float(flat.abs().max()) < float("inf"):
+            return None
+        flat[place] *= 20_000
+        return data
+
+    return floating(run, change, size=20_000, which="any", least=3)
+
+
+@plants("value-sign", "value")
+def sign(run: Run) -> Any:
+    """The largest element has the other sign."""
+    return floating(run, lambda data: at_largest(data, lambda x: -x), size=1.0, which="largest")
+
+
+@plants("value-nan-for-number", "value")
+def nan_for_number(run: Run) -> Any:
+    """The largest element is NaN."""
+    return floating(run, lambda x: at_largest(x, lambda _: float("nan")), size=float("inf"), which="largest")
+
+
+@plants("value-number-for-nan", "value")
+def number_for_nan(run: Run) -> Any:
+    """An element that is NaN in eager is a number."""
+    return floating(run, lambda x: torch.nan_to_num(x, nan=0.5), size=float("inf"), which="median")
+
+
+@plants("value-inf-for-number", "value")
+def inf_for_number(run: Run) -> Any:
+    """The largest element is infinite."""
+    return floating(run, lambda x: at_largest(x, lambda _: float("inf")), size=float("inf"), which="largest")
+
+
+@plants("value-number-for-inf", "value")
+def number_for_inf(run: Run) -> Any:
+    """An element that is infinite in eager is the largest number of its dtype."""
+
+    def change(data: torch.Tensor) -> torch.Tensor:
+        limit = torch.finfo(data.dtype).max
+        return torch.where(data.isinf(), data.clamp(-limit, limit), data)
+
+    return floating(run, change, size=float("inf"), which="median")
+
+
+@plants("value-bfloat16-one-percent", "value")
+def bfloat16_one_percent(run: Run) -> Any:
+    """Every element of a bfloat16 result of at least 32 is 1 % too large, which no single element shows."""
+    half = torch.bfloat16
+    if not run.resolves(half, MOST_OF_A_CHAIN, "median"):
+        raise Nothing
+    return floating(run, lambda x: x.float() * 1.01, size=float("inf"), which="median", dtypes=(half,), least=32)
+
+
+MOST_OF_A_CHAIN = 2.0**-8 * 8
+"""Relative change by rounding, times `planting.MARGIN`, beyond which 1 % is no fault in bfloat16."""
+
+
+@plants("value-float16-one-percent", "value")
+def float16_one_percent(run: Run) -> Any:
+    """Every element of a float16 result of at least 32 is 1 % too large."""
+    half = torch.float16
+    return floating(run, lambda x: x.float() * 1.01, size=0.01, which="median", dtypes=(half,), least=32)
+
+
+@plants("value-float64-via-float32", "value")
+def through_float32(run: Run) -> Any:
+    """A float64 result was computed in float32."""
+
+    def change(data: torch.Tensor) -> torch.Tensor | None:
+        new = data.float().double()
+        finite = data.isfinite() & (data != 0)
+        error = ((new - data).abs() / data.abs())[finite]
+        return new if error.numel() and float(error.max()) > 1e-9 else None
+
+    return floating(run, change, size=1e-9, which="any", dtypes=(torch.float64,))
+
+
+@plants("value-softmax-tail", "value")
+def softmax_tail(run: Run) -> Any:
+    """Probabilities below 1e-5 are zero: the tail of a softmax."""
+
+    def change(data: torch.Tensor) -> torch.Tensor | None:
+        tail = (data > 0) & (data < 1e-5)
+        if data.dim() == 0 or bool((data < 0).any()) or not bool(tail.any()):
+            return None
+        if not torch.allclose(data.sum(-1), torch.ones_like(data.sum(-1)), atol=1e-3):
+            return None
+        return torch.where(tail, torch.zeros_like(data), data)
+
+    return floating(run, change, size=0.1, which="any")
+
+
+@plants("value-permuted", "value")
+def permuted(run: Run) -> Any:
+    """The elements of a row are moved by one place."""
+
+    def change(data: torch.Tensor) -> torch.Tensor | None:
+        if data.dim() == 0 or data.shape[-1] < 2:
+            return None
+        moved = data.roll(1, -1)
+        far = (moved - data).abs() > 0.1 * data.abs().max()
+        return moved if bool(far.any()) else None
+
+    return floating(run, change, size=0.1, which="largest")
+
+
+@plants("value-last-left-out", "value")
+def last_left_out(run: Run) -> Any:
+    """The last element is zero, as if a loop had stopped before it."""
+
+    def change(data: torch.Tensor) -> torch.Tensor | None:
+        last = data.view(-1)[-1:]
+        if not float(last.abs()) > 1e-3 * float(data.abs().max()):
+            return None
+        last.zero_()
+        return data
+
+    return floating(run, change, size=0.5, which="any", least=2)
+
+
+@plants("value-integral-off-by-one", "value")
+def integral_off_by_one(run: Run) -> Any:
+    """A float that counts something is off by one."""
+
+    def change(data: torch.Tensor) -> torch.Tensor | None:
+        if not bool((data == data.round()).all()) or not 1 <= float(data.abs().max()) <= 1e6:
+            return None
+        return at_largest(data, lambda x: x + 1)
+
+    return floating(run, change, size=1e-6, which="any")
+
+
+@plants("value-drift", "value")
+def drift(run: Run) -> Any:
+    """Results grow by a factor of 1.0001 with every call."""
+    run.memory["calls"] = run.memory.get("calls", 0) + 1
+    factor = 1.0001 ** run.memory["calls"]
+    return floating(run, lambda data: data * factor, size=1e-4, which="median")
+
+
+@plants("value-complex-conjugated", "value")
+def conjugated(run: Run) -> Any:
+    """The imaginary parts of a complex result have the other sign."""
+    kinds = (torch.complex64, torch.complex128)
+
+    def changed(leaf: Any) -> Any:
+        if not plain(leaf) or leaf.dtype not in kinds or not run.resolves(leaf.dtype, 1.0, "largest"):
+            return None
+        data = leaf.detach().resolve_conj()
+        if not bool((data.imag.abs() > 0.01 * data.abs().max()).any()):
+            return None
+        return with_data(leaf, torch.complex(data.real, -data.imag))
+
+    return change_first(run.result(), changed)
+
+
+def _apart(run: Run, leaf: Any) -> bool:
+    """Whether a tensor of the result shares memory with nothing, so that a copy in its place changes no more."""
+    others = [*tensors(run.args), *tensors(run.result())]
+    if isinstance(run.target, torch.nn.Module):
+        others += [*run.target.parameters(), *run.target.buffers()]
+    place = leaf.untyped_storage().data_ptr()
+    shared = [one for one in others if plain(one.detach()) and one.untyped_storage().data_ptr() == place]
+    return all(one is leaf for one in shared) and len(shared) == 1
+
+
+@plants("value-signed-zero", "value", level="signed_zero")
+def signed_zero(run: Run) -> Any:
+    """A zero has the other sign."""
+
+    def changed(leaf: Any) -> Any:
+        if not plain(leaf) or not leaf.is_floating_point() or not bool((leaf == 0).any()) or not _apart(run, leaf):
+            return None
+        return with_data(leaf, torch.where(leaf == 0, -leaf, leaf))
+
+    return change_first(run.result(), changed)
+
+
+@plants("value-nan-payload", "value", level="nan_payload")
+def nan_payload(run: Run) -> Any:
+    """A NaN has other bits."""
+
+    def changed(leaf: Any) -> Any:
+        if not plain(leaf) or leaf.dtype not in (torch.float32, torch.float64) or not bool(leaf.isnan().any()):
+            return None
+        if not _apart(run, leaf):
+            return None
+        whole = torch.int32 if leaf.dtype is torch.float32 else torch.int64
+        bits = leaf.detach().contiguous().view(whole)
+        return with_data(leaf, torch.where(leaf.isnan(), bits ^ 5, bits).view(leaf.dtype))
+
+    return change_first(run.result(), changed)

@@ -1,0 +1,96 @@
+"""Runs groups of cells on the isolated pool, several at once."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from benchmarks.judge import groups
+from benchmarks.judge.groups import GROUP, Group, Outcome
+from recapture.base.errors import UsageError
+from recapture.conformance.preparation import IMPORTS, collect_suites
+from recapture.declare.collection import find_suites, shipped_suites
+from recapture.pool.driver import Driver, Request
+from recapture.pool.worker_pool import WorkerPool, cause_of_death
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from recapture.pool.protocol import Ended
+
+__all__ = ["HERE", "collected", "run_groups"]
+
+HERE = Path(__file__).parent
+
+TIMEOUT = 3600.0
+"""Seconds that the cells of one group may take."""
+
+MEMORY = 16 << 30
+"""Bytes of memory that a group may take."""
+
+
+class _Execution:
+    """Gives the groups to the driver and keeps what comes back (implements `recapture.pool.driver.Work`)."""
+
+    def __init__(self, wanted: Iterable[Group], jobs: int, progress: Callable[[str], None]) -> None:
+        self.queue = deque(wanted)
+        self.jobs = jobs
+        self.progress = progress
+        self.outcomes: list[Outcome] = []
+
+    def next(self, running: Collection[Group]) -> Group | None:
+        return self.queue.popleft() if self.queue and len(running) < self.jobs else None
+
+    def request(self, task: Group) -> Request:
+        return Request(GROUP, task)
+
+    def begun(self, task: Group) -> None:
+        pass
+
+    def ended(self, task: Group, ended: Ended) -> None:
+        if ended.result is None:
+            self.given_up(task, f"{cause_of_death(ended)}: {ended.stderr[-1000:]}")
+            return
+        self.outcomes += msgspec.json.decode(ended.result, type=list[Outcome])
+        self.progress(f"{task.suite}::{task.case} ({ended.seconds:.1f} s), {len(self.queue)} left")
+
+    def given_up(self, task: Group, reason: str) -> None:
+        raise UsageError(f"the cells of {task.suite}::{task.case} could not be run: {reason}")
+
+
+def collected(pool: WorkerPool, *, shipped: bool = True) -> list[tuple[str, str, str]]:
+    """Return suite, file and name of every case of this benchmark and, with `shipped`, of the shipped suites."""
+    own = find_suites((str(HERE / "cases"),)).suites
+    infos = collect_suites(pool, (*own, *(shipped_suites() if shipped else ())))
+    broken = [f"{one.name}: {one.error}" for one in infos if one.error]
+    broken += [f"{one.name}: {refused}" for one in infos for refused in one.refused]
+    if broken:
+        raise UsageError(f"suites cannot be collected: {'; '.join(broken)}")
+    return [(one.name, one.path, case.name) for one in infos for case in one.cases]
+
+
+def run_groups(
+    plan: Callable[[list[tuple[str, str, str]]], list[Group]],
+    *,
+    device: str,
+    jobs: int,
+    progress: Callable[[str], None],
+) -> list[Outcome]:
+    """Collect the cases, run the groups that `plan` makes of them, and return every cell's outcome."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]).rstrip(":")
+    with WorkerPool(device=device, jobs=jobs, imports=(*IMPORTS, groups.__name__)) as pool:
+        wanted = plan(collected(pool))
+        modules = ["benchmarks.judge.planting", "benchmarks.judge.condition", "torch._dynamo"]
+        outcomes: list[Outcome] = []
+        for dynamo in (False, True):  # a process forks faster without Dynamo
+            stage = [one for one in wanted if one.dynamo == dynamo]
+            if stage:
+                pool.prepare("light" if dynamo else "bare", modules)
+                work = _Execution(stage, jobs, progress)
+                Driver(pool, work, timeout=TIMEOUT, memory=MEMORY).run()
+                outcomes += work.outcomes
+        return outcomes

@@ -1,0 +1,173 @@
+"""Runs many cells of one case in one child of the pool: each in a fork of its own, so that no defect touches another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from recapture.conformance.cell import CellSpec, examine
+from recapture.declare.case import CASES_ATTRIBUTE, Case
+from recapture.declare.collection import execute
+from recapture.declare.compilers import compilers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["GROUP", "Group", "Outcome", "group"]
+
+GROUP = f"{__name__}:group"
+
+Condition = dict[str, dict[str, float]]
+"""What `condition.condition` returns."""
+
+T = TypeVar("T")
+
+CRASHED = "crash"
+"""Verdict of a cell whose process died."""
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Cells of one case: compilers, each with the file that declares it (None for the built-in ones).
+
+    Every compiler is tried `repetitions` times. `planted` says that the compilers plant defects, so that the condition
+    of the case must be known.
+    """
+
+    suite: str
+    path: str
+    case: str
+    compilers: tuple[tuple[str, str | None], ...]
+    device: str
+    planted: bool
+    repetitions: int = 1
+
+    @property
+    def dynamo(self) -> bool:
+        """Whether a built-in compiler is among them, which needs Dynamo."""
+        return any(file is None for _, file in self.compilers)
+
+    @property
+    def key(self) -> tuple[str, str, str, tuple[tuple[str, str | None], ...]]:
+        """The identity of the group, for the driver."""
+        return (self.suite, self.case, self.device, self.compilers)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """One cell: its verdict, what the judge found, and where the defect was planted."""
+
+    case: str
+    compiler: str
+    verdict: str
+    differences: tuple[tuple[str, str, str], ...] = ()
+    """Input, kind and detail of each silent difference."""
+    noted: tuple[tuple[str, str, str], ...] = ()
+    """The same of each difference that does not decide the verdict."""
+    error: str = ""
+    strict: tuple[str, ...] = ()
+    """What the case asks to be judged strictly."""
+    planted: tuple[str, ...] = ()
+    """One entry for every call, or capture, in which the defect was planted."""
+
+
+def group(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Run the cells of a group: `Group` → a list of `Outcome`."""
+    wanted = msgspec.json.decode(payload, type=Group)
+    device, compilers = wanted.device, wanted.compilers
+    condition: Condition = {}
+    if wanted.planted:
+        condition = _forked(lambda: _condition(wanted), Condition, device) or {}
+        possible = _forked(lambda: _possible(wanted, condition), list[str], device)
+        compilers = tuple(one for one in compilers if possible is None or one[0] in possible)
+    found = []
+    for name, file in compilers:
+        cells = _forked(lambda: _cells(wanted, name, file, condition), list[Outcome], device)  # noqa: B023
+        found += cells or [Outcome(f"{wanted.suite}::{wanted.case}", name, CRASHED)]
+    return msgspec.json.encode(found)
+
+
+def _load(wanted: Group) -> Case:
+    cases: list[Case] = getattr(execute(wanted.suite, Path(wanted.path)), CASES_ATTRIBUTE)
+    return next(one for one in cases if one.name == wanted.case)
+
+
+def _condition(wanted: Group) -> Condition:
+    from benchmarks.judge.condition import condition
+
+    return condition(lambda: _load(wanted), wanted.device)
+
+
+def _possible(wanted: Group, condition: Condition) -> list[str]:
+    """Return the compilers that plant something in a trial without the judge, which is much faster than a cell."""
+    from benchmarks.judge import planting
+    from benchmarks.judge.condition import calls, unchanged_settings
+
+    planting.CONDITION.update(condition)
+    found = []
+    files = {file: compilers_of(execute(Path(file).stem, Path(file))) for _, file in wanted.compilers if file}
+    for name, file in wanted.compilers:
+        planting.PLANTED.clear()
+        with unchanged_settings(), contextlib.suppress(BaseException):
+            for _ in calls(_load(wanted), wanted.device, capture=files[file][name].function):
+                pass
+        if planting.PLANTED:
+            found.append(name)
+    return found
+
+
+def _cells(wanted: Group, name: str, file: str | None, condition: Condition) -> list[Outcome]:
+    from benchmarks.judge import planting
+
+    planting.CONDITION.update(condition)
+    how = (None, None) if file is None else (Path(file).stem, file)
+    spec = CellSpec(wanted.suite, wanted.path, wanted.case, name, wanted.device, *how)
+    case = _load(wanted)
+    found = []
+    for _ in range(wanted.repetitions):
+        planting.PLANTED.clear()
+        findings = examine(spec, lambda _: None)
+        found.append(
+            Outcome(
+                case=f"{wanted.suite}::{wanted.case}",
+                compiler=name,
+                verdict=str(findings.verdict),
+                differences=tuple((one.input, one.kind, f"{one.where}: {one.detail}") for one in findings.differences),
+                noted=tuple((one.input, one.kind, f"{one.where}: {one.detail}") for one in findings.noted),
+                error=findings.error.type if findings.error else findings.reason or "",
+                strict=(*case.strict, *(["output"] if case.compare_output else [])),
+                planted=tuple(planting.PLANTED),
+            )
+        )
+    return found
+
+
+def _forked(work: Callable[[], T], kind: type[T], device: str) -> T | None:
+    """Return the result of `work`, done in a forked process; None if that process dies.
+
+    On a GPU, every process would have to make a context of its own, so the work is done in this one. Raises
+    RuntimeError if `work` raises, because the judge reports what a case raises.
+    """
+    if device != "cpu":
+        return work()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        try:
+            text = b"+" + msgspec.json.encode(work())
+        except BaseException:  # shown by the parent
+            text = b"-" + traceback.format_exc().encode(errors="replace")
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(text)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    if text.startswith(b"-"):
+        raise RuntimeError(text[1:].decode())
+    return msgspec.json.decode(text[1:], type=kind) if text else None

@@ -23,7 +23,6 @@ __all__ = [
     "OTHER_CACHES",
     "OWN_VARIABLES",
     "default_device",
-    "dispatch_mode",
     "float32_flags",
     "installed_torch",
     "is_capture_error",
@@ -31,10 +30,8 @@ __all__ = [
     "isolate_caches",
     "keep_caches",
     "make_shapes_dynamic",
-    "operator_schema",
     "preload",
     "pytree",
-    "registrations",
     "release",
     "reset_dynamo",
     "seed_everything",
@@ -48,33 +45,6 @@ def pytree() -> Any:
     from torch.utils import _pytree
 
     return _pytree
-
-
-def dispatch_mode() -> Any:
-    """Return a base class of modes that intercept every operator.
-
-    Torch keeps Dynamo from tracing the methods of a mode, and imports Dynamo for that. This class does not import it.
-    """
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Mode(TorchDispatchMode):  # type: ignore[misc]
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            return "torch._dynamo" in sys.modules
-
-    return Mode
-
-
-def operator_schema(operator: Any) -> Any:
-    """Return the schema of an operator that a mode intercepted; None for one that calls functions, such as cond."""
-    return getattr(operator, "_schema", None)
-
-
-def registrations() -> tuple[int, int]:
-    """Return the numbers of operators and of container types that are registered in this process."""
-    import torch
-
-    return len(torch._C._dispatch_get_all_op_names()), len(pytree().SUPPORTED_NODES)  # noqa: SLF001
 
 
 def release(version: str | None = None) -> tuple[int, ...]:

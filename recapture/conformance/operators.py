@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from recapture.base.torch_compat import operator_schema
+from recapture.base.torch_operators import operator_schema
 
 __all__ = [
     "Arithmetic",

@@ -17,7 +17,8 @@ from contextlib import contextmanager, suppress
 from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
 
-from recapture.base.torch_compat import dispatch_mode, operator_schema, pytree
+from recapture.base.torch_compat import pytree
+from recapture.base.torch_operators import dispatch_mode, operator_schema
 from recapture.conformance.noise import Noise, is_short, unit_roundoff, wide_dtype
 from recapture.conformance.operators import (
     Arithmetic,
@@ -67,7 +68,7 @@ def _operator_mode() -> Any:
                 return func(*args, **kwargs)
             with self:  # under inference mode, operators that consist of others arrive whole
                 result = func.decompose(*args, **kwargs)
-            return _Call(self.noise, func, args, kwargs).carry_out() if result is NotImplemented else result
+            return _OperatorCall(self.noise, func, args, kwargs).carry_out() if result is NotImplemented else result
 
     return Perturbing
 
@@ -97,7 +98,7 @@ def _numpy_mode() -> Any:
     return PerturbingNumpy
 
 
-class _Call:
+class _OperatorCall:
     """One call of an operator, carried out with noise."""
 
     def __init__(self, noise: Noise, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -10,7 +10,9 @@ import types
 import warnings
 from typing import Any
 
-from recapture.base.torch_compat import float32_flags, registrations
+from recapture.base.torch_compat import float32_flags
+from recapture.base.torch_operators import registrations
+from recapture.conformance.torch_state import read_flags
 
 __all__ = ["ProcessState"]
 
@@ -98,19 +100,10 @@ def _settings() -> dict[str, Any]:
     import torch
 
     return {
-        "dtype": torch.get_default_dtype(),
-        "device": torch.empty(0).device,
-        "grad": torch.is_grad_enabled(),
+        "flags": read_flags(),
         "inference": torch.is_inference_mode_enabled(),
-        "anomaly": torch.is_anomaly_enabled(),
-        "deterministic": (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        ),
         "threads": torch.get_num_threads(),
         "float32": float32_flags(),
-        "autocast": torch.is_autocast_enabled(),
-        "cudnn": (torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic),
         "registrations": registrations(),
         "environment": {name: value for name, value in os.environ.items() if name != "TMPDIR"},
         "recursion": sys.getrecursionlimit(),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recapture.conformance.noise import real_dtype, spacing
-from recapture.conformance.spread import ENOUGH, Evidence, same_number
+from recapture.conformance.spread import ENOUGH, Deviations, same_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +123,7 @@ def explained(eager: Seen, other: Seen, sample: Callable[[int], Seen | None]) ->
             if _among(mine, theirs, runs):
                 return True
             continue
-        evidence = Evidence(mine, theirs, runs, unit)
+        evidence = Deviations(mine, theirs, runs, unit)
         if evidence.explains():
             return True
         if stage >= ENOUGH and evidence.hopeless():
@@ -135,7 +135,7 @@ def largest_ratio(eager: Seen, other: Seen, samples: list[Seen]) -> float:
     """Return the largest ratio of an element's deviation to the allowed one, given these perturbed runs."""
     mine = _numbers(eager)
     runs = [_numbers(one) for one in samples]
-    return Evidence(mine, _numbers(other), runs, _unit(eager, other, mine)).excess()
+    return Deviations(mine, _numbers(other), runs, _unit(eager, other, mine)).excess()
 
 
 def _among(mine: Any, theirs: Any, runs: list[Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ENOUGH", "Evidence", "same_number"]
+__all__ = ["ENOUGH", "Deviations", "same_number"]
 
 FACTOR = 2.5
 """Largest accepted ratio of an element's deviation to the largest one among the perturbed runs."""
@@ -25,7 +25,7 @@ OUTLIER = 10.0
 """Deviation in units of the spread to which an element counts in the mean and the mean square."""
 
 
-class Evidence:
+class Deviations:
     """What the perturbed runs say about one difference; all tensors are in float64, real and of one shape."""
 
     def __init__(self, mine: Any, theirs: Any, runs: list[Any], unit: Any) -> None:

@@ -181,17 +181,12 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(warm, refused, tmp_path
         ("exits_on_import", "raised SystemExit on import (line 1): bye"),
         ("dies_on_import", "died on import: exited with status 0 and without a result"),
         ("segfaults_on_import", "died on import: died of SIGSEGV"),
-        ("no_example", "case 'lonely' has no example: write @case(example=lambda: (...,))"),
-        ("no_parentheses", "case 'bare' has no example: write @case(example=...)"),
-        ("same_name_twice", "two cases are named 'twin'"),
-        (
-            "wrong_arity",
-            "case 'adds': held_out[0] gives 1 arguments, but adds(x, y) says: missing a required argument: 'y'",
-        ),
-        ("no_tuple", "case 'forgot_the_comma': example gives Tensor, not a tuple of arguments"),
-        ("not_callable", "case 'gave_values': example is not a callable without arguments but (1, 2)"),
+        ("no_example", "case 'lonely' has no example: write @case(example=lambda: (...,)) (line 4)"),
+        ("no_parentheses", "case 'bare' has no example: write @case(example=...) (line 4)"),
+        ("same_name_twice", "two cases are named 'twin' (line 11)"),
+        ("not_callable", "case 'gave_values': example is not a callable without arguments but (1, 2) (line 6)"),
         ("no_case", "no case is declared in it (decorate one with @case)"),
-        ("claim_of_unknown_verdict", "case 'claimed': claim X1: unknown outcome 'passes'"),
+        ("claim_of_unknown_verdict", "case 'claimed': claim X1: unknown outcome 'passes' (line 6)"),
     ],
 )
 def test_a_broken_suite_is_refused_by_name(warm, refused, tmp_path, suite, error):
@@ -200,11 +195,151 @@ def test_a_broken_suite_is_refused_by_name(warm, refused, tmp_path, suite, error
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_factory_that_raises_is_named_with_its_case(warm, refused, tmp_path):
-    line = refused("run", BROKEN / "factory_raises.py", "--results", tmp_path)
-    assert line.startswith(
-        "suite 'factory_raises' cannot be collected: case 'unreachable': example raised RuntimeError"
+@pytest.mark.parametrize(
+    ("suite", "case", "error"),
+    [
+        (
+            "wrong_arity",
+            "adds",
+            "recapture.declare.inputs.InputsError: held_out[0] gives 1 arguments, but adds(x, y) says: missing a required argument: 'y'",
+        ),
+        (
+            "no_tuple",
+            "forgot_the_comma",
+            "recapture.declare.inputs.InputsError: example gives Tensor, not a tuple of arguments",
+        ),
+        (
+            "factory_raises",
+            "unreachable",
+            "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x2 and 1x2)",
+        ),
+    ],
+)
+def test_inputs_that_cannot_be_made_are_recorded_and_reported(warm, capfd, tmp_path, suite, case, error):
+    compilers = ["--compiler", "eager", "--compiler", "fx"]
+    assert run_in_process(BROKEN / f"{suite}.py", *compilers, "--results", tmp_path) == 2
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert line == f"recapture: case '{suite}::{case}' cannot run in eager: {error}"
+    rows = records_below(tmp_path)
+    assert set(rows) == {f"{suite}::{case}::eager", f"{suite}::{case}::fx"}
+    for row in rows.values():
+        assert (row.verdict, row.phase, f"{row.error.type}: {row.error.message}") == ("error", "reference", error)
+
+
+MIXED = """\
+import os
+
+import torch
+from recapture import case
+
+
+@case(example=lambda: (torch.ones(2),))
+def good(x):
+    return x + 1
+
+
+@case(example=(1,))
+def values(x):
+    return x
+
+
+@case(exmaple=lambda: (1,))
+def misspelt(x):
+    return x
+
+
+@case(example=lambda: (1 / 0,))
+def divides(x):
+    return x
+
+
+@case(example=lambda: os._exit(3))
+def exits(x):
+    return x
+"""
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    path = tmp_path / "mixed.py"
+    path.write_text(MIXED)
+    return path
+
+
+VALUES = "in suite 'mixed', case 'values': example is not a callable without arguments but (1,) (line 12)"
+MISSPELT = "in suite 'mixed', case 'misspelt': unknown option 'exmaple'; did you mean 'example'? (line 17)"
+
+
+def test_a_broken_case_costs_itself_alone(warm, mixed, tmp_path, capfd):
+    assert run_in_process(mixed, "--compiler", "eager", "--results", tmp_path / "results") == 2
+    out, err = capfd.readouterr()
+    assert "3 planned = 3 recorded: 1 pass, 1 error, 1 crash" in out
+    assert {name: str(row.verdict) for name, row in records_below(tmp_path / "results").items()} == {
+        "mixed::good::eager": "pass",
+        "mixed::divides::eager": "error",
+        "mixed::exits::eager": "crash",
+    }
+    assert err.splitlines()[-3:] == [
+        f"recapture: a case was not run: {VALUES}",
+        f"recapture: a case was not run: {MISSPELT}",
+        "recapture: case 'mixed::divides' cannot run in eager: ZeroDivisionError: division by zero",
+    ]
+    environment = json.loads((results_below(tmp_path / "results") / "environment.json").read_text())
+    (suite,) = environment["suites"]
+    assert suite["cases"] == 3
+    assert suite["error"].startswith("2 of 5 cases: case 'values': example is not a callable")
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "line"),
+    [
+        (["::good"], 0, ""),
+        (["", "-k", "good"], 0, ""),
+        (["::values"], 2, f"recapture: nothing to run: {VALUES}"),
+        (["", "-k", "values or misspelt"], 2, f"recapture: nothing to run: {VALUES}; {MISSPELT}"),
+        (["::valuse"], 2, "recapture: unknown case 'mixed::valuse'; did you mean 'mixed::values'?"),
+    ],
+)
+def test_a_broken_case_matters_where_it_is_selected(warm, mixed, tmp_path, capfd, what, status, line):
+    place, *more = what
+    assert run_in_process(f"{mixed}{place}", *more, "--compiler", "eager", "--results", tmp_path / "results") == status
+    err = capfd.readouterr().err
+    assert "Traceback" not in err
+    if status:
+        assert err.strip().splitlines()[-1] == line
+    else:
+        assert "values" not in err
+
+
+def test_a_case_that_breaks_keeps_its_older_rows(warm, mixed, tmp_path):
+    mixed.write_text(MIXED.replace("example=(1,)", "example=lambda: (1,)"))
+    results = tmp_path / "results"
+    assert run_in_process(f"{mixed}::values", "--compiler", "eager", "--results", results) == 0
+    mixed.write_text(MIXED)
+    assert run_in_process(mixed, "--compiler", "eager", "--results", results) == 2
+    assert "mixed::values::eager" in records_below(results)
+
+
+def test_list_and_repro_name_a_broken_case(command, mixed):
+    done = command("list", mixed)
+    assert done.returncode == 2
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["mixed::good", "mixed::divides", "mixed::exits"]
+    assert done.stderr.splitlines() == [f"recapture: {VALUES}", f"recapture: {MISSPELT}"]
+    done = command("repro", f"{mixed}::values::eager")
+    assert (done.returncode, done.stderr.splitlines()) == (2, [f"recapture: {VALUES.partition(', ')[2]}"])
+
+
+def test_list_shows_the_options_of_a_case(command, tmp_path):
+    path = tmp_path / "options.py"
+    path.write_text(
+        "from recapture import case\n\n\ndef count(module, result): ...\n\n\n"
+        "@case(example=lambda: (1,), backward=False, strict=('order', 'stride'), watch=count)\ndef f(x):\n    'Adds.'\n"
     )
+    done = command("list", path)
+    assert done.stdout.split(maxsplit=1)[1] == "Adds. [backward: False; strict: order, stride; watch: count]\n"
+    done = command("list", path, "--json")
+    options = {"backward": "False", "strict": "order, stride", "watch": "count"}
+    assert json.loads(done.stdout)[0]["options"] == options
 
 
 def test_a_file_that_is_not_text_is_refused_by_name(warm, refused, tmp_path):
@@ -296,10 +431,13 @@ def test_every_broken_suite_at_once_stops_no_good_one(command):
     done = command("run", folder, "--compiler", "eager", "--results", "results")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert "1 planned = 1 recorded: 1 pass" in done.stdout
+    assert "4 planned = 4 recorded: 1 pass, 3 error" in done.stdout
     directory = results_below(command.directory / "results")
     report = (directory / "conformance.md").read_text()
     for path in broken:
+        if path.stem in ("wrong_arity", "no_tuple", "factory_raises"):
+            assert f"recapture: case '{path.stem}::" in done.stderr
+            continue
         assert f"recapture: suite {path.stem!r} was not run: " in done.stderr
         assert f"- `{path.stem}`: `" in report
     assert "killed the worker server on import" in report

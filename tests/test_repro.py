@@ -11,6 +11,7 @@ import torch
 
 from recapture.base.errors import UsageError
 from recapture.base.torch_compat import reset_dynamo
+from recapture.conformance.cell import CellSpec, examine
 from recapture.conformance.printing import script
 from recapture.conformance.repro import CellToPrint, SuitePrinter, print_cell, recorded_line
 from recapture.declare.collection import find_suites
@@ -116,7 +117,7 @@ def numpy_scalar(x):
 
 @case(example=lambda: (torch.ones(2),))
 def nested(x):
-    return {"sum": (x * 1.1).sum(), "all": [x, 2.0]}
+    return {"sum": (x / 3).sum(), "all": [x, 2.0]}
 
 
 SHARED = {"example": lambda: (1,)}
@@ -154,7 +155,7 @@ def as_array(fn, example):
 @compiler("rounds")
 def rounds(fn, example):
     """Is not exact."""
-    return lambda x: {**fn(x), "sum": fn(x)["sum"] + 2.4e-7}
+    return lambda x: {**fn(x), "sum": fn(x)["sum"] + 6e-8}
 
 
 def made(name):
@@ -316,9 +317,9 @@ def test_both_sides_have_the_same_weights_and_inputs(printed, run, cell):
     [
         ("control_flow::branch_on_dtype::export", "DIFFERENT: result"),
         ("control_flow::branch_changes_dtype::jit.trace", "captured: tensor(0.)\nDIFFERENT: result (dtype)"),
-        ("basic_use::BatchNormTraining::jit.trace", "DIFFERENT: state['norm.num_batches_tracked'] (state)"),
+        ("basic_use::BatchNormTraining::jit.trace", "note: capture: state['norm.num_batches_tracked'] (mutation): capturing changes it, as a call does"),
         ("graphs::prints_its_shape::jit.trace", "DIFFERENT: output (output): eager printed 'shape 2\\n', this printed ''"),
-        ("graphs::counts_calls_globally::fx", "DIFFERENT: watched (watched): eager 2, this 1"),
+        ("graphs::counts_calls_globally::fx", "DIFFERENT: watched (mutation): eager 2, this 0"),
         ("graphs::returns_named_tuple::jit.script", "captured: torch._jit_internal.Extremes (.low: tensor("),
         ("graphs::appends_to_argument::make_fx", "DIFFERENT: args[1]"),
     ],
@@ -331,8 +332,8 @@ def test_what_is_recorded_as_silently_wrong_is_shown(run, cell, shown):
     ("cell", "shown"),
     [
         ("numpy_scalar::as-array", "eager:    numpy.float32 2.0\ncaptured: numpy.ndarray tensor(2.)\nDIFFERENT: result (type)"),
-        ("nested::rounds", "captured: {['sum']: tensor(2.20000029), ['all']: [tensor([1., 1.]), 2.0]}\nsame"),
-        ("nested::casts", "captured: {['sum']: tensor(2.20000005), ['all']: [tensor([1, 1]), 2.0]}\nDIFFERENT: result['all'][0] (dtype)"),
+        ("nested::rounds", "captured: {['sum']: tensor(0.66666675), ['all']: [tensor([1., 1.]), 2.0]}\nsame"),
+        ("nested::casts", "captured: {['sum']: tensor(0.66666669), ['all']: [tensor([1, 1]), 2.0]}\nDIFFERENT: result['all'][0] (dtype)"),
     ],
 )  # fmt: skip
 def test_types_count_and_rounding_does_not(printed, run, cell, shown):
@@ -668,6 +669,122 @@ def test_hostile_names_that_cannot_be_printed_are_refused_in_one_line(hostile, c
     with pytest.raises(UsageError, match=says) as refused:
         in_process(f"{hostile}::{case}::fx")
     assert "\n" not in str(refused.value)
+
+
+ASKS = """\
+import torch
+from recapture import case, compiler
+
+LOG = []
+
+
+def forget():
+    LOG.clear()
+
+
+@case(example=lambda: (torch.ones(3, requires_grad=True),), held_out=[lambda: (torch.ones(3, requires_grad=True),)])
+def trains(x):
+    return x * 2
+
+
+@case(example=lambda: (torch.ones(3, requires_grad=True),), backward=False)
+def does_not_train(x):
+    return x * 2
+
+
+@compiler("another-gradient")
+def another_gradient(fn, example):
+    return lambda x: fn(x) + 3 * (x - x.detach())
+
+
+@case(example=lambda: (torch.ones(2, 3),))
+def any_stride(x):
+    return x + 1
+
+
+@case(example=lambda: (torch.ones(2, 3),), strict=("stride",))
+def one_stride(x):
+    return x + 1
+
+
+@compiler("transposes")
+def transposes(fn, example):
+    return lambda x: fn(x).t().contiguous().t()
+
+
+def last(target, result):
+    return target.scale, result.sum()
+
+
+@case(example=lambda: (torch.ones(2),), watch=last)
+class Watched(torch.nn.Module):
+    scale = 2
+
+    def forward(self, x):
+        return x * self.scale
+
+
+@case(example=lambda: (torch.ones(2),), held_out=[lambda: (torch.ones(2),)], reset=forget, watch=lambda: len(LOG))
+def logs(x):
+    LOG.append(1)
+    return x
+
+
+@compiler("once-more")
+def once_more(fn, example):
+    fn(*example)
+    return fn
+
+
+@case(example=lambda: (torch.ones(4),), held_out=[lambda: (torch.ones(2),), lambda: (torch.ones(6),)])
+def sums(x):
+    return (x + 1).sum()
+
+
+@compiler("reads-on", checks_inputs=False)
+def reads_on(fn, example):
+    size = example[0].numel()
+    return lambda x: fn(x.as_strided((size,), (1,)))
+"""
+
+
+@pytest.fixture(scope="module")
+def asks(tmp_path_factory):
+    path = tmp_path_factory.mktemp("asks") / "asks.py"
+    path.write_text(ASKS)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("trains::another-gradient", ["(gradient): ", "== verdict: wrong on example"]),
+        ("does_not_train::another-gradient", ["== verdict: pass"]),
+        ("any_stride::transposes", ["note: example: result (metadata): stride", "== verdict: pass"]),
+        ("one_stride::transposes", ["DIFFERENT: result (metadata): stride", "== verdict: wrong on example"]),
+        ("Watched::fx", ["== verdict: pass"]),
+        ("logs::once-more", ["== verdict: pass"]),
+        (
+            "sums::reads-on",
+            [
+                "DIFFERENT: result (value): value differs; args[0] has shape (2,), the example's (4,)",
+                "DIFFERENT: result (value): value differs: eager 12, this 8; args[0] has shape (6,), the example's (4,)",
+                "== verdict: specialized on held_out[0]",
+            ],
+        ),
+    ],
+)
+def test_what_a_case_asks_is_in_its_script_and_in_its_cell(asks, run, cell, shown):
+    case, compiler = cell.split("::")
+    output = run(in_process(f"{asks}::{cell}"))
+    for text in shown:
+        assert text in output
+    own = compiler != "fx"
+    suite, file = ("asks", str(asks)) if own else (None, None)
+    found = examine(CellSpec("asks", str(asks), case, compiler, "cpu", suite, file), lambda _: None)
+    assert f"== verdict: {found.verdict}" in shown[-1]
+    listed = [line for line in output.splitlines() if line.startswith("DIFFERENT: ")]
+    assert listed == [f"DIFFERENT: {one.where} ({one.kind}): {one.detail}" for one in found.differences]
 
 
 FORMS = """\

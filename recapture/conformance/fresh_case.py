@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.torch_compat import seed_everything
-from recapture.conformance import placement
 from recapture.conformance.observe import Surroundings, call_with, observe_call
+from recapture.conformance.placement import arguments
 from recapture.conformance.reachable import Reachable
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class FreshCase:
 
     def arguments(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
         """Wrap a factory: its tensors are placed on the device."""
-        return partial(placement.arguments, make, self.device, roomy=self.roomy)
+        return partial(arguments, make, self.device, roomy=self.roomy)
 
     def call(
         self,

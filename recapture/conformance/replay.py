@@ -71,6 +71,8 @@ def replay(path: str, script: Script) -> None:
     _show_comparison("the original, after the capture", trial.original)
     for reason in dict.fromkeys(trial.log.break_reasons if trial.log else ()):
         _show("graph break:", reason)
+    for text in trial.warnings:
+        _show("note:", text)
     if ruling is not None:
         _show_ruling(ruling)
 

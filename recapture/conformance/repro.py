@@ -64,6 +64,7 @@ if __name__ == "__main__":
 
     for name, text in {sources}.items():
         module = sys.modules[name] = types.ModuleType(name)
+        module.__file__ = f"/{{name.replace('.', '/')}}.py"  # a place that does not exist
         exec(compile(text, f"<{{name}}>", "exec", dont_inherit=True), vars(module))
     replay = sys.modules["recapture.conformance.replay"]
     replay.replay(

@@ -24,6 +24,7 @@ from benchmarks.judge.execution import HERE, run_groups
 from benchmarks.judge.genuine import GENUINE
 from benchmarks.judge.groups import Group
 from benchmarks.judge.planting import DEFECTS_ATTRIBUTE, Defect
+from benchmarks.judge.sample import QUICK, QUICK_EQUALS
 from benchmarks.judge.tables import blame_table, blames, catch_table, catches
 from recapture.base.errors import UsageError
 from recapture.results.records import CONFORMANCE, Record, read_conformance
@@ -41,14 +42,7 @@ EQUALS = (
 """Compilers of `equals` that change nothing."""
 
 REPETITIONS = 10
-"""How often each cell of a compiler that changes nothing is run."""
-
-QUICK_CASES = re.compile(
-    r"gradients::(product|custom_function|Perceptron)|sharing::(two_views|view_of_more)|state::CountsCalls"
-    r"|values::(softmax_with_tail|bfloat16_scaled)|forms::(in_a_dict|numbers|raises_for_negative)|strict::output"
-)
-"""Cases of ``--quick``: some of every kind."""
-
+"""Default number of times that each cell of a compiler that changes nothing is run."""
 
 def defects() -> dict[str, tuple[Defect, str]]:
     """Return every defect with the file that declares it, by the name of its compiler."""
@@ -60,20 +54,24 @@ def defects() -> dict[str, tuple[Defect, str]]:
 
 
 def plan(options: argparse.Namespace, cases: list[tuple[str, str, str]], planted: dict[str, str]) -> list[Group]:
-    """Return the groups to run: for every case, all planted differences, and all that changes nothing."""
+    """Return the groups to run: for every case, all planted differences, and all that changes nothing.
+
+    `planted` maps the names of compilers that plant something to their files.
+    """
     found = []
-    equals = [(name, str(HERE / "equals.py")) for name in EQUALS]
-    repetitions = 1 if options.quick else REPETITIONS
     for suite, path, case in cases:
-        if options.quick and not QUICK_CASES.fullmatch(f"{suite}::{case}"):
+        address = f"{suite}::{case}"
+        if (options.quick and address not in QUICK) or not re.search(options.case or "", address):
             continue
-        if options.case is not None and not re.search(options.case, f"{suite}::{case}"):
-            continue
-        if "planted" in options.parts and planted:
-            found.append(Group(suite, path, case, tuple(planted.items()), options.device, planted=True))
-        if "equal" in options.parts:
-            for compilers in (tuple(equals), (("compile:eager", None),)):
-                one = Group(suite, path, case, compilers, options.device, planted=False, repetitions=repetitions)
+        wanted = [f"planted:{name}" for name in QUICK[address]] if options.quick else list(planted)
+        compilers = tuple((name, planted[name]) for name in wanted if name in planted)
+        if "planted" in options.parts and compilers:
+            found.append(Group(suite, path, case, compilers, options.device, planted=True))
+        equals = tuple((name, str(HERE / "equals.py")) for name in (QUICK_EQUALS if options.quick else EQUALS))
+        for nothing in (equals, () if options.quick else (("compile:eager", None),)):
+            if "equal" in options.parts and nothing:
+                repetitions = 1 if options.quick else options.repetitions
+                one = Group(suite, path, case, nothing, options.device, planted=False, repetitions=repetitions)
                 found.append(one)
     return found
 
@@ -88,6 +86,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="run a sample of the cases, every cell once")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="of each cell in which nothing differs")
     parser.add_argument("--case", metavar="REGEX", help="run only cases whose address matches")
     parser.add_argument("--defect", metavar="REGEX", help="plant only defects whose name matches")
     parser.add_argument(

@@ -120,7 +120,7 @@ def calls(
 @contextlib.contextmanager
 def unchanged_settings() -> Iterator[None]:
     """Restore the settings of torch that cases and defects change."""
-    grad, dtype, device = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_default_device()
+    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     deterministic, precision = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
     anomaly, benchmark = torch.is_anomaly_enabled(), torch.backends.cudnn.benchmark
     try:
@@ -128,7 +128,7 @@ def unchanged_settings() -> Iterator[None]:
     finally:
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)
-        torch.set_default_device(device)
+        torch.set_default_device(None)
         torch.use_deterministic_algorithms(deterministic)
         torch.set_float32_matmul_precision(precision)
         torch.autograd.set_detect_anomaly(anomaly)
@@ -143,7 +143,7 @@ def _floating(result: Any) -> list[torch.Tensor]:
         if not isinstance(value, torch.Tensor) or value.is_quantized or value.is_nested:
             continue
         if value.is_floating_point() or value.is_complex():
-            data = value.detach()
+            data = value.detach().as_subclass(torch.Tensor)
             found.append((data.to_dense() if data.layout != torch.strided else data).clone())
     return found
 

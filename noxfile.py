@@ -1,8 +1,9 @@
-"""The commands of a checkout: ``nox -s cpu-suite``, ``gpu-suite``, ``tests``, ``quick``, ``lint``, ``docs``, ``clean``.
+"""``nox -s cpu-suite``, ``gpu-suite``, ``matrix``, ``tests``, ``quick``, ``lint``, ``docs``, ``clean``: a checkout.
 
 Arguments after ``--`` pass through to the command that a session runs.
 
-``--image NAME`` among them chooses the pinned packages of another image of docker/images.toml for a suite.
+``--image NAME`` among those of a suite runs it in other images of docker/images.toml, in environments that
+recapture makes.
 ``nox --no-venv -s gpu-suite`` installs nothing and runs in the Python that runs nox, on machines without a network.
 """
 
@@ -13,8 +14,12 @@ import platform
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nox
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 nox.needs_version = ">=2024.4.15"
 nox.options.sessions = ["lint", "tests"]
@@ -23,28 +28,28 @@ nox.options.reuse_existing_virtualenvs = True
 
 ROOT = Path(__file__).parent
 # Seconds that a run may take after Ctrl-C or SIGTERM to end its cells and close its files.
-CLOSING_SECONDS = 30.0
+CLOSING_SECONDS = 60.0
 DEFAULT_IMAGE = "torch2.11.0-cu130"
-# Two workers: the smallest machines of CI have two cores. A file's tests share what is expensive to make.
-SPREAD = ("-n", "2", "--dist", "loadfile")
+# Two workers: the smallest machines of CI have two cores. A file's tests share what is expensive to make. Files run in
+# the order of collection, in which those that take long come first (tests/marking.py).
+SPREAD = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 
 
-def install_image(session: nox.Session, image: str, *extra: str) -> None:
-    """Install an image's packages, by hash if this Python is the image's, and recapture from this checkout."""
-    images = nox.project.load_toml(ROOT / "docker" / "images.toml")["images"]
-    if image not in images:
-        session.error(f"unknown image {image!r}; docker/images.toml has {', '.join(images)}")
-    pins = images[image]
+def install_image(session: nox.Session, *extra: str) -> None:
+    """Install the default image's packages, by hash if this Python is the image's, and recapture from this checkout."""
+    make_room(session)
+    pins = nox.project.load_toml(ROOT / "docker" / "images.toml")["images"][DEFAULT_IMAGE]
     python = platform.python_version().rsplit(".", 1)[0]
     if python == pins["python"]:
-        session.install("--require-hashes", "-r", str(ROOT / "docker" / "locks" / f"{image}.txt"))
+        session.install("--require-hashes", "-r", str(ROOT / "docker" / "locks" / f"{DEFAULT_IMAGE}.txt"))
     else:
-        session.warn(f"{image} pins Python {pins['python']}, this is {python}: results will be filed as bare-{image}")
+        session.warn(f"{DEFAULT_IMAGE} pins Python {pins['python']}, this is {python}: results are filed under bare-")
         session.install(
             f"torch=={pins['torch']}", f"torchvision=={pins['torchvision']}", "numpy", "scipy", "setuptools"
         )
     session.install("-e", ".", *extra)
+    image_mark(session).write_text(DEFAULT_IMAGE)
 
 
 def image_mark(session: nox.Session) -> Path:
@@ -52,46 +57,46 @@ def image_mark(session: nox.Session) -> Path:
     return Path(session.virtualenv.location, "recapture-image")
 
 
-def make_room_for(session: nox.Session, image: str) -> None:
-    """Create the environment again if it contains another image.
+def make_room(session: nox.Session) -> None:
+    """Create the environment again if it contains another image than the default one.
 
     Wheels of two CUDA releases share files: installing an image over another overwrites files of the first, which would
     still look complete.
     """
     mark = image_mark(session)
     used = any(mark.parent.glob("lib/python*/site-packages/torch"))
-    if used and (not mark.is_file() or mark.read_text() != image):
-        session.log(f"the environment is created again for {image}")
+    if used and (not mark.is_file() or mark.read_text() != DEFAULT_IMAGE):
+        session.log(f"the environment is created again for {DEFAULT_IMAGE}")
         session.virtualenv.reuse_existing = False  # type: ignore[attr-defined]
         session.virtualenv.create()
 
 
 def run_suite(session: nox.Session, *options: str) -> None:
-    """Run the main job in the environment of an image."""
-    arguments = list(session.posargs)
-    image = DEFAULT_IMAGE
-    arguments = [part for one in arguments for part in (one.split("=", 1) if one.startswith("--image=") else [one])]
-    if "--image" in arguments:
-        at = arguments.index("--image")
-        image = (arguments[at + 1 : at + 2] or [""])[0]
-        del arguments[at : at + 2]
-        if session.venv_backend == "none":
-            session.error("--image with --no-venv: without an environment of its own nothing is installed")
-    command: tuple[str, ...]
+    """Run the main job in the environment of the default image, or in those of the images that ``--image`` names."""
+    command: tuple[str, ...] = ("recapture",)
     if session.venv_backend == "none":
         command = (sys.executable, "-m", "recapture")
+    elif names("--image", (*options, *session.posargs)):
+        session.install("-e", ".[images]")  # recapture itself makes the images' environments
     else:
-        make_room_for(session, image)
-        install_image(session, image)
-        image_mark(session).write_text(image)
-        command = ("recapture",)
+        install_image(session)
     try:
         session.run(
-            *command, "run", *options, *arguments, interrupt_timeout=CLOSING_SECONDS, terminate_timeout=CLOSING_SECONDS
+            *command,
+            "run",
+            *options,
+            *session.posargs,
+            interrupt_timeout=CLOSING_SECONDS,
+            terminate_timeout=CLOSING_SECONDS,
         )
     except nox.command.CommandFailed as failed:
         # nox exits with 1 for any failure; recapture's own status is more specific (3: this machine cannot run it).
         sys.exit(getattr(failed, "return_code", None) or 1)
+
+
+def names(option: str, arguments: Sequence[str]) -> bool:
+    """Whether the arguments of ``recapture run`` contain an option."""
+    return any(one.partition("=")[0] == option for one in arguments)
 
 
 @nox.session(name="cpu-suite")
@@ -106,11 +111,21 @@ def gpu_suite(session: nox.Session) -> None:
     run_suite(session, "--device", "cuda")
 
 
+@nox.session
+def matrix(session: nox.Session) -> None:
+    """Run every suite in every image, one image after the other; run again, it continues where it was.
+
+    At most two environments are on disk at a time; ``-- --keep N`` changes that. ``-- --image NAME,NAME`` runs these
+    images alone.
+    """
+    images = () if names("--image", session.posargs) else ("--image", "all")
+    keep = () if names("--via", session.posargs) else ("--keep", "2")
+    run_suite(session, *images, *keep, "--resume")
+
+
 def install_tests(session: nox.Session) -> None:
     """Install the default image and the tests' other dependencies."""
-    make_room_for(session, DEFAULT_IMAGE)
-    install_image(session, DEFAULT_IMAGE, "docker[ssh]>=7.1", *nox.project.dependency_groups(PYPROJECT, "dev"))
-    image_mark(session).write_text(DEFAULT_IMAGE)
+    install_image(session, "docker[ssh]>=7.1", *nox.project.dependency_groups(PYPROJECT, "dev"))
 
 
 def test_environment(session: nox.Session) -> dict[str, str]:
@@ -138,7 +153,8 @@ def tests(session: nox.Session) -> None:
     coverage = ("--cov", "--cov-report=")
     both = "not slow and not engine and not fuzz"
     session.run("pytest", *SPREAD, *coverage, "--durations=15", "-m", f"{both} and not serial", env=environment)
-    session.run("pytest", *coverage, "--cov-append", "-m", f"{both} and serial", env=environment)
+    serial = [str(path) for path in sorted(Path("tests").glob("test_*.py")) if "mark.serial" in path.read_text("utf-8")]
+    session.run("pytest", *coverage, "--cov-append", "-m", f"{both} and serial", *serial, env=environment)
     report_coverage(session)
 
 

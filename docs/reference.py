@@ -25,7 +25,7 @@ from recapture.declare.workload import SpeedClaim, workload
 from recapture.machine import environment, hardware
 from recapture.machine.doctor import register
 from recapture.machine.pins import load_images
-from recapture.results import records, speedups, verdicts
+from recapture.results import kinds, records, speedups, verdicts
 from recapture.results.sources import published_claims
 
 if TYPE_CHECKING:
@@ -45,30 +45,53 @@ def write(folder: Path) -> None:
 
 
 def verdict_page() -> str:
-    """Every verdict with its group and meaning, and the categories of `recapture diff`."""
+    """Every verdict with its group and meaning, the kinds of differences, and the categories of `recapture diff`."""
     docs = member_docs(verdicts.Verdict)
     rows = [[f"`{one}`", groups_of(one), plain(docs[one.name])] for one in verdicts.Verdict]
-    kinds = [[f"`{name}`", plain(text)] for name, text in CATEGORIES.items()]
+    categories = [[f"`{name}`", plain(text)] for name, text in CATEGORIES.items()]
     speeds = [[f"`{name}`", plain(text)] for name, text in SPEED_CATEGORIES.items()]
     return f"""# Verdicts and categories
 
-Written from `recapture/results/verdicts.py` and `recapture/analysis/changes.py`.
+Written from `recapture/results/verdicts.py`, `recapture/results/kinds.py` and `recapture/analysis/changes.py`.
 
 ## Verdicts
 
 Every planned cell (case × compiler × device) ends with exactly one verdict.
 
 {grid(["verdict", "counted as", "meaning"], rows)}
+## Kinds of differences
+
+Each difference between eager and a captured callable is of one kind. A silent difference decides the verdict. A note is
+recorded and counted, and decides nothing. Some notes decide where the case asks for it with `strict=`.
+
+{grid(["kind", "decides the verdict", "always a note", "a note, unless the case has it in `strict=`"], kind_rows())}
+## How far numbers differ
+
+The field `bits` of a difference has the first of these classes that applies to any element. `ulps` is the largest
+distance in units in the last place, and `elements` counts the elements that differ.
+
+{grid(["class", "meaning"], [[f"`{name}`", plain(text)] for name, text in kinds.BITS.items()])}
 ## Categories of `recapture diff`
 
 Each cell is in at most one category. The list is in order of weight, heaviest first.
 
-{grid(["category", "meaning"], kinds)}
+{grid(["category", "meaning"], categories)}
 `--fail-on` takes {", ".join(f"`{name}`" for name in [*FAIL_ON, "slower"])}.
 
 ## Categories of compared speeds
 
 {grid(["category", "meaning"], speeds)}"""
+
+
+def kind_rows() -> list[list[str]]:
+    """Return a row for each kind of difference: what is silent, what is always a note, what `strict=` decides."""
+    strict: dict[str, list[str]] = {}
+    for name, (meaning, kind) in kinds.STRICT.items():
+        strict.setdefault(kind, []).append(f"`{name}`: {plain(meaning)}")
+    return [
+        [f"`{kind}`", plain(meaning), plain(kinds.ALWAYS_NOTED.get(kind, "")), " ".join(strict.get(kind, []))]
+        for kind, meaning in kinds.KINDS.items()
+    ]
 
 
 def fields_of(kind: type[msgspec.Struct]) -> str:
@@ -138,9 +161,9 @@ not read them; `recapture report` renders them again.
 def files_page() -> str:
     """Every file of a results directory with its fields."""
     parts = [FILES_INTRODUCTION]
-    for name, (about, kinds) in FILES.items():
+    for name, (about, structs) in FILES.items():
         parts.append(f"## {name}\n\n{about}\n")
-        parts += [f"### {kind.__name__}\n\n{fields_of(kind)}" for kind in kinds]
+        parts += [f"### {kind.__name__}\n\n{fields_of(kind)}" for kind in structs]
     return "\n".join(parts)
 
 

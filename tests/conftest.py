@@ -14,9 +14,14 @@ from pathlib import Path
 
 import planted_bench
 import pytest
-from marking import pytest_itemcollected, quick_tests_start_no_server  # noqa: F401 - hooks of pytest
+from marking import (  # noqa: F401 - hooks of pytest
+    pytest_collection_modifyitems,
+    pytest_itemcollected,
+    quick_tests_start_no_server,
+)
 from planted_machine import Planted
 
+from recapture.bench import benchmark
 from recapture.cli.main import _run
 from recapture.conformance import preparation, runner
 from recapture.pool.worker_pool import WorkerPool
@@ -52,25 +57,33 @@ class SharedPool(WorkerPool):
 
 
 @pytest.fixture(scope="session")
-def measured(tmp_path_factory):
-    """What one benchmark over every planted failure found."""
-    return planted_bench.measure(tmp_path_factory.mktemp("bench"))
-
-
-@pytest.fixture(scope="session")
 def pool():
-    """A worker server that has Dynamo imported; it starts when the first test wants it."""
-    shared = SharedPool(device="cpu", jobs=2, imports=preparation.IMPORTS)
+    """A worker server that imports what runs and benchmarks need; it starts when the first test uses it."""
+    shared = SharedPool(device="cpu", jobs=2, imports=benchmark.IMPORTS)
     yield shared
     WorkerPool.__exit__(shared, None, None, None)
 
 
+def share(pool, patch):
+    """Make runs and benchmarks in this process use the shared server instead of starting their own."""
+    for module in (runner, benchmark):
+        patch.setattr(module, "WorkerPool", lambda **_: pool)
+        patch.setattr(module, "survey", lambda shared: shared.surveyed)
+
+
 @pytest.fixture
 def warm(pool, monkeypatch):
-    """Makes runs in this process use the shared server instead of starting their own."""
-    monkeypatch.setattr(runner, "WorkerPool", lambda **_: pool)
-    monkeypatch.setattr(runner, "survey", lambda shared: shared.surveyed)
+    """The shared server, used by every run and benchmark of the test in this process."""
+    share(pool, monkeypatch)
     return pool
+
+
+@pytest.fixture(scope="session")
+def measured(pool, tmp_path_factory):
+    """What one benchmark over every planted failure found."""
+    with pytest.MonkeyPatch.context() as patch:
+        share(pool, patch)
+        return planted_bench.measure(tmp_path_factory.mktemp("bench"))
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """`recapture bench` from end to end, with very short workloads and compilers that fail in every way."""
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -17,7 +18,7 @@ from recapture.bench import benchmark, execution, job, probes
 from recapture.bench.filing import SpeedupsFile, set_aside_others
 from recapture.bench.gate import Snapshot
 from recapture.bench.rows import COMPILER_VARIABLES, PlannedRow, make_row
-from recapture.bench.selection import BenchOptions, plan_rows, select
+from recapture.bench.selection import BenchOptions, modules_of, plan_rows, select
 from recapture.cli.main import main
 from recapture.declare.workload_sources import ModelSpec, WorkloadInfo, collect_workloads
 from recapture.machine.describe import variables
@@ -61,7 +62,7 @@ def test_what_is_not_right_has_no_number(measured):
 def test_failures_say_why(measured):
     assert row(measured, "tiny_eval", "slightly-wrong").reason.startswith("result [0]: 0.01 away from float64")
     assert row(measured, "tiny_eval", "dies").reason == "died of SIGABRT"
-    assert row(measured, "tiny_eval", "hangs").reason == "still running after 20 s, in hangs (tiny.py:100)"
+    assert row(measured, "tiny_eval", "hangs").reason == "still running after 5 s, in hangs (tiny.py:100)"
     assert row(measured, "tiny_eval", "raises").error.type == "NotImplementedError"
     assert row(measured, "tiny_eval", "raises").phase == "capture"
     assert row(measured, "tiny_train", "wrong-gradients").reason.startswith("gradients 3.bias")
@@ -148,7 +149,7 @@ def test_memory_that_runs_out_between_the_phases_is_reported_as_oom(where, phase
     assert (str(found.verdict), found.phase, found.error.type) == ("oom", phase, "MemoryError")
 
 
-def test_variables_that_the_compilers_read_are_reported_with_the_row(tmp_path, monkeypatch):
+def test_variables_that_the_compilers_read_are_reported_with_the_row(warm, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_PTXAS_PATH", "/usr/local/bin/ptxas")
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM", "1")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # the run has its own
@@ -239,7 +240,7 @@ def test_a_row_whose_deadline_came_says_where_the_main_thread_was():
     assert execution.last_seen("nothing of the kind") == ""
 
 
-def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_missing(tmp_path, capfd):
+def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_missing(warm, tmp_path, capfd):
     results = ("--results", str(tmp_path))
     quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1")
     assert bench(TINY, "tiny_eval::fx", *quick, *results) == 0
@@ -275,7 +276,7 @@ def test_resume_measures_the_rows_of_an_edited_workload_again(tmp_path, measured
     assert not resumed("0123456789ab")
 
 
-def test_a_row_that_is_measured_again_stays_until_it_has_been(tmp_path, capfd, monkeypatch):
+def test_a_row_that_is_measured_again_stays_until_it_has_been(warm, tmp_path, capfd, monkeypatch):
     quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1", "--results", str(tmp_path))
     assert bench(TINY, "tiny_eval::fx", "tiny_eval::raises", *quick) == 0
     before = only(tmp_path)
@@ -301,7 +302,7 @@ def test_a_row_that_is_measured_again_stays_until_it_has_been(tmp_path, capfd, m
     assert row(after, "tiny_eval", "raises") == row(before, "tiny_eval", "raises")
 
 
-def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost(tmp_path, measured, capfd):
+def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost(warm, tmp_path, measured, capfd):
     quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1")
     assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
     [path] = tmp_path.rglob("speedups-cpu.json")
@@ -341,7 +342,7 @@ def test_more_gpus_than_there_are_is_bad_input(monkeypatch):
     benchmark.check_gpus(asked(device="cuda"))
 
 
-def test_the_workload_of_the_documents_works_as_pasted(tmp_path):
+def test_the_workload_of_the_documents_works_as_pasted(warm, tmp_path):
     page = (Path(__file__).parents[1] / "docs" / "speed.md").read_text(encoding="utf-8")
     _, block = page.split("<!-- file: my_workload.py -->\n```python\n")
     path = tmp_path / "my_workload.py"
@@ -386,6 +387,15 @@ def test_a_file_is_addressed_with_its_workload_and_a_compiler():
         planned(f"{TINY}::nope::fx")
 
 
+def test_torchvision_is_imported_only_where_a_workload_may_use_it(tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text("from torchvision.models import resnet18\n")
+    assert modules_of(asked(f"{TINY}::tiny_eval::fx")) == []
+    for options in (asked(), asked("resnet18_eval"), asked(TINY, "resnet18_eval"), asked(TINY, str(mine))):
+        assert modules_of(options) == ["torchvision"]
+    assert modules_of(dataclasses.replace(asked(TINY), models=("torchvision:resnet18",))) == ["torchvision"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -407,14 +417,14 @@ def test_a_file_is_addressed_with_its_workload_and_a_compiler():
         (("resnet18_eval", "--train"), "--train is for a model named with --model"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(arguments, message, capfd, tmp_path):
+def test_bad_input_is_one_line_and_status_2(warm, arguments, message, capfd, tmp_path):
     assert bench(*arguments, "--results", str(tmp_path)) == 2
     told = capfd.readouterr().err.strip().splitlines()[-1]
     assert told.startswith("recapture: ")
     assert message in told
 
 
-def test_a_results_directory_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path, capfd):
+def test_a_results_directory_that_cannot_be_written_is_refused_before_anything_is_measured(warm, tmp_path, capfd):
     (tmp_path / "file").write_text("")
     assert bench(TINY, "tiny_eval::fx", *QUICK, "--results", str(tmp_path / "file")) == 2
     assert "cannot write results" in capfd.readouterr().err
@@ -427,7 +437,7 @@ def test_without_a_gpu_status_3(tmp_path, capfd):
     assert "no CUDA device" in capfd.readouterr().err
 
 
-def test_a_model_named_on_the_command_line_with_another_dtype_and_layout(tmp_path):
+def test_a_model_named_on_the_command_line_with_another_dtype_and_layout(warm, tmp_path):
     arguments = ("--model", "torchvision:squeezenet1_1", "--input", "1x3x64x64", "--compiler", "eager")
     assert bench(*arguments, "--dtype", "bf16", "--channels-last", *QUICK, "--results", str(tmp_path)) == 0
     [found] = only(tmp_path).rows

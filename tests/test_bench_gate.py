@@ -89,6 +89,20 @@ def test_a_dtype_or_shape_of_its_own_is_wrong():
         assert said in wrong
 
 
+def test_a_python_number_is_measured_like_a_tensor():
+    workload = perceptron()
+    exact = after_one(workload, lambda model: lambda x: float(model(x).sum()), exact=True)
+    for change, allowed in (
+        (lambda model: lambda x: float(model(x).sum()) * (1 + 1e-5), True),
+        (lambda model: lambda x: float(model(x).sum()) * 1.01, False),
+        (lambda model: lambda x: complex(model(x).sum()), False),
+        (lambda model: lambda x: int(model(x).sum()), False),
+    ):
+        eager = after_one(workload, lambda model: lambda x: float(model(x).sum()))
+        _, wrong = deviations(eager, after_one(workload, change), exact, "fp32")
+        assert (wrong is None) == allowed
+
+
 def test_wrong_gradients_and_wrong_updates_are_seen_though_the_loss_is_right():
     workload = perceptron(train=True)
     exact = after_one(workload, exact=True)
@@ -333,7 +347,8 @@ def test_a_reference_that_is_not_finite_where_eager_is_does_not_count(value):
     ("eager", "other", "said"),
     [
         (1.0, 1.0 + 1e-7, None),  # may have been read from a float32 tensor, as in a cell
-        (1.0, 1.1, "value: eager 1, this 1.1"),
+        (1.0, 1.1, "0.1 away from eager where 0.002 is allowed"),
+        (1, 2, "value: eager 1, this 2"),
         (1, 1.0, "type: eager gives int, this float"),
         (torch.ones(2), None, "type: eager gives torch.Tensor, this NoneType"),
         (torch.ones(2), torch.ones(2).double(), "dtype: eager torch.float32, this torch.float64"),

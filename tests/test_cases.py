@@ -54,7 +54,17 @@ def f(x): ...
     assert one.rewrite_of.__name__ == "other"
     assert one.watch.__name__ == "watch"
     assert (one.backward, one.strict, one.reset.__name__) == (False, ("stride", "output"), "other")
-    assert (one.concrete_args, one.compare_output, one.since, one.requires) == (("x",), True, "2.4", ("numpy",))
+    assert one.options == {
+        "backward": "False",
+        "since": "2.4",
+        "strict": "stride, output",
+        "concrete_args": "x",
+        "requires": "numpy",
+        "watch": "watch",
+        "reset": "other",
+        "rewrite_of": "other",
+    }
+    assert (one.concrete_args, one.since, one.requires) == (("x",), "2.4", ("numpy",))
 
 
 def test_the_decorated_object_is_returned_unchanged(declare):
@@ -71,12 +81,12 @@ def test_a_module_class_is_a_module_case(declare):
 def test_the_least_a_case_needs_is_an_example(declare):
     (one,) = declare("@case(example=tuple)\ndef f(): ...")
     assert (one.held_out, dict(one.claims), one.concrete_args, one.watch, one.requires) == ((), {}, None, None, ())
-    assert (one.backward, one.strict, one.reset, one.compare_output) == (None, (), None, False)
+    assert (one.backward, one.strict, one.reset, one.options) == (None, (), None, {})
 
 
 def test_compare_output_is_another_spelling_of_a_strict_difference(declare):
     (one,) = declare("@case(example=tuple, compare_output=True, strict=('order',))\ndef f(): ...")
-    assert (one.strict, one.compare_output) == (("order", "output"), True)
+    assert one.strict == ("order", "output")
 
 
 @pytest.mark.parametrize(
@@ -138,6 +148,7 @@ def test_an_error_of_a_factory_stays_what_it_is(declare):
         ("example=tuple, claims=['x']", "case 'f': claims"),
         ("example=tuple, requires='numpy'", "case 'f': requires is not a list of names but 'numpy'"),
         ("example=tuple, concrete_args='flag'", "case 'f': concrete_args is not a list of names but 'flag'"),
+        ("example=tuple, concrete_args=['flag']", "case 'f': concrete_args names 'flag', which is no argument$"),
         ("example=tuple, codegen_on='cpu'", "case 'f': codegen_on is not a list of names but 'cpu'"),
         ("example=tuple, codegen_on=['gpu']", "case 'f': codegen_on names 'gpu', which is neither cpu nor cuda"),
         ("example=tuple, claims={'compile': ('T1', 'right graphs=²')}", "unknown condition 'graphs=²'"),

@@ -319,8 +319,8 @@ def recorded(warm, tmp_path):
     ("damage", "complaint"),
     [
         (
-            lambda text: text.replace('"schema":1', '"schema":2', 1),
-            ":1: record schema 2 is not understood by this version, which reads 1",
+            lambda text: text.replace('"schema":2', '"schema":3', 1),
+            ":1: record schema 3 is not understood by this version, which reads 1 and 2",
         ),
         (lambda text: text.replace("eager", "ea\nger", 1), ":1: not a JSON record: "),
         (lambda text: text[:-5], ": the last line is cut off; the run that wrote it was interrupted"),

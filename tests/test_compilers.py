@@ -148,6 +148,65 @@ def test_concrete_arguments_are_those_that_are_named_or_hold_no_tensor():
     assert module(torch.ones(1, 3)).shape == (1, 2)
 
 
+NESTED = {"dim": 0, "deep": [1, (2.0, None)], "kind": "sum"}
+
+
+def reduced(x, pair, options, dtype):
+    return (x.sum(options["dim"]) + pair[1] + options["deep"][1][0]).to(dtype)
+
+
+def test_arguments_of_nested_plain_values_are_concrete_and_checked_at_each_call():
+    example = (torch.ones(3), (0, 1), NESTED, torch.float64)
+    captured = COMPILERS["fx:concrete_args"].capture(reduced, example)
+    assert torch.equal(captured(torch.ones(4), *example[1:]), torch.tensor(7.0, dtype=torch.float64))
+    for other in (
+        (torch.ones(3), (0, 2), NESTED, torch.float64),
+        (torch.ones(3), (0, 1), {**NESTED, "deep": [1, (3.0, None)]}, torch.float64),
+        (torch.ones(3), (0, 1), NESTED, torch.float32),
+    ):
+        with pytest.raises(AssertionError, match="has been specialized to have value"):
+            captured(*other)
+
+
+@pytest.mark.parametrize(
+    ("value", "chosen"),
+    [
+        (1, True),
+        (1j, True),
+        ("a", True),
+        (None, True),
+        (torch.float64, True),
+        ([1, {"a": (None, "b")}], True),
+        (torch.ones(1), False),
+        ([1, torch.ones(1)], False),
+        ([], False),  # torch.fx has nothing to check
+        ({}, False),
+        ({1}, False),  # torch.fx does not check it
+        (len, False),
+    ],
+)
+def test_an_argument_is_concrete_where_torch_checks_it(value, chosen):
+    def first(x, y):
+        return x + 1
+
+    captured = COMPILERS["fx:concrete_args"].capture(first, (torch.ones(1), value))
+    checks = [node for node in captured.graph.nodes if node.op == "call_function" and "assert" in node.target.__name__]  # type: ignore[attr-defined]
+    assert bool(checks) == chosen
+
+
+def test_a_concrete_argument_that_the_example_leaves_out_has_its_default():
+    def added(x, n=2):
+        return x + n if n else x
+
+    captured = COMPILERS["fx:concrete_args"].capture(added, (torch.ones(1),), concrete_args=("n",))
+    assert torch.equal(captured(torch.ones(1)), torch.tensor([3.0]))
+
+
+def test_those_for_inference_alone_say_so():
+    alone = {name for name, one in COMPILERS.items() if one.inference_only}
+    assert alone == {"aoti", "onnx", "jit.trace:frozen", "jit.script:frozen"}
+
+
 @pytest.mark.parametrize("name", ["export", "export:nonstrict"])
 def test_what_is_exported_keeps_containers_and_refuses_other_sizes(name):
     captured = COMPILERS[name].capture(sine, (torch.ones(2), torch.ones(2)))

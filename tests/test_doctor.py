@@ -12,7 +12,7 @@ from planted_machine import NAMES, faults, needs_cxx, needs_mounts, without
 
 from recapture.base.errors import UsageError
 from recapture.cli.doctor import doctor
-from recapture.machine.doctor import Check, examine, explain
+from recapture.machine.doctor import Check, examine, explain, register
 from recapture.machine.doctor.facts import release
 from recapture.report.checks_table import render
 
@@ -55,6 +55,7 @@ MESSAGES = [
         "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
     ),
     ("nvidia-driver", "RuntimeError", "The NVIDIA driver on your system is too old (found version 11040)."),
+    ("ptxas", "PTXASError", "PTXAS error: Internal Triton PTX codegen error"),
     ("cuda-build", "AssertionError", "Torch not compiled with CUDA enabled"),
     ("python-version", "RuntimeError", "Python 3.11+ not yet supported for torch.compile"),
     ("python-version", "RuntimeError", "Dynamo is not supported on Python 3.12+"),
@@ -78,13 +79,7 @@ def made(name: str, status: str) -> Check:
     return Check(name=name, status=status, found="", mend="", affects="all")
 
 
-ALL_NAMES = [one.name for one in examine("cpu")] + [
-    "cuda-build",
-    "nvidia-driver",
-    "libcuda",
-    "gpu-capability",
-    "gpu-architecture",
-]
+ALL_NAMES = list(register._REGISTER)
 
 
 @pytest.mark.parametrize(("name", "kind", "text"), MESSAGES)

@@ -78,7 +78,7 @@ class Server:
         self.running: dict[int, str] = {}
         self.messages: deque[Begun | Ended] = deque()
 
-    def submit(self, function, payload, *, timeout, memory, timed):
+    def submit(self, function, payload, *, timeout, memory, timed, group=None):
         if self.dead:
             raise ServerDiedError
         self.sent.append(payload)
@@ -151,6 +151,33 @@ def test_a_task_that_finds_the_server_dead_is_run_by_the_next():
     server = Server(dead=MOST_RESTARTS)
     assert driven("abc", server).done == ["a", "b", "c"]
     assert server.restarts == MOST_RESTARTS
+
+
+def test_a_task_is_repeated_if_the_server_dies_while_its_end_is_handled():
+    class Asking(Tasks):
+        def ended(self, task, ended):
+            if task.key == "b" and server.restarts == 0:
+                raise ServerDiedError
+            super().ended(task, ended)
+
+    server, work = Server(), Asking("abc")
+    Driver(server, work, timeout=1.0, memory=1).run()
+    assert sorted(work.done) == ["a", "b", "c"]
+    assert (work.dropped, server.restarts) == ({}, 1)
+
+
+class Unmade:
+    """Checks that are not made yet."""
+
+    def __iter__(self):
+        raise AssertionError("waited for the checks")
+
+
+def test_an_end_that_no_check_could_explain_does_not_wait_for_the_checks():
+    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=Unmade(), explainable=tuple(Verdict))
+    assert outcomes.read(ended(result='{"verdict":"error"}', stderr="ValueError: no")).verdict is Verdict.ERROR
+    with pytest.raises(AssertionError, match="waited"):
+        outcomes.read(ended(result='{"verdict":"error"}', stderr="RuntimeError: Numpy is not available"))
 
 
 @pytest.mark.parametrize("kind", [Findings, Outcome])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import checks
+from tests.fuzz import checks, corpus, resuming
 
 pytestmark = pytest.mark.hostile
 
@@ -66,3 +66,16 @@ def test_the_fuzzer_accepts_what_reports_are_made_of():
 
 def test_the_fuzzer_sees_a_script_and_a_handler_in_a_page():
     assert checks.page("<script>1</script><p onclick=x>", "it")
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_the_fuzzer_sees_a_record_that_a_resumed_run_loses(tmp_path, loses):
+    corpus.build(tmp_path)
+    folder = resuming.directory(tmp_path, "run --resume")
+    before = resuming.measured(folder)
+    if loses:
+        for path in folder.glob("conformance*"):
+            path.write_bytes(path.read_bytes().partition(b"\n")[2])
+    resuming.run(tmp_path, "run --resume")
+    assert not (folder / "conformance.partial.jsonl").exists()
+    assert len(resuming.lost(folder, before)) == loses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import SUITES
 
-from recapture.pool.home import OWNER, Home, remove_dead_homes
+from recapture.pool.home import CACHE, OWNER, TEMPORARY, Home, remove_dead_homes
 
 pytestmark = pytest.mark.hostile
 
@@ -53,21 +54,33 @@ def test_a_home_is_closed_to_others_and_goes_with_all_that_is_in_it(place):
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize("damage", ["removed", "emptied", "replaced"])
-def test_a_damaged_home_is_made_again_in_its_place(place, damage):
+@pytest.mark.parametrize("damage", ["removed", "emptied", "replaced", "moved", "cache moved", "closed"])
+def test_a_damaged_home_is_made_again_in_its_place(place, tmp_path_factory, damage):
     home = Home()
     assert home.is_whole()
-    (home.path / OWNER).unlink()
-    if damage != "emptied":
-        home.path.rmdir()
-    if damage == "replaced":
-        home.path.symlink_to("/")
-    assert not home.is_whole()
+    precious = tmp_path_factory.mktemp("precious")
+    for name in (CACHE, TEMPORARY):
+        (precious / name).mkdir()
+    if damage == "moved":
+        home.path.rename(place / "moved")
+    elif damage == "cache moved":
+        (home.path / CACHE).rename(place / "moved")
+    elif damage == "closed":
+        home.path.chmod(0)
+    else:
+        shutil.rmtree(home.path)
+    if damage == "emptied":
+        home.path.mkdir(mode=0o700)
+    elif damage == "replaced":
+        home.path.symlink_to(precious)
+    assert home.is_whole() == (damage == "closed" and os.getuid() == 0)
     home.renew()
     assert home.is_whole()
     assert stat.S_IMODE(home.path.lstat().st_mode) == 0o700
     home.cleanup()
+    home.cleanup()  # as after a directory that could not be made again
     assert list(place.iterdir()) == []
+    assert sorted(path.name for path in precious.iterdir()) == [CACHE, TEMPORARY]
 
 
 def test_a_home_whose_owner_was_killed_is_removed_and_one_in_use_is_not(place):
@@ -76,7 +89,7 @@ def test_a_home_whose_owner_was_killed_is_removed_and_one_in_use_is_not(place):
     with dead, live:
         dead.kill()
         dead.wait()
-        (left / "cache").mkdir()
+        assert (left / CACHE).is_dir()
         mine = Home()
         assert not left.exists()
         assert kept.is_dir()

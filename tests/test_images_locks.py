@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 
 import pytest
 
@@ -110,6 +111,7 @@ def test_a_file_without_a_digest_has_none(tmp_path):
 
 def test_without_uv_a_lock_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     plan = LockPlan(tmp_path / "lock.txt", "A lock", ("numpy",), (), ())
     with pytest.raises(EnvironmentUnfitError, match="uv is not on PATH"):
         write_lock(plan)

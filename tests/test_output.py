@@ -75,7 +75,7 @@ def test_closed_output_for_errors_is_no_fault(tmp_path):
 def test_unbuffered_output_to_a_full_device_is_reported_alike(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
     with Path("/dev/full").open("w") as full:
-        done = recapture(["list"], tmp_path, stdout=full)
+        done = recapture(["history"], tmp_path, stdout=full)
     assert (done.returncode, done.stderr) == (
         3,
         "recapture: cannot write to standard output: No space left on device\n",

@@ -37,17 +37,19 @@ def test_this_package_runs_even_if_another_copy_is_installed(tmp_path):
 
 
 @pytest.mark.skipif(not RECAPTURE.is_file(), reason="recapture is not installed as a command here")
-@pytest.mark.parametrize("name", ["types", "random", "numpy"])
-def test_a_suite_may_have_the_name_of_a_module_of_the_library(tmp_path, name):
-    """Run from the package's own folder, which `python -m` would search first."""
-    (tmp_path / f"{name}.py").write_text(
-        "import torch\nfrom recapture import case\n\n\n"
-        "@case(example=lambda: (torch.ones(2),))\ndef doubles(x):\n    return x * 2\n"
-    )
-    command = [RECAPTURE, "run", f"{name}.py", "--compiler", "fx", "--results", "results"]
+def test_suites_may_have_the_names_of_modules_of_the_library(tmp_path):
+    """Run from the suites' own folder, which `python -m` would search first."""
+    names = ("types", "random", "numpy")
+    for name in names:
+        (tmp_path / f"{name}.py").write_text(
+            "import torch\nfrom recapture import case\n\n\n"
+            "@case(example=lambda: (torch.ones(2),))\ndef doubles(x):\n    return x * 2\n"
+        )
+    command = [RECAPTURE, "run", *(f"{name}.py" for name in names), "--compiler", "fx", "--results", "results"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert str(records_below(tmp_path / "results")[f"{name}::doubles::fx"].verdict) == "pass"
+    verdicts = {cell: str(record.verdict) for cell, record in records_below(tmp_path / "results").items()}
+    assert verdicts == {f"{name}::doubles::fx": "pass" for name in names}
 
 
 def test_what_lies_in_the_callers_directory_can_be_imported(warm, tmp_path):

@@ -293,6 +293,16 @@ def test_impossible_differences_are_refused(tmp_path, change, says):
         read_jsonl(path, Record)
 
 
+def test_a_callable_that_changed_the_original_is_wrong_whatever_its_calls_did(tmp_path):
+    found = tuple(Difference(label, "result", "value", "") for label in ("held_out[0]", "original"))
+    row = record(verdict=Verdict.WRONG, input="original", differences=found)
+    write_jsonl(tmp_path / "c.jsonl", [row])
+    assert read_jsonl(tmp_path / "c.jsonl", Record) == [row]
+    write_jsonl(tmp_path / "c.jsonl", [msgspec.structs.replace(row, input="held_out[0]")])
+    with pytest.raises(UsageError, match=r"`input` is held_out\[0\], but the first of `differences` is on original"):
+        read_jsonl(tmp_path / "c.jsonl", Record)
+
+
 def test_a_noted_difference_may_be_rounding_and_does_not_contradict_a_pass(tmp_path):
     noted = Difference("example", "result", "value", "", bits="rounding", ulps=1, elements=(1, 4))
     write_jsonl(tmp_path / "c.jsonl", [record(noted=(noted,))])

@@ -57,7 +57,7 @@ def test_a_narrow_console_gets_counts_by_compiler_instead(results):
 def test_every_silent_wrong_has_one_line(results, width):
     out = printed(results, width=width)
     wrong = [one for one in results.records if one.verdict in SILENTLY_WRONG]
-    assert f"silently wrong: {len(wrong)} (" in out
+    assert f"silently wrong: {len(wrong)}\n" in out
     for one in wrong:
         assert len([line for line in out.splitlines() if f" {one.cell}: on {one.input}, " in line]) == 1
 

@@ -494,9 +494,18 @@ REPLAYED += ("compile:eager",)
 DECIDED_IN_THE_CELL = ("pass", "pass_with_breaks", "specialized", "wrong", "error", "oom", "unstable")
 
 DRIVER = """
-import os, runpy, sys
-import torch, torch._dynamo, torch.export
+import gc, os, runpy, sys
+import torch, torch._dynamo, torch._inductor.compile_fx, torch.export
+from torch.fx.experimental.proxy_tensor import make_fx
 torch.set_num_threads(1)
+for capture in (  # what the first capture of each kind imports and makes, the scripts have from here
+    lambda fn, x: torch.compile(fn, backend="eager")(x),
+    lambda fn, x: make_fx(fn)(x),
+    lambda fn, x: torch.export.export(torch.nn.ReLU(), (x,)),
+):
+    capture(torch.relu, torch.ones(2))
+torch._dynamo.reset()
+gc.freeze()  # a collection in a child would copy every page
 for path in sys.argv[1:]:
     child = os.fork()
     if child == 0:

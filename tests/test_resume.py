@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from conftest import SUITES, records_below, results_below, run_in_process
-from planted_bench import QUICK, TINY, only
+from planted_bench import QUICK, TINY, bench, only
 
 from recapture.conformance import runner
 from recapture.conformance.ledger import Ledger
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 LIGHT = ("--compiler", "eager", "--compiler", "jit.trace", "--compiler", "fx")
 
 
-def slow_suite(path: Path, cases: int = 12, edited: int | None = None) -> None:
+def slow_suite(path: Path, cases: int, edited: int | None = None) -> None:
     """Write a suite of cases that take a moment each; one of them may differ in its body."""
     text = "import time\n\nimport torch\n\nfrom recapture import case\n"
     for number in range(cases):
-        text += f"\n\n@case(example=lambda: (torch.ones(3),))\ndef waits_{number:02}(x):\n    time.sleep(0.1)\n"
+        text += f"\n\n@case(example=lambda: (torch.ones(3),))\ndef waits_{number:02}(x):\n    time.sleep(0.05)\n"
         text += f"    return x + {number}{' + 1' if number == edited else ''}\n"
     path.write_text(text)
 
@@ -65,17 +65,17 @@ def interrupted(command, suite: Path, results: str, number: signal.Signals) -> i
 def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(warm, command, capfd):
     """Killed, or stopped with Ctrl-C or SIGTERM, and its last line torn: only what is missing runs again."""
     suite = command.directory / "waiting.py"
-    slow_suite(suite)
+    slow_suite(suite, cases=4)
     assert run_in_process(suite, *LIGHT, "--results", command.directory / "whole") == 0
     expected = results_below(command.directory / "whole")
     for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
         done = interrupted(command, suite, number.name, number)
         directory = results_below(command.directory / number.name)
         with (directory / "conformance.partial.jsonl").open("ab") as partial:
-            partial.write(b'{"case":"waiting::waits_11","compiler":"fx","dev')
+            partial.write(b'{"case":"waiting::waits_03","compiler":"fx","dev')
         capfd.readouterr()
         assert run_in_process(suite, *LIGHT, "--results", command.directory / number.name, "--resume") == 0
-        assert capfd.readouterr().err.startswith(f"{36 - done} cells")
+        assert capfd.readouterr().err.startswith(f"{12 - done} cells")
         assert sorted(path.name for path in directory.iterdir() if not path.name.startswith(".")) == [
             "conformance.jsonl",
             "conformance.md",
@@ -85,7 +85,7 @@ def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(warm, c
         ]
         for file in ("conformance.jsonl", "conformance.md"):
             assert (directory / file).read_bytes() == (expected / file).read_bytes()
-        assert (directory / "timings.jsonl").read_bytes().count(b"\n") == 36
+        assert (directory / "timings.jsonl").read_bytes().count(b"\n") == 12
 
 
 def test_resume_runs_an_edited_case_again_and_nothing_else(warm, tmp_path, capfd):
@@ -189,7 +189,7 @@ def test_a_run_that_is_terminated_while_it_starts_leaves_nothing(command):
     assert command.leftovers(5.0) == []
 
 
-def test_a_terminated_benchmark_keeps_its_finished_rows_and_can_resume(command):
+def test_a_terminated_benchmark_keeps_its_finished_rows_and_can_resume(warm, command, capfd):
     arguments = [TINY, "tiny_eval::eager", "tiny_eval::hangs", *QUICK, "--timeout", "300", "--results", "results"]
     process = command.start("bench", *arguments)
     end = time.monotonic() + 300
@@ -206,6 +206,5 @@ def test_a_terminated_benchmark_keeps_its_finished_rows_and_can_resume(command):
     assert command.leftovers(5.0) == []
     [row] = only(command.directory / "results").rows
     assert str(row.configuration) == "eager fp32"
-    done = command("bench", *arguments[:2], *QUICK, "--results", "results", "--resume")
-    assert done.returncode == 0, done.stderr
-    assert "0 configurations" in done.stderr
+    assert bench(*arguments[:2], *QUICK, "--results", str(command.directory / "results"), "--resume") == 0
+    assert "0 configurations" in capfd.readouterr().err

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import SUITES, records_below, results_below, run_in_process
+from conftest import SUITES, records_below, results_below, run_in_process, share
 
 from recapture.cli.main import _run
 from recapture.conformance import runner
@@ -41,9 +41,7 @@ def gentle(pool, tmp_path_factory):
     """Every planted case that kills no process through cheap compilers, then the verdicts through planted ones."""
     root = tmp_path_factory.mktemp("gentle")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "WorkerPool", lambda **_: pool)
-        patch.setattr(runner, "begin_survey", lambda _: None)
-        patch.setattr(runner, "survey", lambda shared: shared.surveyed)
+        share(pool, patch)
         status = 0
         for suites, names in ((GENTLE, COMPILERS), (GENTLE[:1], THEIRS)):
             chosen = [part for name in names for part in ("--compiler", name)]

@@ -15,7 +15,8 @@ import pytest
 
 from recapture.base.torch_compat import seed_everything
 from recapture.conformance.judge import compare
-from recapture.conformance.observe import Observation, observe_call
+from recapture.conformance.observe import Observation, Surroundings, observe_call
+from recapture.conformance.reachable import Reachable
 from recapture.declare.case import CASES_ATTRIBUTE, Case
 from recapture.results.sources import published_claims
 
@@ -86,14 +87,7 @@ def observe(path: Path, name: str) -> list[Observation]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [
-            observe_call(
-                target,
-                label,
-                make,
-                module=target if case.is_module else None,
-                watch=case.watch,
-                capture_output=case.compare_output,
-            )
+            observe_call(target, label, make, Surroundings(reachable=Reachable(target), watch=case.watch))
             for label, make in case.inputs()
         ]
 
@@ -170,7 +164,7 @@ def test_no_tensor_is_made_on_the_default_device(path: Path, name: str) -> None:
             with torch.device("meta"):
                 return target(*args)
 
-        seen = observe_call(elsewhere, label, make, module=target if case.is_module else None, watch=case.watch)
+        seen = observe_call(elsewhere, label, make, Surroundings(reachable=Reachable(target), watch=case.watch))
         assert (seen.raised is None) == (plain.raised is None), seen.raised
         assert not [one for one in compare(plain, seen).differences if one.kind != "output"]
 

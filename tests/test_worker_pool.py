@@ -14,14 +14,31 @@ import pytest
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.pool.client import Client, ServerDiedError
-from recapture.pool.worker_pool import CANARY, WorkerPool
+from recapture.pool.worker_pool import WorkerPool
 
 BARE = "bare"
-"""The level that imports torch alone, so that the successor is ready in seconds."""
+"""The level that imports torch alone."""
+
+NO_TORCH = Path(__file__).parent / "resources" / "no_torch"
+"""Folder with a stand-in for torch, and with what these servers run."""
+
+FOUR = "four:answer"
+
+
+def import_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let servers find the modules in a folder before all others."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])))
 
 
 @pytest.fixture
-def pool():
+def no_torch(monkeypatch):
+    """Makes servers start without torch, so that each is ready in a tenth of a second."""
+    import_from(NO_TORCH, monkeypatch)
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    import_from(NO_TORCH, monkeypatch)
     with WorkerPool(device="cpu", jobs=1) as pool:
         yield pool
 
@@ -30,7 +47,7 @@ TWO_LINES = "Traceback (most recent call last):\n  File\n    f()\na.b.MyError: t
 
 
 def works(pool: WorkerPool) -> bool:
-    return pool.client.run(CANARY, "cpu", float, timeout=60) == 4.0
+    return pool.client.run(FOUR, None, float, timeout=60) == 4.0
 
 
 def servers(home: str) -> set[int]:
@@ -85,9 +102,10 @@ def test_a_server_that_dies_does_not_take_the_successor_with_it(pool):
     assert works(pool)
 
 
+@pytest.mark.usefixtures("no_torch")
 def test_a_module_that_kills_the_server_on_import_is_not_preloaded(tmp_path, monkeypatch):
     (tmp_path / "killer.py").write_text("import os\n\nos._exit(7)\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    import_from(tmp_path, monkeypatch)
     with WorkerPool(device="cpu", jobs=1) as pool:
         pool.launch_successor(BARE, ["killer"])
         pool.prepare(BARE, ["killer"])
@@ -97,9 +115,10 @@ def test_a_module_that_kills_the_server_on_import_is_not_preloaded(tmp_path, mon
         assert works(pool)
 
 
+@pytest.mark.usefixtures("no_torch")
 def test_leaving_does_not_wait_for_a_successor_that_is_not_ready():
     with WorkerPool(device="cpu", jobs=1) as pool:
-        pool.launch_successor("codegen", [])  # which takes ten seconds and more
+        pool.launch_successor(BARE, ["imports_slowly"])
         home, begin = pool.home.name, time.monotonic()
     assert time.monotonic() - begin < 5
     assert servers(home) == set()
@@ -116,13 +135,13 @@ def test_a_server_for_cuda_or_without_forks_has_no_successor(pool):
 
 
 def test_what_was_asked_for_early_is_answered_also_by_another_server(pool):
-    pool.ask(CANARY, "cpu", timeout=60)
+    pool.ask(FOUR, None, timeout=60)
     assert works(pool)  # another task of the same server meanwhile
-    assert pool.answer(CANARY, "cpu", float, timeout=60) == 4.0
-    pool.ask(CANARY, "cpu", timeout=60)
+    assert pool.answer(FOUR, None, float, timeout=60) == 4.0
+    pool.ask(FOUR, None, timeout=60)
     pool.restart()
-    assert pool.answer(CANARY, "cpu", float, timeout=60) == 4.0
-    assert pool.answer(CANARY, "cpu", float, timeout=60) == 4.0  # nobody asked
+    assert pool.answer(FOUR, None, float, timeout=60) == 4.0
+    assert pool.answer(FOUR, None, float, timeout=60) == 4.0  # nobody asked
 
 
 def test_a_home_that_was_removed_is_made_again_for_the_next_server(pool):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.text import one_line, shorten
 from recapture.results.kinds import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from recapture.results.directories import Results
     from recapture.results.records import Difference, Record
@@ -41,14 +41,12 @@ LARGE = 1_000_000
 """Smallest number of units in the last place that is shown as a power of ten."""
 
 
-class KindCount:
-    """The silently wrong cells that have a difference of one kind."""
+class KindCount(NamedTuple):
+    """The numbers of silently wrong cells, and of their cases, that have a difference of one kind."""
 
-    def __init__(self, kind: str, records: Sequence[Record]) -> None:
-        self.kind = kind
-        self.cells = len(records)
-        self.cases = len({record.case for record in records})
-        self.compilers = Counter(record.compiler for record in records)
+    kind: str
+    cells: int
+    cases: int
 
 
 def place(label: str) -> str:
@@ -123,7 +121,8 @@ def silent_kinds(records: Iterable[Record]) -> list[KindCount]:
     for record in records:
         for kind in kinds_of(record.differences):
             found[kind].append(record)
-    return sorted((KindCount(kind, cells) for kind, cells in found.items()), key=lambda one: (-one.cells, one.kind))
+    counts = (KindCount(kind, len(cells), len({one.case for one in cells})) for kind, cells in found.items())
+    return sorted(counts, key=lambda one: (-one.cells, one.kind))
 
 
 def noted_by_compiler(by_compiler: Mapping[str, Iterable[Record]]) -> dict[str, Counter[str]]:

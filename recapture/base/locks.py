@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["locked", "open_to_append", "refuse_irregular"]
+__all__ = ["LockedError", "locked", "open_to_append", "refuse_irregular"]
+
+
+class LockedError(UsageError):
+    """Another process holds the lock."""
 
 
 def refuse_irregular(paths: Iterable[Path]) -> None:
@@ -89,11 +93,13 @@ def _whole_lines(handle: int, block: int = 1 << 16) -> int:
 
 
 @contextlib.contextmanager
-def locked(path: Path, *, wait: bool) -> Iterator[None]:
+def locked(path: Path, *, wait: bool, shared: bool = False) -> Iterator[int]:
     """Hold a lock on the file `path`, which is created together with its folder; its content is never changed.
 
-    If another process holds the lock, `wait` waits for it; without `wait`, UsageError is raised at once. Also raises
-    UsageError if the lock file cannot be opened, is not a regular file, or the file system has no locks.
+    Yields the descriptor of the lock file; a child process that inherits it keeps the lock until it ends. Several
+    processes may hold a `shared` lock at a time. If another process holds the lock, `wait` waits for it; without
+    `wait`, LockedError is raised at once. Raises UsageError if the lock file cannot be opened, is not a regular file,
+    or the file system has no locks.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,16 +107,16 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
         raise UsageError(f"cannot write results to {path.parent}: {error.strerror}") from None
     handle = _open(path, os.O_RDWR)
     try:
-        _lock(handle, path, wait=wait)
-        yield
+        _lock(handle, path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, wait=wait)
+        yield handle
     finally:
         os.close(handle)
 
 
-def _lock(handle: int, path: Path, *, wait: bool) -> None:
+def _lock(handle: int, path: Path, kind: int, *, wait: bool) -> None:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(handle, kind | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
-        raise UsageError(f"another run is writing to {path.parent}") from None
+        raise LockedError(f"another run is writing to {path.parent}") from None
     except OSError as error:
         raise UsageError(f"cannot lock {path.parent}: {error.strerror}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["one_line", "plural", "printable", "ratio_text", "shorten", "time_text"]
+__all__ = ["duration_text", "one_line", "plural", "printable", "ratio_text", "shorten", "time_text"]
 
 _REPLACEMENT = "\ufffd"
 _SPACES = frozenset("\xa0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
@@ -57,3 +57,12 @@ def ratio_text(ratio: tuple[float, float, float]) -> str:
     """Return a ratio with its interval, such as ``2.83× [2.80, 2.86]``."""
     middle, low, high = (f"{value:.2f}" if value >= 0.1 else f"{value:.2g}" for value in ratio)
     return f"{middle}× [{low}, {high}]"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration of seconds, minutes or hours: ``12 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -23,7 +23,6 @@ __all__ = [
     "OTHER_CACHES",
     "OWN_VARIABLES",
     "default_device",
-    "dispatch_mode",
     "float32_flags",
     "installed_torch",
     "is_capture_error",
@@ -31,7 +30,6 @@ __all__ = [
     "isolate_caches",
     "keep_caches",
     "make_shapes_dynamic",
-    "operator_schema",
     "preload",
     "pytree",
     "release",
@@ -47,18 +45,6 @@ def pytree() -> Any:
     from torch.utils import _pytree
 
     return _pytree
-
-
-def dispatch_mode() -> Any:
-    """Return torch's base class of modes that intercept every operator."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    return TorchDispatchMode
-
-
-def operator_schema(operator: Any) -> Any:
-    """Return the schema of an operator that a mode intercepted; None for one that calls functions, such as cond."""
-    return getattr(operator, "_schema", None)
 
 
 def release(version: str | None = None) -> tuple[int, ...]:

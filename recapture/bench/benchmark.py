@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.errors import UsageError
 from recapture.base.text import plural
 from recapture.bench import tasks
 from recapture.bench.conditions import GpuSampler
 from recapture.bench.execution import RowExecution, RowProgress
 from recapture.bench.filing import Publisher, SpeedupsFile, set_aside_others, writing
 from recapture.bench.rows import PlannedRow
-from recapture.bench.selection import BenchOptions, check_names, choose, collect, plan_rows, select
+from recapture.bench.selection import BenchOptions, check_names, choose, collect, modules_of, plan_rows, select
 from recapture.bench.subject import INPUT_SETS
-from recapture.conformance.preparation import survey
+from recapture.conformance.preparation import begin_survey, survey
 from recapture.machine.environment import without_private_paths
 from recapture.machine.hardware import visible_gpus
 from recapture.pool.worker_pool import WorkerPool
@@ -67,19 +67,20 @@ def run_benchmark(
         whole_graphs=True,
         imports=IMPORTS,
     ) as pool:
-        pool.client.preload("bare", ["torchvision"])  # most files of workloads import it
+        modules = modules_of(options)
+        pool.client.preload("bare", modules)
+        begin_survey(pool)
         infos = collect(pool, options)
         caches = Path(pool.home.name) / "bench"
         rows = [
             PlannedRow(info, configuration, str(caches / str(number)))
             for number, (info, configuration) in enumerate(plan_rows(select(infos, options), options))
         ]
-        checks, environment = survey(pool)
-        if options.device == "cuda" and environment.capability == "cpu":
-            raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
+        made, environment = survey(pool)
+        checks = list(made)
         check_gpus(options)
         # On the CPU, too, only import: a server that has compiled before would make cold compiles look faster.
-        pool.prepare("cuda", ["torchvision"])
+        pool.prepare("cuda", modules)
         path = options.results / environment.image / environment.capability / f"speedups-{_slug(environment)}.json"
         for text in _warnings(checks, rows, infos):
             warn(text)
@@ -140,7 +141,7 @@ def list_workloads(options: BenchOptions) -> list[WorkloadInfo]:
     """Return the workloads that the command line names; if none, all, including broken files."""
     check_names(options)
     with WorkerPool(device=options.device, jobs=1, worker=options.worker, imports=IMPORTS) as pool:
-        pool.client.preload("bare", ["torchvision"])
+        pool.client.preload("bare", modules_of(options))
         found = collect(pool, options)
     mine = choose(found, options)
     return mine if options.names or options.models else found

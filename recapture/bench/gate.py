@@ -1,10 +1,10 @@
 """The correctness check of a benchmark: compares results, gradients and updated parameters with eager's.
 
-Number, types, dtypes, shapes and plain values must be equal, as in the verdict of a cell. The elements of tensors are
-compared by norms, because rounding errors accumulate through a whole model: eager and the candidate are both compared
-with the same computation in float64. A candidate's error may be FACTOR times eager's, and is always allowed to reach
-the precision of its arithmetic (FLOORS), because fusing and reordering change rounding. If float64 is not a valid
-reference (the model does not run in it, or takes another path), the candidate is compared with eager.
+Number, types, dtypes, shapes, text and integers must be equal, as in the verdict of a cell. The elements of tensors and
+Python floats are compared by norms, because rounding errors accumulate through a whole model: eager and the candidate
+are both compared with the same computation in float64. A candidate's error may be FACTOR times eager's, and is always
+allowed to reach the precision of its arithmetic (FLOORS), because fusing and reordering change rounding. If float64 is
+not a valid reference (the model does not run in it, or takes another path), the candidate is compared with eager.
 """
 
 from __future__ import annotations
@@ -127,6 +127,8 @@ def _structure(group: str, eager: list[tuple[str, Any]], other: list[tuple[str, 
     if len(eager) != len(other):
         return f"{group}: eager has {len(eager)} values, this {len(other)}"
     for (name, one), (_, two) in zip(eager, other, strict=True):
+        if type(one) is type(two) and type(one) in (float, complex):
+            continue  # measured as a tensor
         found = compare_form(f"{group} {name}", see_form(one), see_form(two))
         if found is not None:
             return f"{found.where}: {found.kind}: {found.detail}"[:200]
@@ -180,7 +182,8 @@ def _distances(
     import torch
 
     rows = []
-    for (name, one), (_, two), (_, reference) in zip(eager, other, exact, strict=True):
+    names = [name for name, _ in eager]
+    for name, one, two, reference in zip(names, *map(_tensors, (eager, other, exact)), strict=True):
         if not isinstance(one, torch.Tensor) or one.numel() == 0:
             continue
         if not (one.is_floating_point() or one.is_complex()):
@@ -208,6 +211,14 @@ def _distances(
     return [
         (name, max(norm, SMALL * level * count**0.5) or 1.0, mine, theirs) for name, count, norm, mine, theirs in rows
     ], None
+
+
+def _tensors(values: list[tuple[str, Any]]) -> list[Any]:
+    """Return a group's values, Python floats as tensors."""
+    import torch
+
+    wide = {float: torch.float64, complex: torch.complex128}
+    return [torch.as_tensor(value, dtype=wide[type(value)]) if type(value) in wide else value for _, value in values]
 
 
 def _finite(values: Any, finite: Any) -> Any:

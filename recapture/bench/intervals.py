@@ -133,8 +133,10 @@ def _bootstrap(ratios: Sequence[Any], seed: int) -> Any:
         count = len(values)
         block = max(1, round(count ** (1 / 3)))
         starts = random.integers(0, count, size=(DRAWS, math.ceil(count / block)))
-        rounds = (starts[:, :, None] + np.arange(block)) % count  # wrap around, for equal probabilities
-        medians.append(np.median(values[rounds.reshape(DRAWS, -1)[:, :count]], axis=1))
+        wrapped = np.concatenate([values, values[: block - 1]])  # for equal probabilities
+        blocks = np.lib.stride_tricks.sliding_window_view(wrapped, block)
+        drawn = np.sort(blocks[starts].reshape(DRAWS, -1)[:, :count], axis=1)
+        medians.append((drawn[:, (count - 1) // 2] + drawn[:, count // 2]) / 2)  # np.median takes twice as long
     table = np.stack(medians, axis=1)
     chosen = random.integers(0, len(ratios), size=(DRAWS, len(ratios)))
     return np.take_along_axis(table, chosen, axis=1).mean(axis=1)

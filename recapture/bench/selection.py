@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from recapture.pool.worker_pool import WorkerPool
     from recapture.results.speedups import Configuration
 
-__all__ = ["BenchOptions", "check_names", "choose", "collect", "plan_rows", "select", "shipped_workloads"]
+__all__ = ["BenchOptions", "check_names", "choose", "collect", "modules_of", "plan_rows", "select", "shipped_workloads"]
 
 COLLECT_SECONDS = 120.0
 """Seconds that importing a file of workloads may take."""
@@ -132,6 +132,15 @@ def collect(pool: WorkerPool, options: BenchOptions) -> list[WorkloadInfo]:
         shipped = [ModelSpec(name=path.stem, path=str(path)) for path in shipped_workloads() if path not in files]
         found += [info for spec in shipped for info in _described(pool, spec)]
     return found
+
+
+def modules_of(options: BenchOptions) -> list[str]:
+    """Return the modules to import before workloads are collected: torchvision, if a named file or model uses it."""
+    files = _files(options)
+    others = options.models or any(one.path is None for one in _addresses(options))
+    if not files or others or any(b"torchvision" in path.read_bytes() for path in files):
+        return ["torchvision"]
+    return []
 
 
 def _files(options: BenchOptions) -> list[Path]:

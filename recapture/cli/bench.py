@@ -8,6 +8,7 @@ import click
 
 from recapture.base.errors import UsageError
 from recapture.bench.selection import BenchOptions
+from recapture.cli.in_images import ImageOptions, run_in_images
 from recapture.cli.options import takes
 
 __all__ = ["bench_command"]
@@ -17,10 +18,13 @@ PIPE_WIDTH = 180
 
 
 @click.command("bench")
-@takes(options=BenchOptions)
+@takes(options=BenchOptions, where=ImageOptions)
 @click.option("--channels-last", is_flag=True, help="The same as --layout channels-last.")
 @click.option("--list", "list_only", is_flag=True, help="Show the workloads and do nothing.")
-def bench_command(options: BenchOptions, *, channels_last: bool, list_only: bool) -> int:
+@click.pass_context
+def bench_command(
+    context: click.Context, options: BenchOptions, where: ImageOptions, *, channels_last: bool, list_only: bool
+) -> int:
     """Measure the speed of compilers over eager on workloads, after checking the results.
 
     WORKLOAD is a workload's name, FILE a file of workloads, and FILE::WORKLOAD one workload of a file; ::COMPILER after
@@ -36,6 +40,8 @@ def bench_command(options: BenchOptions, *, channels_last: bool, list_only: bool
         raise UsageError("--gpus is for --device cuda")
     if (options.shapes or options.train) and not options.models:
         raise UsageError(f"{'--input' if options.shapes else '--train'} is for a model named with --model")
+    if where.images:
+        return run_in_images(context, where, results=options.results, device=options.device)
     if channels_last:
         options = dataclasses.replace(options, layouts=(*options.layouts, "channels-last"))
     options = dataclasses.replace(options, layouts=tuple(dict.fromkeys(options.layouts)))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, BinaryIO
-
 import click
 
 from recapture.base.errors import EnvironmentUnfitError
+from recapture.base.text import plural
 from recapture.cli.options import takes
-from recapture.cli.output import echo
+from recapture.cli.output import echo, standard_streams
 from recapture.images.build import BuildOptions, build_image
 from recapture.images.container import ContainerOptions, check_image_runs_on, run_image
 from recapture.images.engine import EngineOptions, connect, is_local
+from recapture.images.environments import Environments, environments_folder
 from recapture.machine.pins import can_run_on, find_image, load_images, load_pins, parse_capability
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["images"]
 
@@ -106,15 +102,18 @@ def run(
     with connect(engine) as client:
         if options.gpus and is_local(client):
             check_image_runs_on(image, options.gpus, local_gpus())
-        output = {"stdout": _writer(sys.stdout.buffer), "stderr": _writer(sys.stderr.buffer)}
-        status = run_image(client, image, arguments, options, output)
+        status = run_image(client, image, arguments, options, standard_streams())
     echo(f"on this machine: {options.results}")
     return status
 
 
-def _writer(stream: BinaryIO) -> Callable[[bytes], None]:
-    def write(chunk: bytes) -> None:
-        stream.write(chunk)
-        stream.flush()
-
-    return write
+@images.command()
+@click.argument("names", nargs=-1, metavar="[IMAGE]...")
+def clean(names: tuple[str, ...]) -> None:
+    """Remove the environments that `--via venv` made for these images (default: all); those in use are kept."""
+    chosen = tuple(find_image(name).name for name in names)
+    environments = Environments(root=environments_folder(), show=lambda text: echo(text, err=True))
+    removed = environments.clean(chosen)
+    for one in removed:
+        echo(f"removed {one.image}, {one.size / 1e9:.1f} GB")
+    echo(f"{plural(len(removed), 'environment')} removed from {environments.root}")

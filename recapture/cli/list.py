@@ -14,6 +14,7 @@ from recapture.cli.output import echo
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from recapture.declare.collection import CaseInfo
     from recapture.results.sources import PublishedClaim, Source
 
 __all__ = ["list_command"]
@@ -76,10 +77,17 @@ def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) ->
     cases = [(f"{info.name}::{case.name}", case) for info in found for case in info.cases]
     cases = [(address, case) for address, case in cases if matches is None or matches(address)]
     rows = [
-        {"case": address, "summary": case.summary, "claims": case.claims, "hash": case.hash} for address, case in cases
+        {"case": address, "summary": case.summary, "claims": case.claims, "options": case.options, "hash": case.hash}
+        for address, case in cases
     ]
-    _print((f"{address:45} {case.summary}" for address, case in cases), rows, as_json=as_json)
+    _print((f"{address:45} {_described(case)}" for address, case in cases), rows, as_json=as_json)
     return status
+
+
+def _described(case: CaseInfo) -> str:
+    """Return a case's description, with the options that it was declared with."""
+    given = "; ".join(f"{name}: {value}" for name, value in case.options.items())
+    return f"{case.summary} [{given}]".strip() if given else case.summary
 
 
 def _chosen_claims(ids: tuple[str, ...]) -> list[PublishedClaim]:

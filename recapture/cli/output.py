@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -13,9 +13,20 @@ from recapture.base.escape import json_text
 from recapture.base.text import printable, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from recapture.results.directories import Results
 
-__all__ = ["OutputError", "echo", "echo_error", "echo_json", "echo_source", "name_output_errors", "warn_if_misfiled"]
+__all__ = [
+    "OutputError",
+    "echo",
+    "echo_error",
+    "echo_json",
+    "echo_source",
+    "name_output_errors",
+    "standard_streams",
+    "warn_if_misfiled",
+]
 
 
 class OutputError(EnvironmentUnfitError):
@@ -81,3 +92,16 @@ def echo_source(text: str) -> None:
         echo(text, nl=False)
     else:
         click.echo(text.encode(errors="backslashreplace"), nl=False)  # UTF-8, as Python reads it
+
+
+def standard_streams() -> dict[str, Callable[[bytes], None]]:
+    """Return functions that pass on what another process writes to its standard output and standard error."""
+
+    def writer(stream: BinaryIO) -> Callable[[bytes], None]:
+        def write(chunk: bytes) -> None:
+            stream.write(chunk)
+            stream.flush()
+
+        return write
+
+    return {"stdout": writer(sys.stdout.buffer), "stderr": writer(sys.stderr.buffer)}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recapture.cli.in_images import ImageOptions, run_in_images
 from recapture.cli.options import require_torch, takes
 from recapture.cli.output import echo
 from recapture.conformance.plan import RunOptions, check_compilers
@@ -19,10 +20,10 @@ __all__ = ["run_command"]
 
 
 @click.command("run")
-@takes(options=RunOptions)
+@takes(options=RunOptions, where=ImageOptions)
 @click.option("--start-times", is_flag=True, help="Show how long each stage took before the first cell.")
 @click.pass_context
-def run_command(context: click.Context, options: RunOptions, *, start_times: bool) -> int:
+def run_command(context: click.Context, options: RunOptions, where: ImageOptions, *, start_times: bool) -> int:
     """Run cases with compilers and record a verdict for every cell.
 
     SUITE is a suite's name, FILE a file or folder of cases, CELL an address (suite::case or suite::case::compiler);
@@ -42,6 +43,8 @@ def run_command(context: click.Context, options: RunOptions, *, start_times: boo
     options = dataclasses.replace(options, words=_words(context.params))
     if set(options.selection.suites) <= set(shipped_suites()):  # these declare no compilers
         check_compilers(options, builtin_compilers())
+    if where.images:
+        return run_in_images(context, where, results=options.results, device=options.device, resume=options.resume)
     require_torch()
     console = SafeConsole()
     with RunProgress(SafeConsole(stderr=True)) as progress:

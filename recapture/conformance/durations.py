@@ -1,4 +1,4 @@
-"""Expected durations of cells, from earlier runs: long cells start first, so that a run does not end with one."""
+"""What earlier runs of cells lead to expect: long cells start first, and cells that pass can share a process."""
 
 from __future__ import annotations
 
@@ -25,14 +25,19 @@ MOST_BYTES = 64 << 20
 
 
 class Expected(msgspec.Struct):
-    """Data from earlier runs of a cell: its longest duration in seconds, and whether it exceeded its deadline."""
+    """Data from earlier runs of a cell: its longest duration in seconds, and the verdicts that it had."""
 
     seconds: float = 0.0
-    hangs: bool = False
+    verdicts: set[str] = msgspec.field(default_factory=set)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the cell exceeded its deadline."""
+        return "timeout" in self.verdicts
 
 
 class _Line(msgspec.Struct):
-    """The fields of a record or a timing about its cell's duration; other fields are ignored."""
+    """The fields of a record or a timing that are used here; other fields are ignored."""
 
     case: str
     compiler: str
@@ -53,14 +58,14 @@ def earlier_runs(results: Path, device: str) -> dict[Key, Expected]:
         for name in (TIMINGS, CONFORMANCE):
             for path in sorted(root.glob(f"*/*/{name}")):
                 for line in _lines(path):
-                    if name == CONFORMANCE and b'"timeout"' not in line:
+                    if device.encode() not in line:
                         continue
                     with contextlib.suppress(ValueError, RecursionError):
                         row = decoder.decode(line)
                         if row.device == device:
                             expected = found.setdefault((row.case, row.compiler, row.device), Expected())
                             expected.seconds = max(expected.seconds, row.seconds)
-                            expected.hangs |= row.verdict == "timeout"
+                            expected.verdicts |= {row.verdict} - {""}
     return found
 
 

@@ -42,12 +42,13 @@ class Rules:
 
     `strict` names what the case asks to be judged strictly. With `inference_only`, gradients and requires_grad are
     noted only. Without `show_values`, details contain no numbers: for callables that may read memory that they do not
-    own.
+    own. `remark` is added to the details of values.
     """
 
     strict: frozenset[str] = frozenset()
     inference_only: bool = False
     show_values: bool = True
+    remark: str = ""
 
 
 def compare(
@@ -226,10 +227,10 @@ class _Comparer:
                 elements = None
                 if eager.tensor is not None and other.tensor is not None:
                     elements = (int(far_apart(eager.tensor, other.tensor).sum()), eager.tensor.data.numel())
-                detail = describe_values(eager, other)
+                detail = describe_values(eager, other) + self.rules.remark
                 self.differ(here, "value", detail, bits="value", ulps=two_digits(far.ulps), elements=elements)
             else:
-                self.differ(here, "value", "value differs")
+                self.differ(here, "value", f"value differs{self.rules.remark}")
 
     def _sampled(self, run: int, path: tuple[str, ...]) -> Seen | None:
         """Return the value at a path in eager's run with rounding noise, or None."""

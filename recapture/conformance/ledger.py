@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from recapture.conformance.durations import Expected
     from recapture.conformance.plan import Key, PlannedCell, RunOptions
+    from recapture.machine.doctor import Check
     from recapture.machine.environment import Environment
 
 __all__ = ["Ledger", "settle"]
@@ -162,6 +163,11 @@ class Ledger:
         stack.callback(os.close, handle)
         return handle
 
+    def add_checks(self, checks: list[Check]) -> None:
+        """Add the doctor's checks to the environment."""
+        self.environment = msgspec.structs.replace(self.environment, doctor=checks)
+        write_environment(self.directory / PARTIAL_ENVIRONMENT, self.environment)
+
     def missing(self) -> list[PlannedCell]:
         """Return the planned cells that still have to run, long ones first, so that a run does not end with one.
 
@@ -176,6 +182,12 @@ class Ledger:
         here = {key for key, row in self.before.items() if row.verdict is Verdict.TIMEOUT}
         elsewhere = {key for key, expected in self._earlier.items() if expected.hangs and key not in self.before}
         return self.cells.keys() & (here | elsewhere)
+
+    def verdicts_before(self, key: Key) -> set[str]:
+        """Return the verdicts of a cell in earlier runs: here or, if it never ran here, in other environments."""
+        if key in self.before:
+            return {str(self.before[key].verdict)}
+        return self._earlier[key].verdicts if key in self._earlier else set()
 
     def _expected_seconds(self, cell: PlannedCell) -> float:
         if cell.key in self.hanging:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["Noise", "is_short", "real_dtype", "spacing", "unit_roundoff", "wide_dtype"]
 
-LANES = 4
-"""Number of partial sums among which a long sum is assumed to be divided; more lanes mean smaller errors."""
+WALK = 1.5
+"""Size of the noise in a sum, relative to the rounding errors of one sequential sum: two sums differ by both errors."""
 
 
 def wide_dtype(dtype: Any) -> Any:
@@ -87,24 +90,24 @@ class Noise:
         unit = spacing(wide if scale is None else scale, dtype)
         return wide + self.steps(unit) * unit
 
-    def accumulation(self, wide: Any, unit: float, groups: tuple[tuple[int, ...], ...]) -> Any:
+    def accumulation(self, wide: Any, unit: float, groups: Iterable[tuple[int, ...]], lanes: int) -> Any:
         """Perturb the terms of sums by what another order of summation may do to the sum.
 
         `groups` holds tuples of dimensions that are summed together. Adding a term rounds the partial sum so far, so it
         changes all terms before by the same relative error: a sequential sum is the exact sum of terms whose relative
-        errors are a random walk along the sum.
+        errors are a random walk along the sum. With several `lanes`, each partial sum is shorter.
         """
-        error = self.uniform(wide)
+        error = 2 * self.uniform(wide)  # each term is itself rounded, a product for example
         for dims in groups:
-            error = error + self._walk(wide, dims)
+            error = error + self._walk(wide, dims) * (WALK / lanes**0.5)
         return wide * (1 + error.to(wide.abs().dtype if wide.is_complex() else wide.dtype) * unit)
 
     def _walk(self, wide: Any, dims: tuple[int, ...]) -> Any:
-        """Return a random walk along the dimensions taken together, with steps for LANES partial sums."""
+        """Return a random walk along the dimensions taken together, with steps between -1 and 1."""
         ends = tuple(range(-len(dims), 0))
         steps = self.uniform(wide).movedim(dims, ends)
         walk = steps.flatten(-len(dims)).cumsum(-1).reshape(steps.shape)
-        return walk.movedim(ends, dims) / LANES**0.5
+        return walk.movedim(ends, dims)
 
 
 def real_dtype(dtype: Any) -> Any:

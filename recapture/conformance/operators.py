@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from recapture.base.torch_compat import operator_schema
+from recapture.base.torch_operators import operator_schema
 
 __all__ = [
     "Arithmetic",
@@ -13,6 +13,7 @@ __all__ = [
     "cancels",
     "creates",
     "is_deterministic",
+    "lanes",
     "name_of",
     "summed_dims",
     "tf32_error",
@@ -51,7 +52,7 @@ MOVING = _names("""
     """)
 """Operators without the tag ``pointwise`` whose results are some of their inputs."""
 
-CONVERTING = frozenset({"copy", "_to_copy", "to"})
+CONVERTING = frozenset({"copy", "_to_copy"})
 """Operators that round each number once if the dtype of the result is narrower."""
 
 CREATING = _names(
@@ -101,16 +102,18 @@ PRODUCTS: dict[str, dict[int, tuple[int, ...]]] = {
     "mkldnn_convolution": {0: (), 1: (1, 2, 3, 4)},
     "cudnn_convolution": {0: (), 1: (1, 2, 3, 4)},
     "convolution_backward": {0: (0, 2, 3, 4), 1: (), 2: (0, 2, 3, 4)},
-    "native_batch_norm": {0: (0, 2, 3, 4)},
-    "cudnn_batch_norm": {0: (0, 2, 3, 4)},
-    "miopen_batch_norm": {0: (0, 2, 3, 4)},
-    "_native_batch_norm_legit": {0: (0, 2, 3, 4)},
-    "_batch_norm_with_update": {0: (0, 2, 3, 4)},
-    "native_group_norm": {0: (1, 2, 3, 4)},
-    "native_layer_norm": {0: (-1, -2, -3)},
-    "_fused_rms_norm": {0: (-1, -2, -3)},
 }
-"""Dimensions that an operator sums over, by the position of the tensor; ``()`` for a tensor perturbed alone."""
+"""Dimensions that a product sums over, by the position of the factor; ``()`` for one whose elements are unrelated."""
+
+NORMS = {
+    "native_batch_norm": (0, 2, 3, 4),
+    "cudnn_batch_norm": (0, 2, 3, 4),
+    "miopen_batch_norm": (0, 2, 3, 4),
+    "_native_batch_norm_legit": (0, 2, 3, 4),
+    "_batch_norm_with_update": (0, 2, 3, 4),
+    "native_group_norm": (1, 2, 3, 4),
+}
+"""Dimensions of the first tensor that a normalisation sums over."""
 
 REDUCING = _names("mean nansum norm prod std std_mean sum var var_mean linalg_vector_norm")
 """Operators that sum over the argument `dim`, or over everything without it."""
@@ -137,7 +140,9 @@ def arithmetic(func: Any, arguments: dict[str, Any]) -> Arithmetic:
         return Arithmetic.NONE
     if name in WRITING and not (arguments.get("accumulate") or arguments.get("reduce")):
         return Arithmetic.NONE
-    if name in CONVERTING or name in CREATING:
+    if name in CONVERTING:
+        return Arithmetic.ONCE if _narrows(arguments) else Arithmetic.NONE
+    if name in CREATING:
         return Arithmetic.ONCE
     bare = name.replace("_foreach_", "")
     if bare in BASIC:
@@ -164,6 +169,14 @@ def written(func: Any, arguments: dict[str, Any]) -> set[str]:
     if arguments.get("training") or arguments.get("train"):
         found |= {"running_mean", "running_var"}  # not declared by the schema of batch normalisation
     return found
+
+
+def lanes(func: Any) -> int:
+    """Return the number of partial sums among which an operator divides a long sum: more of them mean smaller errors.
+
+    Kernels of products accumulate each element in one register. Those of sums use the lanes of a vector, or many.
+    """
+    return 1 if name_of(func) in PRODUCTS else 4
 
 
 def tf32_error(func: Any, device: str) -> float:
@@ -195,6 +208,10 @@ def summed_dims(func: Any, position: int, arguments: dict[str, Any], ndim: int) 
         return ()
     if name in PRODUCTS:
         chosen: Any = PRODUCTS[name].get(position, ())
+    elif "normalized_shape" in arguments and not name.endswith("_backward"):
+        chosen = range(-len(arguments["normalized_shape"]), 0) if position == 0 else ()
+    elif name in NORMS:
+        chosen = NORMS[name] if position == 0 else ()
     elif name in REDUCING or "dim" in arguments:
         chosen = arguments.get("dim")
         chosen = (chosen,) if isinstance(chosen, int) else chosen or range(ndim)
@@ -209,6 +226,16 @@ def _tagged(func: Any, name: str) -> bool:
 
     tag = getattr(getattr(torch, "Tag", None), name, None)
     return tag is not None and tag in func.tags
+
+
+def _narrows(arguments: dict[str, Any]) -> bool:
+    """Whether a conversion, by a dtype or by copying into another tensor, loses digits."""
+    import torch
+
+    into = arguments["self"].dtype if "src" in arguments else arguments.get("dtype")
+    source = arguments.get("src", arguments["self"]).dtype
+    rounded = [one for one in (source, into) if one is not None and (one.is_floating_point or one.is_complex)]
+    return len(rounded) == 2 and bool(torch.finfo(source).eps < torch.finfo(into).eps)
 
 
 def _returns_views(func: Any) -> bool:

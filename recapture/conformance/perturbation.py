@@ -17,7 +17,8 @@ from contextlib import contextmanager, suppress
 from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
 
-from recapture.base.torch_compat import dispatch_mode, operator_schema, pytree
+from recapture.base.torch_compat import pytree
+from recapture.base.torch_operators import dispatch_mode, operator_schema
 from recapture.conformance.noise import Noise, is_short, unit_roundoff, wide_dtype
 from recapture.conformance.operators import (
     Arithmetic,
@@ -25,6 +26,7 @@ from recapture.conformance.operators import (
     cancels,
     creates,
     is_deterministic,
+    lanes,
     summed_dims,
     tf32_error,
     written,
@@ -60,13 +62,13 @@ def _operator_mode() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            if any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types):
+            if any(one not in (torch.Tensor, torch.nn.Parameter) for one in types):
                 return NotImplemented  # a subclass calls operators on the tensors that it wraps
             if operator_schema(func) is None:  # an operator that calls functions, such as cond
                 return func(*args, **kwargs)
             with self:  # under inference mode, operators that consist of others arrive whole
                 result = func.decompose(*args, **kwargs)
-            return _Call(self.noise, func, args, kwargs).carry_out() if result is NotImplemented else result
+            return _OperatorCall(self.noise, func, args, kwargs).carry_out() if result is NotImplemented else result
 
     return Perturbing
 
@@ -88,7 +90,7 @@ def _numpy_mode() -> Any:
                 values = args[0].detach()
                 wide = values.to(wide_dtype(values.dtype))
                 every = tuple((dim,) for dim in range(wide.ndim))
-                noisy = self.noise.accumulation(wide, unit_roundoff(values.dtype), every)
+                noisy = self.noise.accumulation(wide, unit_roundoff(values.dtype), every, lanes=1)
                 with torch.no_grad():
                     values.copy_(torch.where(is_short(wide), wide, noisy))  # the array shares this memory
             return func(*args, **(kwargs or {}))
@@ -96,7 +98,7 @@ def _numpy_mode() -> Any:
     return PerturbingNumpy
 
 
-class _Call:
+class _OperatorCall:
     """One call of an operator, carried out with noise."""
 
     def __init__(self, noise: Noise, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -214,7 +216,8 @@ class _Call:
         unit = unit_roundoff(dtype)
         if self.kind is Arithmetic.MANY:
             unit = max(unit, tf32_error(self.func, wide.device.type) if dtype == torch.float32 else 0.0)
-            return self.noise.accumulation(wide, unit, summed_dims(self.func, position, self.arguments, wide.ndim))
+            dims = summed_dims(self.func, position, self.arguments, wide.ndim)
+            return self.noise.accumulation(wide, unit, dims, lanes(self.func))
         return wide * (1 + 2 * unit * self.noise.uniform(wide).to(wide.abs().dtype))
 
 

@@ -15,10 +15,12 @@ from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import cause_of_death
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from recapture.declare.collection import SuiteFile
     from recapture.pool.worker_pool import WorkerPool
 
-__all__ = ["IMPORTS", "begin_survey", "collect_suites", "preload_level", "survey"]
+__all__ = ["IMPORTS", "Checks", "begin_survey", "collect_suites", "preload_level", "survey"]
 
 IMPORTS = (tasks.__name__,)
 """Modules that every server of a run imports when it starts."""
@@ -82,16 +84,50 @@ def begin_survey(pool: WorkerPool) -> None:
         pool.ask(task, pool.device, timeout=SURVEY_SECONDS)
 
 
-def survey(pool: WorkerPool) -> tuple[list[doctor.Check], Environment]:
-    """Examine and describe the machine, in child processes, because CUDA is initialised."""
+class Checks:
+    """The doctor's checks, which are made beside the first cells: on a GPU, they take as long as a start of torch.
+
+    Iterating over them waits until they are made.
+    """
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self._made: list[doctor.Check] | None = None
+        self._listener: Callable[[list[doctor.Check]], None] = lambda _: None
+
+    def __iter__(self) -> Iterator[doctor.Check]:
+        if self._made is None:
+            made = self._pool.answer(tasks.CHECKS, self._pool.device, list[doctor.Check], timeout=SURVEY_SECONDS)
+            if isinstance(made, Ended):
+                raise _unexamined(made)
+            self._made = made
+            self._listener(made)
+        return iter(self._made)
+
+    def give_to(self, listener: Callable[[list[doctor.Check]], None]) -> None:
+        """Call a function with the checks: now if they are made, otherwise as soon as they were read."""
+        self._listener = listener
+        if self._made is not None:
+            listener(self._made)
+
+    def read_if_made(self) -> None:
+        """Read the checks if they were made meanwhile; this does not wait."""
+        if self._made is None and self._pool.has_answer(tasks.CHECKS):
+            iter(self)
+
+
+def survey(pool: WorkerPool) -> tuple[Checks, Environment]:
+    """Describe the machine, in a child process, because CUDA is initialised; return its checks, which may still run.
+
+    Raises EnvironmentUnfitError if that fails, or if the device is missing; then nothing waits for the checks.
+    """
     environment = pool.answer(tasks.ENVIRONMENT, pool.device, Environment, timeout=SURVEY_SECONDS)
-    checks = pool.answer(tasks.CHECKS, pool.device, list[doctor.Check], timeout=SURVEY_SECONDS)
     if isinstance(environment, Ended):
         raise _unexamined(environment)
-    if isinstance(checks, Ended):
-        raise _unexamined(checks)
+    if pool.device == "cuda" and environment.capability == "cpu":
+        raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
     pool.device_works = environment.capability != "cpu"
-    return checks, environment
+    return Checks(pool), environment
 
 
 def _unexamined(ended: Ended) -> EnvironmentUnfitError:

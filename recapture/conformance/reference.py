@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recapture.conformance.fresh_case import FreshCase
+from recapture.conformance.judge import compare
 from recapture.conformance.perturbation import perturbed
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ class Eager:
         self.load = load
         self.device = device
         self.rewrite = rewrite
+        self._first: list[Observation] | None = None
         self._samples: dict[int, dict[str, Observation]] = {}
 
     def observe(self, *, again: bool = False, skip: frozenset[str] = frozenset()) -> list[Observation]:
@@ -35,20 +38,34 @@ class Eager:
         case = subject.case
         target = case.rewrite_of if self.rewrite and case.rewrite_of is not None else subject.target
         seen = [subject.call(target, label, make) for label, make in case.inputs() if label not in skip]
-        if again:
-            seen.append(first_again(subject, target))
-        return seen
+        if self._first is None:
+            self._first = seen
+        return [*seen, first_again(subject, target)] if again else seen
 
     def sample(self, label: str, run: int) -> Observation | None:
-        """Return the observation of one input in a run with rounding noise; None if that run fails."""
+        """Return the observation of one input in a run with rounding noise; None if that run fails.
+
+        There is none either if eager no longer does what it did at first: a compiler may have replaced parts of torch.
+        """
         if run not in self._samples:
-            try:
-                with perturbed(run):
-                    seen = self.observe()
-                self._samples[run] = {one.input: one for one in seen if one.raised is None}
-            except Exception:  # a case that cannot run with noise has no such reference
-                self._samples[run] = {}
+            self._samples[run] = self._noisy(run) if self._unchanged else {}
         return self._samples[run].get(label)
+
+    @cached_property
+    def _unchanged(self) -> bool:
+        try:
+            now = self.observe()
+        except Exception:
+            return False
+        pairs = zip(self._first or [], now, strict=True)
+        return not any(compare(one, two).differences for one, two in pairs)
+
+    def _noisy(self, run: int) -> dict[str, Observation]:
+        try:
+            with perturbed(run):
+                return {one.input: one for one in self.observe() if one.raised is None}
+        except Exception:  # a case that cannot run with noise has no such reference
+            return {}
 
 
 def first_again(subject: FreshCase, target: Callable[..., Any]) -> Observation:

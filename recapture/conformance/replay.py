@@ -17,6 +17,7 @@ from recapture.conformance.verdict import decide, failed_loudly
 from recapture.declare.inputs import named_inputs
 
 if TYPE_CHECKING:
+    from recapture.conformance.judge import Comparison
     from recapture.conformance.observe import Observation
     from recapture.conformance.seen import Seen
     from recapture.conformance.verdict import Call, Ruling
@@ -64,8 +65,10 @@ def replay(path: str, script: Script) -> None:
     ruling = decide(trial)
     torch.set_printoptions(precision=8)
     sides = ("eager:    ", "captured: ") if trial.calls else ("eager:    ", "again:    ")
+    _show_comparison("capture", trial.capture)
     for call in trial.calls or trial.repeated:
         _show_call(call, sides)
+    _show_comparison("the original, after the capture", trial.original)
     for reason in dict.fromkeys(trial.log.break_reasons if trial.log else ()):
         _show("graph break:", reason)
     if ruling is not None:
@@ -95,7 +98,6 @@ def _load(path: str, script: Script) -> Any:
         rewrite_of=options.get("rewrite_of"),
         backward=script.backward,
         strict=script.strict,
-        compare_output="output" in script.strict,
         concrete_args=script.concrete_args,
     )
 
@@ -112,10 +114,21 @@ def _show_call(call: Call, sides: tuple[str, str]) -> None:
     if failed_loudly(call.eager, call.other):  # missing side effects of a failed call are not separate differences
         _show("FAILED: eager does not raise this")
         return
-    for one in call.found.differences:
-        _show(f"DIFFERENT: {one.where} ({one.kind}): {one.detail}")
+    _show_differences(call.found)
     if not call.found.differences:
         _show("same")
+
+
+def _show_comparison(label: str, found: Comparison | None) -> None:
+    """Print what differs outside the calls, if anything does."""
+    if found is not None and found.differences:
+        _show("==", label)
+        _show_differences(found)
+
+
+def _show_differences(found: Comparison) -> None:
+    for one in found.differences:
+        _show(f"DIFFERENT: {one.where} ({one.kind}): {one.detail}")
 
 
 def _outcome(seen: Observation) -> str:

@@ -16,7 +16,7 @@ from recapture.conformance.replay import Script
 from recapture.declare.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, RefusedCase
 from recapture.declare.collection import SuiteFile, execute
 from recapture.declare.compilers import builtin_compilers, compilers_of
-from recapture.declare.excerpts import excerpts
+from recapture.declare.excerpts import excerpts, project_imports
 from recapture.declare.source import closure, defined_names
 from recapture.results.directories import find_results, read_results
 
@@ -170,7 +170,7 @@ class SuitePrinter:
             _check_syntax(begin + end)
         except (SyntaxError, ValueError) as error:
             raise UsageError(f"{address!r} cannot be printed: its script does not compile: {error}") from None
-        return header + begin + _modules() + end
+        return header + begin + _modules(project_imports(source.body)) + end
 
     def _is_own(self, compiler: Compiler) -> bool:
         """Whether a compiler is declared in the suite's own file."""
@@ -296,9 +296,10 @@ def _check_syntax(text: str) -> None:
 
 
 @lru_cache
-def _modules() -> str:
-    """Return the items of the dict with the comparison's source."""
-    found = excerpts("recapture.conformance.replay", "replay", "Script")
+def _modules(more: tuple[tuple[str, str], ...]) -> str:
+    """Return the items of the dict with the source of the comparison, and of what else a compiler imports."""
+    replay = "recapture.conformance.replay"
+    found = excerpts((replay, "replay"), (replay, "Script"), *more)
     if any("'''" in text for text in found.values()):
         raise AssertionError("the source of the comparison cannot be quoted")
     return "".join(f"    {name!r}: r'''\n{text}''',\n" for name, text in found.items())

@@ -13,20 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recapture.conformance.noise import real_dtype, spacing
-from recapture.conformance.spread import Evidence, same_number
+from recapture.conformance.spread import ENOUGH, Deviations, same_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recapture.conformance.seen import Seen
 
-__all__ = ["Distance", "distance", "explained", "same_bits", "unequal"]
+__all__ = ["Distance", "distance", "explained", "largest_ratio", "same_bits", "unequal"]
 
 STAGES = (3, 8, 16)
 """Numbers of perturbed runs after which a difference may count as explained; after the last one it is not."""
-
-HOPELESS = 100.0
-"""Ratio of a deviation to the allowed one above which the second stage decides."""
 
 FALLBACK = {"float16": 1e-3, "bfloat16": 1.6e-2, "complex32": 1e-3, "float64": 1e-7, "complex128": 1e-7}
 """Relative tolerance by dtype where eager cannot run perturbed, as in torch.testing.assert_close."""
@@ -113,7 +110,7 @@ def explained(eager: Seen, other: Seen, sample: Callable[[int], Seen | None]) ->
     unit = _unit(eager, other, mine)
     runs: list[Any] = []
     asked = 0
-    for index, stage in enumerate(STAGES):
+    for stage in STAGES:
         for number in range(asked, stage):
             seen = sample(number)
             values = _numbers(seen) if seen is not None and seen.type == eager.type else None
@@ -126,12 +123,19 @@ def explained(eager: Seen, other: Seen, sample: Callable[[int], Seen | None]) ->
             if _among(mine, theirs, runs):
                 return True
             continue
-        evidence = Evidence(mine, theirs, runs, unit, last=stage == STAGES[-1])
+        evidence = Deviations(mine, theirs, runs, unit)
         if evidence.explains():
             return True
-        if index == 1 and evidence.excess() > HOPELESS and not evidence.jumps():
+        if stage >= ENOUGH and evidence.hopeless():
             return False
     return False
+
+
+def largest_ratio(eager: Seen, other: Seen, samples: list[Seen]) -> float:
+    """Return the largest ratio of an element's deviation to the allowed one, given these perturbed runs."""
+    mine = _numbers(eager)
+    runs = [_numbers(one) for one in samples]
+    return Deviations(mine, _numbers(other), runs, _unit(eager, other, mine)).excess()
 
 
 def _among(mine: Any, theirs: Any, runs: list[Any]) -> bool:
@@ -222,7 +226,11 @@ def _bits(data: Any) -> Any:
 
     data = data.int_repr() if data.is_quantized else data
     plain = data.detach().resolve_conj().resolve_neg().contiguous()
-    return plain.reshape(-1, 1).clone(memory_format=torch.contiguous_format).view(torch.uint8) if plain.numel() else plain.reshape(-1)
+    return (
+        plain.reshape(-1, 1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
+        if plain.numel()
+        else plain.reshape(-1)
+    )
 
 
 def _ulps(mine: Any, theirs: Any) -> int:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.errors import UsageError
 from recapture.base.start_times import note
 from recapture.conformance.cell import Findings
 from recapture.conformance.ledger import Ledger
 from recapture.conformance.plan import PlannedCell, RunOptions, plan_cells, refused_cases
 from recapture.conformance.preparation import IMPORTS, begin_survey, collect_suites, preload_level, survey
-from recapture.conformance.tasks import CELL
+from recapture.conformance.sharing import SHARED_VERDICTS, compiles, group_of, in_groups
+from recapture.conformance.tasks import CELL, SHARED_CELL
 from recapture.declare.claim import Claim
-from recapture.declare.compilers import builtin_compilers
 from recapture.machine.environment import Environment, SuiteEntry
 from recapture.pool.driver import Driver, Request
 from recapture.pool.outcomes import OutcomeReader
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recapture.conformance.plan import Key
+    from recapture.conformance.preparation import Checks
     from recapture.declare.collection import SuiteInfo
     from recapture.machine import doctor
     from recapture.pool.protocol import Ended
@@ -79,10 +80,13 @@ class RunSummary:
     rss_server: int
 
 
-def run_cells(options: RunOptions, progress: CellProgress, warn: Callable[[str], None]) -> RunSummary:
+def run_cells(
+    options: RunOptions, progress: CellProgress, warn: Callable[[str], None], *, shares_processes: bool = False
+) -> RunSummary:
     """Run the selected cells and write sorted results; an interrupted run keeps finished cells for ``--resume``.
 
-    `warn` receives one line for each warning that a user should see before the verdicts.
+    `warn` receives one line for each warning that a user should see before the verdicts. With `shares_processes`, cells
+    share processes on the CPU as well.
     """
     note("imports")
     with WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=IMPORTS) as pool:
@@ -99,8 +103,6 @@ def run_cells(options: RunOptions, progress: CellProgress, warn: Callable[[str],
         stages.launch_second_server(pool)
         checks, environment = survey(pool)
         note("machine")
-        if options.device == "cuda" and environment.capability == "cpu":
-            raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
         stages.prepare_first_server(pool)
         note("preload")
         directory = options.results / environment.image / environment.capability
@@ -109,16 +111,24 @@ def run_cells(options: RunOptions, progress: CellProgress, warn: Callable[[str],
             worker=("fork" if pool.client.fork else "fresh") + (f" ({pool.why})" if pool.why else ""),
             suites=[SuiteEntry(one.name, len(one.cases), _error(one)) for one in suites],
             selection=[] if options.whole else [" ".join(options.words)],
-            doctor=[check for check in checks if check.status in ("fault", "warning")],
         )
         with Ledger(directory, options, stages.cells, environment) as ledger:
-            for text in (*ledger.warnings, *_warnings(environment, checks, failed, refused)):
+            for text in (*ledger.warnings, *_warnings(environment, failed, refused)):
                 warn(text)
-            execution = CellExecution(pool, ledger, options, checks, progress)
+
+            def examined(made: list[doctor.Check]) -> None:
+                ledger.add_checks([check for check in made if check.status in ("fault", "warning")])
+                for check in made:
+                    if check.status == "fault":
+                        warn(f"warning: {check.name}: {check.found}; fix: {check.mend}")
+
+            checks.give_to(examined)
+            execution = CellExecution(pool, ledger, options, checks, progress, shares_processes=shares_processes)
             missing = ledger.missing()
             progress.start(len(missing), ledger.estimate(missing, options.jobs))
             first, second = stages.split(missing, ledger.hanging)
             execution.run(first)
+            iter(checks)  # the first server makes them, and is about to be replaced
             if second:
                 stages.hand_over(pool)
                 execution.run(second)
@@ -135,7 +145,7 @@ class _Stages:
         self._device = device
         self._staged = device == "cpu"
         self._modules = sorted({module for suite in suites for module in suite.imports})
-        compiling = [cell for cell in cells if _compiles(cell)]
+        compiling = [cell for cell in cells if compiles(cell)]
         self._compiling = {cell.spec.compiler for cell in compiling} if self._staged else set()
         self._all_compile = len(compiling) == len(cells)
 
@@ -159,19 +169,13 @@ class _Stages:
         A cell that is known to hang starts first in the second stage, where other cells run beside it. In the first
         stage it would delay everything, because that stage must end before the second can begin.
         """
-        if not self._staged or not any(map(_compiles, cells)):
+        if not self._staged or not any(map(compiles, cells)):
             return cells, []
-        first = [cell for cell in cells if not _compiles(cell) and cell.key not in hanging]
-        return first, [cell for cell in cells if _compiles(cell) or cell.key in hanging]
+        first = [cell for cell in cells if not compiles(cell) and cell.key not in hanging]
+        return first, [cell for cell in cells if compiles(cell) or cell.key in hanging]
 
     def _level(self, compilers: set[str], *, compiles: bool) -> str:
         return preload_level(self._device, self._modules, compilers, compiles=compiles)
-
-
-def _compiles(cell: PlannedCell) -> bool:
-    """Whether a cell may generate code, because of its compiler (unless a user's own) or because of the case."""
-    compiler = builtin_compilers().get(cell.spec.compiler)
-    return compiler is None or compiler.generates_code or cell.info.compiles
 
 
 def _error(suite: SuiteInfo) -> str | None:
@@ -183,14 +187,9 @@ def _error(suite: SuiteInfo) -> str | None:
     )
 
 
-def _warnings(
-    environment: Environment, checks: list[doctor.Check], failed: list[SuiteInfo], refused: list[str]
-) -> Iterator[str]:
+def _warnings(environment: Environment, failed: list[SuiteInfo], refused: list[str]) -> Iterator[str]:
     if environment.capability not in PUBLISHED_CAPABILITIES:
         yield f"warning: the published claims assume capability 7.0, 8.0 or 9.0; this GPU is {environment.capability}"
-    for check in checks:
-        if check.status == "fault":
-            yield f"warning: {check.name}: {check.found}; fix: {check.mend}"
     for suite in failed:
         yield f"warning: suite {suite.name!r} is left out: {suite.error}"
     for line in refused:
@@ -198,21 +197,30 @@ def _warnings(
 
 
 class CellExecution:
-    """Runs lists of cells and records each (implements `recapture.pool.driver.Work`)."""
+    """Runs lists of cells and records each (implements `recapture.pool.driver.Work`).
+
+    On a GPU, groups of cells share processes: see `recapture.conformance.sharing`.
+    """
 
     def __init__(
         self,
         pool: WorkerPool,
         ledger: Ledger,
         options: RunOptions,
-        checks: list[doctor.Check],
+        checks: Checks,
         progress: CellProgress,
+        *,
+        shares_processes: bool = False,
     ) -> None:
         self.pool = pool
         self.ledger = ledger
+        self.checks = checks
         self.progress = progress
-        self.at_once = 2 * options.jobs  # so that the server never waits for the next cell
+        self.at_once = 2 * options.jobs  # so that the server never waits for the next cell or group
+        self.shares = (shares_processes or options.device == "cuda") and pool.client.fork
         self.queue: deque[PlannedCell] = deque()
+        self.again: set[Key] = set()
+        """Cells that failed in a process that others had used before, and run again alone."""
         self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
         self.outcomes = OutcomeReader(
             Findings, timeout=options.timeout, memory=options.memory, checks=checks, explainable=EXPLAINABLE
@@ -220,16 +228,27 @@ class CellExecution:
 
     def run(self, cells: list[PlannedCell]) -> None:
         """Run cells, starting them in this order."""
-        self.queue.extend(cells)
+        self.queue.extend(in_groups(cells, self._group) if self.shares else cells)
         self.driver.run()
 
     def next(self, running: Collection[PlannedCell]) -> PlannedCell | None:
-        """Return the next cell, until enough cells are submitted to keep the server busy."""
-        return self.queue.popleft() if self.queue and len(running) < self.at_once else None
+        """Return the next cell, until enough cells and groups of cells are submitted to keep the server busy."""
+        if not self.queue:
+            return None
+        busy = {self._group(cell) or cell.key for cell in running}
+        following = self.queue[0]
+        enough = len(busy) >= self.at_once and (self._group(following) or following.key) not in busy
+        return None if enough else self.queue.popleft()
 
     def request(self, task: PlannedCell) -> Request:
         """Return the request that runs a cell."""
-        return Request(CELL, task.spec)
+        group = self._group(task)
+        return Request(CELL if group is None else SHARED_CELL, task.spec, group=group)
+
+    def _group(self, cell: PlannedCell) -> str | None:
+        """Return the group whose processes a cell may share; None if it runs alone."""
+        alone = not self.shares or cell.key in self.again
+        return None if alone else group_of(cell, self.ledger.verdicts_before(cell.key))
 
     def begun(self, task: PlannedCell) -> None:
         """Report a cell whose process has started."""
@@ -237,8 +256,14 @@ class CellExecution:
         self.progress.cell_started(task.address)
 
     def ended(self, task: PlannedCell, ended: Ended) -> None:
-        """Record a cell whose process ended."""
-        self._record(task, self.outcomes.read(ended), ended)
+        """Record a cell whose process ended, or run it again alone if the process had run others before."""
+        self.checks.read_if_made()
+        findings = self.outcomes.read(ended)
+        if ended.reused and findings.verdict not in SHARED_VERDICTS:
+            self.again.add(task.key)
+            self.queue.appendleft(task)
+        else:
+            self._record(task, findings, ended)
 
     def given_up(self, task: PlannedCell, reason: str) -> None:
         """Record a cell that will not run again."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Evidence", "same_number"]
+__all__ = ["ENOUGH", "Deviations", "same_number"]
 
 FACTOR = 2.5
 """Largest accepted ratio of an element's deviation to the largest one among the perturbed runs."""
 
 ENOUGH = 8
 """Number of runs from which an element that is the same in all of them counts as exact."""
+
+HOPELESS = 100.0
+"""Ratio of a deviation to the allowed one, relative to the largest in the runs, from which more runs are useless."""
 
 MEAN = (0.75, 4.0)
 """Largest accepted mean deviation in units of the spread: for many elements, and what one element adds."""
@@ -22,13 +25,12 @@ OUTLIER = 10.0
 """Deviation in units of the spread to which an element counts in the mean and the mean square."""
 
 
-class Evidence:
+class Deviations:
     """What the perturbed runs say about one difference; all tensors are in float64, real and of one shape."""
 
-    def __init__(self, mine: Any, theirs: Any, runs: list[Any], unit: Any, *, last: bool) -> None:
+    def __init__(self, mine: Any, theirs: Any, runs: list[Any], unit: Any) -> None:
         import torch
 
-        self.last = last
         self.finite = mine.isfinite() & theirs.isfinite()
         for one in runs:
             self.finite = self.finite & one.isfinite()
@@ -37,70 +39,78 @@ class Evidence:
         self.unit = unit[self.finite]
         self.runs = torch.stack([one[self.finite] for one in runs]) - self.mine
         self.deviation = self.theirs - self.mine
-        self.spread = self._spread(self.runs)
+        largest = self.runs.abs().topk(min(2, len(runs)), dim=0)
+        self.spread_of_runs, self.second, self.largest_run = largest.values[0], largest.values[-1], largest.indices[0]
+        self.spread = self._spread()
 
-    def _spread(self, runs: Any) -> Any:
+    def _spread(self) -> Any:
         """Return each element's largest deviation among the runs, and zero for an exact element."""
         import torch
 
-        spread = runs.abs().amax(0)
+        spread = self.spread_of_runs
         noisy = spread > 0
-        if len(runs) >= ENOUGH or not noisy.any():
+        if len(self.runs) >= ENOUGH or not noisy.any():
             return spread
         # With few runs, an element may have little noise by chance: it gets at least the typical relative spread.
         relative = spread[noisy] / self.mine[noisy].abs().clamp(min=1e-300)
         return torch.maximum(spread, torch.minimum(relative.median() * self.mine.abs(), spread.max()))
 
-    def _allowed(self, spread: Any) -> Any:
-        import torch
-
-        return torch.where(spread > 0, FACTOR * spread + self.unit, torch.zeros_like(spread))
-
     def excess(self) -> float:
-        """Return the largest ratio of a deviation to the allowed one."""
-        if not len(self.deviation):
-            return 0.0
-        return float((self.deviation.abs() / self._allowed(self.spread).clamp(min=5e-324)).nan_to_num(0.0).max())
+        """Return the largest ratio of a deviation to the allowed one, infinite where an exact element deviates."""
+        return float(self._ratio(self.deviation, self.spread).max()) if len(self.deviation) else 0.0
 
     def explains(self) -> bool:
         """Whether every element, and all elements together, deviate as the runs do."""
         if not self.infinite_agree:
             return False
+        return not len(self.deviation) or (self._element_by_element() and self._as_a_whole())
+
+    def hopeless(self) -> bool:
+        """Whether some element deviates so much farther than any element of any run that more runs change nothing."""
         if not len(self.deviation):
-            return True
-        beyond = self.deviation.abs() > self._allowed(self.spread)
-        return (not beyond.any() or self._as_in_a_run(beyond)) and self._as_a_whole()
+            return False
+        worst = max(float(self._left_out(row).max()) for row in range(len(self.runs)))
+        return self.excess() > HOPELESS * max(worst, 1.0)
 
-    def jumps(self) -> bool:
-        """Whether some run deviates at some element as no other run made likely: a branch, floor or clamp there."""
-        return any(beyond.any() for beyond in self._jumps())
-
-    def _jumps(self) -> list[Any]:
-        """Return for each run where it deviates by more than the other runs allow."""
+    def _ratio(self, deviation: Any, spread: Any) -> Any:
+        """Return the ratio of each deviation to the one that a spread allows."""
         import torch
 
-        if len(self.runs) < 2:
-            return []
-        rows = range(len(self.runs))
-        others = [self.runs[[other for other in rows if other != row]].abs().amax(0) for row in rows]
-        nothing = torch.zeros_like(self.unit)
-        return [
-            self.runs[row].abs() > torch.where(others[row] > 0, FACTOR * others[row] + self.unit, nothing)
-            for row in rows
-        ]
+        allowed = torch.where(spread > 0, FACTOR * spread + self.unit, torch.zeros_like(spread))
+        return torch.where(deviation == 0, torch.zeros_like(deviation), deviation.abs() / allowed)
 
-    def _as_in_a_run(self, beyond: Any) -> bool:
-        """Whether the elements beyond their own spread are as few and as far off as those that jump in a run.
+    def _left_out(self, row: int) -> Any:
+        """Return the ratio of each deviation in one run to the one that the other runs allow."""
+        import torch
 
-        Near a discontinuity (relu, floor, a comparison), noise shows in few runs or in none.
+        others = torch.where(self.largest_run == row, self.second, self.spread_of_runs)
+        return self._ratio(self.runs[row], others)
+
+    def _element_by_element(self) -> bool:
+        """Whether no element deviates too far, or those that do are as few and as far off as in one of the runs.
+
+        By chance, the runs may show too little of the noise in a few elements among many. Near a discontinuity (relu,
+        floor, a comparison), noise shows in few runs or in none. Each run is judged by the others in the same way.
         """
-        if not self.last:
+        ratio = self._ratio(self.deviation, self.spread)
+        beyond = ratio > 1
+        if not beyond.any():
+            return True
+        if len(self.runs) < ENOUGH:
             return False
-        jumps = self._jumps()
-        if int(beyond.sum()) > 2 * max(int(one.sum()) for one in jumps):
-            return False
-        largest = max(float(run[jump].abs().max()) for run, jump in zip(self.runs, jumps, strict=True) if jump.any())
-        return float(self.deviation[beyond].abs().max()) <= 2 * largest
+        most, worst, farthest = 0, 0.0, 0.0
+        for row, run in enumerate(self.runs):
+            other = self._left_out(row)
+            jumps = other > 1
+            if jumps.any():
+                most = max(most, int(jumps.sum()))
+                worst = max(worst, float(other.max()))
+                farthest = max(farthest, float(run[jumps].abs().max()))
+        return (
+            int(beyond.sum()) <= 2 * most
+            and float(ratio.max()) <= 2 * worst
+            and float(self.deviation[beyond].abs().max()) <= 2 * farthest
+        )
 
     def _as_a_whole(self) -> bool:
         """Whether mean and root mean square of the deviations, in units of the spread, are as small as in the runs."""

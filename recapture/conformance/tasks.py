@@ -6,17 +6,21 @@ imports this module when it starts, so that its children need not import anythin
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from recapture.base.torch_compat import skip_guard_timing
+from recapture.base.torch_compat import reset_dynamo, skip_guard_timing
 from recapture.conformance.cell import CellSpec, examine
+from recapture.conformance.process_state import ProcessState
 from recapture.conformance.repro import CellToPrint
 from recapture.conformance.repro import print_cell as print_script
+from recapture.conformance.sharing import SHARED_VERDICTS
 from recapture.declare.collection import collect_suite
 from recapture.declare.compilers import builtin_compilers
+from recapture.pool.worker import Reusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,14 +31,17 @@ __all__ = [
     "COLLECT",
     "ENVIRONMENT",
     "PRINT",
+    "SHARED_CELL",
     "cell",
     "checks",
     "collect",
     "environment",
     "print_cell",
+    "shared_cell",
 ]
 
 CELL = f"{__name__}:cell"
+SHARED_CELL = f"{__name__}:shared_cell"
 COLLECT = f"{__name__}:collect"
 CHECKS = f"{__name__}:checks"
 ENVIRONMENT = f"{__name__}:environment"
@@ -47,6 +54,17 @@ def cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
     """Run one cell: `CellSpec` → `Findings`."""
     skip_guard_timing()
     return msgspec.json.encode(examine(msgspec.json.decode(payload, type=CellSpec), enter))
+
+
+def shared_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
+    """Run one cell as `cell` does; the process can run another one if this one passed and left nothing behind."""
+    skip_guard_timing()
+    before = ProcessState()
+    found = examine(msgspec.json.decode(payload, type=CellSpec), enter)
+    result = msgspec.json.encode(found)
+    reset_dynamo()
+    gc.collect()  # so that this cell's tensors do not count towards the memory of the next
+    return Reusable(result) if found.verdict in SHARED_VERDICTS and before.is_unchanged() else result
 
 
 def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:

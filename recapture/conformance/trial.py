@@ -18,6 +18,7 @@ from recapture.conformance.observe import Raised
 from recapture.conformance.reference import Eager, first_again
 from recapture.conformance.seen import Seen, see
 from recapture.conformance.torch_state import read_flags, restore_flags
+from recapture.conformance.unlike_example import stays_inside, unlike_example
 from recapture.conformance.verdict import Call, Failure, Trial, decide, failed_loudly
 from recapture.results.records import Difference
 
@@ -53,7 +54,8 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
         print(raised.traceback, file=sys.stderr)
     quiet = Rules(show_values=False)
     trial.repeated = [
-        Call(one, two, compare(one, two, sample=partial(eager.sample, one.input), rules=quiet))
+        # No noise here: the runs of an unstable case differ from each other in any case.
+        Call(one, two, compare(one, two, rules=quiet))
         for one, two in zip(first, second, strict=False)
     ]
     if decide(trial) is not None:
@@ -66,8 +68,8 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     if seen is None:
         return trial
     trial.calls = _compared(compiler, subject.case, first, seen, eager)
-    if not _disagreements(first[0], second[-1], eager):  # eager itself works again after the state is restored
-        trial.original = _works_still(subject, first[0], eager)
+    if _disagreement(first[0], second[-1]) is None:  # eager itself works again after the state is restored
+        trial.original = _works_still(subject, first[0])
     return trial
 
 
@@ -77,18 +79,16 @@ def _brief(error: BaseException) -> Raised:
     return Raised(kind, text, f"{kind}: {text}", error)
 
 
-def _disagreements(first: Observation, again: Observation, eager: Eager) -> Comparison | None:
-    """Compare two calls on the same input with the same seed; None if they agree."""
-    found = compare(first, again, sample=partial(eager.sample, first.input), rules=Rules(show_values=False))
-    if found.differences or failed_loudly(first, again):
-        return found
-    return None
+def _disagreement(first: Observation, again: Observation) -> Comparison | None:
+    """Compare two calls of eager on the same input with the same seed; None if they agree."""
+    found = compare(first, again, rules=Rules(show_values=False))
+    return found if found.differences or failed_loudly(first, again) else None
 
 
-def _works_still(subject: FreshCase, first: Observation, eager: Eager) -> Comparison | None:
-    """Call the original after its capture; return how it differs from before, as differences of kind ``state``."""
+def _works_still(subject: FreshCase, first: Observation) -> Comparison | None:
+    """Call the original after its capture; return how it differs from before, as a difference of kind ``state``."""
     again = first_again(subject, subject.target)
-    found = _disagreements(first, again, eager)
+    found = _disagreement(first, again)
     if found is None:
         return None
     if again.raised is not None and first.raised is None:
@@ -196,11 +196,14 @@ def _compared(
     """
 
     def against(one: Observation, two: Observation) -> Comparison:
+        example = first[0].args
+        unlike = "" if compiler.checks_inputs else unlike_example(example, one.args)
         rules = Rules(
             strict=frozenset(case.strict),
             inference_only=compiler.inference_only,
             # What a callable reads past the end of its inputs has random values.
-            show_values=compiler.checks_inputs or one.input == "example",
+            show_values=compiler.checks_inputs or stays_inside(example, one.args),
+            remark=f"; {unlike}" if unlike else "",
         )
         return compare(one, two, sample=partial(eager.sample, one.input), rules=rules)
 

@@ -67,14 +67,21 @@ class Case:
     codegen_on: tuple[str, ...] | None
 
     @property
-    def compare_output(self) -> bool:
-        """Whether printed text decides the verdict."""
-        return "output" in self.strict
-
-    @property
     def is_module(self) -> bool:
         """Whether the target is an ``nn.Module`` subclass, which is built without arguments under the fixed seed."""
         return inspect.isclass(self.target)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that were given, besides inputs and claims, as text: functions by their names."""
+        plain = {"backward": self.backward, "since": self.since}
+        names = {name: getattr(self, name) for name in ("strict", "concrete_args", "requires", "codegen_on")}
+        functions = {name: getattr(self, name) for name in ("watch", "reset", "rewrite_of")}
+        given = {name: str(value) for name, value in plain.items() if value is not None}
+        given |= {name: ", ".join(value) for name, value in names.items() if value}
+        return given | {
+            name: str(getattr(value, "__name__", value)) for name, value in functions.items() if value is not None
+        }
 
     def inputs(self) -> list[tuple[str, Inputs]]:
         """Return every input with its name; see `named_inputs`."""
@@ -108,9 +115,10 @@ def case(  # long: its docstring is the reference for authors of cases
     ``reference``.
 
     `claims` maps a compiler to ``(id, expected)`` or a list of such pairs; `recapture.declare.claim` has the grammar.
-    `concrete_args` names the arguments that ``fx:concrete_args`` specialises on (default: all that hold no tensor and
-    that ``torch.fx`` can specialise on). `rewrite_of` is the original function if this one is a supposedly equivalent
-    rewrite: the `eager` compiler then compares the two.
+    `concrete_args` names the arguments that ``fx:concrete_args`` specialises on. By default it takes all that hold no
+    tensor and that ``torch.fx`` checks at each call: numbers, strings, None, dtypes, devices, and containers of these,
+    nested, but no empty ones. A tensor, or an object of another type, becomes a constant if it is named. `rewrite_of`
+    is the original function if this one is a supposedly equivalent rewrite: the `eager` compiler then compares the two.
 
     `backward` says whether gradients are compared: after each call, a backward runs from the result, and the gradients
     of arguments and parameters must agree. By default it runs where a result requires grad; False never runs it.
@@ -150,6 +158,7 @@ def case(  # long: its docstring is the reference for authors of cases
             raise CaseError(f"case {name!r} has no example: write @case(example={hint})")
         _check_inputs(name, example, held_out)
         _check_names(name, requires=requires, concrete_args=concrete_args, codegen_on=codegen_on, strict=strict)
+        _check_arguments(name, decorated, concrete_args or ())
         _check_functions(name, watch=watch, reset=reset, rewrite_of=rewrite_of)
         if not (backward is None or isinstance(backward, bool)):
             raise CaseError(f"case {name!r}: backward is not True, False or None but {backward!r}"[:300])
@@ -237,6 +246,17 @@ def _check_names(name: str, **options: object) -> None:
             if label == "strict" and one not in STRICT:
                 known = did_you_mean(one, STRICT) or f"; known are {', '.join(STRICT)}"
                 raise CaseError(f"case {name!r}: strict names the unknown difference {one!r}{known}")
+
+
+def _check_arguments(name: str, decorated: Any, concrete_args: Sequence[str]) -> None:
+    try:
+        known = inspect.signature(getattr(decorated, "forward", decorated)).parameters
+    except ValueError:  # a builtin that does not say what it takes
+        return
+    for one in concrete_args:
+        if one not in known:
+            near = did_you_mean(one, known)
+            raise CaseError(f"case {name!r}: concrete_args names {one!r}, which is no argument{near}")
 
 
 def _check_functions(name: str, **options: object) -> None:

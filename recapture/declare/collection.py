@@ -88,6 +88,8 @@ class CaseInfo(msgspec.Struct, frozen=True):
     claims: dict[str, list[tuple[str, str]]]
     compiles: bool = False
     """Whether the case's own source calls `torch.compile`."""
+    options: dict[str, str] = {}
+    """The options that the case was declared with, by `Case.options`."""
 
 
 class SuiteInfo(msgspec.Struct, frozen=True):
@@ -245,6 +247,7 @@ def _described(module: ModuleType, path: Path) -> tuple[list[CaseInfo], list[Ref
                 summary=(inspect.getdoc(case.target) or "").split("\n")[0] if case.target.__doc__ else "",
                 claims={how: [(claim.id, claim.expected) for claim in claims] for how, claims in case.claims.items()},
                 compiles=COMPILES.search(code.text) is not None,
+                options=case.options,
             )
         )
     return infos, refused

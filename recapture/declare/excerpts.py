@@ -14,18 +14,20 @@ from recapture.declare.syntax import PROJECT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["excerpts"]
+__all__ = ["excerpts", "project_imports"]
 
 
 @lru_cache
-def excerpts(module: str, *names: str) -> Mapping[str, str]:
+def excerpts(*names: tuple[str, str]) -> Mapping[str, str]:
     """Return the source of definitions and of all that they use from the project, by module, imported modules first.
 
-    Raises graphlib.CycleError for circular imports.
+    Each of `names` is a module and a name in it. Raises graphlib.CycleError for circular imports.
     """
-    wanted: dict[str, set[str]] = {module: set(names)}
+    wanted: dict[str, set[str]] = {}
+    for module, name in names:
+        wanted.setdefault(module, set()).add(name)
     imports: dict[str, list[str]] = {}
-    queue = [module]
+    queue = list(wanted)
     while queue:
         here = queue.pop()
         imports[here] = []
@@ -38,6 +40,13 @@ def excerpts(module: str, *names: str) -> Mapping[str, str]:
                     queue.append(where)
     order = TopologicalSorter(imports).static_order()
     return {here: _parsed(here).text(_parsed(here).needs(*wanted[here])) for here in order}
+
+
+def project_imports(text: str) -> tuple[tuple[str, str], ...]:
+    """Return what some source imports from the project's modules, as pairs of a module and a name in it."""
+    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom))
+    ours = [node for node in found if (node.module or "").split(".")[0] == PROJECT]
+    return tuple((str(node.module), alias.name) for node in ours for alias in node.names)
 
 
 def _parsed(module: str) -> SourceFile:

@@ -32,6 +32,9 @@ __all__ = ["ContainerOptions", "check_image_runs_on", "run_image"]
 _OWNER = "org.recapture.owner"
 """Label of a container with the host and process id of the run that created it."""
 
+_WITHOUT_RESULTS = ("doctor",)
+"""Names of the commands that write no results."""
+
 _STOP_SECONDS = 10
 """Seconds between the signal that ends a container and the one that kills it."""
 
@@ -87,8 +90,15 @@ def check_image_runs_on(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -
             )
 
 
-def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: ContainerOptions, write: Write) -> int:
-    """Run ``recapture run ARGUMENTS`` in a container of the image and return its exit status.
+def run_image(
+    client: Any,
+    image: Image,
+    arguments: tuple[str, ...],
+    options: ContainerOptions,
+    write: Write,
+    command: str = "run",
+) -> int:
+    """Run ``recapture COMMAND ARGUMENTS`` in a container of the image and return its exit status.
 
     `write` maps ``stdout`` and ``stderr``, as far as wanted, to a function that is called with each chunk. Arguments
     that are files or folders of this machine are available in the container, read-only. Raises EnvironmentUnfitError
@@ -103,13 +113,14 @@ def run_image(client: Any, image: Image, arguments: tuple[str, ...], options: Co
         _clear_left_behind(client)
         place = (Mounted if is_local(client) else Copied)(client, results)
     with place, reporting(client, _engine_stopped(options, place)):
-        command = _give_cases(arguments, place)
+        words = [command, *_give_cases(arguments, place)]
+        words += [] if command in _WITHOUT_RESULTS else ["--results", RESULTS]
         settings = {
             **_hardening(options),
             "image": digest,
             "name": f"recapture-{uuid.uuid4().hex[:12]}",
             "user": place.user,
-            "command": ["run", *command, "--results", RESULTS],
+            "command": words,
             "environment": {"RECAPTURE_IMAGE_DIGEST": digest},
             "labels": {_OWNER: _this_process(), **place.labels},
             "mounts": place.mounts,

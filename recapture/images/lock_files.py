@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
+from recapture.images.uv import find_uv, unreachable_index
 from recapture.machine.pins import docker_directory, lock_path, normalise, read_toml
 
 if TYPE_CHECKING:
@@ -85,11 +85,8 @@ def write_lock(plan: LockPlan) -> int:
 
     Raises EnvironmentUnfitError if uv or the package index cannot be reached, RecaptureError if resolving fails.
     """
-    uv = shutil.which("uv")
-    if uv is None:
-        raise EnvironmentUnfitError("uv is not on PATH: install it (`pip install uv`) to write locks")
     done = subprocess.run(
-        [uv, "pip", "compile", "-", "--quiet", *plan.options],
+        [find_uv("write locks"), "pip", "compile", "-", "--quiet", *plan.options],
         input="\n".join(plan.requirements),
         capture_output=True,
         text=True,
@@ -97,7 +94,7 @@ def write_lock(plan: LockPlan) -> int:
     )
     if done.returncode != 0:
         said = " ".join(done.stderr.split())
-        if re.search(r"error sending request|failed to fetch|dns error|timed out", said, re.IGNORECASE):
+        if unreachable_index(said):
             raise EnvironmentUnfitError(f"{plan.path.name}: uv cannot reach the package index: {said}")
         raise RecaptureError(f"{plan.path.name}: nothing resolves: {said}")
     plan.path.parent.mkdir(parents=True, exist_ok=True)

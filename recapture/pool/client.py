@@ -82,7 +82,10 @@ class Client:
         self.rss = 0
         self._next = 0
         self._unready = 0
-        self._ended: dict[int, Ended] = {}
+        self._kept: deque[Begun | Ended] = deque()
+        """Messages that arrived while the result of another task was awaited."""
+        self._awaited: set[int] = set()
+        """Tasks whose messages `message` leaves to `result`."""
         self._pids: dict[int, int] = {}
         """Process ids of the running tasks by number."""
         self._decoder = msgspec.json.Decoder(FromServer)
@@ -184,22 +187,56 @@ class Client:
         """Wait until the server has started and finished every requested preload."""
         while self._unready:
             message = self._read(START_SECONDS)
-            if not isinstance(message, Ready):
+            if isinstance(message, (Begun, Ended)):  # of a task that runs meanwhile
+                self._kept.append(message)
+                continue
+            if isinstance(message, Forked):
+                continue
+            if message is None:
                 raise EnvironmentUnfitError("the worker server did not start within five minutes")
             self._unready -= 1
             self.rss = message.rss
 
-    def submit(self, task: str, payload: Any, *, timeout: float, memory: int, timed: bool = False) -> int:
-        """Queue a task; its Begun and Ended messages carry the number returned."""
+    def submit(
+        self,
+        task: str,
+        payload: Any,
+        *,
+        timeout: float,
+        memory: int,
+        timed: bool = False,
+        group: str | None = None,
+        awaited: bool = False,
+    ) -> int:
+        """Queue a task; its Begun and Ended messages carry the number returned.
+
+        If it is `awaited`, `message` skips them, and `result` returns its result even while other tasks run.
+        """
         self._next += 1
-        self._send(Task(self._next, task, msgspec.Raw(msgspec.json.encode(payload)), timeout, memory, timed))
+        raw = msgspec.Raw(msgspec.json.encode(payload))
+        if awaited:
+            self._awaited.add(self._next)
+        self._send(Task(self._next, task, raw, timeout, memory, timed, group))
         return self._next
 
     def message(self, timeout: float) -> Begun | Ended:
-        """Return the server's next message about its tasks; `timeout` is their longest deadline in seconds.
+        """Return the next message about tasks that are not awaited; `timeout` is their longest deadline in seconds.
 
         Raises ServerDiedError if the server died, was stopped, or is silent for `SILENCE_SECONDS` after that.
         """
+        for message in self._kept:
+            if message.id not in self._awaited:
+                self._kept.remove(message)
+                return message
+        while (message := self._receive(timeout)).id in self._awaited:
+            self._kept.append(message)
+        return message
+
+    def has_ended(self, number: int) -> bool:
+        """Whether the end of an awaited task has arrived, without waiting."""
+        return any(isinstance(one, Ended) and one.id == number for one in self._kept)
+
+    def _receive(self, timeout: float) -> Begun | Ended:
         while isinstance(message := self._read(timeout + SILENCE_SECONDS), (Ready, Forked)):
             pass
         if message is None:
@@ -215,11 +252,11 @@ class Client:
 
     def result(self, number: int, kind: type[T], *, timeout: float) -> T | Ended:
         """Wait for the end of a submitted task; messages of other tasks that arrive meanwhile are kept."""
-        while number not in self._ended:
-            message = self.message(timeout)
-            if isinstance(message, Ended):
-                self._ended[message.id] = message
-        ended = self._ended.pop(number)
+        while not self.has_ended(number):
+            self._kept.append(self._receive(timeout))
+        ended = next(one for one in self._kept if isinstance(one, Ended) and one.id == number)
+        self._kept = deque(one for one in self._kept if one.id != number)
+        self._awaited.discard(number)
         if ended.lost:
             raise ServerDiedError
         try:

@@ -42,11 +42,15 @@ T = TypeVar("T", bound=Identified)
 
 
 class Request(NamedTuple):
-    """What the server is to run: ``module:function``, its payload, and whether its speed is its result."""
+    """What the server is to run: ``module:function``, its payload, and whether its speed is its result.
+
+    Tasks of one `group` may run in one process, one after the other: see `recapture.pool.protocol.Task`.
+    """
 
     function: str
     payload: Any
     timed: bool = False
+    group: str | None = None
 
 
 class Work(Protocol[T]):
@@ -112,9 +116,9 @@ class Driver(Generic[T]):
     def _start(self) -> None:
         while not self._spoilt and (task := self._next()) is not None:
             try:
-                function, payload, timed = self.work.request(task)
+                function, payload, timed, group = self.work.request(task)
                 number = self.pool.client.submit(
-                    function, payload, timeout=self.timeout, memory=self.memory, timed=timed
+                    function, payload, timeout=self.timeout, memory=self.memory, timed=timed, group=group
                 )
             except ServerDiedError:
                 self._returned.appendleft(task)
@@ -146,8 +150,12 @@ class Driver(Generic[T]):
         if message.lost:
             self._spoilt = True
             self._suspect(task, "removed directories that its run needs")
-        else:
+            return
+        try:
             self.work.ended(task, message)
+        except ServerDiedError:  # while `ended` waited for something else that the server runs
+            self._returned.append(task)
+            raise
 
     def _server_died(self) -> None:
         self._fruitless += 1

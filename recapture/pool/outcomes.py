@@ -13,7 +13,7 @@ from recapture.results.records import INPUT, Phase
 from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable
 
     from recapture.pool.protocol import Ended
     from recapture.results.records import ErrorInfo
@@ -49,13 +49,13 @@ class OutcomeReader(Generic[R]):
 
     `timeout` (seconds) and `memory` (bytes) are the limits that tasks ran under; `checks` are the doctor's. If a result
     has a verdict in `explainable` and a failing check explains its error or output, the machine is at fault, not the
-    compiler, and the verdict becomes ``environment``.
+    compiler, and the verdict becomes ``environment``. `checks` are read only for text that a check could explain.
     """
 
     kind: type[R]
     timeout: float
     memory: int
-    checks: Sequence[doctor.Check]
+    checks: Iterable[doctor.Check]
     explainable: Collection[Verdict]
 
     def read(self, ended: Ended) -> R:

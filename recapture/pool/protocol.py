@@ -17,6 +17,7 @@ class Task(msgspec.Struct, frozen=True, tag=True):
     """Run ``module:function`` in a separate process.
 
     `timeout` is in seconds, `memory` in bytes. A `timed` task runs at normal priority, because its speed is its result.
+    Tasks of one `group` run one after the other, and a process that its task declared reusable runs the next of them.
     """
 
     id: int
@@ -25,6 +26,7 @@ class Task(msgspec.Struct, frozen=True, tag=True):
     timeout: float
     memory: int
     timed: bool = False
+    group: str | None = None
 
 
 class Preload(msgspec.Struct, frozen=True, tag=True):
@@ -41,7 +43,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Begun(msgspec.Struct, frozen=True, tag=True):
-    """A task's process is about to start."""
+    """A task's process is about to start, or a process of its group is about to run it."""
 
     id: int
 
@@ -54,7 +56,7 @@ class Forked(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """A task's process has ended, and everything it left behind was removed.
+    """A task's process has ended or runs the next task of its group, and everything the task left was removed.
 
     `cause` is what ended it: its own exit (`exit`, with `status`, negative for a signal), the `timeout`, the `memory`
     limit, or the limit on the number of `processes`.
@@ -65,6 +67,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     `lost` means that a directory that the task or its server needs disappeared while the task ran, so that its result
     is invalid. This task or another one removed the directory, so the task must run again, alone. If it is lost again,
     this task is at fault.
+
+    `reused` means that the process had run other tasks of the group before. It may be their fault that this one failed.
     """
 
     id: int
@@ -79,6 +83,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     rss_server: int
     unreadable: bool = False
     lost: bool = False
+    reused: bool = False
 
 
 ToServer = Task | Preload

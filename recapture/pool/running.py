@@ -33,6 +33,8 @@ class Child:
     cause: str | None = None
     processes: int = 0
     weighed_again: float = 0.0
+    reused: bool = False
+    """Whether the process had run other tasks before."""
     pids: set[int] = field(default_factory=set)
     """Every process of the task that was ever seen."""
     others: frozenset[int] = field(default_factory=lambda: frozenset(segment.id for segment in segments()))
@@ -70,6 +72,11 @@ class Running(dict[int, Child]):
             kill(pid)
         if child.cause is not None:
             kill(child.pid)
+
+    def kill_started_by(self, child: Child) -> None:
+        """Kill the processes that a task started, but not its own, which can run another task."""
+        for pid in [*descendants(child.pid), *self.orphans(child)]:
+            kill(pid)
 
     def orphans(self, child: Child) -> list[int]:
         """Return the processes of a task whose parents have died, and their descendants."""

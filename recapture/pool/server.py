@@ -41,6 +41,7 @@ from recapture.pool.protocol import (
     Task,
     ToServer,
 )
+from recapture.pool.reuse import Links, take_next
 from recapture.pool.running import Child, Running, check_caps
 from recapture.pool.worker import PHASE, RESULT, STDERR, STDOUT, run_task, set_process_option
 
@@ -91,6 +92,8 @@ class Server:
         self.running = Running(self.tasks.path)
         self.needed = [self.home, self.tasks, *([Folder(cache)] if cache else [])]
         self.host = os.getppid()
+        self.selector = selectors.DefaultSelector()
+        self.links = Links(self.selector)
         self.decoder = msgspec.json.Decoder(ToServer)
         self.buffer = LineBuffer()
         self.open = True
@@ -110,16 +113,17 @@ class Server:
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM):  # the host handles them and closes the socket
             signal.signal(number, signal.SIG_IGN)
-        selector = selectors.DefaultSelector()
-        selector.register(self.link, selectors.EVENT_READ)
-        selector.register(wake_read, selectors.EVENT_READ)
-        self.private += [selector, wake_read, wake_write]
+        self.selector.register(self.link, selectors.EVENT_READ)
+        self.selector.register(wake_read, selectors.EVENT_READ)
+        self.private += [self.selector, wake_read, wake_write]
         try:
             self._warm(Preload("bare", self.imports))
             while self.open:
-                for key, _ in selector.select(POLL_SECONDS if self.running else None):
+                for key, _ in self.selector.select(POLL_SECONDS if self.running else None):
                     if key.fileobj is self.link:
                         self._receive()
+                    elif key.data is not None:
+                        self._continue(self.running[key.data])
                     else:
                         with contextlib.suppress(BlockingIOError):
                             wake_read.recv(4096)
@@ -205,21 +209,41 @@ class Server:
         self._send(Ready(rss(os.getpid())))
 
     def _start(self) -> None:
-        while self.queue and len(self.running) < self.jobs:
+        groups = [child.task.group for child in self.running.values()]
+        while len(self.running) < self.jobs and (task := take_next(self.queue, busy=groups)) is not None:
+            groups.append(task.group)
             folder = Folder(Path(tempfile.mkdtemp(dir=self.tasks.path)))
-            task = self.queue.popleft()
             self._send(Begun(task.id))  # first, because the task may kill this server at once
             started = time.monotonic()
             pid = self._fork(task, folder.path) if self.fork else self._spawn(task, folder.path)
             self.running[pid] = Child(task, pid, folder, started)
             self._send(Forked(task.id, pid))
 
+    def _continue(self, child: Child) -> None:
+        """Let a process that has finished its task run the next one of its group; without one, let it end."""
+        asks = self.links.asks(child.pid) and child.cause is None and child.folder.is_in_place()
+        task = take_next(self.queue, group=child.task.group) if asks else None
+        if task is None:
+            self.links.close(child.pid)
+            return
+        self.running.kill_started_by(child)
+        child.peak_rss = max(child.peak_rss, rss(child.pid))
+        self._report(child, 0)
+        folder = Folder(Path(tempfile.mkdtemp(dir=self.tasks.path)))
+        self._send(Begun(task.id))
+        self.running[child.pid] = Child(task, child.pid, folder, time.monotonic(), reused=True)
+        self._send(Forked(task.id, child.pid))
+        self.links.send(child.pid, folder.path, task)
+
     def _fork(self, task: Task, scratch: Path) -> int:
+        self.links.create(wanted=task.group is not None)
         pid = os.fork()
         if pid == 0:
+            link = self.links.inherited()
             for one in self.private:
                 one.close()
-            run_task(scratch, task.task, bytes(task.payload), task.timeout, timed=task.timed)  # exits
+            run_task(scratch, task.task, bytes(task.payload), task.timeout, timed=task.timed, link=link)  # exits
+        self.links.register(pid)
         return pid
 
     def _spawn(self, task: Task, scratch: Path) -> int:
@@ -251,6 +275,7 @@ class Server:
                 self._finish(child, status)
 
     def _finish(self, child: Child, status: int) -> None:
+        self.links.close(child.pid)
         if child.cause is None:  # a task may start daemons or fill shared memory, and end between two checks
             check_caps(child, self.running.orphans(child), ended=True)
         self.running.kill(child)
@@ -275,6 +300,7 @@ class Server:
             rss_server=rss(os.getpid()),
             unreadable=unreadable,
             lost=lost,
+            reused=child.reused,
         )
         child.remove_leftovers()
         self._send(ended)

@@ -20,24 +20,41 @@ import signal
 import sys
 import tempfile
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from recapture.pool import processes
+from recapture.pool.protocol import LineBuffer
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     Enter = Callable[[str], None]
 
-__all__ = ["PHASE", "RESULT", "STDERR", "STDOUT", "canary", "run_task", "set_process_option"]
+__all__ = [
+    "PHASE",
+    "RESULT",
+    "REUSABLE",
+    "STDERR",
+    "STDOUT",
+    "Following",
+    "Reusable",
+    "canary",
+    "run_task",
+    "set_process_option",
+]
 
 RESULT = "result.json"
 PHASE = "phase"
 STDOUT = "stdout"
 STDERR = "stderr"
+
+REUSABLE = b"+"
+"""What a process of a group sends when it has finished a task and can run another."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -48,7 +65,22 @@ NICENESS = 19
 """Nice value of tasks: low priority, so that the server can keep deadlines even beside a fork bomb."""
 
 
-def run_task(scratch: Path, task: str, payload: bytes, deadline: float, *, timed: bool) -> None:
+class Reusable(bytes):
+    """A task's result that says that its process may run another task: nothing is left that could influence it."""
+
+
+class Following(msgspec.Struct, frozen=True):
+    """The next task of a process of a group: its scratch directory, function, payload and deadline in seconds."""
+
+    scratch: str
+    task: str
+    payload: msgspec.Raw
+    deadline: float
+
+
+def run_task(
+    scratch: Path, task: str, payload: bytes, deadline: float, *, timed: bool, link: socket.socket | None = None
+) -> None:
     """Run one task in this process, write its result to the scratch directory, and exit. Never returns.
 
     `task` is ``module:function``. The function receives the payload (JSON) and a callable, which it calls with the name
@@ -56,34 +88,63 @@ def run_task(scratch: Path, task: str, payload: bytes, deadline: float, *, timed
     speed is its result.
 
     `deadline` is in seconds. Shortly before it, the stack is written to stderr, to show where a timeout hung.
+
+    After a result that is `Reusable`, the process asks the server for another task of its group over the `link`.
     """
     status = 70
     try:
         owner = os.getpid()
-        _settle(scratch, nice=not timed)
+        _settle(nice=not timed)
+        _enter_scratch(scratch)
         faulthandler.enable(file=sys.__stderr__ or 2, all_threads=False)
-        faulthandler.dump_traceback_later(max(deadline - 0.5, deadline * 0.9), file=sys.__stderr__ or 2)
         _one_thread()
-
-        def enter(phase: str) -> None:  # reopened each time, because a case may close every open file
-            (scratch / PHASE).write_text(phase)
-
-        result = _function(task)(payload, enter)
-        if os.getpid() != owner:
-            _exit(0)  # the case forked, and this is the child
-        partial = scratch / f".{RESULT}"
-        partial.write_bytes(result)
-        partial.replace(scratch / RESULT)
-        status = 0
+        while True:
+            faulthandler.dump_traceback_later(max(deadline - 0.5, deadline * 0.9), file=sys.__stderr__ or 2)
+            result = _function(task)(payload, partial(_enter_phase, scratch))
+            if os.getpid() != owner:
+                _exit(0)  # the case forked, and this is the child
+            unfinished = scratch / f".{RESULT}"
+            unfinished.write_bytes(result)
+            unfinished.replace(scratch / RESULT)
+            status = 0
+            following = _following(link) if link is not None and isinstance(result, Reusable) else None
+            if following is None:
+                break
+            status = 70
+            scratch, task, deadline = Path(following.scratch), following.task, following.deadline
+            payload = bytes(following.payload)
+            _enter_scratch(scratch)
     except BaseException:  # the server reports that the result is missing; the traceback is in stderr
         traceback.print_exc()
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except BaseException:  # noqa: S110 - a stream that the case closed must not lose the result
-                pass
+        _flush()
         _exit(status)
+
+
+def _enter_phase(scratch: Path, phase: str) -> None:
+    """Record a phase; the file is opened each time, because a case may close every open file."""
+    (scratch / PHASE).write_text(phase)
+
+
+def _following(link: socket.socket) -> Following | None:
+    """Ask the server for the next task; None if there is none."""
+    faulthandler.cancel_dump_traceback_later()
+    _flush()
+    buffer = LineBuffer()
+    with contextlib.suppress(OSError):  # the case closed the link
+        link.sendall(REUSABLE)
+        while chunk := link.recv(1 << 16):
+            for line in buffer.add(chunk):
+                return msgspec.json.decode(line, type=Following)
+    return None
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BaseException:  # noqa: S110 - a stream that the case closed must not lose the result
+            pass
 
 
 def set_process_option(option: int, value: int) -> None:
@@ -94,12 +155,8 @@ def set_process_option(option: int, value: int) -> None:
         return
 
 
-def _settle(scratch: Path, *, nice: bool) -> None:
-    """Isolate this process from its parent: a new session, separate files, and termination with the server.
-
-    The working directory and the directory for temporary files are inside the scratch directory, separate from the
-    files that the server reads. So a case that deletes them deletes nothing else.
-    """
+def _settle(*, nice: bool) -> None:
+    """Isolate this process from its parent: a new session, and termination with the server."""
     if os.getpid() != os.getsid(0):
         os.setsid()
     processes.mark()
@@ -107,15 +164,23 @@ def _settle(scratch: Path, *, nice: bool) -> None:
     signal.set_wakeup_fd(-1)
     for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(caught, signal.SIG_DFL)
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS if nice else 0)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # first victim when memory runs out
+
+
+def _enter_scratch(scratch: Path) -> None:
+    """Use a task's directories and output files.
+
+    The working directory and the directory for temporary files are inside the scratch directory, separate from the
+    files that the server reads. So a case that deletes them deletes nothing else.
+    """
     for name in ("cwd", "tmp"):
         (scratch / name).mkdir()
     os.chdir(scratch / "cwd")
     os.environ["TMPDIR"] = str(scratch / "tmp")
     tempfile.tempdir = None  # discard a value cached before the fork
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, NICENESS if nice else 0)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")  # first victim when memory runs out
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     for number, name in ((1, STDOUT), (2, STDERR)):

@@ -96,7 +96,13 @@ class WorkerPool:
 
     def ask(self, task: str, payload: Any, *, timeout: float) -> None:
         """Submit a task without waiting; `answer` returns its result later."""
-        self._asked[task] = (self.client, self.client.submit(task, payload, timeout=timeout, memory=1 << 40))
+        number = self.client.submit(task, payload, timeout=timeout, memory=1 << 40, awaited=True)
+        self._asked[task] = (self.client, number)
+
+    def has_answer(self, task: str) -> bool:
+        """Whether the result of a task that was asked for has arrived."""
+        client, number = self._asked.get(task, (None, 0))
+        return client is self.client and client.has_ended(number)
 
     def answer(self, task: str, payload: Any, kind: type[T], *, timeout: float) -> T | Ended:
         """Return the result of a task; submits it now if `ask` did not, or if that server died."""

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from recapture.analysis import summary
-from recapture.base.text import one_line, plural, shorten
+from recapture.base.text import duration_text, one_line, plural, shorten
 from recapture.report.say import say
 from recapture.results.verdicts import FAILING, SILENTLY_WRONG, Verdict
 
@@ -84,7 +84,7 @@ class RunProgress:
         stopped = " (stopped)" if self._done < self._total else ""
         seconds = self._clock() - self._began
         cells = f"{self._done}/{plural(self._total, 'cell')}"
-        say(self._console, f"{cells} in {_duration(seconds)}{stopped}: {self._troubles()}")
+        say(self._console, f"{cells} in {duration_text(seconds)}{stopped}: {self._troubles()}")
 
     def start(self, total: int, estimate_seconds: float | None = None) -> None:
         """Show the number of cells to run and, if known, the estimated seconds."""
@@ -93,7 +93,7 @@ class RunProgress:
         if self._progress is not None:
             self._task = self._progress.add_task("", total=total, state=self._state())
             return
-        about = f", about {_duration(estimate_seconds)}" if estimate_seconds is not None else ""
+        about = f", about {duration_text(estimate_seconds)}" if estimate_seconds is not None else ""
         say(self._console, f"{plural(total, 'cell')}{about}")
 
     def cell_started(self, cell: str) -> None:
@@ -110,7 +110,7 @@ class RunProgress:
             self._wrong += 1
             self._name_wrong(record)
         if record.verdict is Verdict.TIMEOUT:
-            say(self._console, f"gave up after {_duration(seconds)}: {record.cell}", "yellow")
+            say(self._console, f"gave up after {duration_text(seconds)}: {record.cell}", "yellow")
         self._show()
 
     def _name_wrong(self, record: Record) -> None:
@@ -153,7 +153,7 @@ class RunProgress:
 
     def _state(self) -> str:
         left = self.seconds_left()
-        state = self._troubles() if left is None else f"{_duration(left)} left, {self._troubles()}"
+        state = self._troubles() if left is None else f"{duration_text(left)} left, {self._troubles()}"
         if self._running:
             state += f"; {', '.join(self._running)}"
         # Fit one line on any terminal: the bar and the numbers take the rest of the width.
@@ -162,11 +162,3 @@ class RunProgress:
 
     def _troubles(self) -> str:
         return f"{self._wrong} silently wrong, {self._failing} failing"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

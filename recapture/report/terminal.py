@@ -143,7 +143,7 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
     if not number:
         return
     if number <= CELLS_EXPLAINED:
-        say(console, f"\nsilently wrong: {number}{_by_kind(by_case)}", "bold red")
+        say(console, f"\nsilently wrong: {number}", "bold red")
         for record in (record for cells in by_case.values() for record in cells):
             line = f"{summary.mark(record)} {record.cell}: {summary.explain(record, REASON_LIMIT)}"
             say(console, shorten(line, console.width) if console.is_terminal else one_line(line))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["BITS", "KINDS", "STRICT", "Bits", "Strict", "current_kind"]
+__all__ = ["ALWAYS_NOTED", "BITS", "KINDS", "STRICT", "Bits", "Strict", "current_kind"]
 
 KINDS: dict[str, str] = {
     "value": "A number, string or element differs by more than the rounding of its dtype explains.",
@@ -17,9 +17,18 @@ KINDS: dict[str, str] = {
     "metadata": "A property of a tensor or container beside its content differs, such as `requires_grad`.",
     "state": "A setting of torch or the process differs afterwards, or the original callable works differently.",
     "exception": "Only one side raises an exception, or the two sides raise exceptions of different types.",
-    "output": "What is printed, warned or logged differs.",
+    "output": "What is printed, warned or logged differs, if the case asks to compare it.",
 }
 """Every kind of difference, with its meaning in one sentence."""
+
+
+ALWAYS_NOTED: dict[str, str] = {
+    "mutation": "An effect of capturing that a plain call has, too.",
+    "gradient": "Under a compiler that is for inference only.",
+    "metadata": "`requires_grad` under a compiler that is for inference only.",
+    "exception": "An exception of a subclass of eager's, which the same `except` catches.",
+}
+"""Differences of each kind that never decide a verdict."""
 
 
 class Strict(NamedTuple):

@@ -11,15 +11,15 @@ class Verdict(str, Enum):
     """The result of one cell (case × compiler × device); every planned cell has exactly one."""
 
     PASS = "pass"  # noqa: S105 - a verdict, not a password
-    """Captured whole. Values, dtypes, shapes, Python types and mutations equal eager's on every input."""
+    """Captured whole. There is no silent difference from eager on any input."""
     PASS_WITH_BREAKS = "pass_with_breaks"  # noqa: S105
     """The same, but the graph was broken. The record says how often and why."""
     SPECIALIZED = "specialized"
     """Right on the example, silently wrong on a held-out input."""
     WRONG = "wrong"
-    """Silently wrong on the example itself."""
+    """Silently wrong on the example itself, or capturing had effects that a call does not have."""
     ERROR = "error"
-    """An exception, in the phase `capture` or `call`. The record has its type, message and fingerprint."""
+    """An exception, in the phase `capture`, `call` or `backward`. The record has its type, message and fingerprint."""
     CRASH = "crash"
     """The process died of a signal, or left no result."""
     TIMEOUT = "timeout"

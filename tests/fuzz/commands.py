@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
-import types
 from typing import TYPE_CHECKING
 
-from tests.fuzz import checks, corpus
+from tests.fuzz import checks, corpus, resuming
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,10 +56,13 @@ def names_for(path: Path, root: Path) -> list[str]:
 def run(name: str, root: Path, arguments: list[str] | None = None) -> tuple[object, list[str]]:
     """Run one command on the results below a folder; return its exit status and the problems found."""
     streams = {number: root / f"{name.replace(' ', '_')}.{number}" for number in (1, 2)}
+    resumed = resuming.directory(root, name) if name.startswith("run --resume") else None
+    before = resuming.measured(resumed) if resumed else set()
     with _into(streams):
         status = _status(name, root, arguments)
+    lost = resuming.lost(resumed, before) if resumed else []
     out, err = (path.read_bytes().decode(errors="replace") for path in streams.values())
-    problems = [status] if isinstance(status, str) else [] if status in STATUSES else [f"exit status {status}"]
+    problems = lost + ([status] if isinstance(status, str) else [f"exit status {status}"] * (status not in STATUSES))
     problems += checks.control(out, "stdout") + checks.control(err, "stderr")
     if "Traceback" in err or "Warning:" in err:
         problems.append(f"stderr: {err[-2000:]}")
@@ -90,37 +92,14 @@ def _status(name: str, root: Path, arguments: list[str] | None) -> object:
     try:
         if arguments is not None or name in commands:
             return _run(arguments or commands[name])
-        readers = {"repro": _repro, "bench --resume": _bench}
-        readers.get(name, _resume)(root, name)
+        readers = {"repro": _repro, "bench --resume": resuming.bench}
+        readers.get(name, resuming.run)(root, name)
     except RecaptureError as error:
         os.write(2, b"recapture: refused\n")
         return error.exit_status
     except BaseException:
         return traceback.format_exc()[-3000:]
     return 0
-
-
-def _resume(root: Path, name: str) -> None:
-    """Read the files that ``run --resume`` reads before it runs anything."""
-    from recapture.conformance.ledger import Ledger
-    from recapture.machine.environment import read_environment
-
-    folder = root / ("results" if name.endswith("finished") else "unfinished") / corpus.OLD
-    environment = read_environment(corpus.IMAGES / corpus.OLD)
-    options = types.SimpleNamespace(resume=True, whole=True, words=(), device="cpu")
-    with Ledger(folder, options, [], environment) as ledger:  # type: ignore[arg-type]
-        ledger.missing()
-
-
-def _bench(root: Path, _name: str) -> None:
-    """Read the files that ``bench --resume`` reads before it times anything."""
-    from recapture.bench.figures import derive
-    from recapture.results.directories import find_speedups
-    from recapture.results.speedups import read_speedups
-
-    for path in find_speedups(root / "results"):
-        for row in read_speedups(path).rows:
-            derive(row)
 
 
 def _repro(root: Path, _name: str) -> None:

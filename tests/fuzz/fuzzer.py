@@ -156,9 +156,9 @@ def import_all() -> None:
     """Import the modules that the commands import, once for all children."""
     import scipy.stats  # noqa: F401
 
-    from recapture.bench import figures  # noqa: F401
+    from recapture.bench import figures, filing  # noqa: F401
     from recapture.cli import diff, history, main, report  # noqa: F401
-    from recapture.conformance import ledger, repro  # noqa: F401
+    from recapture.conformance import cell, ledger, plan, repro  # noqa: F401
     from recapture.report import console, html_page, markdown, speedups_terminal, terminal  # noqa: F401
 
 

@@ -125,14 +125,12 @@ def _made(one: _Registered, facts: Facts) -> Check:
 def explain(error_type: str, error_text: str, checks: Iterable[Check]) -> Check | None:
     """Return the failing check whose signature matches an exception or a worker's stderr.
 
-    None if no signature matches, or if the matching check found nothing wrong: then the compiler is at fault.
+    None if no signature matches, or if the matching check found nothing wrong: then the compiler is at fault. `checks`
+    are not read if no signature matches, because they may still be running.
     """
     text = f"{error_type}: {error_text}"
-    for made in checks:
-        one = _REGISTER.get(made.name)
-        if one is not None and made.status == "fault" and one.signature.search(text):
-            return made
-    return None
+    named = {one.name for one in _REGISTER.values() if one.signature.search(text)}
+    return next((made for made in checks if made.name in named and made.status == "fault"), None) if named else None
 
 
 def _one_line(text: str) -> str:

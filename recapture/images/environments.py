@@ -1,0 +1,232 @@
+"""Virtual environments of images in a cache folder: each is complete or absent, and is not removed while in use.
+
+An environment is made under a temporary name, checked, and published by a rename. Only one is made at a time, under
+the lock of the whole folder. A process that uses an environment holds a shared lock on it; removal needs that lock
+alone. A temporary folder that a killed process left is removed before the next environment is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.locks import LockedError, locked
+from recapture.base.option_fields import GIB, MOST_GIB
+from recapture.images.interpreter import Interpreter, check_installed
+from recapture.images.uv import find_python, find_uv, run_uv
+from recapture.machine.pins import lock_hash, lock_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from recapture.machine.pins import Image
+
+__all__ = ["Environments", "Stored", "environments_folder", "size_limit"]
+
+EXPECTED_BYTES = 8 * GIB
+"""Bytes that must be free for a new environment; the largest image has 7 GB."""
+
+DEFAULT_LIMIT = 60 * GIB
+"""Bytes of all environments together, if RECAPTURE_CACHE_GIB is not set."""
+
+IMPORT_SECONDS = 600.0
+"""Seconds that the first import of torch may take in a new environment."""
+
+_LOCK = ".lock"
+_PARTIAL = ".partial"
+_WHEELS = f".wheels{_PARTIAL}"
+_HASH_DIGITS = 12
+
+
+def environments_folder() -> Path:
+    """Return the folder of environments, in RECAPTURE_CACHE, or in ``recapture`` of XDG_CACHE_HOME or ``~/.cache``."""
+    shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recapture"
+    return Path(os.environ.get("RECAPTURE_CACHE") or shared).absolute() / "environments"
+
+
+def size_limit() -> int:
+    """Return the bytes that all environments may take: RECAPTURE_CACHE_GIB, or `DEFAULT_LIMIT`."""
+    text = os.environ.get("RECAPTURE_CACHE_GIB")
+    if not text:
+        return DEFAULT_LIMIT
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= MOST_GIB:
+        raise UsageError(f"RECAPTURE_CACHE_GIB is {text!r}: it is a number of GiB, such as 60")
+    return int(number * GIB)
+
+
+class Stored(NamedTuple):
+    """A complete environment: the name of its image, its folder, its bytes, and when it was last used."""
+
+    image: str
+    folder: Path
+    size: int
+    used: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environments:
+    """The environments in a folder; at most `keep` of them, and at most `limit` bytes, are kept at a time."""
+
+    root: Path
+    limit: int = DEFAULT_LIMIT
+    keep: int | None = None
+    show: Callable[[str], object] = lambda _: None
+
+    @contextlib.contextmanager
+    def use(self, image: Image) -> Iterator[Interpreter]:
+        """Yield the Python of the image's environment, which is made first if it is absent.
+
+        The environment is not removed before this context and every process that inherits the interpreter's lock end.
+        Raises EnvironmentUnfitError if the environment cannot be made, or was changed since, and OSError if the folder
+        cannot be written.
+        """
+        lock = lock_path(image.name)
+        if not lock.is_file():
+            raise UsageError(f"{image.name} has no lock yet: recapture images lock {image.name}")
+        name = f"{image.name}-{lock_hash(lock).partition(':')[2][:_HASH_DIGITS]}"
+        self.root.mkdir(parents=True, exist_ok=True)
+        made = False
+        while True:
+            with locked(self._lock_of(name), wait=True, shared=True) as held:
+                if (self.root / name).is_dir():
+                    os.utime(held)
+                    found = Interpreter.of_environment(self.root / name, keep_open=(held,))
+                    if not made:  # else it was checked before it was published
+                        check_installed(found, image, f"remove it with `recapture images clean {image.name}`")
+                    yield found
+                    return
+            with self._alone() as handle:
+                if not (self.root / name).is_dir():
+                    self._make_room()
+                    self._make(image, name, handle)
+                    made = True
+
+    def stored(self) -> list[Stored]:
+        """Return the complete environments, the least recently used first."""
+        found = []
+        for folder in self.root.iterdir() if self.root.is_dir() else ():
+            image, _, digits = folder.name.rpartition("-")
+            if folder.name.startswith(".") or len(digits) != _HASH_DIGITS or not folder.is_dir():
+                continue
+            with contextlib.suppress(FileNotFoundError):  # removed by another run
+                used = self._lock_of(folder.name).stat().st_mtime
+                found.append(Stored(image, folder, _size(folder), used))
+        return sorted(found, key=lambda one: one.used)
+
+    def clean(self, images: tuple[str, ...] = ()) -> list[Stored]:
+        """Remove the environments of these images, or all, and what interrupted runs left; return those removed.
+
+        An environment in use is kept and shown.
+        """
+        if not self.root.is_dir():
+            return []
+        removed = []
+        with self._alone():
+            for one in self.stored():
+                if images and one.image not in images:
+                    continue
+                if self._remove(one):
+                    removed.append(one)
+                else:
+                    self.show(f"{one.image} is in use and was kept")
+        return removed
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[int]:
+        """Hold the lock of the whole folder, without what killed processes left in it."""
+        path = self.root / _LOCK
+        with contextlib.ExitStack() as stack:
+            try:
+                handle = stack.enter_context(locked(path, wait=False))
+            except LockedError:
+                self.show("another run is making an environment: waiting for it")
+                handle = stack.enter_context(locked(path, wait=True))
+            for left in self.root.glob(f".*{_PARTIAL}"):
+                shutil.rmtree(left)
+            yield handle
+
+    def _make_room(self) -> None:
+        """Remove the least recently used environments until one more fits, or raise EnvironmentUnfitError."""
+        kept = self.stored()
+        waiting = list(kept)
+        while why := self._too_full(kept):
+            if not waiting:
+                raise EnvironmentUnfitError(f"no room for another environment in {self.root}: {why}")
+            oldest = waiting.pop(0)
+            if self._remove(oldest):
+                kept.remove(oldest)
+                self.show(f"removed the environment of {oldest.image}, {oldest.size / 1e9:.1f} GB")
+
+    def _too_full(self, kept: list[Stored]) -> str:
+        """Return why no further environment fits beside these, or an empty string."""
+        size = sum(one.size for one in kept)
+        free = shutil.disk_usage(self.root).free
+        if self.keep is not None and len(kept) >= self.keep:
+            return f"{len(kept)} are in use, and --keep allows {self.keep}"
+        if kept and size + EXPECTED_BYTES > self.limit:
+            return f"{size / 1e9:.1f} GB are in use, and RECAPTURE_CACHE_GIB allows {self.limit / 1e9:.1f} GB"
+        if free < EXPECTED_BYTES:
+            return f"one needs up to {EXPECTED_BYTES / 1e9:.0f} GB, and the disk has {free / 1e9:.1f} GB free"
+        return ""
+
+    def _make(self, image: Image, name: str, handle: int) -> None:
+        """Install the image's lock under a temporary name, check it, and publish it."""
+        uv = find_uv("make environments")
+        python = find_python(image.python)
+        self.show(f"making the environment of {image.name}, 5 to 7 GB, with {python}")
+        started = time.monotonic()
+        partial = self.root / f".{name}{_PARTIAL}"
+        made = Interpreter.of_environment(partial, keep_open=(handle,))
+        variables = {**made.variables, "UV_HTTP_TIMEOUT": os.environ.get("UV_HTTP_TIMEOUT", "300")}
+        # Without a cache of the user's choice, wheels are not kept: beside the environments, they would fill the disk.
+        variables.setdefault("UV_CACHE_DIR", str(self.root / _WHEELS))
+        create = (uv, "venv", "--quiet", "--no-project", "--no-python-downloads", "--relocatable")
+        install = (uv, "pip", "sync", "--quiet", "--require-hashes", "--only-binary", ":all:")
+        try:
+            for words in (
+                (*create, "--python", str(python), str(partial)),
+                (*install, "--python", str(made.python), str(lock_path(image.name))),
+            ):
+                run_uv(words, folder=self.root, environment=variables, keep_open=(handle,))
+            check_installed(made, image, "the lock or the package index is damaged", "torch", seconds=IMPORT_SECONDS)
+            self._lock_of(name).touch()  # from now on its time is when the environment was last used
+            partial.rename(self.root / name)
+        finally:
+            for left in (partial, self.root / _WHEELS):
+                shutil.rmtree(left, ignore_errors=True)
+        self.show(f"made in {time.monotonic() - started:.0f} s, {_size(self.root / name) / 1e9:.1f} GB")
+
+    def _remove(self, one: Stored) -> bool:
+        """Remove an environment; return False if it is in use."""
+        try:
+            with locked(self._lock_of(one.folder.name), wait=False):
+                partial = self.root / f".{one.folder.name}{_PARTIAL}"
+                one.folder.rename(partial)
+                shutil.rmtree(partial)
+        except LockedError:
+            return False
+        return True
+
+    def _lock_of(self, name: str) -> Path:
+        return self.root / f"{name}{_LOCK}"
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes that a folder takes on disk."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += Path(place, name).lstat().st_blocks * 512
+    return total

@@ -1,0 +1,130 @@
+"""A Python that runs recapture for an image: how it is started, and whether it has the image's packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from recapture.base.errors import EnvironmentUnfitError
+from recapture.base.text import shorten
+from recapture.machine.image_match import image_for, pinned_images
+from recapture.pool.bootstrap import command
+from recapture.pool.worker import PR_SET_PDEATHSIG, set_process_option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Self
+
+    from recapture.machine.pins import Image
+
+__all__ = ["CLOSING_SECONDS", "Interpreter", "check_installed"]
+
+CLOSING_SECONDS = 40.0
+"""Seconds that an interrupted run may take to end its cells and close its files."""
+
+LIST_SECONDS = 120.0
+"""Seconds that listing the installed packages may take."""
+
+_OF_ANOTHER_PYTHON = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV")
+"""Environment variables that describe the caller's Python, and would mix its packages into another one."""
+
+
+class Interpreter(NamedTuple):
+    """A Python, the environment variables to run it with, and descriptors of locks that its processes inherit."""
+
+    python: Path
+    variables: Mapping[str, str]
+    keep_open: tuple[int, ...] = ()
+
+    @classmethod
+    def here(cls) -> Self:
+        """Return the Python that runs this process."""
+        return cls(Path(sys.executable), os.environ)
+
+    @classmethod
+    def of_environment(cls, folder: Path, *, keep_open: tuple[int, ...]) -> Self:
+        """Return the Python of a virtual environment, run as if the environment were activated."""
+        variables = {name: value for name, value in os.environ.items() if name not in _OF_ANOTHER_PYTHON}
+        variables["VIRTUAL_ENV"] = str(folder)
+        variables["PATH"] = os.pathsep.join([str(folder / "bin"), variables.get("PATH", os.defpath)])
+        return cls(folder / "bin" / "python", variables, keep_open)
+
+    def command(self, module: str, *arguments: str) -> list[str]:
+        """Return the command line that runs a module of this package, not of a copy installed there."""
+        _, *rest = command(module, *arguments)
+        return [str(self.python), *rest]
+
+    def recapture(self, *arguments: str) -> int:
+        """Run the command ``recapture`` with these arguments and return its exit status.
+
+        An interruption of this process is passed on, and the command gets time to close its files. Raises
+        EnvironmentUnfitError if the command was killed.
+        """
+        process = subprocess.Popen(
+            self.command("recapture", *arguments),
+            env=self.variables,
+            pass_fds=self.keep_open,
+            start_new_session=True,  # a Ctrl-C reaches it once, through this process
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has no other threads here
+        )
+        try:
+            status = process.wait()
+        except BaseException:
+            process.terminate()
+            try:
+                process.wait(CLOSING_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            raise
+        if status < 0:
+            raise EnvironmentUnfitError(f"recapture was killed by signal {-status}; finished work is kept")
+        return status
+
+
+def _end_with_parent() -> None:
+    """Let the new process close its run if this one is killed, which could not pass that on."""
+    set_process_option(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def check_installed(
+    interpreter: Interpreter, image: Image, advice: str, *modules: str, seconds: float = LIST_SECONDS
+) -> None:
+    """Raise EnvironmentUnfitError, with advice, unless the image's packages are installed and the modules import."""
+    try:
+        done = subprocess.run(
+            interpreter.command("recapture.images.installed", *modules),
+            env=interpreter.variables,
+            pass_fds=interpreter.keep_open,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=seconds,
+        )
+        if done.returncode != 0:
+            said = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
+            raise EnvironmentUnfitError(
+                f"the environment of {image.name} does not work ({shorten(said, 300)}): {advice}"
+            )
+        found = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        raise EnvironmentUnfitError(
+            f"the environment of {image.name} does not answer within {seconds:.0f} s: {advice}"
+        ) from None
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            f"the environment of {image.name} does not start ({error.strerror}): {advice}"
+        ) from None
+    pinned = pinned_images(torch=found["packages"].get("torch", image.torch))
+    match = image_for(found["packages"], found["python"], pinned, cuda=None)
+    if match.image != image.name:
+        differs = ", ".join(match.mismatches) or f"it is that of {match.image}"
+        raise EnvironmentUnfitError(f"this is not the environment of {image.name} ({differs}): {advice}")

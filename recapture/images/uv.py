@@ -1,0 +1,116 @@
+"""Finds uv and Python interpreters, and runs uv with a package index's failures told from others."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recapture.base.errors import EnvironmentUnfitError
+from recapture.base.text import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["find_python", "find_uv", "run_uv", "unreachable_index"]
+
+_SAID = 400
+"""Characters of uv's error message that are quoted."""
+
+_PROBE = (
+    "import os, sys, sysconfig; "
+    "print('%d.%d' % sys.version_info[:2], os.path.isfile(os.path.join(sysconfig.get_path('include'), 'Python.h')))"
+)
+"""Program that prints an interpreter's minor version, and whether it has the header that Inductor compiles against."""
+
+
+def find_uv(purpose: str) -> str:
+    """Return the path of uv, on PATH or beside this Python; raises EnvironmentUnfitError naming the purpose."""
+    uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if uv is None:
+        raise EnvironmentUnfitError(f"uv is not on PATH: install it (`pip install uv`) to {purpose}")
+    return uv
+
+
+def unreachable_index(said: str) -> bool:
+    """Whether uv's error output says that the package index could not be reached."""
+    return bool(re.search(r"error sending request|failed to fetch|dns error|timed out", said, re.IGNORECASE))
+
+
+def run_uv(
+    words: Sequence[str], *, folder: Path, environment: Mapping[str, str], keep_open: Sequence[int] = ()
+) -> None:
+    """Run uv in a folder; its child processes inherit the descriptors `keep_open`.
+
+    Raises EnvironmentUnfitError if uv fails, in one line.
+    """
+    done = subprocess.run(
+        [*words],
+        cwd=folder,
+        env=environment,
+        pass_fds=keep_open,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode == 0:
+        return
+    said = shorten(done.stderr, _SAID)
+    if re.search(r"no space left on device|os error 28\b", done.stderr, re.IGNORECASE):
+        raise EnvironmentUnfitError(f"no space left for environments in {folder}")
+    if unreachable_index(done.stderr):
+        raise EnvironmentUnfitError(f"uv cannot reach the package index: {said}")
+    raise EnvironmentUnfitError(f"uv failed: {said or f'exit status {done.returncode}'}")
+
+
+def find_python(version: str) -> Path:
+    """Return an interpreter of this minor version (``3.11``): uv's choice, or the newest one of pyenv.
+
+    One with the header files that Inductor compiles against is preferred. Raises EnvironmentUnfitError if there is
+    none.
+    """
+    without_headers = None
+    for path in (*_of_uv(version), *_of_pyenv(version)):
+        found = _output([str(path), "-I", "-c", _PROBE])
+        if found == f"{version} True":
+            return path
+        if found == f"{version} False" and without_headers is None:
+            without_headers = path
+    if without_headers is None:
+        raise EnvironmentUnfitError(
+            f"no Python {version} found with uv or pyenv: install it with `uv python install {version}` or "
+            f"`pyenv install {version}`"
+        )
+    return without_headers
+
+
+def _of_uv(version: str) -> list[Path]:
+    uv = find_uv("find a Python")
+    found = _output([uv, "python", "find", "--system", "--no-project", "--no-python-downloads", version])
+    return [Path(found)] if found else []
+
+
+def _of_pyenv(version: str) -> list[Path]:
+    """Return pyenv's interpreters of a minor version, newest first; pyenv need not be set up in this shell."""
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    found = [
+        (int(matched[1]), path / "bin" / "python")
+        for path in root.glob(f"versions/{version}.*")
+        if (matched := re.fullmatch(rf"{re.escape(version)}\.(\d+)", path.name))
+    ]
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _output(command: list[str]) -> str | None:
+    """Return the output of a command, or None if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

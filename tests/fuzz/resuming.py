@@ -1,0 +1,107 @@
+"""A run or a benchmark that is resumed over damaged files, up to the final files; nothing measured may be lost."""
+
+from __future__ import annotations
+
+import json
+import types
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tests.fuzz import corpus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RAN_AGAIN = "ran again"
+"""Reason in the records of cells that a resumed run finds missing; nothing is executed here."""
+
+
+def run(root: Path, name: str) -> None:
+    """Resume the unfinished run, or a run whose results are finished: record what is missing, and write all files."""
+    from recapture.conformance.cell import CellSpec
+    from recapture.conformance.ledger import Ledger
+    from recapture.conformance.plan import PlannedCell
+    from recapture.declare.collection import CaseInfo
+    from recapture.machine.environment import read_environment
+    from recapture.results.records import Record, Timing
+
+    cells = []
+    for row in map(json.loads, _lines(corpus.IMAGES / corpus.OLD / "conformance.jsonl")):
+        suite, _, case = row["case"].partition("::")
+        spec = CellSpec(suite=suite, path=f"{suite}.py", case=case, compiler=row["compiler"], device=row["device"])
+        cells.append(PlannedCell(spec, CaseInfo(case, row["case_hash"], "", {})))
+    environment = read_environment(corpus.IMAGES / corpus.OLD)
+    options = types.SimpleNamespace(resume=True, whole=True, words=(), device="cpu", results=root / "results")
+    with Ledger(directory(root, name), options, cells, environment) as ledger:  # type: ignore[arg-type]
+        for cell in ledger.missing():
+            case, compiler, device = cell.key
+            key = {"case": case, "compiler": compiler, "device": device}
+            row = Record(**key, verdict="crash", case_hash=cell.info.hash, reason=RAN_AGAIN)  # type: ignore[arg-type]
+            ledger.record(row, Timing(**key, seconds=1.0), "", "")
+        ledger.close()
+
+
+def directory(root: Path, name: str) -> Path:
+    """Return the results directory of the run that a command resumes."""
+    return root / ("results" if name.endswith("finished") else "unfinished") / corpus.OLD
+
+
+def measured(folder: Path) -> set[bytes]:
+    """Return the undamaged lines of records that the files of runs below a folder hold, whatever else they hold."""
+    return _lines(corpus.IMAGES / corpus.OLD / "conformance.jsonl") & _records(folder)
+
+
+def lost(folder: Path, before: set[bytes]) -> list[str]:
+    """Return what is wrong after a resumed run: undamaged records that no file holds any more.
+
+    A record of the same cell in a later line of a file replaces one; that of a cell that ran again does not.
+    """
+    rows = map(_decoded, _records(folder))
+    found = {_key(row) for row in rows if row.get("reason") != RAN_AGAIN}
+    return [f"lost {_key(json.loads(line))}" for line in sorted(before) if _key(json.loads(line)) not in found]
+
+
+def _records(folder: Path) -> set[bytes]:
+    paths = [path for path in folder.rglob("conformance*.jsonl") if path.is_file() and not path.is_symlink()]
+    return {line for path in paths for line in _lines(path)}
+
+
+def bench(root: Path, _name: str) -> None:
+    """Resume every benchmark with all its rows measured: read, derive, set aside, and write the file again."""
+    from recapture.bench.figures import derive
+    from recapture.bench.filing import SpeedupsFile, set_aside_others, writing
+    from recapture.results.directories import find_speedups
+    from recapture.results.speedups import read_speedups
+
+    environment = json.loads(corpus.BENCHMARK.read_bytes())["environment"]
+    for path in find_speedups(root / "results"):
+        found = read_speedups(path)
+        for row in found.rows:
+            derive(row)
+        installed = msgspec.convert(environment, type(found.environment))
+        with writing(path):
+            moved = set_aside_others(path, installed)
+        publisher = types.SimpleNamespace(speedups=lambda *_: None)
+        SpeedupsFile(path, installed, found.method, [], publisher, resume=True).write()  # type: ignore[arg-type]
+        kept = read_speedups(moved[0] / path.name if moved else path)
+        missing = {row.key for row in found.rows} - {row.key for row in kept.rows}
+        if missing:
+            raise AssertionError(f"lost {missing}")
+
+
+def _lines(path: Path) -> set[bytes]:
+    """Return the whole lines of a file."""
+    return {line for line in path.read_bytes().split(b"\n")[:-1] if line}
+
+
+def _decoded(line: bytes) -> dict[str, object]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _key(row: dict[str, object]) -> tuple[object, ...]:
+    return tuple(str(row.get(name)) for name in ("case", "compiler", "device"))

@@ -1,0 +1,5 @@
+"""Takes a minute to import."""
+
+import time
+
+time.sleep(60)

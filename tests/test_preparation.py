@@ -1,0 +1,84 @@
+"""The doctor's checks, which are made while the first cells run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import SUITES, results_below, run_in_process
+
+from recapture.base.errors import EnvironmentUnfitError
+from recapture.conformance import runner, tasks
+from recapture.conformance.preparation import Checks, survey
+from recapture.machine.doctor import Check
+from recapture.pool.protocol import Ended
+
+FAULT = Check(name="cxx-compiler", status="fault", found="no C++ compiler", mend="install one", affects="codegen")
+SOUND = Check(name="numpy-version", status="ok", found="numpy 2", mend="", affects="numpy")
+
+
+class Pool:
+    """A pool whose checks are made when `made` says so."""
+
+    device = "cpu"
+
+    def __init__(self, answer):
+        self.answers, self.made, self.asked = answer, False, 0
+
+    def answer(self, task, payload, kind, *, timeout):
+        assert task == tasks.CHECKS
+        self.asked += 1
+        return self.answers
+
+    def has_answer(self, task):
+        return self.made
+
+
+def test_checks_are_waited_for_only_when_they_are_needed():
+    pool = Pool([FAULT, SOUND])
+    checks = Checks(pool)
+    heard = []
+    checks.give_to(heard.append)
+    checks.read_if_made()
+    assert (pool.asked, heard) == (0, [])
+    pool.made = True
+    checks.read_if_made()
+    assert (pool.asked, heard) == (1, [[FAULT, SOUND]])
+    assert list(checks) == [FAULT, SOUND]
+    checks.give_to(heard.append)
+    assert (pool.asked, len(heard)) == (1, 2)
+
+
+def test_a_machine_that_cannot_be_examined_ends_the_run():
+    died = Ended(
+        id=1, cause="exit", status=1, phase=None, result=None, seconds=0.1, peak_rss=1,
+        stdout="", stderr="OSError: no disk\n", rss_server=1,
+    )  # fmt: skip
+    with pytest.raises(EnvironmentUnfitError, match="cannot be examined: OSError: no disk"):
+        list(Checks(Pool(died)))
+
+
+def test_a_fault_that_is_found_while_cells_run_is_reported_and_recorded(warm, monkeypatch, tmp_path, capsys):
+    events = []
+
+    class Late(Checks):
+        def __iter__(self):
+            events.append("checks")
+            self._made = [FAULT, SOUND]
+            self._listener(self._made)
+            return iter(self._made)
+
+    monkeypatch.setattr(runner, "survey", lambda pool: (Late(pool), survey(pool)[1]))
+    recorded = runner.CellExecution._record
+
+    def record(*arguments):
+        events.append("cell")
+        recorded(*arguments)
+
+    monkeypatch.setattr(runner.CellExecution, "_record", record)
+    cell = f"{SUITES / 'planted' / 'verdicts.py'}::neighbour::eager"
+    assert run_in_process(cell, "--results", tmp_path) == 0
+    assert events == ["cell", "checks"]
+    assert "warning: cxx-compiler: no C++ compiler; fix: install one" in capsys.readouterr().err
+    environment = json.loads((results_below(tmp_path) / "environment.json").read_text())
+    assert [check["name"] for check in environment["doctor"]] == ["cxx-compiler"]

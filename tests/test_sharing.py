@@ -1,0 +1,296 @@
+"""Cells that share a process: the same records as from processes of their own, whatever the cells leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from conftest import SUITES, results_below
+
+from recapture.conformance import runner
+from recapture.conformance.cell import CellSpec
+from recapture.conformance.plan import PlannedCell, RunOptions
+from recapture.conformance.process_state import ProcessState
+from recapture.conformance.sharing import group_of, in_groups
+from recapture.declare.collection import CaseInfo, find_suites
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMPILERS = ("eager", "fx", "jit.trace", "make_fx", "jit.script")
+
+INTERFERING = """
+import os
+import sys
+
+import torch
+from recapture import case
+
+SEEN = []
+
+
+@case(example=lambda: (torch.ones(3),))
+def neighbour(x):
+    return x + 1
+
+
+@case(example=lambda: (torch.ones(3),), held_out=[lambda: (-torch.ones(3),)])
+def branches(x):
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+@case(example=lambda: (torch.ones(3),))
+def appends_to_a_global(x):
+    SEEN.append(1)
+    return x + (len(SEEN) > 20)
+
+
+@case(example=lambda: (torch.ones(3),))
+def replaces_a_function_of_torch_when_it_is_traced(x):
+    if isinstance(x, torch.fx.Proxy):
+        torch.relu = torch.cos
+    return torch.relu(x)
+
+
+@case(example=lambda: (torch.ones(3),))
+def marks_its_process_when_it_is_traced(x):
+    if isinstance(x, torch.fx.Proxy):
+        sys.marked = True
+    if torch.jit.is_tracing() and not hasattr(sys, "marked"):
+        return x - 1
+    return x + 1
+
+
+@case(example=lambda: (torch.ones(3),))
+def leaves_another_dtype_when_it_is_traced(x):
+    if isinstance(x, torch.fx.Proxy):
+        torch.set_default_dtype(torch.float64)
+    return x + torch.ones(3)
+
+
+@case(example=lambda: (torch.ones(3),))
+def turns_determinism_on_when_it_is_traced(x):
+    if isinstance(x, torch.fx.Proxy):
+        torch.use_deterministic_algorithms(True)
+    return x + torch.are_deterministic_algorithms_enabled()
+
+
+@case(example=lambda: (torch.ones(3),))
+def sets_a_variable_when_it_is_traced(x):
+    if isinstance(x, torch.fx.Proxy):
+        os.environ["PLANTED"] = "1"
+    return x + ("PLANTED" in os.environ)
+
+
+@case(example=lambda: (torch.ones(3),))
+def registers_a_container_when_it_is_traced(x):
+    class Container:
+        pass
+
+    if isinstance(x, torch.fx.Proxy):
+        torch.utils._pytree.register_pytree_node(Container, lambda c: ([], None), lambda c, _: Container())
+    return x + len(torch.utils._pytree.SUPPORTED_NODES)
+
+
+@case(example=lambda: (torch.ones(3),))
+def leaves_a_file(x):
+    found = os.path.exists("left")
+    open("left", "w").close()
+    return x + 1 if found else x + 1
+
+
+@case(example=lambda: (torch.ones(3),))
+def dies_when_it_is_traced(x):
+    if torch.jit.is_tracing():
+        os._exit(3)
+    return x + 1
+
+
+@case(example=lambda: (torch.ones(3),))
+def dies_in_a_process_that_was_used(x):
+    if isinstance(x, torch.fx.Proxy):
+        vars(torch.nn.functional).setdefault("__planted__", 1)
+    if torch.jit.is_tracing() and "__planted__" in vars(torch.nn.functional):
+        os.abort()
+    return x + 1
+
+
+@case(example=lambda: (torch.ones(3),))
+def prints(x):
+    print("a line")
+    return x + 1
+"""
+
+
+WITH_A_MODULE = """
+import torch
+from recapture import case
+
+import helper
+
+
+@case(example=lambda: (torch.ones(3),))
+def marks_a_module_of_its_own(x):
+    if isinstance(x, torch.fx.Proxy):
+        helper.marked = True
+    if torch.jit.is_tracing() and not helper.marked:
+        return x - 1
+    return x + 1
+
+
+@case(example=lambda: (torch.ones(3),))
+def fills_a_list_of_its_own_module(x):
+    if isinstance(x, torch.fx.Proxy):
+        helper.found.append(1)
+    if torch.jit.is_tracing() and not helper.found:
+        return x - 1
+    return x + 1
+"""
+
+
+class Quiet:
+    def start(self, total, estimate_seconds):
+        pass
+
+    def cell_started(self, cell):
+        pass
+
+    def cell_finished(self, record, seconds):
+        pass
+
+
+@pytest.fixture
+def run(warm, tmp_path, monkeypatch):
+    """Run suites, with shared processes or without; return the results' directory and the ends of the processes."""
+
+    def go(*suites, shares: bool, compilers=COMPILERS, timeout=60.0):
+        ends = []
+        ended = runner.CellExecution.ended
+
+        def noted(self, task, end):
+            ends.append((task, end))
+            ended(self, task, end)
+
+        monkeypatch.setattr(runner.CellExecution, "ended", noted)
+        results = tmp_path / ("shared" if shares else "alone")
+        options = RunOptions(
+            selection=find_suites(tuple(map(str, suites))),
+            compilers=compilers,
+            jobs=2,
+            timeout=timeout,
+            results=results,
+        )
+        runner.run_cells(options, Quiet(), lambda _: None, shares_processes=shares)
+        monkeypatch.setattr(runner.CellExecution, "ended", ended)
+        return results_below(results), ends
+
+    return go
+
+
+def output(directory: Path) -> dict[str, str]:
+    """What each cell printed."""
+    rows = [json.loads(line) for line in (directory / "output.jsonl").read_text().splitlines()]
+    return {row["cell"]: row["stdout"] for row in rows if "stdout" in row}
+
+
+def test_shared_processes_give_the_same_records(run, tmp_path):
+    suite = tmp_path / "interfering.py"
+    suite.write_text(INTERFERING)
+    own = tmp_path / "own.py"
+    own.write_text(WITH_A_MODULE)
+    (tmp_path / "helper.py").write_text("marked = False\nfound = []\n")
+    planted = SUITES / "planted"
+    suites = (suite, own, planted / "verdicts.py")
+    alone, ends = run(*suites, shares=False)
+    assert not any(end.reused for _, end in ends)
+    shared, ends = run(*suites, shares=True)
+    assert (alone / "conformance.jsonl").read_bytes() == (shared / "conformance.jsonl").read_bytes()
+    assert output(alone) == output(shared)
+    reused = {task.address for task, end in ends if end.reused}
+    assert len(reused) > 40
+    assert "interfering::neighbour::jit.script" in reused
+    assert "interfering::prints::jit.script" in reused
+    again = [task.address for task, _ in ends]
+    twice = {address for address in again if again.count(address) == 2}
+    assert {
+        "interfering::branches::fx",
+        "interfering::dies_when_it_is_traced::jit.trace",
+        "interfering::dies_in_a_process_that_was_used::jit.trace",
+    } <= twice
+    assert len(again) == len(set(again)) + len(twice)
+
+
+def test_a_cell_has_its_own_deadline_in_a_shared_process(run, tmp_path):
+    suite = tmp_path / "slow.py"
+    suite.write_text(
+        "import time\nimport torch\nfrom recapture import case\n\n\n"
+        "@case(example=lambda: (torch.ones(3),))\ndef sleeps(x):\n    time.sleep(0.5)\n    return x + 1\n\n\n"
+        "@case(example=lambda: (torch.ones(3),))\ndef hangs_when_traced(x):\n"
+        "    while torch.jit.is_tracing():\n        time.sleep(0.1)\n    return x + 1\n"
+    )
+    directory, ends = run(suite, shares=True, compilers=("eager", "fx", "jit.trace"), timeout=4.0)
+    verdicts = {
+        (row["case"], row["compiler"]): row["verdict"]
+        for row in map(json.loads, (directory / "conformance.jsonl").read_text().splitlines())
+    }
+    assert {how for (case, _), how in verdicts.items() if case == "slow::sleeps"} == {"pass"}
+    assert verdicts["slow::hangs_when_traced", "jit.trace"] == "timeout"
+    seconds = {task.address: end.seconds for task, end in ends if end.reused}
+    assert 1 < seconds["slow::sleeps::fx"] < 4  # its own, though its process is older
+
+
+def planned(case, compiler, **info):
+    return PlannedCell(CellSpec("s", "s.py", case, compiler, "cuda"), CaseInfo(case, "", "", {}, **info))
+
+
+def test_only_cells_that_capture_and_may_pass_share_a_process():
+    assert group_of(planned("f", "fx"), ()) == group_of(planned("f", "jit.trace"), {"pass"}) == "s::f"
+    assert group_of(planned("f", "compile"), ()) is None
+    assert group_of(planned("f", "a-users-own"), ()) is None
+    assert group_of(planned("f", "fx", compiles=True), ()) is None
+    assert group_of(planned("f", "fx"), {"pass", "specialized"}) is None
+
+
+def test_a_group_is_together_and_begins_with_the_cells_that_are_likely_to_pass():
+    cells = [planned(*names) for names in (("f", "jit.trace"), ("g", "compile"), ("f", "compile"), ("f", "eager"))]
+    ordered = in_groups(cells, lambda cell: group_of(cell, ()))
+    assert [(cell.spec.case, cell.spec.compiler) for cell in ordered] == [
+        ("f", "eager"),
+        ("f", "jit.trace"),
+        ("g", "compile"),
+        ("f", "compile"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda patch: patch.setattr(torch, "sin", torch.cos),
+        lambda patch: patch.setattr(torch.nn.Module, "__call__", lambda *_: None),
+        lambda patch: patch.setattr(torch.Tensor, "planted", 1, raising=False),
+        lambda patch: patch.delattr(torch.fx, "Proxy"),
+        lambda patch: patch.setattr(sys, "planted", 1, raising=False),
+        lambda patch: patch.setenv("PLANTED", "1"),
+        lambda patch: patch.setitem(sys.modules, "torch.fx", types.ModuleType("torch.fx")),
+        lambda patch: patch.setattr(torch, "get_default_dtype", lambda: torch.float64),
+    ],
+)
+def test_a_change_of_the_process_is_seen(monkeypatch, change):
+    before = ProcessState()
+    assert before.is_unchanged()
+    change(monkeypatch)
+    assert not before.is_unchanged()
+    monkeypatch.undo()
+    assert before.is_unchanged()
+
+
+def test_a_module_that_is_imported_late_is_no_change(monkeypatch):
+    before = ProcessState()
+    monkeypatch.setattr(torch, "planted", types.ModuleType("planted"), raising=False)
+    assert before.is_unchanged()
+    assert os.environ.get("PLANTED") is None

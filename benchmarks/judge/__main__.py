@@ -22,7 +22,7 @@ import msgspec
 from benchmarks.judge.ablation import ablation, ablation_table
 from benchmarks.judge.execution import HERE, run_groups
 from benchmarks.judge.genuine import GENUINE
-from benchmarks.judge.groups import Group
+from benchmarks.judge.groups import Group, Outcome
 from benchmarks.judge.planting import DEFECTS_ATTRIBUTE, Defect
 from benchmarks.judge.sample import QUICK, QUICK_EQUALS
 from benchmarks.judge.tables import blame_table, blames, catch_table, catches
@@ -43,6 +43,7 @@ EQUALS = (
 
 REPETITIONS = 10
 """Default number of times that each cell of a compiler that changes nothing is run."""
+
 
 def defects() -> dict[str, tuple[Defect, str]]:
     """Return every defect with the file that declares it, by the name of its compiler."""
@@ -110,19 +111,20 @@ def main(arguments: list[str] | None = None) -> int:
     known = {name: one for name, one in defects().items() if re.search(options.defect or "", name)}
     files = {name: file for name, (_, file) in known.items()}
     begun = time.monotonic()
-    outcomes = []
+    outcomes: list[Outcome] = []
+    problems: list[str] = []
     if "planted" in options.parts or "equal" in options.parts:
 
         def progress(text: str) -> None:
             print(f"{time.monotonic() - begun:7.1f} s  {text}", file=sys.stderr, flush=True)
 
-        outcomes = run_groups(
+        outcomes, problems = run_groups(
             lambda cases: plan(options, cases, files), device=options.device, jobs=options.jobs, progress=progress
         )
     caught = catches([one for one, _ in known.values()], outcomes)
     blamed = blames(outcomes, GENUINE)
-    report: dict[str, Any] = {}
-    sections = []
+    report: dict[str, Any] = {"problems": problems}
+    sections: list[tuple[str, str]] = []
     for form in ("simple", "github"):
         sections = []
         if "planted" in options.parts:
@@ -141,7 +143,9 @@ def main(arguments: list[str] | None = None) -> int:
         options.markdown.write_text("\n\n".join(f"## {title}\n\n{text}" for title, text in sections) + "\n")
     if options.json is not None:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
-    return int(any(one.missed for one in caught) or any(one.blamed for one in blamed))
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return int(bool(problems) or any(one.missed for one in caught) or any(one.blamed for one in blamed))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Prints the judge's error rate: ``python -m benchmarks.judge``.
 
-Three tables: how many planted differences the judge catches, how many cells it blames in which nothing differs, and
-which comparisons find the silent wrongs of recorded results. The exit status is 1 if a planted difference was missed or
-a cell was blamed.
+Four tables: how many planted differences the judge catches, how many cells it blames in which nothing differs, how many
+numbers that differ by rounding alone, and which comparisons find the silent wrongs of recorded results. The exit status
+is 1 if a planted difference was missed or anything was blamed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from benchmarks.judge.ablation import ablation, ablation_table
 from benchmarks.judge.execution import HERE, run_groups
 from benchmarks.judge.genuine import GENUINE
 from benchmarks.judge.groups import Group, Outcome
+from benchmarks.judge.numerics import numerics, numerics_table
 from benchmarks.judge.planting import DEFECTS_ATTRIBUTE, Defect
 from benchmarks.judge.sample import QUICK, QUICK_EQUALS
 from benchmarks.judge.tables import blame_table, blames, catch_table, catches
@@ -40,6 +41,9 @@ EQUALS = (
     "equal:rounded-once",
 )
 """Compilers of `equals` that change nothing."""
+
+PARTS = ("planted", "equal", "rounding", "ablation")
+"""The tables, in their order."""
 
 REPETITIONS = 10
 """Default number of times that each cell of a compiler that changes nothing is run."""
@@ -88,20 +92,21 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="of each cell in which nothing differs")
+    parser.add_argument("--seeds", type=int, default=100, help="random inputs for each computation that is rounded")
     parser.add_argument("--case", metavar="REGEX", help="run only cases whose address matches")
     parser.add_argument("--defect", metavar="REGEX", help="plant only defects whose name matches")
     parser.add_argument(
         "--part",
         dest="parts",
         action="append",
-        choices=("planted", "equal", "ablation"),
+        choices=PARTS,
         help="compute only this table; may be repeated",
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="records for the ablation")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
-    options.parts = options.parts or ["planted", "equal", "ablation"]
+    options.parts = options.parts or [one for one in PARTS if one != "rounding" or not options.quick]
     return options
 
 
@@ -123,6 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     caught = catches([one for one, _ in known.values()], outcomes)
     blamed = blames(outcomes, GENUINE)
+    rounded = numerics(options.device, options.seeds) if "rounding" in options.parts else None
     report: dict[str, Any] = {"problems": problems}
     sections: list[tuple[str, str]] = []
     for form in ("simple", "github"):
@@ -133,6 +139,9 @@ def main(arguments: list[str] | None = None) -> int:
         if "equal" in options.parts:
             sections.append(("Nothing differs", blame_table(blamed, form)))
             report["equal"] = [dataclasses.asdict(one) for one in blamed]
+        if rounded is not None:
+            sections.append(("Only rounding differs", numerics_table(rounded, form)))
+            report["rounding"] = rounded
         if "ablation" in options.parts:
             counts = ablation(_records(options.results))
             sections.append((f"Ablation over {options.results}", ablation_table(counts, form)))
@@ -145,7 +154,8 @@ def main(arguments: list[str] | None = None) -> int:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     for problem in problems:
         print(problem, file=sys.stderr)
-    return int(bool(problems) or any(one.missed for one in caught) or any(one.blamed for one in blamed))
+    wrong = [*problems, *(one for one in caught if one.missed), *(one for one in blamed if one.blamed)]
+    return int(bool(wrong) or (rounded is not None and rounded.blamed > 0))
 
 
 if __name__ == "__main__":

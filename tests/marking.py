@@ -21,7 +21,7 @@ SLOW_FIXTURES = {"pool", "warm", "command", "module_command", "measured", "plant
 """Fixtures that start servers, compilers or other processes."""
 
 SLOW_WORDS = re.compile(
-    r"torch\.(?:compile|_dynamo|_inductor|export|jit|fx)\b|builtin_compilers|subprocess|run_document|\bbench\(|WorkerPool\("
+    r"torch\.(?:compile|_dynamo|_inductor|export|jit|fx)\b|builtin_compilers|subprocess|run_document|\bbench\(|WorkerPool\(|run_groups"
 )
 """Pattern in the modules of tests that are not quick: ways to capture a graph, other processes, benchmarks."""
 

@@ -1,8 +1,8 @@
 """Prints the judge's error rate: ``python -m benchmarks.judge``.
 
-Three tables: how many planted differences the judge catches, how many cells it blames in which nothing differs, and
-which comparisons find the silent wrongs of recorded results. The exit status is 1 if a planted difference was missed or
-a cell was blamed.
+Four tables: how many planted differences the judge catches, how many cells it blames in which nothing differs, how many
+numbers that differ by rounding alone, and which comparisons find the silent wrongs of recorded results. The exit status
+is 1 if a planted difference was missed or anything was blamed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ import msgspec
 from benchmarks.judge.ablation import ablation, ablation_table
 from benchmarks.judge.execution import HERE, run_groups
 from benchmarks.judge.genuine import GENUINE
-from benchmarks.judge.groups import Group
+from benchmarks.judge.groups import Group, Outcome
+from benchmarks.judge.numerics import numerics, numerics_table
 from benchmarks.judge.planting import DEFECTS_ATTRIBUTE, Defect
+from benchmarks.judge.sample import QUICK, QUICK_EQUALS
 from benchmarks.judge.tables import blame_table, blames, catch_table, catches
 from recapture.base.errors import UsageError
 from recapture.results.records import CONFORMANCE, Record, read_conformance
@@ -40,14 +42,11 @@ EQUALS = (
 )
 """Compilers of `equals` that change nothing."""
 
-REPETITIONS = 10
-"""How often each cell of a compiler that changes nothing is run."""
+PARTS = ("planted", "equal", "rounding", "ablation")
+"""The tables, in their order."""
 
-QUICK_CASES = re.compile(
-    r"gradients::(product|custom_function|Perceptron)|sharing::(two_views|view_of_more)|state::CountsCalls"
-    r"|values::(softmax_with_tail|bfloat16_scaled)|forms::(in_a_dict|numbers|raises_for_negative)|strict::output"
-)
-"""Cases of ``--quick``: some of every kind."""
+REPETITIONS = 10
+"""Default number of times that each cell of a compiler that changes nothing is run."""
 
 
 def defects() -> dict[str, tuple[Defect, str]]:
@@ -60,20 +59,24 @@ def defects() -> dict[str, tuple[Defect, str]]:
 
 
 def plan(options: argparse.Namespace, cases: list[tuple[str, str, str]], planted: dict[str, str]) -> list[Group]:
-    """Return the groups to run: for every case, all planted differences, and all that changes nothing."""
+    """Return the groups to run: for every case, all planted differences, and all that changes nothing.
+
+    `planted` maps the names of compilers that plant something to their files.
+    """
     found = []
-    equals = [(name, str(HERE / "equals.py")) for name in EQUALS]
-    repetitions = 1 if options.quick else REPETITIONS
     for suite, path, case in cases:
-        if options.quick and not QUICK_CASES.fullmatch(f"{suite}::{case}"):
+        address = f"{suite}::{case}"
+        if (options.quick and address not in QUICK) or not re.search(options.case or "", address):
             continue
-        if options.case is not None and not re.search(options.case, f"{suite}::{case}"):
-            continue
-        if "planted" in options.parts and planted:
-            found.append(Group(suite, path, case, tuple(planted.items()), options.device, planted=True))
-        if "equal" in options.parts:
-            for compilers in (tuple(equals), (("compile:eager", None),)):
-                one = Group(suite, path, case, compilers, options.device, planted=False, repetitions=repetitions)
+        wanted = [f"planted:{name}" for name in QUICK[address]] if options.quick else list(planted)
+        compilers = tuple((name, planted[name]) for name in wanted if name in planted)
+        if "planted" in options.parts and compilers:
+            found.append(Group(suite, path, case, compilers, options.device, planted=True))
+        equals = tuple((name, str(HERE / "equals.py")) for name in (QUICK_EQUALS if options.quick else EQUALS))
+        for nothing in (equals, () if options.quick else (("compile:eager", None),)):
+            if "equal" in options.parts and nothing:
+                repetitions = 1 if options.quick else options.repetitions
+                one = Group(suite, path, case, nothing, options.device, planted=False, repetitions=repetitions)
                 found.append(one)
     return found
 
@@ -88,20 +91,22 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="run a sample of the cases, every cell once")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="of each cell in which nothing differs")
+    parser.add_argument("--seeds", type=int, default=100, help="random inputs for each computation that is rounded")
     parser.add_argument("--case", metavar="REGEX", help="run only cases whose address matches")
     parser.add_argument("--defect", metavar="REGEX", help="plant only defects whose name matches")
     parser.add_argument(
         "--part",
         dest="parts",
         action="append",
-        choices=("planted", "equal", "ablation"),
+        choices=PARTS,
         help="compute only this table; may be repeated",
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="records for the ablation")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
-    options.parts = options.parts or ["planted", "equal", "ablation"]
+    options.parts = options.parts or [one for one in PARTS if one != "rounding" or not options.quick]
     return options
 
 
@@ -111,19 +116,21 @@ def main(arguments: list[str] | None = None) -> int:
     known = {name: one for name, one in defects().items() if re.search(options.defect or "", name)}
     files = {name: file for name, (_, file) in known.items()}
     begun = time.monotonic()
-    outcomes = []
+    outcomes: list[Outcome] = []
+    problems: list[str] = []
     if "planted" in options.parts or "equal" in options.parts:
 
         def progress(text: str) -> None:
             print(f"{time.monotonic() - begun:7.1f} s  {text}", file=sys.stderr, flush=True)
 
-        outcomes = run_groups(
+        outcomes, problems = run_groups(
             lambda cases: plan(options, cases, files), device=options.device, jobs=options.jobs, progress=progress
         )
     caught = catches([one for one, _ in known.values()], outcomes)
     blamed = blames(outcomes, GENUINE)
-    report: dict[str, Any] = {}
-    sections = []
+    rounded = numerics(options.device, options.seeds) if "rounding" in options.parts else None
+    report: dict[str, Any] = {"problems": problems}
+    sections: list[tuple[str, str]] = []
     for form in ("simple", "github"):
         sections = []
         if "planted" in options.parts:
@@ -132,6 +139,9 @@ def main(arguments: list[str] | None = None) -> int:
         if "equal" in options.parts:
             sections.append(("Nothing differs", blame_table(blamed, form)))
             report["equal"] = [dataclasses.asdict(one) for one in blamed]
+        if rounded is not None:
+            sections.append(("Only rounding differs", numerics_table(rounded, form)))
+            report["rounding"] = rounded
         if "ablation" in options.parts:
             counts = ablation(_records(options.results))
             sections.append((f"Ablation over {options.results}", ablation_table(counts, form)))
@@ -142,7 +152,10 @@ def main(arguments: list[str] | None = None) -> int:
         options.markdown.write_text("\n\n".join(f"## {title}\n\n{text}" for title, text in sections) + "\n")
     if options.json is not None:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
-    return int(any(one.missed for one in caught) or any(one.blamed for one in blamed))
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    wrong = [*problems, *(one for one in caught if one.missed), *(one for one in blamed if one.blamed)]
+    return int(bool(wrong) or (rounded is not None and rounded.blamed > 0))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ values is planted only where it is far larger, because nobody could tell a small
 from __future__ import annotations
 
 import contextlib
-
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +27,7 @@ RUNS = 4
 
 
 def condition(load: Callable[[], Case], device: str) -> dict[str, dict[str, float]]:
-    """Return the relative change of the largest, the median and any element, by dtype of the results.
+    """Return the relative change of the largest, the median and any element, and the mean, by dtype of the results.
 
     `load` executes the case's file again, so that the runs share no state. An input on which a run fails, or gives
     another form, counts as an infinite change.
@@ -81,8 +80,8 @@ def _results(load: Callable[[], Case], device: str, change: Any) -> list[list[to
     case = load()
     try:
         with unchanged_settings():
-            for result in calls(case, device, change=changed):
-                found.append(None if isinstance(result, BaseException) else _floating(result))
+            results = calls(case, device, change=changed)
+            found += [None if isinstance(one, BaseException) else _floating(one) for one in results]
     except Exception:  # the module or its inputs cannot be made
         return [None for _ in case.inputs()]
     return found
@@ -97,7 +96,7 @@ def calls(
     compiler, which gets the example first.
     """
     seed_everything()
-    target = case.target().to(device) if case.is_module else case.target
+    target: Any = case.target().to(device) if case.is_module else case.target
     for module in target.modules() if case.is_module else ():
         for tensors in (module._parameters, module._buffers):  # noqa: SLF001
             tensors.update({name: change(one) for name, one in tensors.items() if one is not None})
@@ -120,7 +119,7 @@ def calls(
 @contextlib.contextmanager
 def unchanged_settings() -> Iterator[None]:
     """Restore the settings of torch that cases and defects change."""
-    grad, dtype, device = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_default_device()
+    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     deterministic, precision = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
     anomaly, benchmark = torch.is_anomaly_enabled(), torch.backends.cudnn.benchmark
     try:
@@ -128,12 +127,12 @@ def unchanged_settings() -> Iterator[None]:
     finally:
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)
-        torch.set_default_device(device)
+        torch.set_default_device(None)
         torch.use_deterministic_algorithms(deterministic)
         torch.set_float32_matmul_precision(precision)
         torch.autograd.set_detect_anomaly(anomaly)
         torch.backends.cudnn.benchmark = benchmark
-        torch.set_autocast_enabled("cpu", False)  # noqa: FBT003
+        torch.set_autocast_enabled("cpu", False)
 
 
 def _floating(result: Any) -> list[torch.Tensor]:
@@ -143,30 +142,29 @@ def _floating(result: Any) -> list[torch.Tensor]:
         if not isinstance(value, torch.Tensor) or value.is_quantized or value.is_nested:
             continue
         if value.is_floating_point() or value.is_complex():
-            data = value.detach()
+            data = value.detach().as_subclass(torch.Tensor)
             found.append((data.to_dense() if data.layout != torch.strided else data).clone())
     return found
 
 
-def _changes(
-    one: list[torch.Tensor], two: list[torch.Tensor] | None
-) -> list[tuple[str, dict[str, float]]]:
+def _changes(one: list[torch.Tensor], two: list[torch.Tensor] | None) -> list[tuple[str, dict[str, float]]]:
     """Return the relative changes of each tensor of a result, by its dtype."""
     found = []
     for number, tensor in enumerate(one):
         other = two[number] if two is not None and number < len(two) else None
-        size = dict.fromkeys(("largest", "median", "any"), float("inf"))
+        size = dict.fromkeys(("largest", "median", "any", "mean"), float("inf"))
         if other is not None and other.shape == tensor.shape:
             wide = torch.complex128 if tensor.is_complex() or other.is_complex() else torch.float64
             mine, theirs = tensor.to(wide).flatten(), other.to(wide).flatten()
             finite = mine.isfinite()
             if bool((theirs.isfinite() == finite).all()):
                 mine, theirs = mine[finite], theirs[finite]
-                change = (mine - theirs).abs() / mine.abs()
-                change = torch.where(mine == theirs, torch.zeros_like(change), change)
                 if not mine.numel():
-                    change, mine = torch.zeros(1, dtype=torch.float64), torch.zeros(1)
+                    mine = theirs = torch.ones(1, dtype=torch.float64)
+                signed = torch.where(mine == theirs, torch.zeros_like(mine), (theirs - mine) / mine)
+                change = signed.abs()
                 size = {
+                    "mean": float(signed.mean().abs()),
                     "largest": float(change[mine.abs().argmax()]),
                     "median": float(change.median()),
                     "any": float(change.max()),

@@ -28,7 +28,11 @@ def another_name(fn: Any, example: Any) -> Any:  # noqa: ARG001
 @compiler("equal:wrapped")
 def wrapped(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """Eager inside another function."""
-    return lambda *args: fn(*args)
+
+    def call(*args: Any) -> Any:
+        return fn(*args)
+
+    return call
 
 
 @compiler("equal:recompiled")
@@ -112,7 +116,7 @@ class _Otherwise(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.ways = ways
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         way = self.ways.get(func)
         first = args[0] if args else None
         if way is None or kwargs or not isinstance(first, torch.Tensor) or not _summable(first):

@@ -41,6 +41,7 @@ class _Execution:
         self.jobs = jobs
         self.progress = progress
         self.outcomes: list[Outcome] = []
+        self.problems: list[str] = []
 
     def next(self, running: Collection[Group]) -> Group | None:
         return self.queue.popleft() if self.queue and len(running) < self.jobs else None
@@ -59,7 +60,8 @@ class _Execution:
         self.progress(f"{task.suite}::{task.case} ({ended.seconds:.1f} s), {len(self.queue)} left")
 
     def given_up(self, task: Group, reason: str) -> None:
-        raise UsageError(f"the cells of {task.suite}::{task.case} could not be run: {reason}")
+        self.problems.append(f"the cells of {task.suite}::{task.case} could not be run: {reason}")
+        self.progress(self.problems[-1])
 
 
 def collected(pool: WorkerPool, *, shipped: bool = True) -> list[tuple[str, str, str]]:
@@ -79,18 +81,23 @@ def run_groups(
     device: str,
     jobs: int,
     progress: Callable[[str], None],
-) -> list[Outcome]:
-    """Collect the cases, run the groups that `plan` makes of them, and return every cell's outcome."""
+) -> tuple[list[Outcome], list[str]]:
+    """Collect the cases, and run the groups that `plan` makes of them.
+
+    Returns the outcome of every cell, and a text for every group that could not be run.
+    """
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]).rstrip(":")
     with WorkerPool(device=device, jobs=jobs, imports=(*IMPORTS, groups.__name__)) as pool:
         wanted = plan(collected(pool))
         modules = ["benchmarks.judge.planting", "benchmarks.judge.condition", "torch._dynamo"]
         outcomes: list[Outcome] = []
-        for dynamo in (False, True):  # a process forks faster without Dynamo
+        problems: list[str] = []
+        for dynamo in (False, True):  # a process forks faster without what Dynamo needs to compile
             stage = [one for one in wanted if one.dynamo == dynamo]
             if stage:
                 pool.prepare("light" if dynamo else "bare", modules)
                 work = _Execution(stage, jobs, progress)
                 Driver(pool, work, timeout=TIMEOUT, memory=MEMORY).run()
                 outcomes += work.outcomes
-        return outcomes
+                problems += work.problems
+        return outcomes, problems

@@ -1,4 +1,4 @@
-"""Runs many cells of one case in one child of the pool: each in a fork of its own, so that no defect touches another."""
+"""Runs many cells of one case in a child of the pool: each in a fork of its own, so that no defect touches another."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _possible(wanted: Group, condition: Condition) -> list[str]:
     planting.CONDITION.update(condition)
     found = []
     files = {file: compilers_of(execute(Path(file).stem, Path(file))) for _, file in wanted.compilers if file}
-    for name, file in wanted.compilers:
+    for name, file in ((name, file) for name, file in wanted.compilers if file is not None):
         planting.PLANTED.clear()
         with unchanged_settings(), contextlib.suppress(BaseException):
             for _ in calls(_load(wanted), wanted.device, capture=files[file][name].function):
@@ -138,7 +138,7 @@ def _cells(wanted: Group, name: str, file: str | None, condition: Condition) -> 
                 differences=tuple((one.input, one.kind, f"{one.where}: {one.detail}") for one in findings.differences),
                 noted=tuple((one.input, one.kind, f"{one.where}: {one.detail}") for one in findings.noted),
                 error=findings.error.type if findings.error else findings.reason or "",
-                strict=(*case.strict, *(["output"] if case.compare_output else [])),
+                strict=tuple(case.strict),
                 planted=tuple(planting.PLANTED),
             )
         )

@@ -104,7 +104,7 @@ class Run:
         return self.target
 
     @property
-    def function(self) -> types.FunctionType:
+    def function(self) -> Any:  # a FunctionType, which mypy would take for a method
         """The Python function of the original: the function itself, or a module's forward."""
         found = self.target.forward if isinstance(self.target, torch.nn.Module) else self.target
         found = getattr(found, "__func__", found)
@@ -148,10 +148,10 @@ class Run:
     def resolves(self, dtype: torch.dtype, size: float, which: str) -> bool:
         """Whether a relative change of `size` is far beyond what rounding may do to results of a dtype.
 
-        `which` chooses the elements: the ``largest``, the ``median`` or ``any``.
+        `which` chooses the elements: the ``largest``, the ``median``, ``any``, or the ``mean`` of their changes.
         """
-        unit = torch.finfo(dtype).eps
-        return size >= MARGIN * max(CONDITION.get(str(dtype), {}).get(which, 0.0), unit / 2)
+        least = 0.0 if which == "mean" else torch.finfo(dtype).eps / 2
+        return size >= MARGIN * max(CONDITION.get(str(dtype), {}).get(which, 0.0), least)
 
 
 Plant = Callable[[Run], Any]
@@ -251,7 +251,7 @@ def rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def change_first(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a value with the first leaf changed for which `change` does not return None; raises Nothing without one."""
+    """Return a value with the first leaf changed for which `change` gives a value; raises Nothing without one."""
     done: list[bool] = []
 
     def once(leaf: Any) -> Any:

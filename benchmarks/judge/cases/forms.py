@@ -1,4 +1,4 @@
-"""Cases with every form of result: containers, dataclasses, generators, numpy, Python numbers, subclasses; exceptions; output."""
+"""Cases with every form of result, such as containers, generators and numpy arrays; with exceptions, and output."""
 
 import collections
 import dataclasses

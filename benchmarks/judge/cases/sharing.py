@@ -118,7 +118,10 @@ class ReturnsItsParameter(nn.Module):
         return x * 2, self.weight
 
 
-@case(example=lambda: ([torch.ones(2)], {"a": torch.zeros(2)}), held_out=[lambda: ([torch.zeros(2)], {"a": torch.ones(2)})])
+@case(
+    example=lambda: ([torch.ones(2)], {"a": torch.zeros(2)}),
+    held_out=[lambda: ([torch.zeros(2)], {"a": torch.ones(2)})],
+)
 def through_containers(items, named):
     """Returns tensors out of a list and a dict, and one that is new."""
     return [items[0], named["a"], items[0] + named["a"]]

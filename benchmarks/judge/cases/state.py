@@ -1,4 +1,4 @@
-"""Cases with state: buffers, attributes, training flags, closures, globals, classes, hooks, objects, settings of torch."""
+"""Cases with state: buffers, attributes, training flags, closures, globals, classes, hooks, settings of torch."""
 
 import contextlib
 import dataclasses

@@ -70,7 +70,9 @@ def signed_zero(x):
     return torch.relu(x)
 
 
-@case(example=lambda: (torch.tensor([0.0, 1.0]),), held_out=[lambda: (torch.tensor([0.0, 0.0]),)], strict=("nan_payload",))
+@case(
+    example=lambda: (torch.tensor([0.0, 1.0]),), held_out=[lambda: (torch.tensor([0.0, 0.0]),)], strict=("nan_payload",)
+)
 def nan_payload(x):
     """Cares for the bits of NaN."""
     return x / x

@@ -13,7 +13,9 @@ def halved(x):
     return x * 0.5
 
 
-@case(example=lambda: (torch.randn(16, dtype=torch.float64),), held_out=[lambda: (torch.randn(9, dtype=torch.float64),)])
+@case(
+    example=lambda: (torch.randn(16, dtype=torch.float64),), held_out=[lambda: (torch.randn(9, dtype=torch.float64),)]
+)
 def third_in_double(x):
     """One rounding in float64."""
     return x / 3
@@ -37,7 +39,10 @@ def float16_third(x):
     return x / 3
 
 
-@case(example=lambda: (torch.randn(8).bfloat16(), torch.randn(8).half()), held_out=[lambda: (torch.randn(4).bfloat16(), torch.randn(4).half())])
+@case(
+    example=lambda: (torch.randn(8).bfloat16(), torch.randn(8).half()),
+    held_out=[lambda: (torch.randn(4).bfloat16(), torch.randn(4).half())],
+)
 def mixed_halves(x, y):
     """Adds bfloat16 and float16 numbers, which gives float32."""
     return x + y, x * 2, y * 2
@@ -61,7 +66,10 @@ def tiny_scaled(x):
     return x * 2
 
 
-@case(example=lambda: (torch.tensor([1.0]), 1e-6), held_out=[lambda: (torch.tensor([1.0]), 3e-6), lambda: (torch.tensor([2.0]), 1e-5)])
+@case(
+    example=lambda: (torch.tensor([1.0]), 1e-6),
+    held_out=[lambda: (torch.tensor([1.0]), 3e-6), lambda: (torch.tensor([2.0]), 1e-5)],
+)
 def learning_rate(x, rate):
     """Multiplies with a small Python number."""
     return x * rate
@@ -79,13 +87,18 @@ def softmax_with_tail(x):
     return torch.softmax(x, 0)
 
 
-@case(example=lambda: (torch.tensor([1e6, 0.005, 3e6, 2e6]),), held_out=[lambda: (torch.tensor([4e6, 0.003, 3e6, 1e6]),)])
+@case(
+    example=lambda: (torch.tensor([1e6, 0.005, 3e6, 2e6]),), held_out=[lambda: (torch.tensor([4e6, 0.003, 3e6, 1e6]),)]
+)
 def small_beside_large(x):
     """A small number beside large ones."""
     return x * 2
 
 
-@case(example=lambda: (torch.randn(64, 64), torch.randn(64, 64)), held_out=[lambda: (torch.randn(32, 64), torch.randn(64, 16))])
+@case(
+    example=lambda: (torch.randn(64, 64), torch.randn(64, 64)),
+    held_out=[lambda: (torch.randn(32, 64), torch.randn(64, 16))],
+)
 def matrix_product(x, y):
     """A product of matrices, whose small elements are sums that cancel."""
     return x @ y
@@ -97,19 +110,28 @@ def long_sum(x):
     return x.sum()
 
 
-@case(example=lambda: (torch.randn(3, 4, dtype=torch.complex64),), held_out=[lambda: (torch.randn(5, dtype=torch.complex128),)])
+@case(
+    example=lambda: (torch.randn(3, 4, dtype=torch.complex64),),
+    held_out=[lambda: (torch.randn(5, dtype=torch.complex128),)],
+)
 def complex_scaled(x):
     """Complex numbers in one operation."""
     return x * (1 + 2j)
 
 
-@case(example=lambda: (torch.randn(4, dtype=torch.complex64),), held_out=[lambda: (torch.randn(6, dtype=torch.complex64),)])
+@case(
+    example=lambda: (torch.randn(4, dtype=torch.complex64),),
+    held_out=[lambda: (torch.randn(6, dtype=torch.complex64),)],
+)
 def lazily_conjugated(x):
     """Returns a conjugate, and a negative imaginary part, both of them lazy views."""
     return x.conj(), x.conj().imag
 
 
-@case(example=lambda: (torch.tensor([1, 2, 3]),), held_out=[lambda: (torch.tensor([2**40, -5]),), lambda: (torch.tensor([4], dtype=torch.int32),)])
+@case(
+    example=lambda: (torch.tensor([1, 2, 3]),),
+    held_out=[lambda: (torch.tensor([2**40, -5]),), lambda: (torch.tensor([4], dtype=torch.int32),)],
+)
 def integers(x):
     """Integers, and a mask."""
     return x * 3 + 1, x > 2
@@ -121,7 +143,9 @@ def counts_as_floats(x):
     return (x == x[0]).float().sum(), torch.floor(x * 1.5)
 
 
-@case(example=lambda: (torch.tensor([1.0, float("nan"), -1.0]),), held_out=[lambda: (torch.tensor([float("nan"), 0.5]),)])
+@case(
+    example=lambda: (torch.tensor([1.0, float("nan"), -1.0]),), held_out=[lambda: (torch.tensor([float("nan"), 0.5]),)]
+)
 def not_a_number(x):
     """Passes NaN on."""
     return x * 2
@@ -169,7 +193,10 @@ def scaled_by_number(x, factor):
     return x * factor
 
 
-@case(example=lambda: (torch.randn(4),), held_out=[lambda: (torch.randn(4, dtype=torch.float64),), lambda: (torch.arange(4),)])
+@case(
+    example=lambda: (torch.randn(4),),
+    held_out=[lambda: (torch.randn(4, dtype=torch.float64),), lambda: (torch.arange(4),)],
+)
 def dtype_of_argument(x):
     """Keeps the dtype of its argument."""
     return torch.zeros(2, dtype=x.dtype, device=x.device) + 1, x + 1

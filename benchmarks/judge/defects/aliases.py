@@ -92,14 +92,12 @@ def argument_overwritten(run: Run) -> Any:
 def results_split(run: Run) -> Any:
     """Two results that lie in one memory lie in two."""
     found = [one for one in tensors(run.result()) if _visible(one)]
-    for index, one in enumerate(found):
-        if any(storage(other) == storage(one) for other in found[:index]):
-            # By position: both places may hold the same object.
-            count = iter(range(len(found)))
-            return rebuild(
-                run.result(), lambda leaf: leaf.clone() if _visible(leaf) and next(count) == index else leaf
-            )
-    raise Nothing
+    places = [storage(one) for one in found]
+    shared = next((index for index, one in enumerate(places) if one in places[:index]), None)
+    if shared is None:
+        raise Nothing
+    count = iter(range(len(found)))  # by position: both places may hold the same object
+    return rebuild(run.result(), lambda leaf: leaf.clone() if _visible(leaf) and next(count) == shared else leaf)
 
 
 @plants("alias-results-joined", "alias")

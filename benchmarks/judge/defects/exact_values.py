@@ -1,4 +1,4 @@
-"""Results with wrong values that rounding never touches: integers, booleans, texts, arrays, quantized and sparse tensors."""
+"""Results with wrong values that rounding never touches: integers, texts, arrays, quantized and sparse tensors."""
 
 from __future__ import annotations
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
 
 from benchmarks.judge.planting import Nothing, Run, change_first, clearly_different, plain, plants, rebuild, tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 def _with_gradient(run: Run) -> list[torch.Tensor]:
@@ -219,7 +221,10 @@ def hook_dropped(run: Run) -> Any:
     """A hook that the function registers on a tensor does not run."""
 
     def patch(used: list[int]) -> Any:
-        return mock.patch.object(torch.Tensor, "register_hook", lambda *_: used.append(1))
+        def register(*_: Any) -> None:
+            used.append(1)
+
+        return mock.patch.object(torch.Tensor, "register_hook", register)
 
     return _under(run, patch)
 
@@ -227,10 +232,14 @@ def hook_dropped(run: Run) -> Any:
 @contextlib.contextmanager
 def _without_effect(kind: type, used: list[int]) -> Iterator[None]:
     """Make a context manager of torch do nothing."""
-    with (
-        mock.patch.object(kind, "__enter__", lambda *_: used.append(1)),
-        mock.patch.object(kind, "__exit__", lambda *_: None),
-    ):
+
+    def enter(_: Any) -> None:
+        used.append(1)
+
+    def leave(*_: Any) -> None:
+        pass
+
+    with mock.patch.object(kind, "__enter__", enter), mock.patch.object(kind, "__exit__", leave):
         yield
 
 

@@ -93,7 +93,7 @@ def attribute_of_argument_lost(run: Run) -> Any:
 def attribute_of_argument_extra(run: Run) -> Any:
     """The call puts an attribute on an argument."""
     result = run.result()
-    run.tensor_args()[0].planted = 1  # type: ignore[attr-defined]
+    run.tensor_args()[0].planted = 1
     return result
 
 

@@ -75,7 +75,7 @@ def autocast(run: Run) -> Any:
 def anomaly(run: Run) -> Any:
     """The call leaves anomaly detection switched on."""
     result = run.result()
-    torch.autograd.set_detect_anomaly(True, check_nan=False)  # noqa: FBT003
+    torch.autograd.set_detect_anomaly(True, check_nan=False)
     return result
 
 
@@ -90,7 +90,7 @@ def cudnn_benchmark(run: Run) -> Any:
 @plants("capture-leaves-grad-mode", "state", at="capture")
 def capture_grad_mode(run: Run) -> Any:
     """Capturing leaves autograd switched off."""
-    torch.set_grad_enabled(False)  # noqa: FBT003
+    torch.set_grad_enabled(False)
     return run.target
 
 
@@ -180,7 +180,7 @@ def original_raises(run: Run) -> Any:
     """After the capture, the original raises."""
 
     def instead(_: Any) -> Any:
-        def broken(*args: Any) -> Any:
+        def broken(*_: Any) -> Any:
             raise RuntimeError("planted")
 
         return broken
@@ -211,5 +211,5 @@ def original_detached(run: Run) -> Any:
     if not found:
         raise Nothing
     for one in found:
-        one.requires_grad_(False)  # noqa: FBT003
+        one.requires_grad_(False)
     return run.target

@@ -6,12 +6,14 @@ import collections
 import dataclasses
 import sys
 import types
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from benchmarks.judge.planting import Nothing, Run, change_first, parts, plain, plants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NARROWER = {torch.float64: torch.float32, torch.float32: torch.float16, torch.bfloat16: torch.float16}
 NARROWER |= {torch.int64: torch.int32, torch.int32: torch.int16, torch.complex128: torch.complex64}
@@ -141,7 +143,7 @@ def numpy_scalar_for_number(run: Run) -> Any:
     """A numpy scalar is returned for a Python number."""
     import numpy as np
 
-    kinds = {int: np.int64, float: np.float64}
+    kinds: dict[type, Any] = {int: np.int64, float: np.float64}
     return change_first(run.result(), lambda leaf: kinds[type(leaf)](leaf) if type(leaf) in kinds else None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,12 +55,14 @@ def at_largest(data: torch.Tensor, value: Callable[[torch.Tensor], Any]) -> torc
 @plants("value-8-ulp", "value")
 def eight_ulp(run: Run) -> Any:
     """Every element of a result is moved by 8 units in the last place."""
-    dtype_eps = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
-    for dtype, eps in dtype_eps.items():
-        try:
-            return floating(run, lambda data, eps=eps: data * (1 + 8 * eps), size=8 * eps, which="any", dtypes=(dtype,))
-        except Nothing:
-            continue
+    for dtype in (torch.float32, torch.float64):
+        size = 8 * torch.finfo(dtype).eps
+
+        def change(data: torch.Tensor, size: float = size) -> torch.Tensor:
+            return data * (1 + size)
+
+        with contextlib.suppress(Nothing):
+            return floating(run, change, size=size, which="any", dtypes=(dtype,))
     raise Nothing
 
 
@@ -162,21 +165,15 @@ def number_for_inf(run: Run) -> Any:
 @plants("value-bfloat16-one-percent", "value")
 def bfloat16_one_percent(run: Run) -> Any:
     """Every element of a bfloat16 result of at least 32 is 1 % too large, which no single element shows."""
-    half = torch.bfloat16
-    if not run.resolves(half, MOST_OF_A_CHAIN, "median"):
-        raise Nothing
-    return floating(run, lambda x: x.float() * 1.01, size=float("inf"), which="median", dtypes=(half,), least=32)
-
-
-MOST_OF_A_CHAIN = 2.0**-8 * 8
-"""Relative change by rounding, times `planting.MARGIN`, beyond which 1 % is no fault in bfloat16."""
+    half = (torch.bfloat16,)
+    return floating(run, lambda x: x.float() * 1.01, size=0.01, which="mean", dtypes=half, least=32)
 
 
 @plants("value-float16-one-percent", "value")
 def float16_one_percent(run: Run) -> Any:
     """Every element of a float16 result of at least 32 is 1 % too large."""
-    half = torch.float16
-    return floating(run, lambda x: x.float() * 1.01, size=0.01, which="median", dtypes=(half,), least=32)
+    half = (torch.float16,)
+    return floating(run, lambda x: x.float() * 1.01, size=0.01, which="mean", dtypes=half, least=32)
 
 
 @plants("value-float64-via-float32", "value")

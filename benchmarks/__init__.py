@@ -1,0 +1,1 @@
+"""Measures recapture itself: its clock, its isolation, its start, and its judge."""

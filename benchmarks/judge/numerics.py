@@ -1,0 +1,63 @@
+"""Runs ``benchmarks/rounding.py``: ordinary numerics through Inductor and in other orders, which must not be blamed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+from tabulate import tabulate
+
+from benchmarks.judge.execution import HERE
+from recapture.base.errors import UsageError
+
+__all__ = ["Numerics", "numerics", "numerics_table"]
+
+
+class Tally(msgspec.Struct):
+    """Comparisons of one computation in one dtype with another way to compute it."""
+
+    computation: str
+    dtype: str
+    other: str
+    comparisons: int
+    different: int
+    blamed: int
+
+
+class Numerics(msgspec.Struct):
+    """The comparisons of that benchmark, those with other bits, and those that the judge blames."""
+
+    comparisons: int
+    different: int
+    blamed: int
+    rows: list[Tally]
+
+
+def numerics(device: str, seeds: int) -> Numerics:
+    """Run the benchmark with a number of random inputs for each computation."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "rounding.json")
+        script = HERE.parent / "rounding.py"
+        command = [sys.executable, str(script), "--device", device, "--seeds", str(seeds), "--json", str(file)]
+        ended = subprocess.run(command, check=False, stdout=sys.stderr)
+        if not file.exists():
+            raise UsageError(f"benchmarks/rounding.py ended with status {ended.returncode} and without figures")
+        return msgspec.json.decode(file.read_bytes(), type=Numerics)
+
+
+def numerics_table(found: Numerics, form: str = "simple") -> str:
+    """Return the figures as a table, one row for each other way to compute something."""
+    body = []
+    for other in dict.fromkeys(one.other for one in found.rows):
+        rows = [one for one in found.rows if one.other == other]
+        numbers = [sum(getattr(one, name) for one in rows) for name in ("comparisons", "different", "blamed")]
+        body.append([other, len({one.computation for one in rows}), *numbers])
+    every = len({one.computation for one in found.rows})
+    body.append(["all", every, found.comparisons, found.different, found.blamed])
+    headers = ["computed otherwise by", "computations", "comparisons", "with other bits", "blamed"]
+    text = tabulate(body, headers, tablefmt=form)
+    blamed = [f"- {one.computation}, {one.dtype}, {one.other}: {one.blamed}" for one in found.rows if one.blamed]
+    return "\n\n".join([text, *(["blamed:\n" + "\n".join(blamed)] if blamed else [])])

@@ -1,0 +1,28 @@
+"""The sample of ``--quick``: a few defects of every kind, each on a case where it can exist."""
+
+from __future__ import annotations
+
+__all__ = ["QUICK", "QUICK_EQUALS"]
+
+QUICK = {
+    "gradients::product": ("gradient-doubled", "gradient-missing-for-one-input", "state-grad-mode"),
+    "gradients::custom_function": ("gradient-custom-backward-lost",),
+    "gradients::Affine": ("gradient-of-a-parameter", "capture-changes-module"),
+    "sharing::two_views": ("alias-input-copied", "alias-view-of-copy"),
+    "sharing::fresh_every_time": ("alias-static-buffer", "random-state"),
+    "sharing::view_of_more": ("mutation-outside-a-view", "mutation-of-argument-lost"),
+    "state::CountsCalls": ("mutation-of-attribute-lost", "mutation-of-class-lost", "capture-calls-twice"),
+    "state::counts_in_a_closure": ("mutation-of-closure-lost", "capture-calls-once"),
+    "values::softmax_with_tail": ("value-softmax-tail",),
+    "values::bfloat16_scaled": ("value-bfloat16-one-percent", "dtype-wider"),
+    "values::quantized": ("metadata-quantization-scale", "original-raises"),
+    "forms::in_a_dict": ("order-of-keys", "type-key-lost", "value-python-int"),
+    "forms::raises_for_negative": ("exception-lost", "exception-of-a-subclass", "exception-of-another-type"),
+    "strict::order": ("order-of-keys",),
+    "strict::signed_zero": ("value-signed-zero",),
+    "strict::output": ("output-lost",),
+}
+"""Names of the defects to plant, by case."""
+
+QUICK_EQUALS = ("equal:recompiled", "equal:reordered-dicts", "equal:blocked-sums")
+"""Compilers that change nothing, to try on each of these cases."""

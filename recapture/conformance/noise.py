@@ -90,16 +90,17 @@ class Noise:
         unit = spacing(wide if scale is None else scale, dtype)
         return wide + self.steps(unit) * unit
 
-    def accumulation(self, wide: Any, unit: float, groups: Iterable[tuple[int, ...]], lanes: int) -> Any:
+    def accumulation(self, wide: Any, unit: float, groups: Iterable[tuple[int, ...]]) -> Any:
         """Perturb the terms of sums by what another order of summation may do to the sum.
 
         `groups` holds tuples of dimensions that are summed together. Adding a term rounds the partial sum so far, so it
         changes all terms before by the same relative error: a sequential sum is the exact sum of terms whose relative
-        errors are a random walk along the sum. With several `lanes`, each partial sum is shorter.
+        errors are a random walk along the sum. Sums in lanes or halves have smaller errors; Welford's algorithm for the
+        variance has errors as large.
         """
         error = 2 * self.uniform(wide)  # each term is itself rounded, a product for example
         for dims in groups:
-            error = error + self._walk(wide, dims) * (WALK / lanes**0.5)
+            error = error + WALK * self._walk(wide, dims)
         return wide * (1 + error.to(wide.abs().dtype if wide.is_complex() else wide.dtype) * unit)
 
     def _walk(self, wide: Any, dims: tuple[int, ...]) -> Any:

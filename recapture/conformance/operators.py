@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recapture.base.torch_operators import operator_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "Arithmetic",
@@ -13,7 +16,6 @@ __all__ = [
     "cancels",
     "creates",
     "is_deterministic",
-    "lanes",
     "name_of",
     "summed_dims",
     "tf32_error",
@@ -105,15 +107,23 @@ PRODUCTS: dict[str, dict[int, tuple[int, ...]]] = {
 }
 """Dimensions that a product sums over, by the position of the factor; ``()`` for one whose elements are unrelated."""
 
-NORMS = {
-    "native_batch_norm": (0, 2, 3, 4),
-    "cudnn_batch_norm": (0, 2, 3, 4),
-    "miopen_batch_norm": (0, 2, 3, 4),
-    "_native_batch_norm_legit": (0, 2, 3, 4),
-    "_batch_norm_with_update": (0, 2, 3, 4),
-    "native_group_norm": (1, 2, 3, 4),
+CHANNELS = ((0, 2, 3, 4),)
+GROUPS = ((1, 2, 3, 4),)
+NORMS: dict[str, tuple[tuple[int, ...], ...]] = {
+    "native_batch_norm": CHANNELS,
+    "cudnn_batch_norm": CHANNELS,
+    "miopen_batch_norm": CHANNELS,
+    "_native_batch_norm_legit": CHANNELS,
+    "_batch_norm_with_update": CHANNELS,
+    "native_batch_norm_backward": CHANNELS,
+    "cudnn_batch_norm_backward": CHANNELS,
+    "miopen_batch_norm_backward": CHANNELS,
+    "batch_norm_backward": CHANNELS,
+    "native_group_norm": GROUPS,
+    "native_group_norm_backward": CHANNELS + GROUPS,
+    "native_layer_norm_backward": ((0, 1, 2), (-1,)),
 }
-"""Dimensions of the first tensor that a normalisation sums over."""
+"""Groups of dimensions that a normalisation sums over, in tensors of more than one dimension."""
 
 REDUCING = _names("mean nansum norm prod std std_mean sum var var_mean linalg_vector_norm")
 """Operators that sum over the argument `dim`, or over everything without it."""
@@ -171,14 +181,6 @@ def written(func: Any, arguments: dict[str, Any]) -> set[str]:
     return found
 
 
-def lanes(func: Any) -> int:
-    """Return the number of partial sums among which an operator divides a long sum: more of them mean smaller errors.
-
-    Kernels of products accumulate each element in one register. Those of sums use the lanes of a vector, or many.
-    """
-    return 1 if name_of(func) in PRODUCTS else 4
-
-
 def tf32_error(func: Any, device: str) -> float:
     """Return the relative error of a factor in a float32 product on a device where TF32 is allowed there, or 0."""
     import torch
@@ -204,21 +206,26 @@ def summed_dims(func: Any, position: int, arguments: dict[str, Any], ndim: int) 
     Dimensions of one group are summed together. For an operator that is not known, every dimension is a group.
     """
     name = name_of(func)
-    if name in FEW:
+    if name in FEW or (name in NORMS and ndim == 1):
         return ()
+    if name in NORMS:
+        return tuple(found for one in NORMS[name] if (found := _within(one, ndim)))
     if name in PRODUCTS:
         chosen: Any = PRODUCTS[name].get(position, ())
     elif "normalized_shape" in arguments and not name.endswith("_backward"):
         chosen = range(-len(arguments["normalized_shape"]), 0) if position == 0 else ()
-    elif name in NORMS:
-        chosen = NORMS[name] if position == 0 else ()
     elif name in REDUCING or "dim" in arguments:
         chosen = arguments.get("dim")
         chosen = (chosen,) if isinstance(chosen, int) else chosen or range(ndim)
     else:
         return tuple((one,) for one in range(ndim))
-    found = tuple(sorted({one % ndim for one in chosen if isinstance(one, int) and -ndim <= one < ndim}))
+    found = _within(chosen, ndim)
     return (found,) if found else ()
+
+
+def _within(dims: Iterable[Any], ndim: int) -> tuple[int, ...]:
+    """Return those of the dimensions that a tensor has."""
+    return tuple(sorted({one % ndim for one in dims if isinstance(one, int) and -ndim <= one < ndim}))
 
 
 def _tagged(func: Any, name: str) -> bool:

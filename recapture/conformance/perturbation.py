@@ -26,7 +26,6 @@ from recapture.conformance.operators import (
     cancels,
     creates,
     is_deterministic,
-    lanes,
     summed_dims,
     tf32_error,
     written,
@@ -89,8 +88,8 @@ def _numpy_mode() -> Any:
             if func in leaving and _can_round(args[0]) and args[0].device.type == "cpu":
                 values = args[0].detach()
                 wide = values.to(wide_dtype(values.dtype))
-                every = tuple((dim,) for dim in range(wide.ndim))
-                noisy = self.noise.accumulation(wide, unit_roundoff(values.dtype), every, lanes=1)
+                every = [(dim,) for dim in range(wide.ndim)]
+                noisy = self.noise.accumulation(wide, unit_roundoff(values.dtype), every)
                 with torch.no_grad():
                     values.copy_(torch.where(is_short(wide), wide, noisy))  # the array shares this memory
             return func(*args, **(kwargs or {}))
@@ -216,8 +215,8 @@ class _OperatorCall:
         unit = unit_roundoff(dtype)
         if self.kind is Arithmetic.MANY:
             unit = max(unit, tf32_error(self.func, wide.device.type) if dtype == torch.float32 else 0.0)
-            dims = summed_dims(self.func, position, self.arguments, wide.ndim)
-            return self.noise.accumulation(wide, unit, dims, lanes(self.func))
+            groups = summed_dims(self.func, position, self.arguments, wide.ndim)
+            return self.noise.accumulation(wide, unit, groups)
         return wide * (1 + 2 * unit * self.noise.uniform(wide).to(wide.abs().dtype))
 
 

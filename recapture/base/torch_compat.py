@@ -181,6 +181,24 @@ def isolate_caches(
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
 
+FIRST_CAPTURE = (
+    "torch._dynamo.backends.debugging",
+    "torch._inductor.compiler_bisector",
+    "torch._subclasses.schema_check_mode",
+    "torch.distributed.tensor.experimental._attention",
+    "torch.export._trace",
+    "torch.export._unlift",
+    "torch.nn.attention.flex_attention",
+)
+"""Modules that the first capture imports; some register operators. Their import does not initialise CUDA."""
+
+
+def _patch_as_dynamo() -> None:
+    """Replace the functions of torch that Dynamo replaces in each process before its first capture."""
+    importlib.import_module("torch._dynamo.eval_frame").TorchPatcher.patch()
+    importlib.import_module("torch._dynamo.mutation_guard").install_generation_tagging_init()
+
+
 def preload(level: str, modules: list[str]) -> None:
     """Import what cells need and do slow first-time work once, so that forked children need not repeat it.
 
@@ -204,8 +222,12 @@ def preload(level: str, modules: list[str]) -> None:
     if level == "cuda":
         wanted += ["torch._inductor.select_algorithm", "torch._inductor.codegen.triton", "torch._inductor.scheduler"]
         wanted += ["torch._dynamo.backends.inductor", "torch._dynamo.repro.after_dynamo", "torch.utils.cpp_extension"]
+    if level in ("light", "cuda") and release() >= (2, 9):  # tested on no older release with a GPU
+        wanted += FIRST_CAPTURE
     for module in [*wanted, *modules]:
         _quietly(partial(importlib.import_module, module))
+    if level in ("light", "cuda"):
+        _quietly(_patch_as_dynamo)
     if level in ("capture", "codegen", "aoti"):
         _quietly(partial(_warm_dynamo, "eager", "aot_eager"))
     if level in ("codegen", "aoti"):

@@ -1,13 +1,11 @@
-"""The private parts of torch that intercept and count operators, for every supported release."""
+"""The private parts of torch that intercept operators, for every supported release."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
-from recapture.base.torch_compat import pytree
-
-__all__ = ["dispatch_mode", "operator_schema", "registrations"]
+__all__ = ["dispatch_mode", "operator_schema"]
 
 
 def dispatch_mode() -> Any:
@@ -28,10 +26,3 @@ def dispatch_mode() -> Any:
 def operator_schema(operator: Any) -> Any:
     """Return the schema of an operator that a mode intercepted; None for one that calls functions, such as cond."""
     return getattr(operator, "_schema", None)
-
-
-def registrations() -> tuple[int, int]:
-    """Return the numbers of operators and of container types that are registered in this process."""
-    import torch
-
-    return len(torch._C._dispatch_get_all_op_names()), len(pytree().SUPPORTED_NODES)  # noqa: SLF001

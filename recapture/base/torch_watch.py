@@ -20,12 +20,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recapture.base.torch_compat import release
+from recapture.base.torch_compat import pytree, release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CaptureLog", "compile_seconds", "recorded_cudagraphs", "watch_cudagraphs", "watch_dynamo"]
+__all__ = ["CaptureLog", "compile_seconds", "recorded_cudagraphs", "registrations", "watch_cudagraphs", "watch_dynamo"]
 
 
 @dataclass
@@ -231,3 +231,10 @@ def recorded_cudagraphs() -> int | None:
         return 0 if manager is None else int(re.findall(r"\d+", repr(manager.graph_counter))[0])
     except Exception:  # no CUDA, or a release that keeps it elsewhere
         return None
+
+
+def registrations() -> tuple[int, int]:
+    """Return the numbers of operators and of container types that are registered in this process."""
+    import torch
+
+    return len(torch._C._dispatch_get_all_op_names()), len(pytree().SUPPORTED_NODES)  # noqa: SLF001

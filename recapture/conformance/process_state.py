@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 from recapture.base.torch_compat import float32_flags
-from recapture.base.torch_operators import registrations
+from recapture.base.torch_watch import registrations
 from recapture.conformance.torch_state import read_flags
 
 __all__ = ["ProcessState"]
@@ -78,7 +78,7 @@ def _own_modules() -> dict[str, dict[str, tuple[int, int]]]:
 
 def _is_users(name: str, file: str | None) -> bool:
     """Whether a module is neither a library's nor this project's, nor a suite, which every cell executes again."""
-    if file is None or name == "__main__" or name.startswith("recapture"):
+    if file is None or name in ("__main__", "__mp_main__") or name.startswith(("recapture", "torch.")):
         return False
     return "site-packages" not in file and not file.startswith(LIBRARY)
 

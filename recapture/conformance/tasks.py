@@ -6,13 +6,14 @@ imports this module when it starts, so that its children need not import anythin
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from recapture.base.torch_compat import reset_dynamo, skip_guard_timing
+from recapture.base.torch_compat import reset_dynamo, seed_everything, skip_guard_timing
 from recapture.conformance.cell import CellSpec, examine
 from recapture.conformance.process_state import ProcessState
 from recapture.conformance.repro import CellToPrint
@@ -58,9 +59,16 @@ def cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
 
 def shared_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
     """Run one cell as `cell` does; the process can run another one if this one passed and left nothing behind."""
+    import torch
+
     skip_guard_timing()
+    spec = msgspec.json.decode(payload, type=CellSpec)
+    enter("reference")
+    with contextlib.suppress(Exception):  # the cell fails for the same reason, and reports it
+        seed_everything()
+        torch.ones(1, device=spec.device)  # the first use of a device changes torch
     before = ProcessState()
-    found = examine(msgspec.json.decode(payload, type=CellSpec), enter)
+    found = examine(spec, enter)
     result = msgspec.json.encode(found)
     reset_dynamo()
     gc.collect()  # so that this cell's tensors do not count towards the memory of the next

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Noise", "is_short", "real_dtype", "spacing", "unit_roundoff", "wide_dtype"]
 
-WALK = 1.5
-"""Size of the noise in a sum, relative to the rounding errors of one sequential sum: two sums differ by both errors."""
+WALK = 3.0
+"""Size of the random walk in a sum: one and a half times what the errors of two sequential sums differ by."""
 
 
 def wide_dtype(dtype: Any) -> Any:
@@ -90,25 +90,33 @@ class Noise:
         unit = spacing(wide if scale is None else scale, dtype)
         return wide + self.steps(unit) * unit
 
-    def accumulation(self, wide: Any, unit: float, groups: Iterable[tuple[int, ...]]) -> Any:
+    def accumulation(self, wide: Any, unit: float, groups: Iterable[tuple[int, ...]], *, common: bool = False) -> Any:
         """Perturb the terms of sums by what another order of summation may do to the sum.
 
         `groups` holds tuples of dimensions that are summed together. Adding a term rounds the partial sum so far, so it
         changes all terms before by the same relative error: a sequential sum is the exact sum of terms whose relative
         errors are a random walk along the sum. Sums in lanes or halves have smaller errors; Welford's algorithm for the
-        variance has errors as large.
+        variance has errors as large. With `common`, the errors are also those of a mean that all terms share.
         """
-        error = 2 * self.uniform(wide)  # each term is itself rounded, a product for example
+        level = wide.abs()
+        error = 2 * self.uniform(wide) * level  # each term is itself rounded, a product for example
         for dims in groups:
-            error = error + WALK * self._walk(wide, dims)
-        return wide * (1 + error.to(wide.abs().dtype if wide.is_complex() else wide.dtype) * unit)
+            size = level.mean(dims, keepdim=True) + level if common else level
+            error = error + WALK * self._walk(wide, dims) * size
+        if wide.is_complex():
+            error = error * wide.sgn()
+        return wide + error * unit
 
     def _walk(self, wide: Any, dims: tuple[int, ...]) -> Any:
-        """Return a random walk along the dimensions taken together, with steps between -1 and 1."""
+        """Return a random walk along the dimensions taken together, with steps between -1 and 1.
+
+        It is centred, so that the noise has one size from the first term to the last.
+        """
         ends = tuple(range(-len(dims), 0))
         steps = self.uniform(wide).movedim(dims, ends)
-        walk = steps.flatten(-len(dims)).cumsum(-1).reshape(steps.shape)
-        return walk.movedim(ends, dims)
+        walk = steps.flatten(-len(dims)).cumsum(-1)
+        walk = walk - walk[..., -1:] / 2
+        return walk.reshape(steps.shape).movedim(ends, dims)
 
 
 def real_dtype(dtype: Any) -> Any:

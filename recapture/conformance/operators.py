@@ -15,8 +15,10 @@ __all__ = [
     "arithmetic",
     "cancels",
     "creates",
+    "interpolates",
     "is_deterministic",
     "name_of",
+    "normalises",
     "summed_dims",
     "tf32_error",
     "written",
@@ -129,12 +131,10 @@ REDUCING = _names("mean nansum norm prod std std_mean sum var var_mean linalg_ve
 """Operators that sum over the argument `dim`, or over everything without it."""
 
 FEW = _names("""
-    avg_pool1d avg_pool2d avg_pool3d avg_pool2d_backward avg_pool3d_backward upsample_linear1d upsample_bilinear2d
-    upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa upsample_nearest1d
-    upsample_nearest2d upsample_nearest3d grid_sampler_2d grid_sampler_3d cross linalg_cross dist_backward
+    avg_pool1d avg_pool2d avg_pool3d avg_pool2d_backward avg_pool3d_backward cross linalg_cross
     max_pool2d_with_indices_backward max_pool3d_with_indices_backward
     """)
-"""Operators that sum few terms over no dimension as a whole."""
+"""Operators that sum few terms, over no dimension as a whole."""
 
 
 def name_of(func: Any) -> str:
@@ -169,6 +169,16 @@ def creates(func: Any) -> bool:
 def cancels(func: Any) -> bool:
     """Whether an operator may subtract nearly equal numbers, so that its error is relative to its inputs."""
     return name_of(func) in CANCELLING
+
+
+def interpolates(func: Any) -> bool:
+    """Whether an operator computes coordinates in its input, whose rounding errors grow with the size of the input."""
+    return name_of(func).lstrip("_").startswith(("upsample_", "grid_sampler_"))
+
+
+def normalises(func: Any) -> bool:
+    """Whether an operator subtracts a mean over many terms from each of them."""
+    return "norm" in name_of(func) and name_of(func) not in REDUCING
 
 
 def written(func: Any, arguments: dict[str, Any]) -> set[str]:
@@ -206,7 +216,7 @@ def summed_dims(func: Any, position: int, arguments: dict[str, Any], ndim: int) 
     Dimensions of one group are summed together. For an operator that is not known, every dimension is a group.
     """
     name = name_of(func)
-    if name in FEW or (name in NORMS and ndim == 1):
+    if name in FEW or interpolates(func) or (name in NORMS and ndim == 1):
         return ()
     if name in NORMS:
         return tuple(found for one in NORMS[name] if (found := _within(one, ndim)))

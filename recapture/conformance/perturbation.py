@@ -25,7 +25,9 @@ from recapture.conformance.operators import (
     arithmetic,
     cancels,
     creates,
+    interpolates,
     is_deterministic,
+    normalises,
     summed_dims,
     tf32_error,
     written,
@@ -119,7 +121,7 @@ class _OperatorCall:
             return self.func(*self.args, **self.kwargs)
         # Before the call, because it may write to its inputs.
         short = self._short()
-        scale = reduce(_sum, (one.detach().abs() for one in self.inputs)) if cancels(self.func) else None
+        scale = self._scale()
         exact, noisy = self._in_wider_dtype()
         result = self.func(*self.args, **self.kwargs)
         for index, output in enumerate(self._outputs(self.arguments, result)):
@@ -143,7 +145,17 @@ class _OperatorCall:
             kept = is_short(wide) & short
         else:
             kept = torch.zeros_like(wide, dtype=torch.bool) if exact is None else wide == exact
+        if interpolates(self.func):
+            kept = kept.all()  # one rounded coordinate means that they all are
         plain.copy_(torch.where(kept | ~moved.isfinite() | ~wide.isfinite(), wide, moved))
+
+    def _scale(self) -> Any:
+        """Return the size of the terms that cancel in each result or shift a coordinate; None without such terms."""
+        if cancels(self.func):
+            return reduce(_sum, (one.detach().abs() for one in self.inputs))
+        if interpolates(self.func):
+            return self.inputs[0].detach().abs().amax() * (max(self.inputs[0].shape) / 4)
+        return None
 
     def _outputs(self, arguments: dict[str, Any], result: Any) -> list[Any]:
         """Return the tensors that the call wrote to and then those that it made, always in the same order."""
@@ -216,7 +228,7 @@ class _OperatorCall:
         if self.kind is Arithmetic.MANY:
             unit = max(unit, tf32_error(self.func, wide.device.type) if dtype == torch.float32 else 0.0)
             groups = summed_dims(self.func, position, self.arguments, wide.ndim)
-            return self.noise.accumulation(wide, unit, groups)
+            return self.noise.accumulation(wide, unit, groups, common=normalises(self.func))
         return wide * (1 + 2 * unit * self.noise.uniform(wide).to(wide.abs().dtype))
 
 

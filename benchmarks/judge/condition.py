@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["calls", "condition", "unchanged_settings"]
 
+FAR = 1e300
+"""The largest change that is reported, for infinite ones: JSON has no infinity."""
+
 RUNS = 4
 """Number of runs with moved inputs."""
 
@@ -44,7 +47,7 @@ def condition(load: Callable[[], Case], device: str) -> dict[str, dict[str, floa
                 continue  # the case cannot run in float64
             for dtype, change in _changes(one or [], two):
                 worst = found.setdefault(dtype, dict.fromkeys(change, 0.0))
-                worst.update({which: max(size, worst[which]) for which, size in change.items()})
+                worst.update({which: min(max(size, worst[which]), FAR) for which, size in change.items()})
     return found
 
 

@@ -107,6 +107,7 @@ def _possible(wanted: Group, condition: Condition) -> list[str]:
     from benchmarks.judge.condition import calls, unchanged_settings
 
     planting.CONDITION.update(condition)
+    planting.BACKWARD[:] = [_load(wanted).backward is not False]
     found = []
     files = {file: compilers_of(execute(Path(file).stem, Path(file))) for _, file in wanted.compilers if file}
     for name, file in ((name, file) for name, file in wanted.compilers if file is not None):
@@ -126,6 +127,7 @@ def _cells(wanted: Group, name: str, file: str | None, condition: Condition) -> 
     how = (None, None) if file is None else (Path(file).stem, file)
     spec = CellSpec(wanted.suite, wanted.path, wanted.case, name, wanted.device, *how)
     case = _load(wanted)
+    planting.BACKWARD[:] = [case.backward is not False]
     found = []
     for _ in range(wanted.repetitions):
         planting.PLANTED.clear()

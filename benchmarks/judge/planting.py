@@ -20,6 +20,7 @@ import torch
 from recapture.declare.compiler import compiler
 
 __all__ = [
+    "BACKWARD",
     "CONDITION",
     "DEFECTS_ATTRIBUTE",
     "MARGIN",
@@ -46,6 +47,9 @@ PLANTED: list[str] = []
 
 CONDITION: dict[str, dict[str, float]] = {}
 """Relative change that rounding may cause in the results of the case under test, by dtype (see `condition`)."""
+
+BACKWARD: list[bool] = [True]
+"""Whether the judge runs a backward after the calls of the case under test; the case may say that it does not."""
 
 MARGIN = 8.0
 """Smallest ratio of a planted change of a value to what rounding may change there."""

@@ -15,8 +15,8 @@ def storage(tensor: torch.Tensor) -> int:
 
 
 def _visible(tensor: Any) -> bool:
-    """Whether a tensor has memory that a probe can write to."""
-    return plain(tensor) and tensor.numel() > 0 and storage(tensor) != 0
+    """Whether a tensor has memory that a probe can write to, and is no lazy view, which a copy computes."""
+    return plain(tensor) and tensor.numel() > 0 and storage(tensor) != 0 and not (tensor.is_conj() or tensor.is_neg())
 
 
 def _state(run: Run) -> list[torch.Tensor]:
@@ -111,6 +111,16 @@ def results_joined(run: Run) -> Any:
     raise Nothing
 
 
+def _own_results(run: Run) -> Any:
+    """Return the result, if none of its tensors lies in an argument, parameter or buffer."""
+    owners = [*tensors(run.args), *(_state(run) if isinstance(run.target, torch.nn.Module) else ())]
+    places = {storage(one) for one in owners if _visible(one)}
+    result = run.result()
+    if any(_visible(one) and storage(one) in places for one in tensors(result)):
+        raise Nothing
+    return result
+
+
 @plants("alias-static-buffer", "alias")
 def static_buffer(run: Run) -> Any:
     """A result lies in the memory of the result of the call before, and overwrites it."""
@@ -124,11 +134,7 @@ def static_buffer(run: Run) -> Any:
             raise Nothing
         return before.copy_(leaf)
 
-    owned = {storage(one) for one in tensors(run.args) if _visible(one)}
-    result = run.result()
-    if any(_visible(one) and storage(one) in owned for one in tensors(result)):
-        raise Nothing
-    return change_first(result, changed)
+    return change_first(_own_results(run), changed)
 
 
 @plants("alias-same-object-again", "alias", "value")
@@ -141,11 +147,7 @@ def same_object_again(run: Run) -> Any:
         before = run.memory.setdefault("result", leaf)
         return before if before is not leaf and _same_bits(before, leaf) else None
 
-    owned = {storage(one) for one in tensors(run.args) if _visible(one)}
-    result = run.result()
-    if any(_visible(one) and storage(one) in owned for one in tensors(result)):
-        raise Nothing
-    return change_first(result, changed)
+    return change_first(_own_results(run), changed)
 
 
 @plants("alias-buffer-copied", "alias", "gradient", "metadata")

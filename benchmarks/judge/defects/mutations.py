@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 from typing import Any
 
 import torch
 
-from benchmarks.judge.planting import Nothing, Raising, Run, clearly_different, leaves, plain, plants
+from benchmarks.judge.planting import Nothing, Raising, Run, clearly_different, plain, plants, tensors
 
 SIMPLE = (int, float, str, list, dict, set, torch.Tensor)
 """Types of values in globals, closures and attributes that defects change."""
@@ -248,12 +249,8 @@ def container_extra(run: Run) -> Any:
 
 
 def _object_places(run: Run) -> Places:
-    plain_objects = [
-        one
-        for one in leaves(run.args)
-        if hasattr(one, "__dict__") and type(one).__module__ == run.function.__module__ and not callable(one)
-    ]
-    return Places({f"{i}.{name}": (one, name) for i, one in enumerate(plain_objects) for name in vars(one)})
+    objects = [one for one in run.args if hasattr(one, "__dict__") and type(one).__module__ == run.function.__module__]
+    return Places({f"{i}.{name}": (one, name) for i, one in enumerate(objects) for name in vars(one)})
 
 
 @plants("mutation-of-object-lost", "mutation")
@@ -411,11 +408,26 @@ def hook_lost(run: Run) -> Any:
             one.update(then)
 
 
+def _left_alone_by_a_call(run: Run) -> tuple[Any, tuple[Any, ...]]:
+    """Return copies of the original and the example after a plain call, to see what it changes itself."""
+    target, args = run.copies()
+    with contextlib.suppress(Exception):
+        target(*args)
+    return target, args
+
+
 @plants("capture-changes-example", "mutation", at="capture")
 def capture_changes_example(run: Run) -> Any:
-    """Capturing changes an element of the example."""
-    for one in run.tensor_args():
-        if one.is_contiguous() and one.dtype is not torch.bool:
+    """Capturing changes an element of an argument that a call leaves alone."""
+    _, after = _left_alone_by_a_call(run)
+    for one, then in zip(tensors(run.args), tensors(after), strict=False):
+        if (
+            plain(one)
+            and one.numel()
+            and one.is_contiguous()
+            and one.dtype is not torch.bool
+            and torch.equal(one, then)
+        ):
             one.detach().view(-1)[:1].add_(1)
             return run.target
     raise Nothing
@@ -423,18 +435,21 @@ def capture_changes_example(run: Run) -> Any:
 
 @plants("capture-changes-container", "mutation", at="capture")
 def capture_changes_container(run: Run) -> Any:
-    """Capturing puts an item into a list or dict of the example."""
-    for one in _containers(run):
-        _set_back(one, _more(one))
-        return run.target
+    """Capturing puts an item into a list or dict of the example that a call leaves alone."""
+    _, after = _left_alone_by_a_call(run)
+    for one, then in zip(run.args, after, strict=True):
+        if type(one) in (list, dict) and len(one) == len(then):
+            _set_back(one, _more(one))
+            return run.target
     raise Nothing
 
 
 @plants("capture-changes-module", "mutation", at="capture")
 def capture_changes_module(run: Run) -> Any:
-    """Capturing changes a parameter of the module by a thousandth."""
-    for one in run.module.parameters():
-        if one.is_floating_point() and bool(one.detach().any()):
+    """Capturing changes a parameter of the module, which a call leaves alone, by a thousandth."""
+    after, _ = _left_alone_by_a_call(run)
+    for one, then in zip(run.module.parameters(), after.parameters(), strict=True):
+        if one.is_floating_point() and bool(one.detach().any()) and torch.equal(one, then):
             one.detach().mul_(1.001)
             return run.target
     raise Nothing
@@ -442,19 +457,24 @@ def capture_changes_module(run: Run) -> Any:
 
 @plants("capture-changes-training", "mutation", at="capture")
 def capture_changes_training(run: Run) -> Any:
-    """Capturing leaves the module in the other mode, training or evaluation."""
-    run.module.train(not run.module.training)
-    return run.target
+    """Capturing leaves the module, whose mode a call leaves alone, in the other mode."""
+    module = run.module
+    after, _ = _left_alone_by_a_call(run)
+    if after.training != module.training:
+        raise Nothing
+    module.train(not module.training)
+    return module
 
 
 @plants("capture-changes-global", "mutation", at="capture")
 def capture_changes_global(run: Run) -> Any:
-    """Capturing changes a global variable in a way that no call does."""
-    before = global_places(run).read()
-    _extra_value = global_places(run)
-    _extra_value.add()
-    if not clearly_different(before, global_places(run).read()):
+    """Capturing changes a global variable that calls leave alone."""
+    places = global_places(run)
+    before = places.read()
+    _left_alone_by_a_call(run)
+    if clearly_different(before, places.read()):
         raise Nothing
+    places.add()
     return run.target
 
 

@@ -89,7 +89,11 @@ def cudnn_benchmark(run: Run) -> Any:
 
 @plants("capture-leaves-grad-mode", "state", at="capture")
 def capture_grad_mode(run: Run) -> Any:
-    """Capturing leaves autograd switched off."""
+    """Capturing leaves autograd switched off, which no call does."""
+    with torch.enable_grad():
+        run.on_copies()
+        if not torch.is_grad_enabled():
+            raise Nothing
     torch.set_grad_enabled(False)
     return run.target
 

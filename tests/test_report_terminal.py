@@ -66,8 +66,7 @@ def test_notes_are_counted_by_kind_and_a_suspect_reference_is_named():
     alias = Difference("example", "result", "alias", "")
     found = (Difference("example", "result", "value", "eager 1, this 2"),)
     rows = [
-        record("s::b", Verdict.WRONG, name, differences=found, noted=(alias,))
-        for name in ("fx", "jit.trace", "export")
+        record("s::b", Verdict.WRONG, name, differences=found, noted=(alias,)) for name in ("fx", "jit.trace", "export")
     ]
     console = Console(file=io.StringIO(), width=200)
     print_summary(console, [*rows, record("s::b", Verdict.WRONG, "compile", differences=found)], None, Path("results"))

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "OTHER_CACHES",
     "OWN_VARIABLES",
-    "default_device",
-    "float32_flags",
     "installed_torch",
     "is_capture_error",
     "is_out_of_memory",
@@ -35,7 +33,6 @@ __all__ = [
     "release",
     "reset_dynamo",
     "seed_everything",
-    "set_float32_flags",
     "skip_guard_timing",
 ]
 
@@ -62,16 +59,6 @@ def release(version: str | None = None) -> tuple[int, ...]:
 def installed_torch() -> str:
     """Return the version of the installed torch without importing it; raises PackageNotFoundError without one."""
     return importlib.metadata.version("torch")
-
-
-def default_device() -> str | None:
-    """Return the default device that was set, else None; `torch.get_default_device` does not tell "cpu" from unset."""
-    import torch
-
-    context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
-    context = getattr(context, "device_context", context)  # torch 2.0 has one context, not one for each thread
-    device = getattr(context, "device", None)
-    return None if device is None else str(device)
 
 
 def reset_dynamo() -> None:
@@ -305,30 +292,6 @@ def _quietly(step: Callable[[], object]) -> None:
         step()
     except BaseException as error:  # a library may even exit; a cell that needs this step fails and reports the reason
         logging.getLogger(__name__).debug("preload: %r", error)
-
-
-def float32_flags() -> tuple[str, bool, bool]:
-    """Return the precision of float32 matrix products, whether cuDNN may use TF32, and whether it autotunes."""
-    import torch
-
-    cudnn = torch.backends.cudnn
-    return str(torch.get_float32_matmul_precision()), bool(cudnn.allow_tf32), bool(cudnn.benchmark)
-
-
-def set_float32_flags(dtype: str | tuple[str, bool, bool]) -> None:
-    """Set those flags for one of `recapture.declare.workload.DTYPES`, or to the values that `float32_flags` returned.
-
-    The others get torch's defaults on every release: TF32 off in matrix products and on in cuDNN, no autotuning.
-    """
-    import torch
-
-    if isinstance(dtype, str):
-        dtype = {"tf32": ("high", True, False), "fp32-strict": ("highest", False, False)}.get(
-            dtype, ("highest", True, False)
-        )
-    if dtype != float32_flags():  # setting a flag clears torch's caches
-        torch.set_float32_matmul_precision(dtype[0])
-        torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = dtype[1:]
 
 
 def keep_caches(cache_dir: str, threads: int) -> None:

@@ -6,7 +6,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from recapture.base.torch_compat import float32_flags, seed_everything, set_float32_flags
+from recapture.base.torch_compat import seed_everything
+from recapture.base.torch_settings import float32_flags, set_float32_flags
 from recapture.conformance.tensors_inside import map_tensors
 
 if TYPE_CHECKING:

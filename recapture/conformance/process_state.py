@@ -10,7 +10,6 @@ import types
 import warnings
 from typing import Any
 
-from recapture.base.torch_compat import float32_flags
 from recapture.base.torch_watch import registrations
 from recapture.conformance.torch_state import read_flags
 
@@ -103,7 +102,6 @@ def _settings() -> dict[str, Any]:
         "flags": read_flags(),
         "inference": torch.is_inference_mode_enabled(),
         "threads": torch.get_num_threads(),
-        "float32": float32_flags(),
         "registrations": registrations(),
         "environment": {name: value for name, value in os.environ.items() if name != "TMPDIR"},
         "recursion": sys.getrecursionlimit(),

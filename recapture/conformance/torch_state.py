@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from recapture.base.torch_compat import default_device
+from recapture.base.torch_settings import default_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

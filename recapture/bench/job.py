@@ -13,7 +13,6 @@ import msgspec
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.scrub import fingerprint, scrub
 from recapture.base.torch_compat import (
-    float32_flags,
     is_capture_error,
     is_out_of_memory,
     keep_caches,
@@ -21,6 +20,7 @@ from recapture.base.torch_compat import (
     reset_dynamo,
     seed_everything,
 )
+from recapture.base.torch_settings import float32_flags
 from recapture.base.torch_watch import CaptureLog, compile_seconds, recorded_cudagraphs, watch_cudagraphs, watch_dynamo
 from recapture.bench.conditions import CpuWatch
 from recapture.bench.gate import Snapshot, deviations

@@ -235,3 +235,14 @@ def test_a_perturbed_run_does_not_import_dynamo():
         "assert 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_sum_that_is_exact_by_luck_in_one_order_gets_noise():
+    torch.manual_seed(0)
+    x = torch.randn(4, 3)
+    assert x.sum().double() == x.double().sum()
+    sums = set()
+    for run in range(8):
+        with perturbed(run):
+            sums.add(x.sum().item())
+    assert len(sums) > 1

@@ -144,7 +144,7 @@ class _OperatorCall:
         if dtype == wide.dtype:
             kept = is_short(wide) & short
         else:
-            kept = torch.zeros_like(wide, dtype=torch.bool) if exact is None else wide == exact
+            kept = torch.zeros_like(wide, dtype=torch.bool) if exact is None else (wide == exact) & short
         if interpolates(self.func):
             kept = kept.all()  # one rounded coordinate means that they all are
         plain.copy_(torch.where(kept | ~moved.isfinite() | ~wide.isfinite(), wide, moved))
@@ -169,10 +169,14 @@ class _OperatorCall:
         return found
 
     def _short(self) -> Any:
-        """Return where the float64 inputs of a result are short, so that arithmetic on them is exact."""
-        wide = [one.detach() for one in self.inputs if one.dtype == wide_dtype(one.dtype)]
+        """Return where the inputs of a result are so short that arithmetic on them is exact.
+
+        One rounding can be seen in a wider dtype, so only float64 inputs matter to it. A sum can be exact by luck in one
+        order and not in another.
+        """
         if self.kind is Arithmetic.MANY:
-            return all(bool(is_short(one).all()) for one in wide)
+            return all(bool(is_short(one.detach().to(wide_dtype(one.dtype))).all()) for one in self.inputs)
+        wide = [one.detach() for one in self.inputs if one.dtype == wide_dtype(one.dtype)]
         try:
             return reduce(_both, map(is_short, wide), True)
         except RuntimeError:  # lists of tensors, which do not broadcast

@@ -4,9 +4,9 @@ Every computation runs in eager, compiled by Inductor, in float64 rounded at the
 orders of summation: pairwise, reversed, and one after the other in 8 or 16 lanes. Nothing here is wrong, so every
 blamed comparison is a mistake of the rule.
 
-    python benchmarks/rounding.py                      # all of it; about 20 minutes on one core, most of it compiling
-    python benchmarks/rounding.py --only sum --seeds 20 --no-compile
-    python benchmarks/rounding.py --device cuda --json rounding.json
+    python -m benchmarks.rounding                      # all of it; about 20 minutes on one core, most of it compiling
+    python -m benchmarks.rounding --only sum --seeds 20 --no-compile
+    python -m benchmarks.rounding --device cuda --json rounding.json
 
 It prints, for each computation, how many comparisons had other bits, how many were blamed, the largest ratio of a
 deviation to what the rule allows (1 would be blamed), the perturbed runs that a comparison took, and their cost.
@@ -18,41 +18,20 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn import functional
 
+from benchmarks.computations import HALF, Computation, all_computations
+from recapture.base.torch_compat import reset_dynamo
 from recapture.conformance.perturbation import perturbed
 from recapture.conformance.rounding import explained, largest_ratio, same_bits
 from recapture.conformance.seen import Seen, see
 
-FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-WIDE = (torch.float32, torch.float64)
-HALF = (torch.bfloat16, torch.float16)
-
-
-@dataclass(frozen=True)
-class Computation:
-    """A function of tensors, its inputs, and other ways to compute the same."""
-
-    name: str
-    function: Callable[..., Any]
-    inputs: Callable[[], tuple[torch.Tensor, ...]]
-    dtypes: tuple[torch.dtype, ...] = (torch.float32,)
-    others: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    call: Callable[..., Any] | None = None
-    """Calls the function, compiled or not, for computations with a backward pass."""
-
-    def run(self, function: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> Any:
-        """Compute with eager's or a compiled function on fresh copies of the inputs."""
-        args = tuple(one.clone() for one in args)
-        return self.call(function, *args) if self.call else function(*args)
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass
@@ -68,340 +47,6 @@ class Tally:
     worst: float = 0.0
     runs: int = 0
     milliseconds: float = 0.0
-
-
-# Orders of summation, in the dtype of the terms; the last dimension is summed.
-
-
-def in_lanes(lanes: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Sum each lane one term after the other in float32 (float64 for float64), then the lanes."""
-
-    def total(terms: torch.Tensor) -> torch.Tensor:
-        flat = terms.detach().cpu()
-        flat = flat if flat.dtype == torch.float64 else flat.float()
-        flat = functional.pad(flat, (0, -flat.shape[-1] % lanes))
-        rows = flat.reshape(*flat.shape[:-1], -1, lanes).movedim(-2, 0).contiguous().numpy()
-        partial = rows[0].copy()
-        for row in rows[1:]:
-            partial += row
-        found = partial[..., 0].copy()
-        for lane in range(1, lanes):
-            found = found + partial[..., lane]
-        return torch.as_tensor(found).to(terms.device, terms.dtype)
-
-    return total
-
-
-def pairwise(terms: torch.Tensor) -> torch.Tensor:
-    """Sum halves recursively down to single terms."""
-    terms = terms if terms.dtype == torch.float64 else terms.float()
-    while terms.shape[-1] > 1:
-        terms = functional.pad(terms, (0, terms.shape[-1] % 2))
-        terms = terms[..., ::2] + terms[..., 1::2]
-    return terms[..., 0]
-
-
-def backwards(terms: torch.Tensor) -> torch.Tensor:
-    """Sum from the last term to the first."""
-    return terms.flip(-1).contiguous().sum(-1)
-
-
-ORDERS = {"pairwise": pairwise, "8 lanes": in_lanes(8), "16 lanes": in_lanes(16), "reversed": backwards}
-
-
-def with_orders(function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Return a function of `total` and the inputs with every order of summation."""
-    return {
-        name: lambda *args, total=total: function(lambda terms: total(terms).to(terms.dtype), *args)
-        for name, total in ORDERS.items()
-    }
-
-
-def mean_of(total: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
-    """Mean over the last dimension."""
-    return total(x) / x.shape[-1]
-
-
-def variance_of(total: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
-    """Variance over the last dimension, in two passes."""
-    mean = (total(x) / x.shape[-1]).unsqueeze(-1)
-    return total((x - mean).square()) / (x.shape[-1] - 1)
-
-
-def softmax_of(total: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
-    """Softmax over the last dimension."""
-    shifted = (x - x.amax(-1, keepdim=True)).exp()
-    return shifted / total(shifted).unsqueeze(-1)
-
-
-def log_softmax_of(total: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
-    """Logarithm of the softmax over the last dimension."""
-    shifted = x - x.amax(-1, keepdim=True)
-    return shifted - total(shifted.exp()).log().unsqueeze(-1)
-
-
-def layer_norm_of(total: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
-    """Layer normalisation over the last dimension."""
-    centred = x - (total(x) / x.shape[-1]).unsqueeze(-1)
-    return centred * torch.rsqrt(total(centred.square()) / x.shape[-1] + 1e-5).unsqueeze(-1)
-
-
-def product_of(total: Callable[..., Any], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Matrix product, 64 columns at a time."""
-    parts = [total(a.unsqueeze(1) * part.T.unsqueeze(0)) for part in b.split(64, dim=1)]
-    return torch.cat(parts, 1)
-
-
-def with_gradients(function: Callable[..., Any], *args: torch.Tensor) -> list[torch.Tensor]:
-    """Call and go backward with fixed weights; return the result and every gradient."""
-    leaves = [one.requires_grad_(True) for one in args]
-    result = function(*leaves)
-    weights = torch.linspace(-1, 1, result.numel(), dtype=torch.float64).sin().reshape(result.shape)
-    result.backward(weights.to(result.device, result.dtype))
-    return [result.detach(), *(one.grad for one in leaves)]
-
-
-def adam_step(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Take three steps of Adam with a constant gradient."""
-    for step in range(1, 4):
-        m = m * 0.9 + g * 0.1
-        v = v * 0.999 + g * g * 0.001
-        p = p - 1e-3 * (m / (1 - 0.9**step)) / ((v / (1 - 0.999**step)).sqrt() + 1e-8)
-    return p, m, v
-
-
-def train(function: Callable[..., Any], x: torch.Tensor, w: torch.Tensor, target: torch.Tensor) -> list[torch.Tensor]:
-    """Take three steps of Adam on a linear layer with a loss."""
-    weight = torch.nn.Parameter(w)
-    optimizer = torch.optim.Adam([weight], lr=1e-2)
-    for _ in range(3):
-        optimizer.zero_grad()
-        function(x, weight, target).backward()
-        optimizer.step()
-    return [weight.detach(), weight.grad]
-
-
-def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Attention written out."""
-    return ((q @ k.transpose(-1, -2)) / q.shape[-1] ** 0.5).softmax(-1) @ v
-
-
-def gelu_chain(x: torch.Tensor) -> torch.Tensor:
-    """Several activations in a row."""
-    return functional.gelu(functional.silu(x * 1.7 + 0.3).tanh() * 2 - 0.1)
-
-
-def chain(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """A chain of pointwise operators: compiled code keeps float32 between them."""
-    z = x * y + x
-    z = torch.sigmoid(z) * y - x / 3
-    return (z * z + 0.5).sqrt() - y.exp() * 0.1
-
-
-def randn(*shape: int) -> torch.Tensor:
-    """Return normal random numbers in float64, which are rounded to the dtype in question."""
-    return torch.randn(*shape, dtype=torch.float64)
-
-
-def rand(*shape: int) -> torch.Tensor:
-    """Return uniform random numbers in float64."""
-    return torch.rand(*shape, dtype=torch.float64)
-
-
-def sums() -> list[Computation]:
-    """Return computations that are mostly long sums."""
-    sum_of = with_orders(lambda total, x: total(x))
-    found = []
-    for count in (10**5, 10**6):
-        for kind, numbers in (("randn", randn), ("rand", rand)):
-            make = lambda count=count, numbers=numbers: (numbers(count),)
-            dtypes = FLOATS if count == 10**5 else WIDE
-            found += [
-                Computation(f"sum {kind} {count:.0e}", lambda x: x.sum(), make, dtypes, sum_of),
-                Computation(f"mean {kind} {count:.0e}", lambda x: x.mean(), make, WIDE, with_orders(mean_of)),
-                Computation(f"var {kind} {count:.0e}", lambda x: x.var(), make, WIDE, with_orders(variance_of)),
-            ]
-    return [
-        *found,
-        Computation("std", lambda x: x.std(-1), lambda: (randn(64, 1000) + 3,), FLOATS),
-        Computation("norm", lambda x: x.norm(dim=-1), lambda: (randn(64, 1000),), FLOATS),
-        Computation("logsumexp", lambda x: x.logsumexp(-1), lambda: (randn(64, 1000) * 5,), FLOATS),
-        Computation("cumsum", lambda x: x.cumsum(-1), lambda: (randn(8, 5000),), WIDE),
-        Computation(
-            "bias gradient",
-            lambda g: g.sum(0),
-            lambda: (randn(4096, 16),),
-            FLOATS,
-            {name: lambda g, total=total: total(g.T.contiguous()).to(g.dtype) for name, total in ORDERS.items()},
-        ),
-        Computation("tall sum", lambda x: (x * x).sum((0, 2)), lambda: (randn(64, 8, 500),), FLOATS),
-    ]
-
-
-def normalisations() -> list[Computation]:
-    """Return softmax and norm layers."""
-    return [
-        Computation(
-            "softmax", lambda x: x.softmax(-1), lambda: (randn(64, 1000) * 3,), FLOATS, with_orders(softmax_of)
-        ),
-        Computation(
-            "log_softmax",
-            lambda x: x.log_softmax(-1),
-            lambda: (randn(64, 1000) * 3,),
-            FLOATS,
-            with_orders(log_softmax_of),
-        ),
-        Computation(
-            "layer_norm",
-            lambda x: functional.layer_norm(x, x.shape[-1:]),
-            lambda: (randn(64, 768) * 2 + 5,),
-            FLOATS,
-            with_orders(layer_norm_of),
-        ),
-        Computation(
-            "batch_norm",
-            lambda x: functional.batch_norm(x, None, None, training=True),
-            lambda: (randn(16, 8, 14, 14) + 1,),
-            FLOATS,
-        ),
-        Computation("group_norm", lambda x: functional.group_norm(x, 4), lambda: (randn(16, 8, 14, 14) + 1,), FLOATS),
-        Computation(
-            "layer_norm gradients",
-            lambda x, w, b: functional.layer_norm(x, x.shape[-1:], w, b),
-            lambda: (randn(64, 256), randn(256), randn(256)),
-            WIDE,
-            call=with_gradients,
-        ),
-        Computation(
-            "batch_norm gradients",
-            lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True),
-            lambda: (randn(32, 8, 7, 7), randn(8), randn(8)),
-            WIDE,
-            call=with_gradients,
-        ),
-        Computation(
-            "cross_entropy gradients",
-            lambda x: functional.cross_entropy(x, torch.arange(64, device=x.device) * 7 % 100),
-            lambda: (randn(64, 100) * 3,),
-            FLOATS,
-            call=with_gradients,
-        ),
-    ]
-
-
-def products() -> list[Computation]:
-    """Return matrix products, convolutions and attention."""
-    split = {
-        "split": lambda a, b: sum(x @ y for x, y in zip(a.split(16, -1), b.split(16, -2), strict=True)),
-        "reversed": lambda a, b: a.flip(-1) @ b.flip(-2),
-    }
-    orders = with_orders(product_of)
-    return [
-        *(
-            Computation(
-                f"matmul {size}",
-                torch.matmul,
-                lambda size=size: (randn(size, size), randn(size, size)),
-                (torch.float32,) if size > 256 else WIDE,
-                split if size > 64 else split | orders,
-            )
-            for size in (64, 256, 1024)
-        ),
-        Computation("matmul half", torch.matmul, lambda: (randn(64, 256), randn(256, 64)), HALF),
-        Computation("bmm", torch.bmm, lambda: (randn(8, 64, 96), randn(8, 96, 32)), WIDE, split),
-        Computation(
-            "linear relu gradients",
-            lambda x, w, b: functional.linear(x, w, b).relu(),
-            lambda: (randn(256, 64), randn(32, 64), randn(32)),
-            FLOATS,
-            call=with_gradients,
-        ),
-        Computation(
-            "conv1d",
-            lambda x, w: functional.conv1d(x, w, padding=1),
-            lambda: (randn(4, 16, 100), randn(8, 16, 3)),
-            WIDE,
-        ),
-        Computation(
-            "conv2d",
-            lambda x, w, b: functional.conv2d(x, w, b, padding=1).relu(),
-            lambda: (randn(4, 16, 28, 28), randn(32, 16, 3, 3), randn(32)),
-            FLOATS,
-        ),
-        Computation(
-            "conv2d gradients",
-            lambda x, w, b: functional.conv2d(x, w, b, stride=2),
-            lambda: (randn(4, 8, 14, 14), randn(16, 8, 3, 3), randn(16)),
-            WIDE,
-            call=with_gradients,
-        ),
-        Computation(
-            "attention",
-            attend,
-            lambda: (randn(2, 4, 64, 32), randn(2, 4, 64, 32), randn(2, 4, 64, 32)),
-            FLOATS,
-            {"fused": functional.scaled_dot_product_attention},
-        ),
-        Computation(
-            "attention fused",
-            functional.scaled_dot_product_attention,
-            lambda: (randn(2, 4, 64, 32), randn(2, 4, 64, 32), randn(2, 4, 64, 32)),
-            FLOATS,
-            {"written out": attend},
-        ),
-    ]
-
-
-def pointwise() -> list[Computation]:
-    """Return chains of pointwise operators, differences that cancel, and optimizers."""
-    return [
-        Computation("exp", torch.exp, lambda: (randn(10000) * 4,), FLOATS),
-        Computation("gelu tail", functional.gelu, lambda: (rand(10000) * -8,), FLOATS),
-        Computation("activations", gelu_chain, lambda: (randn(10000) * 3,), FLOATS),
-        Computation("activations gradients", gelu_chain, lambda: (randn(2000) * 3,), FLOATS, call=with_gradients),
-        Computation("chain", chain, lambda: (randn(10000), randn(10000)), FLOATS),
-        Computation(
-            "powers",
-            lambda x, y: x**3 + x.abs() ** y - torch.expm1(x) * torch.log1p(y.abs()),
-            lambda: (randn(10000), randn(10000)),
-            FLOATS,
-        ),
-        Computation("sin² + cos² - 1", lambda x: x.sin() ** 2 + x.cos() ** 2 - 1, lambda: (randn(10000) * 10,), FLOATS),
-        Computation(
-            "difference",
-            lambda x, y: (x + y) - (x - y) - 2 * y,
-            lambda: (randn(10000), randn(10000)),
-            FLOATS,
-            {"regrouped": lambda x, y: (y + x) + (y - x) - y * 2},
-        ),
-        Computation(
-            "relu near zero",
-            lambda x, y: ((x * y + 1) - x * y - 1).relu(),
-            lambda: (randn(10000), randn(10000)),
-            FLOATS,
-        ),
-        Computation(
-            "centred product", lambda x: (x - x.mean(0)).T @ (x - x.mean(0)), lambda: (randn(500, 20) + 10,), WIDE
-        ),
-        Computation(
-            "adam", adam_step, lambda: (randn(1000), randn(1000) * 1e-3, randn(1000) * 1e-3, rand(1000) * 1e-6), WIDE
-        ),
-        Computation(
-            "training with adam",
-            lambda x, w, t: functional.mse_loss(torch.tanh(x @ w.T), t),
-            lambda: (randn(128, 20), randn(8, 20), randn(128, 8)),
-            WIDE,
-            call=train,
-        ),
-        Computation("fft", lambda x: torch.fft.fft(x).abs(), lambda: (randn(8, 256),), WIDE),
-        Computation(
-            "interpolate",
-            lambda x: functional.interpolate(x, scale_factor=1.7, mode="bilinear", align_corners=False),
-            lambda: (randn(1, 3, 16, 16),),
-            WIDE,
-        ),
-        Computation("solve", torch.linalg.solve, lambda: (randn(30, 30), randn(30, 4)), WIDE),
-    ]
 
 
 def in_float64(one: Computation, args: tuple[torch.Tensor, ...], dtype: torch.dtype) -> Any:
@@ -423,7 +68,7 @@ def leaves(seen: Seen) -> list[Seen]:
 
 
 def compare(
-    one: Computation, args: tuple[torch.Tensor, ...], eager: Any, other: Any, tally: Tally, cache: dict[int, Any]
+    one: Computation, args: tuple[torch.Tensor, ...], eager: Any, other: Any, tally: Tally, cache: dict[int, list[Seen]]
 ) -> None:
     """Compare one result with eager's and count."""
     start = time.perf_counter()
@@ -459,70 +104,77 @@ def compare(
         tally.milliseconds += (time.perf_counter() - start) * 1e3
 
 
+def other_ways(
+    one: Computation, args: tuple[torch.Tensor, ...], compiled: Callable[..., Any] | None, *, lanes: bool
+) -> dict[str, Any]:
+    """Return what every other way to compute the same gives, by name; sums in lanes, which are slow, only if wanted."""
+    dtype = args[0].dtype
+    found = {} if compiled is None else {"compile": one.run(compiled, args)}
+    if dtype != torch.float64:
+        found["wider dtype"] = in_float64(one, args, dtype)
+    # No compiler rounds to a half type inside an operator.
+    widened = tuple(arg.float() if dtype in HALF else arg for arg in args)
+    for label, way in one.others.items():
+        if lanes or "lanes" not in label:
+            found[label] = rounded(one.run(way, widened), dtype)
+    return found
+
+
 def measure(one: Computation, dtype: torch.dtype, options: argparse.Namespace) -> list[Tally]:
     """Compare one computation in one dtype with every other way to compute it, on every seed."""
-    name = str(dtype).rpartition(".")[2]
     tallies: dict[str, Tally] = {}
-    torch._dynamo.reset()
+    reset_dynamo()
     compiled = torch.compile(one.function, dynamic=False) if options.compile else None
-    slow = any(one.name.endswith(size) for size in ("1e+06", " 1024"))
-    for seed in range(max(options.seeds // 5, 1) if slow else options.seeds):
+    few = max(options.seeds // 5, 1)
+    for seed in range(few if one.is_large else options.seeds):
         torch.manual_seed(seed)
         args = tuple(arg.to(options.device, dtype) for arg in one.inputs())
         eager = one.run(one.function, args)
-        # No compiler rounds to a half type inside an operator.
-        widened = tuple(arg.float() if dtype in HALF else arg for arg in args)
-        others = {} if compiled is None else {"compile": lambda: one.run(compiled, args)}
-        if dtype != torch.float64:
-            others["wider dtype"] = lambda: in_float64(one, args, dtype)
-        others |= {
-            label: lambda way=way: rounded(one.run(way, widened), dtype)
-            for label, way in one.others.items()
-            if seed < options.seeds // 5 or "lanes" not in label
-        }
-        cache: dict[int, Any] = {}
-        for label, compute in others.items():
-            tally = tallies.setdefault(label, Tally(one.name, name, label))
-            compare(one, args, eager, compute(), tally, cache)
+        cache: dict[int, list[Seen]] = {}
+        for label, other in other_ways(one, args, compiled, lanes=seed < few).items():
+            tally = tallies.setdefault(label, Tally(one.name, str(dtype).rpartition(".")[2], label))
+            compare(one, args, eager, other, tally, cache)
     return list(tallies.values())
 
 
+HEADER = ("computation", "dtype", "other", "pairs", "differ", "blamed", "worst", "runs", "ms")
+ROW = "{:26} {:9} {:12} {:>6} {:>6} {:>6} {:>6} {:>5} {:>8}"
+
+
+def row(one: Tally) -> str:
+    """Return a line of the table; runs and milliseconds are for each comparison with other bits."""
+    many = max(one.different, 1)
+    figures = (f"{one.worst:.3g}", f"{one.runs / many:.1f}", f"{one.milliseconds / many:.2f}")
+    return ROW.format(one.computation, one.dtype, one.other, one.comparisons, one.different, one.blamed, *figures)
+
+
 def main() -> int:
+    """Run the benchmark; the exit status is 1 if anything was blamed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--seeds", type=int, default=100, help="number of random inputs; a fifth of it for large inputs and for sums in lanes")
+    parser.add_argument(
+        "--seeds", type=int, default=100, help="number of random inputs; a fifth of it for large inputs and for lanes"
+    )
     parser.add_argument("--only", default="", help="computations whose name contains this")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave out Inductor")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
     found: list[Tally] = []
-    print(
-        f"{'computation':26} {'dtype':9} {'other':12} {'pairs':>6} {'differ':>6} {'blamed':>6} {'worst':>6} {'runs':>5} {'ms':>8}"
-    )
-    for one in [*sums(), *normalisations(), *products(), *pointwise()]:
+    print(ROW.format(*HEADER))
+    for one in all_computations():
         for dtype in one.dtypes if options.only in one.name else ():
             for tally in measure(one, dtype, options):
                 found.append(tally)
-                many = max(tally.different, 1)
-                print(
-                    f"{tally.computation:26} {tally.dtype:9} {tally.other:12} {tally.comparisons:6} {tally.different:6} {tally.blamed:6} "
-                    f"{tally.worst:6.3g} {tally.runs / many:5.1f} {tally.milliseconds / many:8.2f}",
-                    flush=True,
-                )
+                print(row(tally), flush=True)
     total = {name: sum(getattr(one, name) for one in found) for name in ("comparisons", "different", "blamed", "runs")}
     print(
         f"{total['comparisons']} comparisons, {total['different']} with other bits, {total['blamed']} blamed; "
         f"{total['runs'] / max(total['different'], 1):.2f} perturbed runs for each that differs"
     )
     if options.json:
-        options.json.write_text(
-            json.dumps(
-                {**total, "device": options.device, "torch": torch.__version__, "rows": [asdict(one) for one in found]},
-                indent=1,
-            )
-            + "\n"
-        )
+        facts = {**total, "device": options.device, "torch": torch.__version__, "rows": [asdict(one) for one in found]}
+        options.json.write_text(json.dumps(facts, indent=1) + "\n")
     return 1 if total["blamed"] else 0
 
 

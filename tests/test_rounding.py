@@ -1,5 +1,7 @@
 """What rounding explains, and what it does not: planted errors are all seen, other roundings are never blamed."""
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional
@@ -220,6 +222,16 @@ RIGHT = {
         lambda x: torch.tensor(x.clone().numpy().mean()),
         lambda x: x.flip(0).mean(),
         lambda n: (randn(5000, seed=n),),
+    ),
+    "a number of math": (
+        lambda x: math.sin(x.item()) * math.exp(0.3),
+        lambda x: (x.sin() * torch.tensor(0.3, dtype=torch.float64).exp()).item(),
+        lambda n: (torch.tensor(1.5 + n, dtype=torch.float64),),
+    ),
+    "an interpolation": (
+        lambda x: functional.interpolate(x, scale_factor=1.7, mode="linear"),
+        float64(lambda x: functional.interpolate(x, scale_factor=1.7, mode="linear")),
+        lambda n: (randn(1, 2, 20, seed=n),),
     ),
     "the nearest of equals": (
         lambda x: (x * 3 - x * 2 - x).argmax(),

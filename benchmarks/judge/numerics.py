@@ -1,4 +1,4 @@
-"""Runs ``benchmarks/rounding.py``: ordinary numerics through Inductor and in other orders, which must not be blamed."""
+"""Runs `benchmarks.rounding`: ordinary numerics through Inductor and in other orders, which must not be blamed."""
 
 from __future__ import annotations
 
@@ -40,11 +40,20 @@ def numerics(device: str, seeds: int) -> Numerics:
     """Run the benchmark with a number of random inputs for each computation."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "rounding.json")
-        script = HERE.parent / "rounding.py"
-        command = [sys.executable, str(script), "--device", device, "--seeds", str(seeds), "--json", str(file)]
-        ended = subprocess.run(command, check=False, stdout=sys.stderr)
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.rounding",
+            "--device",
+            device,
+            "--seeds",
+            str(seeds),
+            "--json",
+            str(file),
+        ]
+        ended = subprocess.run(command, check=False, stdout=sys.stderr, cwd=HERE.parents[1])
         if not file.exists():
-            raise UsageError(f"benchmarks/rounding.py ended with status {ended.returncode} and without figures")
+            raise UsageError(f"benchmarks.rounding ended with status {ended.returncode} and without figures")
         return msgspec.json.decode(file.read_bytes(), type=Numerics)
 
 

@@ -98,13 +98,12 @@ class Noise:
         errors are a random walk along the sum. Sums in lanes or halves have smaller errors; Welford's algorithm for the
         variance has errors as large. With `common`, the errors are also those of a mean that all terms share.
         """
-        level = wide.abs()
-        error = 2 * self.uniform(wide) * level  # each term is itself rounded, a product for example
+        error = 2 * self.uniform(wide) * wide  # each term is itself rounded, a product for example
         for dims in groups:
-            size = level.mean(dims, keepdim=True) + level if common else level
-            error = error + WALK * self._walk(wide, dims) * size
-        if wide.is_complex():
-            error = error * wide.sgn()
+            walk = WALK * self._walk(wide, dims)
+            error = error + walk * wide
+            if common:
+                error = error + walk * wide.abs().mean(dims, keepdim=True)
         return wide + error * unit
 
     def _walk(self, wide: Any, dims: tuple[int, ...]) -> Any:

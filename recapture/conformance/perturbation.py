@@ -151,10 +151,11 @@ class _OperatorCall:
 
     def _scale(self) -> Any:
         """Return the size of the terms that cancel in each result or shift a coordinate; None without such terms."""
-        if cancels(self.func):
-            return reduce(_sum, (one.detach().abs() for one in self.inputs))
-        if interpolates(self.func):
-            return self.inputs[0].detach().abs().amax() * (max(self.inputs[0].shape) / 4)
+        with suppress(RuntimeError):  # no elements, or an output of another shape among the inputs
+            if cancels(self.func):
+                return reduce(_sum, (one.detach().abs() for one in self.inputs))
+            if interpolates(self.func):
+                return self.inputs[0].detach().abs().amax() * (max(self.inputs[0].shape) / 4)
         return None
 
     def _outputs(self, arguments: dict[str, Any], result: Any) -> list[Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from recapture.conformance.noise import is_short
+
 __all__ = ["ENOUGH", "Spread", "same_number"]
 
 FACTOR = 2.5
@@ -14,6 +16,9 @@ ENOUGH = 8
 
 HOPELESS = 100.0
 """Ratio of a deviation to the allowed one, relative to the largest in the runs, from which more runs are useless."""
+
+UNSEEN = 4.0
+"""Units in the last place by which numbers may deviate that were not computed by torch's operators (math, numpy)."""
 
 MEAN = (0.75, 4.0)
 """Largest accepted mean deviation in units of the spread: for many elements, and what one element adds."""
@@ -63,7 +68,19 @@ class Spread:
         """Whether every element, and all elements together, deviate as the runs do."""
         if not self.infinite_agree:
             return False
-        return not len(self.deviation) or (self._element_by_element() and self._as_a_whole())
+        if not len(self.deviation):
+            return True
+        return self._computed_elsewhere() or (self._element_by_element() and self._as_a_whole())
+
+    def _computed_elsewhere(self) -> bool:
+        """Whether the runs show no noise at all and numbers with all their digits differ in the last ones.
+
+        Half types have too few digits for that.
+        """
+        if self.spread_of_runs.any():
+            return False
+        full = ~is_short(self.mine) & (self.unit <= self.mine.abs() * 2.0**-22)
+        return bool(((self.deviation == 0) | full & (self.deviation.abs() <= UNSEEN * self.unit)).all())
 
     def hopeless(self) -> bool:
         """Whether some element deviates so much farther than any element of any run that more runs change nothing."""

@@ -172,8 +172,8 @@ class _OperatorCall:
     def _short(self) -> Any:
         """Return where the inputs of a result are so short that arithmetic on them is exact.
 
-        One rounding can be seen in a wider dtype, so only float64 inputs matter to it. A sum can be exact by luck in one
-        order and not in another.
+        One rounding can be seen in a wider dtype, so only float64 inputs matter to it. A sum can be exact by luck in
+        one order and not in another.
         """
         if self.kind is Arithmetic.MANY:
             return all(bool(is_short(one.detach().to(wide_dtype(one.dtype))).all()) for one in self.inputs)

@@ -72,7 +72,7 @@ def test_the_fuzzer_sees_a_script_and_a_handler_in_a_page():
 def test_the_fuzzer_sees_a_record_that_a_resumed_run_loses(tmp_path, loses):
     corpus.build(tmp_path)
     folder = resuming.directory(tmp_path, "run --resume")
-    before = resuming.measured(folder)
+    before = resuming.measured(tmp_path, "run --resume")
     if loses:
         for path in folder.glob("conformance*"):
             path.write_bytes(path.read_bytes().partition(b"\n")[2])

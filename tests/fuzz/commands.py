@@ -57,7 +57,7 @@ def run(name: str, root: Path, arguments: list[str] | None = None) -> tuple[obje
     """Run one command on the results below a folder; return its exit status and the problems found."""
     streams = {number: root / f"{name.replace(' ', '_')}.{number}" for number in (1, 2)}
     resumed = resuming.directory(root, name) if name.startswith("run --resume") else None
-    before = resuming.measured(resumed) if resumed else set()
+    before = resuming.measured(root, name) if resumed else set()
     with _into(streams):
         status = _status(name, root, arguments)
     lost = resuming.lost(resumed, before) if resumed else []

@@ -47,9 +47,14 @@ def directory(root: Path, name: str) -> Path:
     return root / ("results" if name.endswith("finished") else "unfinished") / corpus.OLD
 
 
-def measured(folder: Path) -> set[bytes]:
-    """Return the undamaged lines of records that the files of runs below a folder hold, whatever else they hold."""
-    return _lines(corpus.IMAGES / corpus.OLD / "conformance.jsonl") & _records(folder)
+def measured(root: Path, name: str) -> set[bytes]:
+    """Return the undamaged lines of records that a resumed run must keep, whatever else the file with them holds.
+
+    An unfinished run replaces finished results, so only its own records count.
+    """
+    path = directory(root, name) / ("conformance.jsonl" if name.endswith("finished") else "conformance.partial.jsonl")
+    known = _lines(corpus.IMAGES / corpus.OLD / "conformance.jsonl")
+    return known & _lines(path) if path.is_file() and not path.is_symlink() else set()
 
 
 def lost(folder: Path, before: set[bytes]) -> list[str]:
@@ -57,14 +62,10 @@ def lost(folder: Path, before: set[bytes]) -> list[str]:
 
     A record of the same cell in a later line of a file replaces one; that of a cell that ran again does not.
     """
-    rows = map(_decoded, _records(folder))
+    paths = [path for path in folder.rglob("conformance*.jsonl") if path.is_file() and not path.is_symlink()]
+    rows = [_decoded(line) for path in paths for line in _lines(path)]
     found = {_key(row) for row in rows if row.get("reason") != RAN_AGAIN}
     return [f"lost {_key(json.loads(line))}" for line in sorted(before) if _key(json.loads(line)) not in found]
-
-
-def _records(folder: Path) -> set[bytes]:
-    paths = [path for path in folder.rglob("conformance*.jsonl") if path.is_file() and not path.is_symlink()]
-    return {line for path in paths for line in _lines(path)}
 
 
 def bench(root: Path, _name: str) -> None:

@@ -383,3 +383,9 @@ def test_where_two_tensors_differ():
         [False, False],
         [True, False],
     ]
+
+
+def test_a_view_of_one_element_with_another_stride_has_bits():
+    one = see(torch.ones(3)[::3])
+    assert same_bits(one, see(torch.ones(1)))
+    assert not same_bits(one, see(torch.zeros(3)[::3]))

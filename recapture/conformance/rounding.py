@@ -226,7 +226,10 @@ def _bits(data: Any) -> Any:
 
     data = data.int_repr() if data.is_quantized else data
     plain = data.detach().resolve_conj().resolve_neg().contiguous()
-    return plain.reshape(-1, 1).view(torch.uint8) if plain.numel() else plain.reshape(-1)
+    if not plain.numel():
+        return plain.reshape(-1)
+    # A contiguous view of one element may keep any stride, with which it cannot be viewed as bytes.
+    return plain.reshape(-1, 1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
 def _ulps(mine: Any, theirs: Any) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -27,16 +29,16 @@ def build(root: Path) -> None:
         folder.mkdir(parents=True)
         for name in ("conformance.jsonl", "environment.json"):
             shutil.copyfile(IMAGES / place / name, folder / name)
-        if place == NEW:
-            _renew(folder / "conformance.jsonl")
+        if place == OLD:
+            (folder / "conformance.jsonl").write_bytes(renewed())
         _beside(folder, "")
         (folder / "speedups-nvidia-h200.json").write_text(json.dumps(_benchmark()))
     folder = root / "unfinished" / OLD
     folder.mkdir(parents=True)
     for name in ("conformance.jsonl", "environment.json"):
         first, _, last = name.partition(".")
-        shutil.copyfile(IMAGES / OLD / name, folder / f"{first}.partial.{last}")
-        shutil.copyfile(IMAGES / OLD / name, folder / name)
+        shutil.copyfile(root / "results" / OLD / name, folder / f"{first}.partial.{last}")
+        shutil.copyfile(root / "results" / OLD / name, folder / name)
     _beside(folder, ".partial")
 
 
@@ -45,8 +47,12 @@ def files(root: Path) -> list[Path]:
     return sorted(path for path in root.rglob("*") if path.is_file())
 
 
-def _renew(path: Path) -> None:
-    """Rewrite records of version 1 as records of this version, with a noted difference and distances."""
+@cache
+def renewed() -> bytes:
+    """Return the records of OLD as records of this version, with a noted difference and distances.
+
+    A resumed run keeps them; those of version 1, as in NEW, it would run again.
+    """
     rows = [
         msgspec.structs.replace(
             row,
@@ -56,9 +62,12 @@ def _renew(path: Path) -> None:
                 msgspec.structs.replace(one, bits="value", ulps=7, elements=(2, 4)) for one in row.differences
             ),
         )
-        for row in read_jsonl(path, Record)
+        for row in read_jsonl(IMAGES / OLD / "conformance.jsonl", Record)
     ]
-    write_jsonl(path, rows)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "conformance.jsonl"
+        write_jsonl(path, rows)
+        return path.read_bytes()
 
 
 def _beside(folder: Path, partial: str) -> None:

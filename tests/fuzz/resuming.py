@@ -27,7 +27,7 @@ def run(root: Path, name: str) -> None:
     from recapture.results.records import Record, Timing
 
     cells = []
-    for row in map(json.loads, _lines(corpus.IMAGES / corpus.OLD / "conformance.jsonl")):
+    for row in map(json.loads, corpus.renewed().splitlines()):
         suite, _, case = row["case"].partition("::")
         spec = CellSpec(suite=suite, path=f"{suite}.py", case=case, compiler=row["compiler"], device=row["device"])
         cells.append(PlannedCell(spec, CaseInfo(case, row["case_hash"], "", {})))
@@ -53,7 +53,7 @@ def measured(root: Path, name: str) -> set[bytes]:
     An unfinished run replaces finished results, so only its own records count.
     """
     path = directory(root, name) / ("conformance.jsonl" if name.endswith("finished") else "conformance.partial.jsonl")
-    known = _lines(corpus.IMAGES / corpus.OLD / "conformance.jsonl")
+    known = set(corpus.renewed().splitlines())
     return known & _lines(path) if path.is_file() and not path.is_symlink() else set()
 
 

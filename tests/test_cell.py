@@ -492,8 +492,7 @@ def test_concrete_arguments_reach_the_compiler(cell):
 
 def test_figures_of_inputs_that_are_read_unchecked_stay_out(cell):
     (difference,) = cell("smaller", "unchecked").differences
-    assert (difference.input, difference.detail.partition(":")[0]) == ("held_out[0]", "value differs")
-    assert "123" not in difference.detail
+    assert difference.detail == "value differs; args[0] has shape (2, 2), the example's (4, 3)"
     (difference,) = cell("plain", "unchecked").differences  # as large as the example: nothing else is read
     assert "3 of 3 elements differ" in difference.detail
     (first, second) = cell("plain", "wrong").differences

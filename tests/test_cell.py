@@ -239,6 +239,11 @@ def exits(fn, example):
     sys.exit(3)
 
 
+@case(example=lambda: (torch.ones(4),), held_out=[lambda: (torch.ones(2),)])
+def summed(x):
+    return (x + 1).sum()
+
+
 @compiler("unchecked", checks_inputs=False)
 def unchecked(fn, example):
     """Reads what it is given."""
@@ -490,11 +495,11 @@ def test_concrete_arguments_reach_the_compiler(cell):
     assert brief(cell("chosen", "fx"))[:2] == ("error", "capture")
 
 
-def test_figures_of_inputs_that_are_read_unchecked_stay_out(cell):
-    (difference,) = cell("smaller", "unchecked").differences
-    assert difference.detail == "value differs; args[0] has shape (2, 2), the example's (4, 3)"
-    (difference,) = cell("plain", "unchecked").differences  # as large as the example: nothing else is read
-    assert "3 of 3 elements differ" in difference.detail
+def test_figures_of_memory_behind_the_inputs_stay_out(cell):
+    (difference,) = cell("plain", "unchecked").differences
+    assert (difference.input, difference.detail) == ("held_out[0]", "3 of 3 elements differ: eager 0, this 123 at [0]")
+    (difference,) = cell("summed", "reads-past-the-end").differences
+    assert difference.detail == "value differs; args[0] has shape (2,), the example's (4,)"
     (first, second) = cell("plain", "wrong").differences
     assert "3 of 3 elements differ" in first.detail
     assert "3 of 3 elements differ" in second.detail

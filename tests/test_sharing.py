@@ -229,7 +229,7 @@ def test_a_cell_has_its_own_deadline_in_a_shared_process(run, tmp_path):
     suite = tmp_path / "slow.py"
     suite.write_text(
         "import time\nimport torch\nfrom recapture import case\n\n\n"
-        "@case(example=lambda: (torch.ones(3),))\ndef sleeps(x):\n    time.sleep(0.5)\n    return x + 1\n\n\n"
+        "@case(example=lambda: (torch.ones(3),))\ndef sleeps(x):\n    time.sleep(0.2)\n    return x + 1\n\n\n"
         "@case(example=lambda: (torch.ones(3),))\ndef hangs_when_traced(x):\n"
         "    while torch.jit.is_tracing():\n        time.sleep(0.1)\n    return x + 1\n"
     )

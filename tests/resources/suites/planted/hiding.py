@@ -93,9 +93,9 @@ def leaves_shared_memory_and_kills_its_server(x):
 def shares_memory_with_children(x):
     """Maps a memory file in four processes: it is there once."""
     file = os.memfd_create("planted")
-    os.truncate(file, 3 * STEP)
-    shared = mmap.mmap(file, 3 * STEP)
-    for _ in range(3):
+    os.truncate(file, 2 * STEP)
+    shared = mmap.mmap(file, 2 * STEP)
+    for _ in range(2):
         shared.write(bytes(STEP))
     for _ in range(3):
         if os.fork() == 0:

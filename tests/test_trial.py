@@ -220,6 +220,22 @@ def test_an_original_that_no_longer_works_is_wrong():
     assert ("original", "result", "state") in found(one.differences)
 
 
+def test_a_call_after_which_nothing_can_be_read_is_a_failure(monkeypatch):
+    def dead():
+        raise RuntimeError("device-side assert triggered")
+
+    def breaks(fn, example):
+        def call(x):
+            monkeypatch.setattr("recapture.conformance.observe.random_states", dead)
+            raise RuntimeError("values must be positive")
+
+        return call
+
+    one = ruling(plus_one, breaks)
+    assert (str(one.verdict), one.phase, one.input) == ("error", "call", "example")
+    assert one.raised.message == "values must be positive"
+
+
 # --- exceptions -----------------------------------------------------------------------------------------------------
 
 

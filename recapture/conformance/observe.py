@@ -155,12 +155,12 @@ class _Call:
                 result = describe(value)
             except BaseException as error:  # any exception of a case is part of the observation
                 self.found["raised"] = see_raised(error)
-            self._settings(flags)
             try:
+                self._settings(flags)
                 if result is not None:
                     self.found["result"] = result.seen
                 self._effects(result, value)
-            except BaseException as error:  # memory ran out
+            except BaseException as error:  # memory ran out, or the call left a GPU that refuses everything
                 self.found.setdefault("raised", see_raised(error))
                 self.found.pop("result", None)
         sys.stdout.write(printed.getvalue())

@@ -68,7 +68,8 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     if seen is None:
         return trial
     trial.calls = _compared(compiler, subject.case, first, seen, eager)
-    if _disagreement(first[0], second[-1]) is None:  # eager itself works again after the state is restored
+    usable = not any(failed_loudly(call.eager, call.other) for call in trial.calls)  # else a GPU may refuse everything
+    if usable and _disagreement(first[0], second[-1]) is None:  # eager itself works again after the state is restored
         trial.original = _works_still(subject, first[0])
     return trial
 
@@ -87,7 +88,11 @@ def _disagreement(first: Observation, again: Observation) -> Comparison | None:
 
 def _works_still(subject: FreshCase, first: Observation) -> Comparison | None:
     """Call the original after its capture; return how it differs from before, as a difference of kind ``state``."""
-    again = first_again(subject, subject.target)
+    try:
+        again = first_again(subject, subject.target)
+    except BaseException as error:  # the compiler changed what makes the inputs
+        detail = f"its inputs cannot be made any more: {qualified(type(error))}"
+        return Comparison([Difference("original", "args", "state", detail)], [])
     found = _disagreement(first, again)
     if found is None:
         return None

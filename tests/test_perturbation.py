@@ -225,6 +225,24 @@ def test_an_operator_of_the_user_runs_once():
     assert len({tuple(one.tolist()) for one in found}) > 1
 
 
+def test_an_operator_that_calls_functions_is_perturbed_as_a_whole():
+    cond = torch.ops.higher_order.cond
+
+    def call():
+        return cond(torch.tensor(True), lambda x: (x.sin(), x.round()), lambda x: (x.cos(), x), (X,))
+
+    found = runs(call)
+    assert len({tuple(one[0].tolist()) for one in found}) > 1
+    assert all(torch.equal(one[1], X.round()) for one in found)
+
+
+def test_tensors_without_numbers_stay_so():
+    with perturbed(0), torch._subclasses.FakeTensorMode():
+        assert (torch.empty(3) * 1.1).shape == (3,)
+    with perturbed(0):
+        assert (torch.empty(3, device="meta") * 1.1).shape == (3,)
+
+
 def test_an_exception_is_that_of_eager():
     with perturbed(0), pytest.raises(RuntimeError, match="size of tensor"):
         X + X[:3]

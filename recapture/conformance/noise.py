@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Noise", "is_short", "real_dtype", "spacing", "unit_roundoff", "wide_dtype"]
+__all__ = ["Noise", "can_round", "is_short", "real_dtype", "spacing", "unit_roundoff", "wide_dtype"]
 
 WALK = 3.0
 """Size of the random walk in a sum: one and a half times what the errors of two sequential sums differ by."""
@@ -18,6 +18,19 @@ def wide_dtype(dtype: Any) -> Any:
     import torch
 
     return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def can_round(value: Any) -> bool:
+    """Whether a value is a tensor that noise can be put into: dense, with floating-point or complex elements."""
+    import torch
+
+    return (
+        isinstance(value, torch.Tensor)
+        and (value.is_floating_point() or value.is_complex())
+        and value.layout == torch.strided
+        and value.device.type != "meta"
+        and not value.is_quantized
+    )
 
 
 def unit_roundoff(dtype: Any) -> float:
@@ -89,6 +102,15 @@ class Noise:
             return wide + torch.complex(self.steps(unit) * unit, self.steps(unit) * unit)
         unit = spacing(wide if scale is None else scale, dtype)
         return wide + self.steps(unit) * unit
+
+    def moved(self, value: Any) -> Any:
+        """Return a tensor with each number that has many digits moved by up to one unit; any other value as it is."""
+        import torch
+
+        if not can_round(value):
+            return value
+        wide = value.to(wide_dtype(value.dtype))
+        return torch.where(is_short(wide), wide, self.step(wide, value.dtype)).to(value.dtype)
 
     def accumulation(self, wide: Any, unit: float, groups: Iterable[tuple[int, ...]], *, common: bool = False) -> Any:
         """Perturb the terms of sums by what another order of summation may do to the sum.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from recapture.base.torch_compat import pytree
 from recapture.base.torch_operators import dispatch_mode, operator_schema
-from recapture.conformance.noise import Noise, is_short, unit_roundoff, wide_dtype
+from recapture.conformance.noise import Noise, can_round, is_short, unit_roundoff, wide_dtype
 from recapture.conformance.operators import (
     Arithmetic,
     arithmetic,
@@ -63,10 +63,12 @@ def _operator_mode() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
+            if any(one.__module__.startswith("torch._subclasses") for one in types):
+                return func(*args, **kwargs)  # a fake tensor has no numbers
             if any(one not in (torch.Tensor, torch.nn.Parameter) for one in types):
-                return NotImplemented  # a subclass calls operators on the tensors that it wraps
+                return NotImplemented  # the subclass calls operators on the tensors that it wraps
             if operator_schema(func) is None:  # an operator that calls functions, such as cond
-                return func(*args, **kwargs)
+                return pytree().tree_map(self.noise.moved, func(*args, **kwargs))
             with self:  # under inference mode, operators that consist of others arrive whole
                 result = func.decompose(*args, **kwargs)
             return _OperatorCall(self.noise, func, args, kwargs).carry_out() if result is NotImplemented else result
@@ -87,7 +89,7 @@ def _numpy_mode() -> Any:
             self.noise = noise
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func in leaving and _can_round(args[0]) and args[0].device.type == "cpu":
+            if func in leaving and can_round(args[0]) and args[0].device.type == "cpu":
                 values = args[0].detach()
                 wide = values.to(wide_dtype(values.dtype))
                 every = [(dim,) for dim in range(wide.ndim)]
@@ -112,7 +114,7 @@ class _OperatorCall:
         self.arguments = {one.name: one.default_value for one in self.schema.arguments if one.has_default_value()}
         self.arguments.update(zip(self.names, args, strict=False), **kwargs)
         self.writes = written(func, self.arguments)
-        self.inputs = [one for one in pytree().tree_leaves((args, kwargs)) if _can_round(one)]
+        self.inputs = [one for one in pytree().tree_leaves((args, kwargs)) if can_round(one)]
         self.kind = arithmetic(func, self.arguments)
 
     def carry_out(self) -> Any:
@@ -125,7 +127,7 @@ class _OperatorCall:
         exact, noisy = self._in_wider_dtype()
         result = self.func(*self.args, **self.kwargs)
         for index, output in enumerate(self._outputs(self.arguments, result)):
-            if _can_round(output):
+            if can_round(output):
                 with suppress(RuntimeError, NotImplementedError, TypeError, ValueError):  # a dtype without arithmetic
                     self._replace(output, exact and exact[index], noisy and noisy[index], short, scale)
         return result
@@ -205,7 +207,7 @@ class _OperatorCall:
         for position, name in enumerate(self.names):
 
             def copy(value: Any, position: int = position, name: str = name) -> Any:
-                if _can_round(value):
+                if can_round(value):
                     wide = value.detach().to(wide_dtype(value.dtype), copy=True)
                     changed = change(position, wide, value.dtype)
                     return changed if widen else changed.to(value.dtype)
@@ -235,19 +237,6 @@ class _OperatorCall:
             groups = summed_dims(self.func, position, self.arguments, wide.ndim)
             return self.noise.accumulation(wide, unit, groups, common=normalises(self.func))
         return wide * (1 + 2 * unit * self.noise.uniform(wide).to(wide.abs().dtype))
-
-
-def _can_round(value: Any) -> bool:
-    """Whether a value is a tensor that noise can be put into: dense, with floating-point or complex elements."""
-    import torch
-
-    return (
-        isinstance(value, torch.Tensor)
-        and (value.is_floating_point() or value.is_complex())
-        and value.layout == torch.strided
-        and value.device.type != "meta"
-        and not value.is_quantized
-    )
 
 
 def _both(one: Any, other: Any) -> Any:

@@ -73,6 +73,11 @@ class Outcome(msgspec.Struct, frozen=True):
     planted: tuple[str, ...] = ()
     """One entry for every call, or capture, in which the defect was planted."""
 
+    @property
+    def cell(self) -> str:
+        """The address of the cell, without the device."""
+        return f"{self.case}::{self.compiler}"
+
 
 def group(payload: bytes, _enter: Callable[[str], None]) -> bytes:
     """Run the cells of a group: `Group` → a list of `Outcome`."""

@@ -11,7 +11,7 @@ GENUINE: dict[str, str] = {
     "control_flow::assert_on_data::compile:eager": "Dynamo makes an assertion of data a RuntimeError.",
     "control_flow::view_or_reshape::compile:eager": "Dynamo does not enter an `except` for what a fake tensor raises.",
     "graphs::asks_whether_compiling::compile:eager": "The case returns something else while it is compiled.",
-    "graphs::reads_through_a_cache::compile:eager": "Dynamo traces through `functools.cache` and does not use the cache.",
+    "graphs::reads_through_a_cache::compile:eager": "Dynamo traces through `functools.cache`: the cache is not used.",
     "scipy_numpy::scipy_solve::compile:eager": "Dynamo fails in scipy's `raise`.",
     "scipy_numpy::numpy_default_dtypes::compile:eager": "Dynamo's numpy takes torch's default dtype.",
     "scipy_numpy::numpy_random::compile:eager": "Dynamo draws numpy's random numbers from torch's generator.",

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["GOODBYE", "Begun", "Ended", "Forked", "FromServer", "LineBuffer", "Preload", "Ready", "Task", "ToServer"]
+__all__ = ["GOODBYE", "Begun", "Ended", "FromServer", "LineBuffer", "Preload", "Processes", "Ready", "Task", "ToServer"]
 
 
 GOODBYE = b"bye"
@@ -48,11 +48,14 @@ class Begun(msgspec.Struct, frozen=True, tag=True):
     id: int
 
 
-class Forked(msgspec.Struct, frozen=True, tag=True):
-    """A task's process has this id."""
+class Processes(msgspec.Struct, frozen=True, tag=True):
+    """These processes belong to a task: its own, which is named before it runs any code of the task, or others of it.
+
+    The host has to know them in case that the task kills the server.
+    """
 
     id: int
-    pid: int
+    pids: list[int]
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -87,7 +90,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 ToServer = Task | Preload
-FromServer = Ready | Begun | Forked | Ended
+FromServer = Ready | Begun | Processes | Ended
 
 
 class LineBuffer:

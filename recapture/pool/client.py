@@ -182,14 +182,14 @@ class Client:
             time.sleep(0.01)
         return killed
 
-    def preload(self, level: str, modules: list[str]) -> None:
-        """Preload a level of `torch_compat.preload` and modules before more children fork."""
-        self.ask_preload(level, modules)
+    def preload(self, level: str, modules: list[str], *, many: bool = True) -> None:
+        """Preload a level of `torch_compat.preload` and modules before more children fork: `many`, or a few."""
+        self.ask_preload(level, modules, many=many)
         self.wait()
 
-    def ask_preload(self, level: str, modules: list[str]) -> None:
+    def ask_preload(self, level: str, modules: list[str], *, many: bool = True) -> None:
         """Request a preload without waiting for it."""
-        self._send(Preload(level, modules))
+        self._send(Preload(level, modules, many))
         self._unready += 1
 
     def wait(self) -> None:

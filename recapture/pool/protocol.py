@@ -30,10 +30,14 @@ class Task(msgspec.Struct, frozen=True, tag=True):
 
 
 class Preload(msgspec.Struct, frozen=True, tag=True):
-    """Import these modules and those of a level of `torch_compat.preload`, so that children need not."""
+    """Import these modules and those of a level of `torch_compat.preload`, so that children need not.
+
+    With `many`, enough children follow that it pays to make forks cheap: see `recapture.pool.huge_pages`.
+    """
 
     level: str
     modules: list[str]
+    many: bool = True
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

@@ -192,7 +192,7 @@ class Server:
             preload(wanted.level, wanted.modules)
             gc.collect()
             gc.freeze()  # so that children keep sharing the parent's pages
-            if wanted.level != "bare":  # a bare server is small, and has few or short-lived children
+            if wanted.many and wanted.level != "bare":  # a bare server is small, and has few or short-lived children
                 collapse()
         self._send(Ready(rss(os.getpid())))
 

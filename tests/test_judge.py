@@ -6,10 +6,10 @@ import enum
 import functools
 import itertools
 import logging
-import sys
 import math
 import os
 import random
+import sys
 import warnings
 from typing import NamedTuple
 

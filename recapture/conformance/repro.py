@@ -261,6 +261,7 @@ def _fill(
         shares_state=bool(compiler.shares_state),
         checks_inputs=bool(compiler.checks_inputs),
         inference_only=bool(compiler.inference_only),
+        sees_held_out=bool(compiler.sees_held_out),
         device=device,
     )
     begin = BEGIN.format(

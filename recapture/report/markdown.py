@@ -12,6 +12,7 @@ from recapture.analysis.groups import (
     remark_groups,
 )
 from recapture.analysis.matrix import in_matrix
+from recapture.analysis.static_shapes import static_refusals
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
@@ -218,9 +219,20 @@ def _failures(records: Sequence[Record]) -> str:
     if not groups:
         return ""
     number = sum(len(group.records) for group in groups)
-    return f"## Failing\n\n{plural(number, 'cell')}, {plural(len(groups), 'different failure')}.\n\n" + "\n".join(
-        map(folded, groups)
+    return (
+        f"## Failing\n\n{plural(number, 'cell')}, {plural(len(groups), 'different failure')}.\n\n"
+        + _static_shapes(records)
+        + "\n".join(map(folded, groups))
     )
+
+
+def _static_shapes(records: Sequence[Record]) -> str:
+    """Return a paragraph about refusals by static shapes; empty if there are none."""
+    lines = []
+    for one in static_refusals(records):
+        rest = f". Not captured either: {', '.join(map(code, one.limits))}" if one.limits else ""
+        lines.append(f"- {plain(str(one))}{rest}.")
+    return "\n".join(lines) + "\n\n" if lines else ""
 
 
 def _breaks(records: Sequence[Record]) -> str:

@@ -17,6 +17,7 @@ from recapture.analysis.summary import ClaimStatus
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.base.text import one_line, plural, shorten
+from recapture.report.captures_markdown import model_captures
 from recapture.report.claim_sources import address, sentence
 from recapture.report.differences_markdown import MESSAGE_LIMIT, folded, noted, silent_wrongs
 from recapture.report.markup import code, plain
@@ -42,6 +43,7 @@ def render_conformance(records: Sequence[Record], environment: Environment | Non
         _environment(environment),
         _uncollected(environment),
         _counts(shown),
+        model_captures(records),
         _claims(records),
         silent_wrongs(records),
         _matrices(shown),

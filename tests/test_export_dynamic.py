@@ -1,8 +1,8 @@
 """What is captured with dynamic sizes: derived from the held-out inputs, told apart from real limits."""
 
-import collections
 import dataclasses
 import os
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -17,7 +17,12 @@ from recapture.declare.compilers import builtin_compilers
 from recapture.declare.compilers.export import dynamic_shapes
 
 COMPILERS = builtin_compilers()
-Pair = collections.namedtuple("Pair", "a b")
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

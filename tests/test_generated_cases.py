@@ -104,7 +104,7 @@ def test_a_generated_case_runs_like_any_other(suite):
 def test_a_generated_case_is_printed_as_a_script_that_finds_the_same(suite, tmp_path):
     printed = print_cell(CellToPrint("made", str(suite), "two", "jit.trace", "cpu", str(tmp_path)))
     assert printed.error is None
-    assert 'CASES[\'two\'] = added(\'two\')' in printed.text
+    assert "CASES['two'] = added('two')" in printed.text
     script = tmp_path / "cell.py"
     script.write_text(printed.text)
     done = subprocess.run(
@@ -120,7 +120,11 @@ BARE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH
     ("old", "new", "says"),
     [
         ("return OFFSETS[name]", "raise ValueError('no\\nmore')", None),
-        ('target.__name__, target.__doc__ = name, f"Adds {name}."', "OFFSETS[name + name]", "raised KeyError: 'oneone'"),
+        (
+            'target.__name__, target.__doc__ = name, f"Adds {name}."',
+            "OFFSETS[name + name]",
+            "raised KeyError: 'oneone'",
+        ),
         ("target.__name__, target.__doc__", "_, target.__doc__", "case 'one': added gives no target of this name"),
         ('{"target": target, ', "{", "case 'one': added gives no target of this name but None"),
         ('"example": lambda: (torch.ones(2),), ', "", "case 'one' has no example"),
@@ -202,7 +206,9 @@ def test_every_example_of_this_torch_is_a_case_that_eager_runs():
 
 
 def test_examples_have_held_out_inputs_of_other_values_and_sizes():
-    example, values, sizes = (make() for _, make in cases_of("exportdb", EXPORTDB)["dynamic_shape_slicing"].inputs()[:3])
+    example, values, sizes = (
+        make() for _, make in cases_of("exportdb", EXPORTDB)["dynamic_shape_slicing"].inputs()[:3]
+    )
     assert torch.equal(values[0], -example[0])
     assert tuple(sizes[0].shape) == tuple(size + 1 for size in example[0].shape)
 

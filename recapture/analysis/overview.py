@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 from recapture.analysis import summary
 from recapture.analysis.cell_changes import diff
 from recapture.analysis.differences import noted_numbers, silent_kinds
+from recapture.base.errors import UsageError
 from recapture.base.text import plural
 from recapture.results.directories import Results
 from recapture.results.releases import is_bare, read_by_age, torch_version, twin
 from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
-    from recapture.analysis.cell_filter import CellFilter
     from collections.abc import Callable
     from pathlib import Path
 
+    from recapture.analysis.cell_filter import CellFilter
     from recapture.analysis.changes import Change
 
 

@@ -33,7 +33,12 @@ WIDEST = 60
 @click.option("--claims", "show_claims", is_flag=True, help="List the published claims, all or those of the IDs given.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def list_command(
-    what: tuple[str, ...], keyword: str | None, suites: tuple[str, ...], show_compilers: bool, show_claims: bool, as_json: bool
+    what: tuple[str, ...],
+    keyword: str | None,
+    suites: tuple[str, ...],
+    show_compilers: bool,
+    show_claims: bool,
+    as_json: bool,
 ) -> int:
     """List the cases of the suites, with a description of each."""
     if show_compilers and show_claims:
@@ -88,7 +93,9 @@ def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) ->
     ]
     _print(_by_suite(cases), rows, as_json=as_json)
     if not what and not as_json:
-        groups = "; ".join(f"{name} ({', '.join(one.name for one in group)})" for name, group in shipped_groups().items())
+        groups = "; ".join(
+            f"{name} ({', '.join(one.name for one in group)})" for name, group in shipped_groups().items()
+        )
         echo(f"\nrun only when named: {groups}" if groups else "")
     return status
 

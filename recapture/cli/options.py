@@ -26,7 +26,18 @@ if TYPE_CHECKING:
 
     from recapture.base.option_fields import CommandLine
 
-__all__ = ["PathParameter", "Range", "check_device", "console", "how_to_print", "keyword_option", "kind_option", "require_torch", "suite_option", "takes"]
+__all__ = [
+    "PathParameter",
+    "Range",
+    "check_device",
+    "console",
+    "how_to_print",
+    "keyword_option",
+    "kind_option",
+    "require_torch",
+    "suite_option",
+    "takes",
+]
 
 
 class Range(click.FloatRange):

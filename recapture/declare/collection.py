@@ -229,7 +229,7 @@ def case_hash(case: Case, code: Closure) -> str:
     """Return the hash of a case, given the closure of its definition, or of the function that makes it."""
     if case.made_by is None:
         return code.hash
-    return hashlib.sha256("\n".join((code.hash, case.name, case.source)).encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{code.hash}\n{case.name}\n{case.source}".encode()).hexdigest()[:12]
 
 
 def only_when_named(compiler: Compiler) -> bool:

@@ -15,7 +15,7 @@ from recapture.declare.source import closure
 __all__ = ["COMPILERS_ATTRIBUTE", "Capture", "Compiler", "compiler"]
 
 Capture = Callable[..., Callable[..., Any]]
-"""``capture(fn, example) -> callable``; it may also accept ``concrete_args``, which a case can set, and ``held_out``."""
+"""``capture(fn, example) -> callable``; it may also accept ``concrete_args`` (set by a case) and ``held_out``."""
 
 COMPILERS_ATTRIBUTE = "__recapture_compilers__"
 """Name of the list in a file's namespace that `@compiler` appends to."""

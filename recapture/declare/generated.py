@@ -20,14 +20,14 @@ def case_for_each(
 ) -> Callable[[Builder], Builder]:
     """Declare a case for each name: the decorated ``build(name)`` returns its ``target`` and the options of `case`.
 
-    ``names()`` returns the names. It runs whenever the file is executed, as ``build`` does for each name, so both should
-    be quick: a large model is built when its class is called, not before. The target is a function or an ``nn.Module``
+    ``names()`` returns the names. It runs whenever the file is executed, as ``build`` does for each name, so both
+    should be quick: a large model is built when its class is called, not before. The target is a function or an ``nn.Module``
     subclass with this name, and its address is ``suite::name``. The key ``source``, if given, is text from outside the
     file that the case is made from; it is part of the case's hash, as the source of ``build`` is.
 
     Where torch is older than `since`, or modules in `requires` are not installed, there are no such cases, and
-    `recapture` says so in one line. An invalid case is refused alone, as with `case`. The decorated function is returned
-    unchanged.
+    `recapture` says so in one line. An invalid case is refused alone, as with `case`. The decorated function is
+    returned unchanged.
     """
 
     def register(build: Builder) -> Builder:

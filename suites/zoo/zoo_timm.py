@@ -41,7 +41,7 @@ def model(name):
         import timm
 
         torch.nn.Module.__init__(self)
-        self.model = timm.create_model(name, pretrained=False).eval().requires_grad_(False)  # noqa: FBT003
+        self.model = timm.create_model(name, pretrained=False).eval().requires_grad_(False)
         self.eval()
 
     def forward(self, images):

@@ -36,7 +36,7 @@ def built(name, kind):
         options |= {"min_size": 64, "max_size": 128}  # else it enlarges every image to 800
     if name.endswith(("googlenet", "inception_v3")):
         options |= {"init_weights": False, "aux_logits": False, "transform_input": False}
-    return torchvision.models.get_model(name, weights=None, **options).eval().requires_grad_(False)  # noqa: FBT003
+    return torchvision.models.get_model(name, weights=None, **options).eval().requires_grad_(False)
 
 
 def images(name, kind, batch, low=0.0):

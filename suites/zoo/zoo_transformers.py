@@ -8,9 +8,9 @@ import torch
 from recapture import case_for_each
 
 TEXT = (
-    "albert", "bert", "bloom", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "falcon", "gemma",
-    "gpt2", "gpt_neo", "gpt_neox", "gptj", "llama", "mistral", "mobilebert", "mpnet", "opt", "phi", "qwen2", "roberta",
-    "squeezebert", "xlm-roberta",
+    "albert", "bert", "bloom", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "falcon",
+    "gemma", "gpt2", "gpt_neo", "gpt_neox", "gptj", "llama", "mistral", "mobilebert", "mpnet", "opt",
+    "phi", "qwen2", "roberta", "squeezebert", "xlm-roberta",
 )  # fmt: skip
 TRANSLATION = ("bart", "marian", "mbart", "pegasus", "t5")
 VISION = ("beit", "convnext", "deit", "dinov2", "mobilevit", "poolformer", "resnet", "segformer", "swin", "vit")
@@ -32,6 +32,8 @@ OWN_SIZES = {
     "gemma": {"head_dim": 16},
     "gptj": {"rotary_dim": 8},
     "mobilebert": {"embedding_size": 64, "intra_bottleneck_size": 64, "true_hidden_size": 64},
+    "squeezebert": {"embedding_size": 64},
+    "swin": {"window_size": 4, "depths": [2, 2], "num_heads": [2, 4], "embed_dim": 32},
     "t5": {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4},
 }
 VISION_SIZES = {"image_size": 64}
@@ -63,7 +65,7 @@ def built(name):
         sizes |= {"decoder_ffn_dim": 128, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "pad_token_id": 0}
     config = AutoConfig.for_model(known, use_cache=False, **sizes)
     config.return_dict = False
-    return AutoModel.from_config(config).eval().requires_grad_(False)  # noqa: FBT003
+    return AutoModel.from_config(config).eval().requires_grad_(False)
 
 
 def inputs(name, batch, length=12, low=0.0):

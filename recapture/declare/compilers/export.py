@@ -106,7 +106,7 @@ def export_nonstrict(fn: Any, example: Any) -> Any:
 
 @compiler("export:dynamic", since="2.2", uses_dynamo=True, shares_state=False, sees_held_out=True)
 def export_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
-    """`torch.export.export(strict=True)`, dynamic in every size in which the held-out inputs differ from the example."""
+    """`torch.export.export(strict=True)`, dynamic where the sizes of held-out inputs differ."""
     import torch
 
     module = as_module(fn)
@@ -134,7 +134,7 @@ def aoti(fn: Any, example: Any) -> Any:
     sees_held_out=True,
 )
 def aoti_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
-    """AOTInductor, dynamic in every size in which the held-out inputs differ from the example."""
+    """AOTInductor, dynamic where the sizes of held-out inputs differ."""
     import torch
 
     module = as_module(fn)
@@ -144,7 +144,9 @@ def aoti_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
 
 
 # Its checks have holes: of two sizes that export made equal, torch 2.11 checks one. It may still read other memory.
-@compiler("aoti:checked", since="2.7", generates_code=True, shares_state=False, checks_inputs=False, inference_only=True)
+@compiler(
+    "aoti:checked", since="2.7", generates_code=True, shares_state=False, checks_inputs=False, inference_only=True
+)
 def aoti_checked(fn: Any, example: Any) -> Any:
     """AOTInductor with its own checks of inputs at run time, `AOTI_RUNTIME_CHECK_INPUTS=1`."""
     import os

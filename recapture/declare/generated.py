@@ -21,9 +21,9 @@ def case_for_each(
     """Declare a case for each name: the decorated ``build(name)`` returns its ``target`` and the options of `case`.
 
     ``names()`` returns the names. It runs whenever the file is executed, as ``build`` does for each name, so both
-    should be quick: a large model is built when its class is called, not before. The target is a function or an ``nn.Module``
-    subclass with this name, and its address is ``suite::name``. The key ``source``, if given, is text from outside the
-    file that the case is made from; it is part of the case's hash, as the source of ``build`` is.
+    should be quick: a large model is built when its class is called, not before. The target is a function or an
+    ``nn.Module`` subclass with this name, and its address is ``suite::name``. The key ``source``, if given, is text
+    from outside the file that the case is made from; it is part of the case's hash, as the source of ``build`` is.
 
     Where torch is older than `since`, or modules in `requires` are not installed, there are no such cases, and
     `recapture` says so in one line. An invalid case is refused alone, as with `case`. The decorated function is

@@ -36,7 +36,8 @@ MAY_USE_PRIVATE_TORCH = {
     "base/torch_tensors.py": None,
     "base/torch_watch.py": None,
     # AOTInductor's documented interface: torch._inductor.aoti_compile_and_package, aoti_load_package.
-    "declare/compilers/export.py": {"_inductor"},
+    # torch.utils._pytree: containers as torch.export knows them, which has no public name in the releases supported.
+    "declare/compilers/export.py": {"_inductor", "_pytree"},
 }
 """The modules that may use names of torch that begin with an underscore, and which; None: all."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_device, option
 from recapture.conformance.cell import CellSpec
-from recapture.declare.collection import Selection, find_suites
+from recapture.declare.collection import Selection, find_suites, only_when_named
 from recapture.declare.compilers import builtin_compilers
 from recapture.declare.name_filter import matcher
 from recapture.machine.hardware import cores
@@ -140,7 +140,7 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
                 how = name if name in options.compilers else None
                 asked = options.selection.admits(suite.name, case.name, name)
                 named = any(one[2] == name for one in options.selection.wanted)
-                default = name in theirs or not builtin[name].optional or named
+                default = name in theirs or named or not only_when_named(builtin[name])
                 if not asked or (options.compilers and how is None) or (how is None and not default):
                     continue
                 if options.keyword and not options.keyword(f"{suite.name}::{case.name}"):

@@ -1,5 +1,6 @@
 """Lists, tuples, dicts and other containers as arguments and results: what a tracer flattens may change its form."""
 
+import inspect
 from collections import OrderedDict, defaultdict, deque
 
 import torch
@@ -129,10 +130,18 @@ class Interval:
 
 
 if hasattr(pytree, "register_pytree_node"):
+    by_name = {  # asked for by export in newer releases, unknown to older ones
+        "flatten_with_keys_fn": lambda interval: (
+            [(pytree.GetAttrKey(name), getattr(interval, name)) for name in ("low", "high")],
+            interval.unit,
+        )
+    }
+    known = inspect.signature(pytree.register_pytree_node).parameters
     pytree.register_pytree_node(
         Interval,
         lambda interval: ([interval.low, interval.high], interval.unit),
         lambda bounds, unit: Interval(*bounds, unit),
+        **{name: function for name, function in by_name.items() if name in known},
     )
 
 
@@ -194,7 +203,7 @@ def set_argument(x, options):
     example=lambda: ([torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]), torch.tensor([5.0, 6.0])],),
     held_out=[
         lambda: ([torch.tensor([5.0, 6.0]), torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])],),
-        lambda: ([torch.tensor([0.0, 1.0]), torch.tensor([-9.0, 2.0])],),
+        lambda: ([torch.tensor([0.0, 1.0]), torch.tensor([-9.0, 2.0]), torch.tensor([-4.0, 0.0])],),
     ],
 )
 def sorts_tensors_by_value(items: list[torch.Tensor]):
@@ -206,7 +215,7 @@ def sorts_tensors_by_value(items: list[torch.Tensor]):
     example=lambda: ([torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]), torch.tensor([5.0, 6.0])],),
     held_out=[
         lambda: ([torch.tensor([5.0, 6.0]), torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])],),
-        lambda: ([torch.tensor([0.0, 1.0]), torch.tensor([-9.0, 2.0])],),
+        lambda: ([torch.tensor([0.0, 1.0]), torch.tensor([-9.0, 2.0]), torch.tensor([-4.0, 0.0])],),
     ],
     rewrite_of=sorts_tensors_by_value,
 )

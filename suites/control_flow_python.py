@@ -239,7 +239,7 @@ def number_or_tensor(x, scale):
 
 @case(
     example=lambda: (torch.tensor([1.0, 2.0]),),
-    held_out=[lambda: (torch.tensor([-1.0, -2.0]),), lambda: (torch.tensor([3.0, 4.0, 5.0]),)],
+    held_out=[lambda: (torch.tensor([-1.0, -2.0]),), lambda: (torch.tensor([3.0, -4.0]),)],
 )
 def chooses_a_function_by_value(x):
     """Binds a name to one of two functions by the sign of a sum and calls it afterwards."""
@@ -249,7 +249,7 @@ def chooses_a_function_by_value(x):
 
 @case(
     example=lambda: (torch.tensor([1.0, 2.0]),),
-    held_out=[lambda: (torch.tensor([-1.0, -2.0]),), lambda: (torch.tensor([3.0, 4.0, 5.0]),)],
+    held_out=[lambda: (torch.tensor([-1.0, -2.0]),), lambda: (torch.tensor([3.0, -4.0]),)],
     rewrite_of=chooses_a_function_by_value,
     since="2.4",
 )
@@ -260,7 +260,7 @@ def cond_instead_of_a_branch(x):
 
 @case(
     example=lambda: (torch.tensor([1.0, 2.0]),),
-    held_out=[lambda: (torch.tensor([-1.0, -2.0]),), lambda: (torch.tensor([3.0, 4.0, 5.0]),)],
+    held_out=[lambda: (torch.tensor([-1.0, -2.0]),), lambda: (torch.tensor([3.0, -4.0]),)],
     rewrite_of=chooses_a_function_by_value,
 )
 def both_paths_and_a_choice(x):

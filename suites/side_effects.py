@@ -62,10 +62,7 @@ def replaced_global_tensor(x):
 
 @case(
     example=lambda: (torch.ones(2), torch.ones(2)),
-    held_out=[
-        lambda: (torch.ones(2), torch.full((2,), 3.0)),
-        lambda: (torch.ones(2), torch.full((2, 2), 4.0)),
-    ],
+    held_out=[lambda: (torch.ones(2), torch.full((2,), 3.0)), lambda: (torch.zeros(2), torch.full((2,), 4.0))],
 )
 def tensor_passed_instead(x, weight):
     """The supported form of a global tensor that changes: it is an argument."""
@@ -285,10 +282,10 @@ def counts_on_an_object(x):
 
 
 @case(
-    example=lambda: (torch.ones(2), 0),
-    held_out=[lambda: (torch.ones(2), 1), lambda: (torch.zeros(2), 2)],
+    example=lambda: (torch.ones(2), torch.tensor(0)),
+    held_out=[lambda: (torch.ones(2), torch.tensor(1)), lambda: (torch.zeros(2), torch.tensor(2))],
 )
-def state_in_and_out(x, calls: int):
-    """The supported form of a counter: the state comes in as an argument and goes out as a result."""
+def state_in_and_out(x, calls):
+    """The supported form of a counter: the state is a tensor that comes in as an argument and goes out as a result."""
     calls = calls + 1
     return x * calls, calls

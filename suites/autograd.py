@@ -301,15 +301,6 @@ def gradients_by_argument(x, train: bool):
 
 
 @case(
-    example=lambda: (torch.tensor([1.0, 2.0]),),
-    held_out=[lambda: (torch.tensor([1.0, 2.0], requires_grad=True),)],
-)
-def gradient_asked_for_later(x):
-    """Is captured with an argument that needs no gradient and called with one that does."""
-    return torch.tanh(x) * x
-
-
-@case(
     example=lambda: (torch.tensor([1.0, 2.0], requires_grad=True),),
     held_out=[lambda: (torch.tensor([5.0, -2.0, 3.0], requires_grad=True),)],
 )

@@ -142,22 +142,6 @@ class DepthByArgument(nn.Module):
     example=lambda: (torch.ones(2),),
     held_out=[lambda: (torch.tensor([3.0, -1.0]),)],
 )
-class HookOnASubmodule(nn.Module):
-    """Has a forward hook on a submodule that replaces its result."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(2, 2)
-        self.layer.register_forward_hook(lambda module, arguments, result: result * 10)
-
-    def forward(self, x):
-        return self.layer(x) + 1
-
-
-@case(
-    example=lambda: (torch.ones(2),),
-    held_out=[lambda: (torch.tensor([3.0, -1.0]),)],
-)
 class HookOnItself(nn.Module):
     """Has a hook that changes its own argument before each call, and one that changes its result."""
 

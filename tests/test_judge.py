@@ -6,6 +6,7 @@ import enum
 import functools
 import itertools
 import logging
+import sys
 import math
 import os
 import random
@@ -412,10 +413,14 @@ def test_warnings_and_log_messages_are_output_where_a_case_is_strict_about_it():
         for speak in order:
             speak()
 
-    speeches = [lambda: warnings.warn("w", UserWarning, stacklevel=1), lambda: logging.getLogger("x").warning("l")]
+    speeches = [
+        lambda: warnings.warn("w", UserWarning, stacklevel=1),
+        lambda: logging.getLogger("x").warning("l"),
+        lambda: print("e", file=sys.stderr),
+    ]
     warnings.simplefilter("always")
     eager, other = (seen(lambda order=order: speaks(order), all_output=True) for order in (speeches, speeches[::-1]))
-    assert eager.output == "UserWarning: w\nWARNING x: l\n"
+    assert eager.output == "UserWarning: w\nWARNING x: l\ne\n"
     assert [one.kind for one in compare(eager, other, rules=strict("output")).differences] == ["output"]
 
 

@@ -93,6 +93,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="of each cell in which nothing differs")
     parser.add_argument("--seeds", type=int, default=100, help="random inputs for each computation that is rounded")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first seed of those random inputs")
     parser.add_argument("--case", metavar="REGEX", help="run only cases whose address matches")
     parser.add_argument("--defect", metavar="REGEX", help="plant only defects whose name matches")
     parser.add_argument(
@@ -128,7 +129,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
     caught = catches([one for one, _ in known.values()], outcomes)
     blamed = blames(outcomes, GENUINE)
-    rounded = numerics(options.device, options.seeds) if "rounding" in options.parts else None
+    rounded = None
+    if "rounding" in options.parts:
+        rounded = numerics(options.device, options.seeds, options.first_seed, options.jobs)
     report: dict[str, Any] = {"problems": problems}
     sections: list[tuple[str, str]] = []
     for form in ("simple", "github"):

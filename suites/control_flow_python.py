@@ -251,17 +251,6 @@ def chooses_a_function_by_value(x):
     example=lambda: (torch.tensor([1.0, 2.0]),),
     held_out=[lambda: (torch.tensor([-1.0, -2.0]),), lambda: (torch.tensor([3.0, -4.0]),)],
     rewrite_of=chooses_a_function_by_value,
-    since="2.4",
-)
-def cond_instead_of_a_branch(x):
-    """The supported form of a branch on data: `torch.cond` keeps both paths in the graph."""
-    return torch.cond(x.sum() > 0, lambda t: torch.sin(t) * 2, lambda t: torch.cos(t) * 2, (x,))
-
-
-@case(
-    example=lambda: (torch.tensor([1.0, 2.0]),),
-    held_out=[lambda: (torch.tensor([-1.0, -2.0]),), lambda: (torch.tensor([3.0, -4.0]),)],
-    rewrite_of=chooses_a_function_by_value,
 )
 def both_paths_and_a_choice(x):
     """The form for any release: both paths are computed and `torch.where` chooses."""

@@ -132,18 +132,16 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
     cells = []
     for suite in suites:
         for case in suite.cases:
-            claimed = [name for name in case.claims if name not in known]
-            if claimed:
-                near = did_you_mean(claimed[0], known)
-                raise UsageError(f"case '{suite.name}::{case.name}': claim of unknown compiler {claimed[0]!r}{near}")
+            for what, names in (("claim of", case.claims), ("compilers names the", case.compilers or ())):
+                absent = [name for name in names if name not in known]
+                if absent:
+                    near = did_you_mean(absent[0], known)
+                    raise UsageError(f"case '{suite.name}::{case.name}': {what} unknown compiler {absent[0]!r}{near}")
+            if options.keyword and not options.keyword(f"{suite.name}::{case.name}"):
+                continue
             for name in known:
-                how = name if name in options.compilers else None
-                asked = options.selection.admits(suite.name, case.name, name)
-                named = any(one[2] == name for one in options.selection.wanted)
-                default = name in theirs or not builtin[name].optional or named
-                if not asked or (options.compilers and how is None) or (how is None and not default):
-                    continue
-                if options.keyword and not options.keyword(f"{suite.name}::{case.name}"):
+                optional = name in builtin and builtin[name].optional
+                if not _is_selected(options, suite, case, name, optional=optional):
                     continue
                 owner = theirs.get(name)
                 spec = CellSpec(
@@ -162,3 +160,17 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
     if not cells and suites:
         raise UsageError("nothing to run: no case matches the selection")
     return cells
+
+
+def _is_selected(options: RunOptions, suite: SuiteInfo, case: CaseInfo, compiler: str, *, optional: bool) -> bool:
+    """Whether a cell is part of the plan. An address that names a compiler selects it whatever the case is about."""
+    if not options.selection.admits(suite.name, case.name, compiler):
+        return False
+    if options.compilers and compiler not in options.compilers:
+        return False
+    if options.selection.names_cell(suite.name, case.name, compiler):
+        return True
+    if case.compilers is not None and compiler not in ("eager", *case.compilers):
+        return False
+    named = any(one[2] == compiler for one in options.selection.wanted)
+    return not optional or named or compiler in options.compilers

@@ -74,6 +74,10 @@ class Selection:
             suite == one and name in (None, case) and how in (None, compiler) for one, name, how in self.wanted
         )
 
+    def names_cell(self, suite: str, case: str, compiler: str) -> bool:
+        """Whether an address names this very cell, ``suite::case::compiler``."""
+        return (suite, case, compiler) in self.wanted
+
     def admits_case(self, suite: str, case: str) -> bool:
         """Whether any cell of a case was selected."""
         return not self.wanted or any(suite == one and name in (None, case) for one, name, _ in self.wanted)
@@ -90,6 +94,8 @@ class CaseInfo(msgspec.Struct, frozen=True):
     """Whether the case's own source calls `torch.compile`."""
     options: dict[str, str] = {}
     """The options that the case was declared with, by `Case.options`."""
+    compilers: list[str] | None = None
+    """The compilers that the case is about; None for all."""
 
 
 class SuiteInfo(msgspec.Struct, frozen=True):
@@ -248,6 +254,7 @@ def _described(module: ModuleType, path: Path) -> tuple[list[CaseInfo], list[Ref
                 claims={how: [(claim.id, claim.expected) for claim in claims] for how, claims in case.claims.items()},
                 compiles=COMPILES.search(code.text) is not None,
                 options=case.options,
+                compilers=None if case.compilers is None else list(case.compilers),
             )
         )
     return infos, refused

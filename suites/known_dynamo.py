@@ -179,7 +179,7 @@ def size_under(dtype):
 @case(
     example=lambda: size_under(torch.float32),
     held_out=[lambda: size_under(torch.float64), lambda: size_under(torch.float32)],
-    compilers=("compile:eager",),
+    compilers=("compile",),
 )
 def default_dtype_changes(size: int):
     """pytorch#184405: makes ones in the default dtype, which the caller changes between the calls."""

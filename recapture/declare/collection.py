@@ -18,6 +18,7 @@ from packaging.version import Version
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.exceptions import safe_text
 from recapture.base.paths import data_folder
+from recapture.base.torch_libraries import release_libraries
 from recapture.declare.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, CaseError, RefusedCase
 from recapture.declare.compilers import compilers_of
 from recapture.declare.source import closure
@@ -173,6 +174,8 @@ def execute(suite: str, path: Path) -> ModuleType:
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.append(folder)  # a user's cases may import modules from the same folder
+    if name in sys.modules:
+        release_libraries(vars(sys.modules[name]))  # this execution defines the file's operators again
     sys.modules[name] = module
     vars(module)[REFUSED_ATTRIBUTE] = []  # an invalid case is refused alone, and the rest of the file is executed
     spec.loader.exec_module(module)

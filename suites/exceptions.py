@@ -215,7 +215,10 @@ def exit_stack(x, scale: float):
 
 @case(
     example=lambda: (torch.tensor([3, 1]), torch.tensor([0, 1])),
-    held_out=[lambda: (torch.tensor([3, 1]), torch.tensor([0, 2])), lambda: (torch.tensor([3, 1]), torch.tensor([1, -1]))],
+    held_out=[
+        lambda: (torch.tensor([3, 1]), torch.tensor([0, 2])),
+        lambda: (torch.tensor([3, 1]), torch.tensor([1, -1])),
+    ],
 )
 def index_from_data(x, places):
     """Indexes by values: one that is too large raises IndexError, a negative one counts from the end."""

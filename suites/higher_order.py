@@ -175,5 +175,5 @@ def scripted_clip(x):
     held_out=[lambda: (-torch.ones(3),)],
 )
 def calls_a_scripted_function(x):
-    """Calls a function of TorchScript that branches on the values: the other compilers meet a function they did not make."""
+    """Calls a function of TorchScript that branches on the values, which the other compilers did not make."""
     return scripted_clip(x * 2) + 1

@@ -1,4 +1,4 @@
-"""Public issues about gradients, views and aliases under `torch.compile`, one a case; known_issues.toml has the facts."""
+"""Public issues about gradients, views and aliases under `torch.compile`; known_issues.toml has the facts."""
 
 import torch
 

@@ -4,12 +4,12 @@
 """
 
 import torch
-import torch._inductor.config
 from torch import nn
+from torch._inductor import config
 
 from recapture import case
 
-torch._inductor.config.fallback_random = True
+config.fallback_random = True
 
 
 @case(

@@ -32,7 +32,10 @@ def integer_division_three_ways(x, y):
 
 @case(
     example=lambda: (torch.tensor([5.5, -5.5]), torch.tensor([2.0, 2.0])),
-    held_out=[lambda: (torch.tensor([5.5, -5.5]), torch.tensor([-2.0, INF])), lambda: (torch.tensor([INF, 1.0]), torch.tensor([2.0, 0.0]))],
+    held_out=[
+        lambda: (torch.tensor([5.5, -5.5]), torch.tensor([-2.0, INF])),
+        lambda: (torch.tensor([INF, 1.0]), torch.tensor([2.0, 0.0])),
+    ],
 )
 def remainder_and_fmod(x, y):
     """Takes two kinds of remainder: one has the divisor's sign, the other that of the dividend."""
@@ -68,7 +71,9 @@ def tiny_products(x):
 
 @case(
     example=lambda: (torch.tensor([1.0, 2.0], dtype=torch.float16), torch.tensor([3.0, 4.0], dtype=torch.float16)),
-    held_out=[lambda: (torch.tensor([400.0, 300.0], dtype=torch.float16), torch.tensor([400.0, 1.0], dtype=torch.float16))],
+    held_out=[
+        lambda: (torch.tensor([400.0, 300.0], dtype=torch.float16), torch.tensor([400.0, 1.0], dtype=torch.float16))
+    ],
 )
 def half_product_then_quotient(x, y):
     """Multiplies half-precision numbers and divides again: eager's product overflows to infinity."""
@@ -141,7 +146,10 @@ def arithmetic_of_masks(x):
 
 @case(
     example=lambda: (torch.tensor([2, 3]), torch.tensor([3, 2])),
-    held_out=[lambda: (torch.tensor([-2, 10]), torch.tensor([63, 19])), lambda: (torch.tensor([0, 7]), torch.tensor([0, 30]))],
+    held_out=[
+        lambda: (torch.tensor([-2, 10]), torch.tensor([63, 19])),
+        lambda: (torch.tensor([0, 7]), torch.tensor([0, 30])),
+    ],
 )
 def integer_powers(x, y):
     """Raises integers to integer powers, which wrap around in 64 bits."""

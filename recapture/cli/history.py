@@ -22,7 +22,9 @@ __all__ = ["history"]
     show_default=True,
     help="Folder with the results of all images.",
 )
-@click.option("--issues", "show_issues", is_flag=True, help="Show the known public issues, documented against measured.")
+@click.option(
+    "--issues", "show_issues", is_flag=True, help="Show the known public issues, documented against measured."
+)
 @click.option("--issue", "issues", multiple=True, metavar="NUMBER", help="Only this issue; may be given several times.")
 @how_to_print
 def history(cell: str | None, results: Path, show_issues: bool, issues: tuple[str, ...], form: str) -> None:

@@ -27,7 +27,9 @@ __all__ = ["list_command"]
 @click.option("-k", "keyword", metavar="EXPR", help="Only cases whose suite::name matches: words, and, or, not.")
 @click.option("--compilers", "show_compilers", is_flag=True, help="List the compilers instead of the cases.")
 @click.option("--claims", "show_claims", is_flag=True, help="List the published claims, all or those of the IDs given.")
-@click.option("--issues", "show_issues", is_flag=True, help="List the known public issues, all or those of the IDs given.")
+@click.option(
+    "--issues", "show_issues", is_flag=True, help="List the known public issues, all or those of the IDs given."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def list_command(
     what: tuple[str, ...],

@@ -1,5 +1,7 @@
 """Operators that take functions: cond, while_loop, vmap, functional calls, checkpoints and nested compilation."""
 
+import warnings
+
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -40,6 +42,7 @@ def cond_as_a_rewrite(x):
 
 def double_until_large(x):
     """Double until the sum is at least 100."""
+    x = x.clone()
     while x.sum() < 100:
         x = x * 2
     return x
@@ -162,9 +165,8 @@ class FunctionCompiledInside(nn.Module):
         return self.inner(x) + x
 
 
-@torch.jit.script
-def scripted_clip(x):
-    """Clip by a branch on the values, in TorchScript."""
+def clip(x):
+    """Clip by a branch on the values."""
     if bool(x.sum() > 0):
         return x.clamp(max=0.5)
     return x.clamp(min=-0.5)
@@ -174,6 +176,14 @@ def scripted_clip(x):
     example=lambda: (torch.ones(3),),
     held_out=[lambda: (-torch.ones(3),)],
 )
-def calls_a_scripted_function(x):
+class CallsAScriptedFunction(nn.Module):
     """Calls a function of TorchScript that branches on the values, which the other compilers did not make."""
-    return scripted_clip(x * 2) + 1
+
+    def __init__(self):
+        super().__init__()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.clip = torch.jit.script(clip)
+
+    def forward(self, x):
+        return self.clip(x * 2) + 1

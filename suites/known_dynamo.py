@@ -140,7 +140,7 @@ def local_class_changes_a_closure(x):
 )
 def tensor_from_a_list_of_ints(numbers):
     """pytorch#135432: `torch.Tensor` of Python ints, called again with other ints."""
-    return torch.Tensor(numbers)
+    return torch.Tensor(numbers).to("cpu")
 
 
 STREAM = random.Random(0)  # noqa: S311 - the stream is the point
@@ -171,9 +171,9 @@ def shuffles_a_list(x):
 
 
 def size_under(dtype):
-    """Set the default dtype, as a program does between two calls, and give the size to call with."""
+    """Set the default dtype, as a program does between two calls, and give the same argument each time."""
     torch.set_default_dtype(dtype)
-    return (2,)
+    return (torch.zeros(2, dtype=torch.int32),)
 
 
 @case(
@@ -181,9 +181,9 @@ def size_under(dtype):
     held_out=[lambda: size_under(torch.float64), lambda: size_under(torch.float32)],
     compilers=("compile",),
 )
-def default_dtype_changes(size: int):
+def default_dtype_changes(x):
     """pytorch#184405: makes ones in the default dtype, which the caller changes between the calls."""
-    return torch.ones(size)
+    return torch.ones(2, device=x.device) + x
 
 
 def grad_inside_no_grad(x):

@@ -5,6 +5,7 @@ optimised function and is compared with the plain one: its `eager` cell says whe
 """
 
 import io
+import warnings
 
 import torch
 import torch.fx
@@ -27,15 +28,19 @@ class Wrapped(nn.Module):
 
 def optimized(function, *example):
     """Trace a function, optimise the trace for inference, and give it as a file's content."""
-    traced = torch.jit.trace(Wrapped(function).eval(), example, check_trace=False)
     file = io.BytesIO()
-    torch.jit.save(torch.jit.optimize_for_inference(traced), file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        traced = torch.jit.trace(Wrapped(function).eval(), example, check_trace=False)
+        torch.jit.save(torch.jit.optimize_for_inference(traced), file)
     return file.getvalue()
 
 
 def run(saved, *arguments):
     """Load a saved trace and call it."""
-    return torch.jit.load(io.BytesIO(saved))(*arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.load(io.BytesIO(saved))(*arguments)
 
 
 def argmin_then_write(x, y):

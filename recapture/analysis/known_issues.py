@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["IssueEntry", "IssueRow", "IssueTable", "Measured", "Outcome", "compare_issues"]
 
-Measured = Literal["wrong", "right", "fails", "not run", "not recorded"]
-"""The result of an issue's cells in one release."""
+Measured = Literal["wrong", "right", "wrong otherwise", "fails", "not run", "not recorded"]
+"""The result of an issue's cells in one release; ``wrong otherwise`` by a kind of difference that is not the issue's."""
 
 Outcome = Literal["agrees", "disagrees", "no statement", "GPU only", "no program", "not run", "not recorded"]
 """The sources against the records, over all releases of a table."""
@@ -37,7 +37,7 @@ class IssueEntry:
     @property
     def agrees(self) -> bool | None:
         """Whether both say the same; None where one of them says nothing."""
-        if self.documented is None or self.measured in ("fails", "not run", "not recorded"):
+        if self.documented is None or self.measured not in ("wrong", "right"):
             return None
         return self.documented == self.measured
 
@@ -95,8 +95,10 @@ def _measured(issue: KnownIssue, found: Sequence[Record | None]) -> Measured:
     records = [one for one in found if one is not None]
     if not records:
         return "not recorded"
-    if any(one.verdict in SILENTLY_WRONG for one in records):
-        return "wrong"
+    silent = [one for one in records if one.verdict in SILENTLY_WRONG]
+    if silent:
+        kinds = {difference.kind for one in silent for difference in one.differences}
+        return "wrong" if issue.compares in kinds else "wrong otherwise"
     ran = [one for one in records if one.verdict not in NOT_RUN]
     if not ran:
         return "not run"

@@ -14,6 +14,7 @@ from recapture.declare.collection import Selection, find_suites
 from recapture.declare.compilers import builtin_compilers
 from recapture.declare.name_filter import matcher
 from recapture.machine.hardware import cores
+from recapture.results.issues import chosen_issues
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -41,6 +42,9 @@ class RunOptions:
     compilers: tuple[str, ...] = option(
         "--compiler", default=(), metavar="NAME", help="Only this compiler; may be given several times."
     )
+    issues: tuple[str, ...] = option(
+        "--issue", default=(), metavar="NUMBER", help="Only cases of this known issue; may be given several times."
+    )
     device: str = option("--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to run on.")
     jobs: int = option(
         "--jobs", default_factory=cores, between=(1, None), help="Cells at a time. [default: the number of cores]"
@@ -62,7 +66,7 @@ class RunOptions:
     @property
     def whole(self) -> bool:
         """Whether the run has no selection: all suites, cases and default compilers."""
-        return not self.selection.wanted and self.keyword is None and not self.compilers
+        return not self.selection.wanted and self.keyword is None and not self.compilers and not self.issues
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,7 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
         address = f"{place}::{wanted}"
         if wanted is not None and place not in broken and address not in addresses:
             raise UsageError(f"unknown case {address!r}{did_you_mean(address, addresses)}")
+    tried = {case for issue in chosen_issues(options.issues) for case in issue.cases} if options.issues else None
     cells = []
     for suite in suites:
         for case in suite.cases:
@@ -137,7 +142,8 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
                 if absent:
                     near = did_you_mean(absent[0], known)
                     raise UsageError(f"case '{suite.name}::{case.name}': {what} unknown compiler {absent[0]!r}{near}")
-            if options.keyword and not options.keyword(f"{suite.name}::{case.name}"):
+            address = f"{suite.name}::{case.name}"
+            if (options.keyword and not options.keyword(address)) or (tried is not None and address not in tried):
                 continue
             for name in known:
                 optional = name in builtin and builtin[name].optional

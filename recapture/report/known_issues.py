@@ -25,11 +25,11 @@ __all__ = ["print_issues", "to_json", "to_markdown"]
 ISSUES_SCHEMA_VERSION = 1
 """Version of the JSON form."""
 
-MARKS = {"wrong": "W", "right": "r", "fails": "e", "not run": "–", "not recorded": ""}
+MARKS = {"wrong": "W", "right": "r", "wrong otherwise": "o", "fails": "e", "not run": "–", "not recorded": ""}
 """Text of what was measured in one release."""
 
 LEGEND = (
-    "W measured silently wrong · r measured right · e fails · – not run · empty: not recorded. "
+    "W measured silently wrong · r measured right · o wrong in another way · e fails · – not run · empty: not recorded. "
     "! after a mark: the sources say otherwise; ? after it: the sources say nothing about this release."
 )
 """Explanation of the marks in the columns of the releases."""

@@ -1,6 +1,7 @@
 """Public issues about lost checks, one a case: eager refuses a bad argument, and the compiled code returns something.
 
-The umbrella thread is pytorch#197554. Each example is a good argument, which both sides must take; the held-out input is the bad one.
+The umbrella thread is pytorch#197554. Each example is a good argument, which both sides must take; the held-out input
+is the bad one.
 """
 
 import torch

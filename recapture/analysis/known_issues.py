@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["IssueEntry", "IssueRow", "IssueTable", "Measured", "Outcome", "compare_issues"]
 
 Measured = Literal["wrong", "right", "wrong otherwise", "fails", "not run", "not recorded"]
-"""The result of an issue's cells in one release; ``wrong otherwise`` by a kind of difference that is not the issue's."""
+"""The result of an issue's cells in one release; ``wrong otherwise`` by another kind of difference than the issue's."""
 
 Outcome = Literal["agrees", "disagrees", "no statement", "GPU only", "no program", "not run", "not recorded"]
 """The sources against the records, over all releases of a table."""

@@ -25,7 +25,7 @@ __all__ = ["print_issues", "to_json", "to_markdown"]
 ISSUES_SCHEMA_VERSION = 1
 """Version of the JSON form."""
 
-MARKS = {"wrong": "W", "right": "r", "wrong otherwise": "o", "fails": "e", "not run": "–", "not recorded": ""}
+MARKS = {"wrong": "W", "wrong otherwise": "o", "right": "r", "fails": "e", "not run": "–", "not recorded": ""}
 """Text of what was measured in one release."""
 
 LEGEND = (

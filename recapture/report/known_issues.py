@@ -29,8 +29,8 @@ MARKS = {"wrong": "W", "wrong otherwise": "o", "right": "r", "fails": "e", "not 
 """Text of what was measured in one release."""
 
 LEGEND = (
-    "W measured silently wrong · r measured right · o wrong in another way · e fails · – not run · empty: not recorded. "
-    "! after a mark: the sources say otherwise; ? after it: the sources say nothing about this release."
+    "W measured silently wrong · o wrong in another way · r measured right · e fails · – not run · empty: not recorded "
+    "· ! after a mark: the sources say otherwise; ? after it: the sources say nothing about this release."
 )
 """Explanation of the marks in the columns of the releases."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recapture.base.torch_compat import seed_everything
+from recapture.base.torch_libraries import release_libraries
 from recapture.conformance.judge import compare
 from recapture.conformance.observe import Observation, Surroundings, observe_call
 from recapture.conformance.reachable import Reachable
@@ -49,6 +50,8 @@ def one_thread() -> Iterator[None]:
 def load(path: Path) -> ModuleType:
     """Execute a suite file as a new module."""
     name = f"suite_under_test_{path.stem}"
+    if name in sys.modules:
+        release_libraries(vars(sys.modules[name]))
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

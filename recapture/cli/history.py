@@ -25,9 +25,19 @@ __all__ = ["history"]
 )
 @suite_option
 @keyword_option
+@click.option(
+    "--issues", "show_issues", is_flag=True, help="Show the known public issues, documented against measured."
+)
+@click.option("--issue", "issues", multiple=True, metavar="NUMBER", help="Only this issue; may be given several times.")
 @how_to_print
 def history(
-    cell: str | None, results: Path, suites: tuple[str, ...], matches: Callable[[str], bool] | None, form: str
+    cell: str | None,
+    results: Path,
+    suites: tuple[str, ...],
+    matches: Callable[[str], bool] | None,
+    show_issues: bool,
+    issues: tuple[str, ...],
+    form: str,
 ) -> None:
     """Show CELL's verdict with every torch release that has results, and where it changed.
 
@@ -35,6 +45,11 @@ def history(
     number of cells that are wrong or fail with each compiler and release, and what each release changed; --suite and
     -k choose the cells that are counted.
     """
+    if show_issues or issues:
+        if cell is not None:
+            raise UsageError("--issues and --issue show known issues: they cannot be combined with a cell")
+        _show_issues(issues, results, form)
+        return
     from recapture.analysis import history as analysis
     from recapture.analysis.cell_filter import CellFilter
     from recapture.analysis.overview import overview
@@ -60,3 +75,17 @@ def history(
         echo(histories.to_markdown(found), nl=False)
     else:
         histories.print_histories(console(), found)
+
+
+def _show_issues(ids: tuple[str, ...], results: Path, form: str) -> None:
+    from recapture.analysis.known_issues import compare_issues
+    from recapture.report import known_issues as report
+    from recapture.results.issues import chosen_issues
+
+    found = compare_issues(chosen_issues(ids), results, check=warn_if_misfiled)
+    if form == "json":
+        echo_json(report.to_json(found))
+    elif form == "markdown":
+        echo(report.to_markdown(found), nl=False)
+    else:
+        report.print_issues(console(), found)

@@ -12,11 +12,13 @@ from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.text import plural
 from recapture.cli.options import require_torch, suite_option
 from recapture.cli.output import echo
+from recapture.results.issues import chosen_issues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from recapture.declare.collection import CaseInfo
+    from recapture.results.issues import KnownIssue
     from recapture.results.sources import PublishedClaim, Source
 
 __all__ = ["list_command"]
@@ -31,6 +33,9 @@ WIDEST = 60
 @suite_option
 @click.option("--compilers", "show_compilers", is_flag=True, help="List the compilers instead of the cases.")
 @click.option("--claims", "show_claims", is_flag=True, help="List the published claims, all or those of the IDs given.")
+@click.option(
+    "--issues", "show_issues", is_flag=True, help="List the known public issues, all or those of the IDs given."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def list_command(
     what: tuple[str, ...],
@@ -38,13 +43,20 @@ def list_command(
     suites: tuple[str, ...],
     show_compilers: bool,
     show_claims: bool,
+    show_issues: bool,
     as_json: bool,
 ) -> int:
     """List the cases of the suites, with a description of each."""
-    if show_compilers and show_claims:
-        raise UsageError("--compilers and --claims cannot be combined")
-    if (keyword or suites) and (show_compilers or show_claims):
-        raise UsageError("-k and --suite choose among cases: they cannot be combined with --compilers or --claims")
+    asked = {"--compilers": show_compilers, "--claims": show_claims, "--issues": show_issues}
+    shown = [name for name, given in asked.items() if given]
+    if len(shown) > 1:
+        raise UsageError(f"{' and '.join(shown)} cannot be combined")
+    if (keyword or suites) and shown:
+        raise UsageError(f"-k and --suite choose among cases: they cannot be combined with {shown[0]}")
+    if show_issues:
+        issues = chosen_issues(what)
+        _print(_issues_as_text(issues), issues, as_json=as_json)
+        return 0
     if show_claims:
         chosen = _chosen_claims(what)
         _print(_claims_as_text(chosen), chosen, as_json=as_json)
@@ -141,6 +153,19 @@ def _claims_as_text(claims: list[PublishedClaim]) -> Iterator[str]:
                 ("not shown", claim.not_shown),
             ]
             yield from (f"      {label}: {text}" for label, text in details if text)
+
+
+def _issues_as_text(issues: list[KnownIssue]) -> Iterator[str]:
+    """Yield lines: each issue with the range that its sources give, then the cells that try it."""
+    for issue in issues:
+        yield f"{issue.id}: {issue.what} ({issue.compares}; {issue.span}; {issue.sure})"
+        details = [
+            ("advisory", issue.advisory),
+            *(("shown by", cell) for cell in issue.shown_by),
+            ("not shown", issue.not_shown),
+            ("remark", issue.explanation),
+        ]
+        yield from (f"    {label}: {text}" for label, text in details if text)
 
 
 def _source_as_text(source: Source) -> Iterator[str]:

@@ -19,6 +19,7 @@ from packaging.version import Version
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.exceptions import safe_text
 from recapture.base.paths import data_folder
+from recapture.base.torch_libraries import release_libraries
 from recapture.declare.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, CaseError, RefusedCase
 from recapture.declare.compilers import compilers_of
 from recapture.declare.source import closure
@@ -88,6 +89,10 @@ class Selection:
             suite == one and name in (None, case) and how in (None, compiler) for one, name, how in self.wanted
         )
 
+    def names_cell(self, suite: str, case: str, compiler: str) -> bool:
+        """Whether an address names this very cell, ``suite::case::compiler``."""
+        return (suite, case, compiler) in self.wanted
+
     def admits_case(self, suite: str, case: str) -> bool:
         """Whether any cell of a case was selected."""
         return not self.wanted or any(suite == one and name in (None, case) for one, name, _ in self.wanted)
@@ -104,6 +109,8 @@ class CaseInfo(msgspec.Struct, frozen=True):
     """Whether the case's own source calls `torch.compile`."""
     options: dict[str, str] = {}
     """The options that the case was declared with, by `Case.options`."""
+    compilers: list[str] | None = None
+    """The compilers that the case is about; None for all."""
 
 
 class SuiteInfo(msgspec.Struct, frozen=True):
@@ -196,6 +203,8 @@ def execute(suite: str, path: Path) -> ModuleType:
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.append(folder)  # a user's cases may import modules from the same folder
+    if name in sys.modules:
+        release_libraries(vars(sys.modules[name]))  # this execution defines the file's operators again
     sys.modules[name] = module
     vars(module)[REFUSED_ATTRIBUTE] = []  # an invalid case is refused alone, and the rest of the file is executed
     spec.loader.exec_module(module)
@@ -292,6 +301,7 @@ def _described(module: ModuleType, path: Path) -> tuple[list[CaseInfo], list[Ref
                 claims={how: [(claim.id, claim.expected) for claim in claims] for how, claims in case.claims.items()},
                 compiles=COMPILES.search(code.text) is not None,
                 options=case.options,
+                compilers=None if case.compilers is None else list(case.compilers),
             )
         )
     return infos, refused

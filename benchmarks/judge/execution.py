@@ -97,7 +97,12 @@ def run_groups(
             if stage:
                 pool.prepare("light" if dynamo else "bare", modules)
                 work = _Execution(stage, jobs, progress)
-                Driver(pool, work, timeout=TIMEOUT, memory=MEMORY).run()
+                try:
+                    Driver(pool, work, timeout=TIMEOUT, memory=MEMORY).run()
+                except KeyboardInterrupt:
+                    work.problems.append("interrupted: the tables hold only what was finished")
                 outcomes += work.outcomes
                 problems += work.problems
+                if work.problems and work.problems[-1].startswith("interrupted"):
+                    break
         return outcomes, problems

@@ -204,18 +204,16 @@ def tf32_error(func: Any, device: str) -> float:
     return TF32 if allowed else 0.0
 
 
-def attention_error(func: Any, argument: str, dtype: Any) -> float:
-    """Return the relative error of a factor in fused attention on a half type, or 0 for any other argument or operator.
+def attention_error(func: Any, dtype: Any) -> float:
+    """Return the relative error of the tensors of fused attention on a half type, or 0 for any other operator.
 
-    The probabilities, of which no argument holds any, are rounded to the half type before they are multiplied by the
-    values; a backward rounds more of what lies between. The error is put into the arguments that they multiply.
+    Some kernels round the scores to the half type, and all of them the probabilities. No argument holds either, so the
+    error is put into the tensors that they are computed from or multiplied by.
     """
     import torch
 
-    name = name_of(func)
-    if "attention" not in name or not (argument == "value" or name.endswith("_backward")):
-        return 0.0
-    return torch.finfo(dtype).eps / 2 if dtype in (torch.float16, torch.bfloat16) else 0.0
+    half = dtype in (torch.float16, torch.bfloat16)
+    return torch.finfo(dtype).eps / 2 if half and "attention" in name_of(func) else 0.0
 
 
 def is_deterministic(func: Any, arguments: dict[str, Any]) -> bool:

@@ -237,7 +237,7 @@ class _OperatorCall:
             unit = max(unit, tf32_error(self.func, wide.device.type) if dtype == torch.float32 else 0.0)
             groups = summed_dims(self.func, position, self.arguments, wide.ndim)
             noisy = self.noise.accumulation(wide, unit, groups, common=normalises(self.func))
-            rounded = attention_error(self.func, self.names[position], dtype)
+            rounded = attention_error(self.func, dtype)
             return noisy + 2 * rounded * self.noise.uniform(wide) * wide if rounded else noisy
         return wide * (1 + 2 * unit * self.noise.uniform(wide).to(wide.abs().dtype))
 

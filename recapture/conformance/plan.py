@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_device, option
 from recapture.conformance.cell import CellSpec
-from recapture.declare.collection import Selection, find_suites
+from recapture.declare.collection import Selection, find_suites, only_when_named
 from recapture.declare.compilers import builtin_compilers
 from recapture.declare.name_filter import matcher
 from recapture.machine.hardware import cores
@@ -146,7 +146,7 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
             if (options.keyword and not options.keyword(address)) or (tried is not None and address not in tried):
                 continue
             for name in known:
-                optional = name in builtin and builtin[name].optional
+                optional = name in builtin and only_when_named(builtin[name])
                 if not _is_selected(options, suite, case, name, optional=optional):
                     continue
                 owner = theirs.get(name)

@@ -69,6 +69,10 @@ class Case:
     requires: tuple[str, ...]
     codegen_on: tuple[str, ...] | None
     compilers: tuple[str, ...] | None
+    made_by: str | None = None
+    """The function of the suite file that makes the case, if it is generated: see `recapture.declare.generated`."""
+    source: str = ""
+    """Text from outside the suite file that a generated case is made from."""
 
     @property
     def is_module(self) -> bool:

@@ -15,10 +15,7 @@ from recapture import case
 )
 def zip_longest_with_a_fill(tensors, scales):
     """Pairs two lists of different lengths and fills the shorter one."""
-    return sum(
-        (0 if tensor is None else tensor) * scale + scale
-        for tensor, scale in itertools.zip_longest(tensors, scales, fillvalue=2)
-    )
+    return sum(tensor * scale + scale for tensor, scale in itertools.zip_longest(tensors, scales, fillvalue=2))
 
 
 @case(

@@ -1,10 +1,9 @@
 """Public issues about TorchScript, FX and export, one a case; known_issues.toml has the facts.
 
-TorchScript is no longer developed, so most of its threads are closed without a fix. A case that is a module holds an
-optimised function and is compared with the plain one: its `eager` cell says whether the optimisation was right.
+TorchScript is no longer developed, so most of its threads are closed without a fix. Some cases optimise
+a function and are compared with the plain one: their `eager` cells say whether the optimisation was right.
 """
 
-import io
 import warnings
 
 import torch
@@ -27,20 +26,11 @@ class Wrapped(nn.Module):
 
 
 def optimized(function, *example):
-    """Trace a function, optimise the trace for inference, and give it as a file's content."""
-    file = io.BytesIO()
+    """Trace a function and optimise the trace for inference."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         traced = torch.jit.trace(Wrapped(function).eval(), example, check_trace=False)
-        torch.jit.save(torch.jit.optimize_for_inference(traced), file)
-    return file.getvalue()
-
-
-def run(saved, *arguments):
-    """Load a saved trace and call it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return torch.jit.load(io.BytesIO(saved))(*arguments)
+        return torch.jit.optimize_for_inference(traced)
 
 
 def argmin_then_write(x, y):
@@ -56,15 +46,9 @@ def argmin_then_write(x, y):
     rewrite_of=argmin_then_write,
     compilers=(),
 )
-class OptimizedArgminThenWrite(nn.Module):
+def optimized_argmin_then_write(x, y):
     """pytorch#118463: `optimize_for_inference` may move a search behind a write to its operand."""
-
-    def __init__(self):
-        super().__init__()
-        self.saved = optimized(argmin_then_write, torch.rand(1, 3), torch.rand(1, 3))
-
-    def forward(self, x, y):
-        return run(self.saved, x, y)
+    return optimized(argmin_then_write, torch.ones_like(x), torch.ones_like(y))(x, y)
 
 
 def selu_then_threshold(x):
@@ -80,15 +64,9 @@ def selu_then_threshold(x):
     rewrite_of=selu_then_threshold,
     compilers=(),
 )
-class OptimizedSeluThenThreshold(nn.Module):
+def optimized_selu_then_threshold(x):
     """pytorch#118401: `optimize_for_inference` may move selu behind a threshold in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.saved = optimized(selu_then_threshold, torch.rand(3))
-
-    def forward(self, x):
-        return run(self.saved, x)
+    return optimized(selu_then_threshold, torch.ones_like(x))(x)
 
 
 def silu_then_loss(x, target):
@@ -103,15 +81,9 @@ def silu_then_loss(x, target):
     rewrite_of=silu_then_loss,
     compilers=(),
 )
-class OptimizedSiluThenLoss(nn.Module):
+def optimized_silu_then_loss(x, target):
     """pytorch#118462: `optimize_for_inference` may move a loss before the change of its argument."""
-
-    def __init__(self):
-        super().__init__()
-        self.saved = optimized(silu_then_loss, torch.rand(3), torch.rand(3))
-
-    def forward(self, x, target):
-        return run(self.saved, x, target)
+    return optimized(silu_then_loss, torch.ones_like(x), torch.ones_like(target))(x, target)
 
 
 def pool_then_threshold(x):
@@ -127,15 +99,9 @@ def pool_then_threshold(x):
     rewrite_of=pool_then_threshold,
     compilers=(),
 )
-class OptimizedPoolThenThreshold(nn.Module):
+def optimized_pool_then_threshold(x):
     """pytorch#118302: `optimize_for_inference` may pool after a threshold in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.saved = optimized(pool_then_threshold, torch.rand(1, 4))
-
-    def forward(self, x):
-        return run(self.saved, x)
+    return optimized(pool_then_threshold, torch.ones_like(x))(x)
 
 
 def scale_in_place(x, scale):

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from planted_records import evidence
 
-from recapture.analysis.known_issues import compare_issues
+from recapture.analysis.issue_comparison import compare_issues
 from recapture.base.errors import UsageError
 from recapture.cli.main import main
 from recapture.declare.collection import collect_suite
 from recapture.declare.compilers import builtin_compilers
-from recapture.report.known_issues import to_markdown
+from recapture.report.issue_tables import to_markdown
 from recapture.results.issues import KnownIssue, known_issues, load_issues
 from recapture.results.records import Difference, ErrorInfo, Record
 from recapture.results.verdicts import Verdict

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from planted_records import evidence
 
 from recapture.analysis.captures import captures
 from recapture.analysis.cell_filter import CellFilter
@@ -15,7 +16,6 @@ from recapture.report.markdown import render_conformance
 from recapture.results.directories import Results
 from recapture.results.records import Difference, ErrorInfo, Record, write_jsonl
 from recapture.results.verdicts import Verdict
-from tests.planted_records import evidence
 
 
 def record(case, compiler="export", verdict=Verdict.PASS, **more):

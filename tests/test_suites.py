@@ -32,6 +32,13 @@ SUITES = sorted((Path(__file__).parent.parent / "suites").glob("*.py"))
 ONE_PATH = {
     "bar_once": "a claim about one input alone",
     "asks_whether_compiling": "eager never takes the other path: that is what it shows",
+    "finally_runs": "`finally` runs on every path",
+    "python_random_branch": "the path is drawn, from one seed here",
+    "list_grows_while_iterated": "the program of a known issue",
+    "map_is_no_tuple": "eager never takes the other path: that is the known issue",
+    "items_are_no_tuple": "eager never takes the other path: that is the known issue",
+    "generator_leaves_the_function": "the program of a known issue",
+    "chained_modulated_norms": "a loop of fixed length: the known issue is about gradients",
     "masks_instead_of_breaking": "a rewrite that runs every step: that there is one path is the point",
 }
 

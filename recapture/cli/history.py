@@ -78,14 +78,14 @@ def history(
 
 
 def _show_issues(ids: tuple[str, ...], results: Path, form: str) -> None:
-    from recapture.analysis.known_issues import compare_issues
-    from recapture.report import known_issues as report
+    from recapture.analysis.issue_comparison import compare_issues
+    from recapture.report import issue_tables
     from recapture.results.issues import chosen_issues
 
     found = compare_issues(chosen_issues(ids), results, check=warn_if_misfiled)
     if form == "json":
-        echo_json(report.to_json(found))
+        echo_json(issue_tables.to_json(found))
     elif form == "markdown":
-        echo(report.to_markdown(found), nl=False)
+        echo(issue_tables.to_markdown(found), nl=False)
     else:
-        report.print_issues(console(), found)
+        issue_tables.print_issues(console(), found)

@@ -99,7 +99,7 @@ class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return "wrong"
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _IssueFile(msgspec.Struct, forbid_unknown_fields=True):
     """The content of known_issues.toml."""
 
     issues: dict[str, dict[str, object]]
@@ -118,7 +118,7 @@ def load_issues(path: Path) -> dict[str, KnownIssue]:
     issue that names neither a cell nor the reason why there is none.
     """
     try:
-        file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
+        file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _IssueFile)
         return {name: msgspec.convert({**table, "id": name}, KnownIssue) for name, table in file.issues.items()}
     except OSError as error:
         raise UsageError(f"cannot read the known issues: {path}: {error.strerror}") from error

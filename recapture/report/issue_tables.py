@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from recapture.analysis.known_issues import IssueEntry, IssueRow, IssueTable
+    from recapture.analysis.issue_comparison import IssueEntry, IssueRow, IssueTable
 
 __all__ = ["print_issues", "to_json", "to_markdown"]
 

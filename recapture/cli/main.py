@@ -30,6 +30,9 @@ COMMANDS = {
     "report": "recapture.cli.report:report",
     "diff": "recapture.cli.diff:diff",
     "history": "recapture.cli.history:history",
+    "matrix": "recapture.cli.matrix:matrix_command",
+    "plan": "recapture.cli.plan:plan",
+    "merge": "recapture.cli.merge:merge",
     "doctor": "recapture.cli.doctor:doctor",
     "images": "recapture.cli.images:images",
 }

@@ -35,7 +35,8 @@ recapture run --device DEVICE --shard "$$shard/COUNT" ARGUMENTS--results "$$atte
 child=$$!
 wait "$$child"; status=$$?
 while kill -0 "$$child" 2>/dev/null; do wait "$$child"; status=$$?; done
-printf '{"schema": 1, "task": "%s", "status": %s, "node": "%s"}\n' "$$task" "$$status" "$$NODE" >"$$attempt/attempt.json"
+end='{"schema": 1, "task": "%s", "status": %s, "node": "%s"}\n'
+printf "$$end" "$$task" "$$status" "$$NODE" >"$$attempt/attempt.json"
 there() { find "$$attempt" -name "$$1" | grep -q .; }
 case $$status in
   0 | 1 | 2)

@@ -19,9 +19,9 @@ from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.cli.main import _run
 from recapture.fleet import commands
 from recapture.fleet.folder import attempts_of, prepare, published
-from recapture.fleet.slurm import Job, SlurmRun
+from recapture.fleet.slurm import QueuedTask, SlurmRun
 from recapture.fleet.slurm_script import SlurmOptions, array_scripts
-from recapture.fleet.work import Work, WorkTask
+from recapture.fleet.work import MatrixWork, WorkTask
 from recapture.fleet.yaml_text import to_yaml
 
 
@@ -301,7 +301,7 @@ def work(shards):
         WorkTask(name=f"i.cpu.{n}-of-{shards}", image="i", device="cpu", gpu=None, shard=n, shards=shards, seconds=None)
         for n in range(1, shards + 1)
     ]
-    return Work(device="cpu", via="venv", arguments=["-k", "a b"], images=[], tasks=tasks)
+    return MatrixWork(device="cpu", via="venv", arguments=["-k", "a b"], images=[], tasks=tasks)
 
 
 @pytest.fixture
@@ -420,7 +420,7 @@ def test_a_submitter_submits_again_what_a_machine_broke_and_nothing_else(slurm, 
 
 def test_a_submitter_that_starts_again_finds_its_jobs(slurm):
     run, fake = slurm(["published"], ["published"])
-    fake.active = {0: Job("5_0", "RUNNING", ""), 1: Job("5_1", "PENDING", "Priority")}
+    fake.active = {0: QueuedTask("5_0", "RUNNING", ""), 1: QueuedTask("5_1", "PENDING", "Priority")}
 
     def end(seconds):
         fake.clock += seconds

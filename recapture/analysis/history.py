@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from recapture.analysis import summary
 from recapture.analysis.differences import kinds_in_words
-from recapture.analysis.turns import Seen, Turn, turning_points
+from recapture.analysis.turns import Turn, TurnEntry, turning_points
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.results.releases import is_bare, read_by_age, torch_version, twin
 
@@ -64,7 +64,7 @@ def history(cell: str, root: Path, *, check: Callable[[Results], object] | None 
         for case, compiler in wanted:
             found = [cells.get((case, compiler)) for cells in by_image]
             if any(found):
-                line = [Seen(one.image, record, one.environment) for one, record in zip(column, found)]  # noqa: B905
+                line = [TurnEntry(one.image, record, one.environment) for one, record in zip(column, found)]  # noqa: B905
                 turns = tuple(turning_points(line))
                 histories.append(CellHistory(case, compiler, capability, tuple(_entries(column, found)), turns))
     return histories

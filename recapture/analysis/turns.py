@@ -53,7 +53,7 @@ class Turn(msgspec.Struct, frozen=True):
     changed: tuple[PackageChange, ...] = ()
 
 
-class Seen(NamedTuple):
+class TurnEntry(NamedTuple):
     """A cell in one image: its record, if there is one, and the image's environment, if it is known."""
 
     image: str
@@ -80,15 +80,15 @@ def package_changes(old: Environment | None, new: Environment | None) -> tuple[P
     )
 
 
-def turning_points(line: Sequence[Seen]) -> list[Turn]:
+def turning_points(line: Sequence[TurnEntry], *, every: bool = False) -> list[Turn]:
     """Return the turns of a cell along the images of releases, oldest first.
 
-    Drifted twins and runs outside an image are no releases. An edited case begins anew: what it was before says nothing
-    about it.
+    Drifted twins and runs outside an image are no releases; they count with `every`. An edited case begins anew: what
+    it was before says nothing about it.
     """
     turns: list[Turn] = []
-    last: tuple[int, Seen, bool] | None = None
-    releases = [seen for seen in line if not twin(seen.image) and not is_bare(seen.image)]
+    last: tuple[int, TurnEntry, bool] | None = None
+    releases = [one for one in line if every or not (twin(one.image) or is_bare(one.image))]
     ever_bad = False
     for number, seen in enumerate(releases):
         bad = is_bad(seen.record)

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import declared, option
 from recapture.cli.output import echo, standard_streams
-from recapture.fleet.options import named_images
+from recapture.fleet.matrix_options import named_images
 from recapture.machine.pins import Image, can_run_on
 
 if TYPE_CHECKING:

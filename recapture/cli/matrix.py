@@ -13,7 +13,7 @@ from recapture.cli.matrix_work import typed_work
 from recapture.cli.options import PathParameter, takes
 from recapture.cli.output import echo
 from recapture.conformance.plan import RunOptions
-from recapture.fleet.options import MatrixOptions
+from recapture.fleet.matrix_options import MatrixOptions
 from recapture.fleet.slurm_script import SlurmOptions
 
 if TYPE_CHECKING:

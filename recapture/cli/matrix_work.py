@@ -11,7 +11,7 @@ from recapture.conformance.durations import committed_results
 from recapture.conformance.plan import check_compilers
 from recapture.declare.collection import shipped_suites
 from recapture.declare.compilers import builtin_compilers
-from recapture.fleet.options import MatrixOptions
+from recapture.fleet.matrix_options import MatrixOptions
 from recapture.fleet.slurm_script import SlurmOptions
 from recapture.fleet.work import work_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import click
 
     from recapture.conformance.plan import RunOptions
-    from recapture.fleet.work import Work
+    from recapture.fleet.work import MatrixWork
 
 __all__ = ["typed_work"]
 
@@ -27,7 +27,7 @@ OWN = ("results", "shard", "durations", "resume", "device", "form", "as_json", "
 """Options that are the plan's, or that each task gets anew."""
 
 
-def typed_work(context: click.Context, options: RunOptions, matrix: MatrixOptions) -> Work:
+def typed_work(context: click.Context, options: RunOptions, matrix: MatrixOptions) -> MatrixWork:
     """Return the work that a command line describes; raises UsageError for what no run would accept."""
     for name in ("shard", "durations"):
         if getattr(options, name) is not None:

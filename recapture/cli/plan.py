@@ -12,13 +12,13 @@ from recapture.cli.matrix_work import typed_work
 from recapture.cli.options import PathParameter, takes
 from recapture.cli.output import echo, echo_json, echo_source
 from recapture.conformance.plan import RunOptions
-from recapture.fleet.options import MatrixOptions
+from recapture.fleet.matrix_options import MatrixOptions
 from recapture.fleet.slurm_script import SlurmOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recapture.fleet.work import Work
+    from recapture.fleet.work import MatrixWork
 
 __all__ = ["plan"]
 
@@ -71,12 +71,12 @@ def plan(
         echo_source(kubernetes_jobs(work, registry=registry, minutes=slurm.minutes))
     else:
         from recapture.cli.options import console
-        from recapture.report.work import print_work
+        from recapture.report.work_table import print_work
 
         print_work(console(), work)
 
 
-def _slurm(work: Work, folder: Path, options: SlurmOptions) -> None:
+def _slurm(work: MatrixWork, folder: Path, options: SlurmOptions) -> None:
     from recapture.fleet.folder import prepare
     from recapture.fleet.slurm import write_scripts
     from recapture.fleet.slurm_script import array_scripts

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recapture.base.errors import UsageError
 from recapture.base.text import plural
 from recapture.declare.compilers import builtin_compilers
-from recapture.results.shard_files import PlannedRow, ShardPlan
+from recapture.results.shard_files import ShardCell, ShardPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,6 +88,6 @@ def shard_plan(
 ) -> ShardPlan:
     """Return the plan of the whole run, as a shard writes it beside its records."""
     shards = divide(cells, shard.of, seconds)
-    rows = [PlannedRow(*cell.key, cell.info.hash, shards[cell.key]) for cell in cells]
+    rows = [ShardCell(*cell.key, cell.info.hash, shards[cell.key]) for cell in cells]
     rows.sort(key=lambda row: (row.case, row.compiler, row.device))
     return ShardPlan(number=shard.number, count=shard.of, selection=list(selection), cells=rows)

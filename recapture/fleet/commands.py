@@ -10,18 +10,18 @@ from recapture.images.interpreter import Interpreter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recapture.fleet.work import Work, WorkTask
+    from recapture.fleet.work import MatrixWork, WorkTask
 
 __all__ = ["options_of_task", "words_of_task"]
 
 
-def options_of_task(work: Work, task: WorkTask) -> list[str]:
+def options_of_task(work: MatrixWork, task: WorkTask) -> list[str]:
     """Return the options of `recapture run` that a task has on any machine, without folders."""
     words = ["--image", task.image, "--via", work.via, "--device", task.device]
     return [*words, "--shard", f"{task.shard}/{task.shards}", *work.arguments]
 
 
-def words_of_task(folder: Path, work: Work, task: WorkTask) -> tuple[list[str], list[str]]:
+def words_of_task(folder: Path, work: MatrixWork, task: WorkTask) -> tuple[list[str], list[str]]:
     """Return the command of every task, by this Python and this copy of recapture, and the words of one task.
 
     The folder is on a disk that all machines see, and so are this Python and this copy.

@@ -18,7 +18,7 @@ from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.base.text import plural
 from recapture.conformance.durations import committed_results, frozen_seconds
-from recapture.fleet.merge import join, write_joined
+from recapture.fleet.joining import join, write_joined
 from recapture.fleet.parts import find_parts, read_part
 from recapture.fleet.work import WORK, read_work
 from recapture.report.markdown import write_report
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from recapture.fleet.work import Work, WorkTask
+    from recapture.fleet.work import MatrixWork, WorkTask
 
 __all__ = ["ATTEMPTS", "DURATIONS", "LOGS", "SHARDS", "Attempt", "attempts_of", "merge_folders", "prepare", "published"]
 
@@ -75,7 +75,7 @@ class MergeOutcome:
     warnings: list[str] = field(default_factory=list)
 
 
-def prepare(folder: Path, work: Work) -> bool:
+def prepare(folder: Path, work: MatrixWork) -> bool:
     """Make the folder for some work; return False if it is that of the same work already.
 
     Raises UsageError if it is that of other work.
@@ -92,7 +92,7 @@ def prepare(folder: Path, work: Work) -> bool:
     return True
 
 
-def _identity(work: Work) -> tuple[object, ...]:
+def _identity(work: MatrixWork) -> tuple[object, ...]:
     """Return what distinguishes work: not what earlier runs lead to expect of it."""
     locks = {image.name: image.lock for image in work.images}
     return work.device, work.via, work.arguments, locks, [task.name for task in work.tasks]

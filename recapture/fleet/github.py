@@ -9,7 +9,7 @@ from recapture.base.errors import UsageError
 from recapture.fleet.yaml_text import to_yaml
 
 if TYPE_CHECKING:
-    from recapture.fleet.work import Work, WorkTask
+    from recapture.fleet.work import MatrixWork, WorkTask
 
 __all__ = ["MOST_JOBS", "github_workflow"]
 
@@ -44,7 +44,7 @@ _BEGIN = """\
 """
 
 
-def github_workflow(work: Work, *, minutes: int) -> str:
+def github_workflow(work: MatrixWork, *, minutes: int) -> str:
     """Return the workflow as YAML; raises UsageError for more jobs than a matrix may have.
 
     `minutes` is the time that a shard may take. All jobs divide the run by the durations that are committed.
@@ -60,7 +60,7 @@ def github_workflow(work: Work, *, minutes: int) -> str:
     return _BEGIN + to_yaml(workflow)
 
 
-def _shard_job(work: Work, minutes: int) -> dict[str, Any]:
+def _shard_job(work: MatrixWork, minutes: int) -> dict[str, Any]:
     arguments = f"{shlex.join(work.arguments)} " if work.arguments else ""
     names = ("image", "device", "shard", "shards")
     return {

@@ -13,7 +13,7 @@ from recapture.fleet.yaml_text import to_yaml
 from recapture.machine.pins import find_image, parse_capability
 
 if TYPE_CHECKING:
-    from recapture.fleet.work import Work, WorkTask
+    from recapture.fleet.work import MatrixWork, WorkTask
 
 __all__ = ["kubernetes_jobs"]
 
@@ -55,7 +55,7 @@ _BEGIN = """\
 """
 
 
-def kubernetes_jobs(work: Work, *, registry: str, minutes: int) -> str:
+def kubernetes_jobs(work: MatrixWork, *, registry: str, minutes: int) -> str:
     """Return the Jobs as YAML documents; `registry` is put before the images' tags, `minutes` is a shard's deadline.
 
     Raises UsageError for work that is not done in the images' own containers.
@@ -69,7 +69,7 @@ def kubernetes_jobs(work: Work, *, registry: str, minutes: int) -> str:
     return _BEGIN + "---\n".join(documents)
 
 
-def _job(work: Work, task: WorkTask, registry: str, minutes: int) -> dict[str, Any]:
+def _job(work: MatrixWork, task: WorkTask, registry: str, minutes: int) -> dict[str, Any]:
     name = re.sub(r"[^a-z0-9]+", "-", f"recapture-{task.image}-{task.gpu or task.device}".lower())
     labels = {"app.kubernetes.io/name": "recapture"}
     return {
@@ -100,7 +100,7 @@ def _job(work: Work, task: WorkTask, registry: str, minutes: int) -> dict[str, A
     }
 
 
-def _pod(work: Work, task: WorkTask, registry: str) -> dict[str, Any]:
+def _pod(work: MatrixWork, task: WorkTask, registry: str) -> dict[str, Any]:
     limits = {"cpu": "8", "memory": "32Gi"} | ({"nvidia.com/gpu": "1"} if task.gpu else {})
     container = {
         "name": "recapture",
@@ -153,7 +153,7 @@ def _gpu_labels(task: WorkTask) -> dict[str, str]:
     return {"nvidia.com/gpu.compute.major": str(major), "nvidia.com/gpu.compute.minor": str(minor)}
 
 
-def _program(work: Work, task: WorkTask) -> str:
+def _program(work: MatrixWork, task: WorkTask) -> str:
     """Return the shell's program for all shards of an image."""
     arguments = f"{shlex.join(work.arguments)} ".replace("$", "$$") if work.arguments else ""
     words = {

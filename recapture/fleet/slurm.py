@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from recapture.fleet.folder import Attempt
     from recapture.fleet.slurm_script import SlurmOptions
-    from recapture.fleet.work import Work
+    from recapture.fleet.work import MatrixWork
 
 __all__ = ["SlurmRun", "write_scripts"]
 
@@ -48,7 +48,7 @@ STUCK = ("launch failed requeued held",)
 """Reasons of pending tasks that would wait for ever because a machine broke them."""
 
 
-class Job(NamedTuple):
+class QueuedTask(NamedTuple):
     """A task that Slurm still has: the name of its job, its state, and why it waits."""
 
     name: str
@@ -61,7 +61,7 @@ class SlurmRun:
     """The tasks of a folder while Slurm runs them."""
 
     folder: Path
-    work: Work
+    work: MatrixWork
     options: SlurmOptions
     show: Callable[[str], object]
     clock: Callable[[], float] = time.monotonic
@@ -123,7 +123,7 @@ class SlurmRun:
             said = f", {again} of them again" if again else ""
             self._say(f"job {job}: {plural(len(mine), 'shard')} submitted{said}")
 
-    def _jobs(self) -> dict[int, Job]:
+    def _jobs(self) -> dict[int, QueuedTask]:
         """Return the tasks that Slurm still has, without those that would wait for ever: these are cancelled."""
         listed = _slurm("squeue", "--noheader", "--array", f"--name={job_name(self.folder)}", "--format=%i|%K|%T|%r")
         found = {}
@@ -132,10 +132,10 @@ class SlurmRun:
             if state == "PENDING" and reason.strip("()") in STUCK:
                 _slurm("scancel", name)
             elif index.isdecimal():
-                found[int(index)] = Job(name, state, reason)
+                found[int(index)] = QueuedTask(name, state, reason)
         return found
 
-    def _progress(self, jobs: dict[int, Job], left: Sequence[int], first_done: int, began: float) -> None:
+    def _progress(self, jobs: dict[int, QueuedTask], left: Sequence[int], first_done: int, began: float) -> None:
         total = len(self.work.tasks)
         running = sum(job.state != "PENDING" for job in jobs.values())
         waiting = len(jobs) - running
@@ -158,7 +158,7 @@ class SlurmRun:
         return min(SLOWEST_POLL, 1.0 + (self.clock() - began) / 60)
 
 
-def write_scripts(folder: Path, work: Work, options: SlurmOptions) -> dict[str, list[int]]:
+def write_scripts(folder: Path, work: MatrixWork, options: SlurmOptions) -> dict[str, list[int]]:
     """Write the scripts into the folder; return the indices of the tasks of each, by its file name."""
     scripts = array_scripts(folder, work, options)
     for name, (text, _) in scripts.items():

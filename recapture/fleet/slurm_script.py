@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from recapture.fleet.work import Work
+    from recapture.fleet.work import MatrixWork
 
 __all__ = ["SlurmOptions", "array_scripts", "job_name"]
 
@@ -102,7 +102,7 @@ def job_name(folder: Path) -> str:
     return f"recapture-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]}"
 
 
-def array_scripts(folder: Path, work: Work, options: SlurmOptions) -> dict[str, tuple[str, list[int]]]:
+def array_scripts(folder: Path, work: MatrixWork, options: SlurmOptions) -> dict[str, tuple[str, list[int]]]:
     """Return the scripts by file name, each with the indices of its tasks: one script for each type of GPU.
 
     The indices are those of `work.tasks`, so that tasks of two scripts never share one. Raises UsageError for a folder
@@ -119,7 +119,7 @@ def array_scripts(folder: Path, work: Work, options: SlurmOptions) -> dict[str, 
     return scripts
 
 
-def _script(folder: Path, work: Work, options: SlurmOptions, gpu: str | None, indices: Sequence[int]) -> str:
+def _script(folder: Path, work: MatrixWork, options: SlurmOptions, gpu: str | None, indices: Sequence[int]) -> str:
     command, *_ = (words_of_task(folder, work, work.tasks[index])[0] for index in indices)
     lines = []
     for index in indices:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from recapture.conformance.plan import RunOptions
     from recapture.machine.pins import Image
 
-__all__ = ["GPU_CAPABILITIES", "WORK", "Work", "WorkImage", "WorkTask", "read_work", "work_of"]
+__all__ = ["GPU_CAPABILITIES", "WORK", "MatrixWork", "WorkImage", "WorkTask", "read_work", "work_of"]
 
 WORK = "plan.json"
 """Name of the file with the work, in the folder that its attempts write to."""
@@ -72,7 +72,7 @@ class WorkTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seconds: float | None
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MatrixWork(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The work of a matrix. `arguments` are the selection and options of `recapture run` that every task has.
 
     `left_out` says why an image does not run on a type of GPU.
@@ -94,7 +94,7 @@ class Known(NamedTuple):
     seconds: float
 
 
-def _check(work: Work) -> None:
+def _check(work: MatrixWork) -> None:
     names = [task.name for task in work.tasks]
     if len(set(names)) < len(names):
         raise ValueError("two of `tasks` have one name")
@@ -103,10 +103,10 @@ def _check(work: Work) -> None:
             raise ValueError(f"`tasks` has one named {name!r}")
 
 
-_FORMAT: Format[Work] = Format(Work, "plan", SCHEMA_VERSION, _check)
+_FORMAT: Format[MatrixWork] = Format(MatrixWork, "plan", SCHEMA_VERSION, _check)
 
 
-def read_work(folder: Path) -> Work:
+def read_work(folder: Path) -> MatrixWork:
     """Read the work in a folder; raises UsageError, naming the file, if this version does not understand it."""
     return _FORMAT.read(folder / WORK)
 
@@ -120,7 +120,7 @@ def work_of(
     shards: int,
     gpus: Sequence[str] = (),
     results: Path,
-) -> Work:
+) -> MatrixWork:
     """Return the work of a matrix of images, each divided into `shards`, on each of these types of GPUs.
 
     `results` has the timings of earlier runs. Raises UsageError for an unknown type of GPU, and where no image runs on
@@ -157,7 +157,9 @@ def work_of(
     if not tasks:
         raise UsageError(f"no image runs on {', '.join(gpus)}: {left_out[0]}")
     found = [_image(image, known[image.name], shards) for image in images]
-    return Work(device=options.device, via=via, arguments=[*arguments], images=found, tasks=tasks, left_out=left_out)
+    return MatrixWork(
+        device=options.device, via=via, arguments=[*arguments], images=found, tasks=tasks, left_out=left_out
+    )
 
 
 def _image(image: Image, known: Known | None, shards: int) -> WorkImage:

@@ -18,7 +18,7 @@ from recapture.base.files import write_atomically
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["SHARD", "PlannedRow", "ShardPlan", "read_shard", "write_shard"]
+__all__ = ["SHARD", "ShardCell", "ShardPlan", "read_shard", "write_shard"]
 
 SHARD = "shard.json"
 """Name of the file, beside the records of a shard."""
@@ -26,7 +26,7 @@ SHARD = "shard.json"
 SCHEMA_VERSION: Literal[1] = 1
 
 
-class PlannedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+class ShardCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """One cell of the whole run: its case, compiler and device, the hash of the case's source, and its shard."""
 
     case: str
@@ -46,7 +46,7 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     number: int
     count: int
     selection: list[str] = []
-    cells: list[PlannedRow] = []
+    cells: list[ShardCell] = []
 
     def agrees_with(self, other: ShardPlan) -> bool:
         """Whether both are shards of one run: the same selection, the same cells, divided in the same way."""

@@ -41,7 +41,7 @@ SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 SlurmdParameters=config_overrides
 SlurmdTimeout=5
-KillWait=20
+KillWait=60
 InactiveLimit=0
 ReturnToService=1
 GresTypes=gpu
@@ -55,7 +55,7 @@ def installed() -> bool:
 
 
 class Cluster:
-    """Two nodes with four processors each; ``gpu`` has one H100, as far as Slurm knows."""
+    """Two nodes with four processors each; ``gpu`` has one A100, as far as Slurm knows."""
 
     nodes = ("cpu", "gpu")
 
@@ -92,14 +92,14 @@ class Cluster:
         host, ports = socket.gethostname().partition(".")[0], _free_ports(1 + len(self.nodes))
         lines = [CONFIGURATION.format(host=host, port=ports[0], user=getpass.getuser(), folder=self.folder)]
         for node, port in zip(self.nodes, ports[1:], strict=True):
-            gres = " Gres=gpu:h100:1 Feature=h100" if node == "gpu" else ""
+            gres = " Gres=gpu:a100:1 Feature=a100" if node == "gpu" else ""
             lines.append(
                 f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 State=UNKNOWN{gres}\n"
             )
         lines.append(f"PartitionName=all Nodes={','.join(self.nodes)} Default=YES MaxTime=120 State=UP\n")
         (self.folder / "slurm.conf").write_text("".join(lines), encoding="utf-8")
         # Slurm counts no GPU without a file; any character device will do.
-        gres = "AutoDetect=off\nNodeName=gpu Name=gpu Type=h100 File=/dev/null\n"
+        gres = "AutoDetect=off\nNodeName=gpu Name=gpu Type=a100 File=/dev/null\n"
         (self.folder / "gres.conf").write_text(gres, encoding="utf-8")
 
     def __call__(self, *words: str) -> str:
@@ -124,7 +124,7 @@ class Cluster:
             assert done.returncode == 0, (words, err.read())
         return done
 
-    def until(self, true, seconds: float = 90.0) -> None:
+    def until(self, true, seconds: float = 300.0) -> None:
         """Wait until something is true."""
         end = time.monotonic() + seconds
         while not true():

@@ -111,7 +111,12 @@ def test_matrix_without_slurm_runs_every_image_and_resumes(tmp_path, monkeypatch
     planted.use(monkeypatch)
     monkeypatch.setattr(environments, "EXPECTED_BYTES", 1 << 20)
     found = []
-    monkeypatch.setattr(Interpreter, "recapture", lambda _self, *words: found.append(words) or 0)
+
+    def record(_self, *words):
+        found.append(words)
+        return 0
+
+    monkeypatch.setattr(Interpreter, "recapture", record)
     assert _run(["matrix", "--image", "a,b", "--keep", "1", "--results", str(tmp_path / "r"), "types"]) == 0
     assert found == [("run", "--resume", "--results", str(tmp_path / "r"), "types")] * 2
 
@@ -360,6 +365,7 @@ class FakeSlurm:
     def __init__(self, run, ends):
         self.run, self.ends, self.submitted, self.active, self.away = run, ends, [], {}, 0
         self.clock = 0.0
+        self.said = []
 
     def submit(self, _scripts, wanted):
         self.submitted.append(list(wanted))
@@ -372,6 +378,8 @@ class FakeSlurm:
                 (self.run.folder / "shards" / task).mkdir()
             elif end is not None:
                 attempt.mkdir()
+                if end == 143:
+                    (attempt / "told").touch()
                 if end != "silent":
                     (attempt / "attempt.json").write_text(
                         json.dumps({"schema": 1, "task": task, "status": end, "node": "n"})

@@ -14,6 +14,7 @@ from planted_checkout import CASES, PlantedCheckout
 from slurm_cluster import Cluster, installed
 
 pytestmark = [
+    pytest.mark.timeout(2400),
     pytest.mark.slurm,
     pytest.mark.skipif(not installed(), reason="Slurm is not installed: .ci/slurm installs it"),
 ]
@@ -109,7 +110,7 @@ def test_whatever_dies_the_merged_results_are_those_of_one_machine(checkout, hur
     name, options = "disturbed", ("--image", "a,b", "--shards", "2")
     submitter = submit(checkout, hurried, name, *options)
     try:
-        hurried.until(lambda: running(hurried, checkout, name, 4), 240)
+        hurried.until(lambda: running(hurried, checkout, name, 4), 900)
         where = hurried.nodes_of()
         assert sorted(where) == [0, 1, 2, 3]
         assert set(where.values()) == {"cpu", "gpu"}
@@ -125,7 +126,7 @@ def test_whatever_dies_the_merged_results_are_those_of_one_machine(checkout, hur
         submitter.kill()
         submitter.communicate()
     with submit(checkout, hurried, name, *options) as again:
-        _, err = again.communicate(timeout=400)
+        _, err = again.communicate(timeout=1500)
     assert again.returncode == 0, err
     for image in ("a", "b"):
         same(checkout, name, image)
@@ -146,21 +147,21 @@ def test_a_cancelled_shard_is_missing_and_named_and_runs_when_the_matrix_is_run_
     name, options = "cancelled", ("--image", "a", "--shards", "2")
     with submit(checkout, hurried, name, *options) as submitter:
         try:
-            hurried.until(lambda: running(hurried, checkout, name, 2), 240)
+            hurried.until(lambda: running(hurried, checkout, name, 2), 900)
             hurried("scancel", hurried.jobs()[1])
             hurried.until(lambda: 1 not in hurried.jobs())
         finally:
             checkout.gate.unlink()
-        _, err = submitter.communicate(timeout=300)
+        _, err = submitter.communicate(timeout=900)
     assert submitter.returncode == 3, err
     assert "missing: shard a.cpu.2-of-2: " in err
-    assert "ended with exit status 143 on " in err
+    assert "ended with exit status 143 on " in err or "was told to end" in err
     assert "a/cpu: shard 2/2 lacks " in err
     assert not (checkout.root / name).exists()
     (left,) = attempts(checkout, name, 1)
     assert list(left.glob("*/*/conformance.partial.jsonl")), "SIGTERM closes a run as Ctrl-C does: it can be resumed"
     with submit(checkout, hurried, name, *options) as again:
-        _, err = again.communicate(timeout=300)
+        _, err = again.communicate(timeout=900)
     assert again.returncode == 0, err
     assert "1 shard submitted" in err
     same(checkout, name, "a")
@@ -170,11 +171,11 @@ def test_a_type_of_gpu_goes_to_its_node_and_one_that_nobody_has_is_refused(check
     for by in ("gres", "constraint"):
         folder = tmp_path / by
         done = checkout.run(
-            *("plan", "--format", "slurm", "--folder", folder, "--image", "a", "--device", "cuda", "--gpu", "h100"),
+            *("plan", "--format", "slurm", "--folder", folder, "--image", "a", "--device", "cuda", "--gpu", "a100"),
             *("--gpu-by", by, "--minutes", "5", "planted"),
         )
         assert done.returncode == 0, done.stderr
-        assert done.stdout == (folder / "array-h100.sbatch").read_text()
+        assert done.stdout == (folder / "array-a100.sbatch").read_text()
         script = done.stdout.replace(
             "\nset -uo pipefail\n", '\necho "$SLURMD_NODENAME $CUDA_VISIBLE_DEVICES" ; exit 0\n'
         )
@@ -183,7 +184,7 @@ def test_a_type_of_gpu_goes_to_its_node_and_one_that_nobody_has_is_refused(check
         log = folder / "logs" / f"{job}_0.log"
         cluster.until(lambda log=log: log.is_file() and log.read_text().strip())
         assert log.read_text().split() == ["gpu", "0"]
-        other = (folder / "where.sbatch").read_text().replace("h100", "a100")
+        other = (folder / "where.sbatch").read_text().replace("a100", "h100")
         (folder / "other.sbatch").write_text(other)
         refused = subprocess.run(
             ["sbatch", str(folder / "other.sbatch")],

@@ -39,6 +39,9 @@ LOGS = "logs"
 ATTEMPT = "attempt.json"
 """Name of the file that an attempt writes when its command has ended."""
 
+TOLD = "told"
+"""Name of the file that an attempt writes when it is told to end."""
+
 
 class _End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an attempt says at its end."""
@@ -53,15 +56,21 @@ _END: Format[_End] = Format(_End, "attempt", 1, lambda _: None)
 
 
 class Attempt(NamedTuple):
-    """One attempt: its id, the exit status and machine it ended with (None: it did not say), and its cells."""
+    """One attempt: its id, the exit status and machine it ended with (None: it did not say), and its cells.
+
+    `told` means that it was told to end: by its user, its deadline, or a preemption, after which Slurm starts it anew.
+    """
 
     name: str
     status: int | None
     node: str | None
     cells: int
+    told: bool = False
 
     def __str__(self) -> str:
         """The attempt in a few words."""
+        if self.told and self.status is None:
+            return f"{self.name} was told to end and killed after {plural(self.cells, 'cell')}"
         ended = "died without a word" if self.status is None else f"ended with exit status {self.status} on {self.node}"
         return f"{self.name} {ended} after {plural(self.cells, 'cell')}"
 
@@ -109,12 +118,13 @@ def attempts_of(folder: Path, task: WorkTask) -> list[Attempt]:
     for path in sorted((folder / ATTEMPTS).glob(f"{task.name}.*")):
         name = path.name[len(task.name) + 1 :]
         cells = sum(file.read_bytes().count(b"\n") for file in path.rglob(PARTIAL))
+        told = (path / TOLD).exists()
         try:
             end = _END.read(path / ATTEMPT)
         except UsageError:  # none, or cut off by what killed the attempt
-            found.append(Attempt(name, None, None, cells))
+            found.append(Attempt(name, None, None, cells, told))
         else:
-            found.append(Attempt(name, end.status, end.node, cells))
+            found.append(Attempt(name, end.status, end.node, cells, told))
     return found
 
 

@@ -41,9 +41,6 @@ SLOWEST_POLL = 30.0
 UNFIT = (3, 75)
 """Exit statuses of an attempt that found its machine unfit."""
 
-TOLD = (130, 143)
-"""Exit statuses of an attempt that was told to end: by its user, its deadline, or a preemption (Slurm requeues it)."""
-
 STUCK = ("launch failed requeued held",)
 """Reasons of pending tasks that would wait for ever because a machine broke them."""
 
@@ -176,9 +173,9 @@ def _latest(attempts: Sequence[Attempt]) -> Attempt:
 
 
 def _machine_broke(attempt: Attempt) -> bool:
-    """Whether an attempt ended because of its machine: without a word, unfit, or killed."""
+    """Whether an attempt ended because of its machine: without a word, unfit, or killed; not if it was told to end."""
     status = attempt.status
-    return status is None or status in UNFIT or (status > 128 and status not in TOLD)
+    return not attempt.told and (status is None or status in UNFIT or status > 128)
 
 
 def _slurm(*words: str) -> str:

@@ -70,7 +70,8 @@ if [ "$$tries" -ge $most ]; then echo "recapture: $$task: given up after $most a
 mkdir -p "$$attempt" || exit 3
 
 child= told=
-trap 'told=yes; [ -z "$$child" ] || kill -TERM "$$child" 2>/dev/null' TERM # what is finished is kept
+# What is finished is kept. The file tells that somebody wanted the end, even if SIGKILL comes before all is written.
+trap 'told=yes; : >"$$attempt/told"; [ -z "$$child" ] || kill -TERM "$$child" 2>/dev/null' TERM
 $command "$$@" --results "$$attempt" &
 child=$$!
 wait "$$child"; status=$$?

@@ -16,6 +16,7 @@ from recapture.base.decode import Format
 from recapture.base.errors import UsageError
 from recapture.conformance.durations import recorded_seconds
 from recapture.machine.pins import can_run_on, lock_hash, lock_path
+from recapture.results.issues import chosen_issues
 from recapture.results.records import TIMINGS
 
 if TYPE_CHECKING:
@@ -188,10 +189,13 @@ def _known(folder: Path, options: RunOptions) -> Known | None:
 
 
 def _selected(options: RunOptions) -> Callable[[str, str], bool]:
+    tried = {case for issue in chosen_issues(options.issues) for case in issue.cases} if options.issues else None
+
     def admits(case: str, compiler: str) -> bool:
         suite, _, name = case.partition("::")
         return (
-            options.selection.admits(suite, name, compiler)
+            (tried is None or case in tried)
+            and options.selection.admits(suite, name, compiler)
             and (not options.compilers or compiler in options.compilers)
             and (options.keyword is None or options.keyword(case))
         )

@@ -29,7 +29,7 @@ COMMANDS = {
     "bench": "recapture.cli.bench:bench_command",
     "report": "recapture.cli.report:report",
     "diff": "recapture.cli.diff:diff",
-    "bisect": "recapture.cli.bisect:bisect_command",
+    "bisect": "recapture.cli.bisect_cell:bisect_command",
     "history": "recapture.cli.history:history",
     "matrix": "recapture.cli.matrix:matrix_command",
     "plan": "recapture.cli.plan:plan",

@@ -140,7 +140,7 @@ def test_environment(session: nox.Session) -> dict[str, str]:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests, two at a time, and report coverage; ``-- -m slow`` or ``-- -m engine`` runs longer ones.
+    """Run the tests, two at a time, and report coverage; ``-- -m slow``, ``engine`` or ``slurm`` runs longer ones.
 
     Arguments go to one run of pytest. Without any, tests that measure time run alone, after the others.
     """
@@ -151,7 +151,7 @@ def tests(session: nox.Session) -> None:
         return
     session.run("coverage", "erase")
     coverage = ("--cov", "--cov-report=")
-    both = "not slow and not engine and not fuzz"
+    both = "not slow and not engine and not slurm and not fuzz"
     session.run("pytest", *SPREAD, *coverage, "--durations=15", "-m", f"{both} and not serial", env=environment)
     serial = [str(path) for path in sorted(Path("tests").glob("test_*.py")) if "mark.serial" in path.read_text("utf-8")]
     session.run("pytest", *coverage, "--cov-append", "-m", f"{both} and serial", *serial, env=environment)

@@ -34,7 +34,7 @@ def _mentions_slow_words(module: Path) -> bool:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a quick test."""
     fixtures = set(getattr(item, "fixturenames", ()))
-    marked = any(item.get_closest_marker(name) for name in ("slow", "engine", "serial"))
+    marked = any(item.get_closest_marker(name) for name in ("slow", "engine", "slurm", "serial"))
     if not marked and not fixtures & SLOW_FIXTURES and not _mentions_slow_words(item.path):
         item.add_marker("quick")
 

@@ -11,7 +11,7 @@ from conftest import REPOSITORY
 from planted_images import PlantedImages
 
 from recapture.bench.selection import BenchOptions
-from recapture.cli.in_images import ImageOptions, _words
+from recapture.cli.in_images import ImageOptions, typed_words
 from recapture.cli.main import _run
 from recapture.cli.options import takes
 from recapture.conformance.plan import RunOptions
@@ -51,7 +51,7 @@ def words_of(options, *arguments):
     @click.option("--beside", is_flag=True)
     @click.pass_context
     def command(context, options, where, *, beside):
-        found.append((_words(context), options))
+        found.append((typed_words(context), options))
 
     command.main(list(arguments), standalone_mode=False)
     return found[0]

@@ -120,6 +120,8 @@ def test_text_of_one_cell_is_a_line_a_release(capsys, releases):
         "  2.9.1          torch2.9.1-cu128      wrong  on example, result: value",
         "→ 2.10.0 (bare)  bare-torch2.10.0-cpu  pass   (the case was edited)",
         "→ 2.10.0         torch2.10.0-cu130     pass",
+        "first bad in 2.2.2 (wrong (value)), after 2.0.1",
+        "fixed in 2.10.0 (pass), after 2.9.1",
     ]
 
 
@@ -166,7 +168,7 @@ def test_markdown_has_a_table_for_each_capability():
 def test_json_holds_the_records_whole(capsys):
     assert recapture("history", "foreign::dct::compile", "--results", IMAGES, "--format", "json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["histories"][0]["entries"][0]["record"]["error"]["fingerprint"]
 
 

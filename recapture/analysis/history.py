@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from recapture.analysis import summary
 from recapture.analysis.differences import kinds_in_words
+from recapture.analysis.turns import Turn, TurnEntry, turning_points
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.results.releases import is_bare, read_by_age, torch_version, twin
 
@@ -37,12 +38,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class CellHistory:
-    """One cell on one capability, oldest torch first."""
+    """One cell on one capability, oldest torch first; `turns` say where it turned bad, right, and bad again."""
 
     case: str
     compiler: str
     capability: str
     entries: tuple[Entry, ...]
+    turns: tuple[Turn, ...] = ()
 
 
 def history(cell: str, root: Path, *, check: Callable[[Results], object] | None = None) -> list[CellHistory]:
@@ -62,7 +64,9 @@ def history(cell: str, root: Path, *, check: Callable[[Results], object] | None 
         for case, compiler in wanted:
             found = [cells.get((case, compiler)) for cells in by_image]
             if any(found):
-                histories.append(CellHistory(case, compiler, capability, tuple(_entries(column, found))))
+                line = [TurnEntry(one.image, record, one.environment) for one, record in zip(column, found)]  # noqa: B905
+                turns = tuple(turning_points(line))
+                histories.append(CellHistory(case, compiler, capability, tuple(_entries(column, found)), turns))
     return histories
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import click
@@ -20,8 +21,7 @@ FAIL_ON_EXIT_STATUS = 1
 
 
 @click.command()
-@click.argument("old", type=PathParameter())
-@click.argument("new", type=PathParameter())
+@click.argument("places", nargs=-1, required=True, metavar="OLD NEW...", type=PathParameter())
 @how_to_print
 @click.option(
     "--fail-on",
@@ -45,14 +45,13 @@ FAIL_ON_EXIT_STATUS = 1
 @click.pass_context
 def diff(
     context: click.Context,
-    old: Path,
-    new: Path,
+    places: tuple[Path, ...],
     form: str,
     fail_on: tuple[str, ...],
     categories: tuple[str, ...],
     kinds: tuple[str, ...],
 ) -> None:
-    """Show what changed between two results, cell by cell, and in speed.
+    """Show what changed between two results, cell by cell, and in speed; of several results, each step to the next.
 
     OLD and NEW are results directories (results/IMAGE/CAPABILITY), or directories of images with exactly one common
     capability.
@@ -61,16 +60,22 @@ def diff(
     from recapture.analysis.changes import found
     from recapture.analysis.diff_filter import restricted
     from recapture.analysis.pairing import locate
-    from recapture.report.diff import print_diff, to_json, to_markdown
+    from recapture.report.diff import to_json, to_markdown
+    from recapture.report.diff_steps import print_steps, steps_to_json, steps_to_markdown
 
-    changes = restricted(compare(*locate(old, new)), kinds=kinds, categories=categories)
+    if len(places) < 2:
+        raise UsageError("diff compares two results or more: name OLD and NEW")
+    steps = [
+        restricted(compare(*locate(old, new)), kinds=kinds, categories=categories)
+        for old, new in itertools.pairwise(places)
+    ]
     if form == "json":
-        echo_json(to_json(changes))
+        echo_json(to_json(steps[0]) if len(steps) == 1 else steps_to_json(steps))
     elif form == "markdown":
-        echo(to_markdown(changes), nl=False)
+        echo("\n".join([*(steps_to_markdown(steps) if len(steps) > 1 else ()), *map(to_markdown, steps)]), nl=False)
     else:
-        print_diff(console(), changes)
-    if "slower" in fail_on and not changes.speeds:
+        print_steps(console(), steps)
+    if "slower" in fail_on and not any(changes.speeds for changes in steps):
         raise UsageError("--fail-on slower, but no speeds were compared")
-    if any(found(changes, name) for name in fail_on):
+    if any(found(changes, name) for changes in steps for name in fail_on):
         context.exit(FAIL_ON_EXIT_STATUS)

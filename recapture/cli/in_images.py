@@ -11,20 +11,14 @@ from click.core import ParameterSource
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import declared, option
 from recapture.cli.output import echo, standard_streams
-from recapture.machine.pins import Image, can_run_on, find_image, load_images
+from recapture.fleet.matrix_options import named_images
+from recapture.machine.pins import Image, can_run_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["ImageOptions", "run_in_images"]
-
-
-def _images(text: str) -> tuple[Image, ...]:
-    """Return the images of a list such as ``torch2.6.0-cu124,torch2.7.1-cu126``, or of ``all``."""
-    if text == "all":
-        return tuple(load_images().values())
-    return tuple(find_image(name.strip()) for name in text.split(","))
+__all__ = ["ImageOptions", "run_in_images", "typed_words"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +26,7 @@ class ImageOptions:
     """The images that a command runs in, and how; without images it runs in this Python."""
 
     lists: tuple[tuple[Image, ...], ...] = option(
-        "--image", default=(), metavar="NAME[,NAME…]|all", parse=_images, help="Run in these images, one by one."
+        "--image", default=(), metavar="NAME[,NAME…]|all", parse=named_images, help="Run in these images, one by one."
     )
     via: Literal["here", "venv", "docker"] | None = option(
         "--via",
@@ -55,18 +49,32 @@ class ImageOptions:
 
 
 def run_in_images(
-    context: click.Context, options: ImageOptions, *, results: Path | None, device: str, resume: bool = False
+    context: click.Context,
+    options: ImageOptions,
+    *,
+    results: Path | None,
+    device: str,
+    resume: bool = False,
+    command: str | None = None,
+    without: tuple[str, ...] = (),
 ) -> int:
     """Run the command of this context in each image, and return the highest exit status.
 
-    What the user typed is passed on, without the options of `ImageOptions`. With several images, progress and one line
+    What the user typed is passed on, without the options of `ImageOptions` and those in `without`. `command` is run
+    instead of this context's, with ``--resume`` if `resume` is set. With several images, progress and one line
     for each image go to standard error. `results` is the folder of the results of all images, if there are any.
     """
     from recapture.images.forecast import expected_seconds
     from recapture.images.several import run_in_each
 
     images = {image.name: image for image in options.images}
-    run = _runner(context, options, results, device)
+    name = command or str(context.info_name)
+    extra = ("--resume",) if command and resume else ()
+
+    def words(*more: str) -> tuple[str, ...]:
+        return (*extra, *typed_words(context, *without, *more))
+
+    run = _runner(name, words, options, results, device)
     if len(images) == 1:
         (image,) = images.values()
         return run(image)
@@ -81,14 +89,15 @@ def run_in_images(
     return max(outcome.status for outcome in outcomes)
 
 
-def _runner(context: click.Context, options: ImageOptions, results: Path | None, device: str) -> Callable[[Image], int]:
-    """Return the function that runs the command in one image."""
+def _runner(
+    name: str, words: Callable[..., tuple[str, ...]], options: ImageOptions, results: Path | None, device: str
+) -> Callable[[Image], int]:
+    """Return the function that runs the command in one image; `words` returns what is passed on, without some."""
     from recapture.base.errors import EnvironmentUnfitError
     from recapture.images.environments import Environments, environments_folder, size_limit
     from recapture.images.interpreter import Interpreter, check_installed
     from recapture.machine.nvidia_gpus import local_gpus
 
-    name = str(context.info_name)
     gpus = local_gpus() if device == "cuda" else []
     environments = Environments(
         root=environments_folder(),
@@ -105,11 +114,11 @@ def _runner(context: click.Context, options: ImageOptions, results: Path | None,
         if options.via == "here":
             here = Interpreter.here()
             check_installed(here, image, "use --via venv, or install the image's lock here")
-            return here.recapture(name, *_words(context))
+            return here.recapture(name, *words())
         if options.via == "docker":
-            return _in_container(image, name, _words(context, "results"), results, device)
+            return _in_container(image, name, words("results", "durations"), results, device)
         with environments.use(image) as interpreter:
-            return interpreter.recapture(name, *_words(context))
+            return interpreter.recapture(name, *words())
 
     return run
 
@@ -125,7 +134,7 @@ def _in_container(image: Image, name: str, words: tuple[str, ...], results: Path
         return run_image(client, image, words, options, standard_streams(), name)
 
 
-def _words(context: click.Context, *without: str) -> tuple[str, ...]:
+def typed_words(context: click.Context, *without: str) -> tuple[str, ...]:
     """Return the options and arguments that the user typed, without those of `ImageOptions` and `without`."""
     options: list[str] = []
     arguments: list[str] = []

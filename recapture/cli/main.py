@@ -29,7 +29,11 @@ COMMANDS = {
     "bench": "recapture.cli.bench:bench_command",
     "report": "recapture.cli.report:report",
     "diff": "recapture.cli.diff:diff",
+    "bisect": "recapture.cli.bisect_cell:bisect_command",
     "history": "recapture.cli.history:history",
+    "matrix": "recapture.cli.matrix:matrix_command",
+    "plan": "recapture.cli.plan:plan",
+    "merge": "recapture.cli.merge:merge",
     "doctor": "recapture.cli.doctor:doctor",
     "images": "recapture.cli.images:images",
 }

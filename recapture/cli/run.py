@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recapture.base.errors import UsageError
 from recapture.cli.in_images import ImageOptions, run_in_images
 from recapture.cli.options import require_torch, takes
 from recapture.cli.output import echo
@@ -44,6 +45,10 @@ def run_command(context: click.Context, options: RunOptions, where: ImageOptions
     shipped = {*shipped_suites(), *(suite for group in shipped_groups().values() for suite in group)}
     if set(options.selection.suites) <= shipped:  # these declare no compilers
         check_compilers(options, builtin_compilers())
+    if options.shard is not None:
+        _ = options.durations_place  # refused before anything is installed or started
+    elif options.durations is not None:
+        raise UsageError("--durations divides a run into shards: name one with --shard")
     if where.images:
         return run_in_images(context, where, results=options.results, device=options.device, resume=options.resume)
     require_torch()

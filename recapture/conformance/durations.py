@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from recapture.conformance.plan import Key
 
-__all__ = ["Expected", "earlier_runs"]
+__all__ = ["Expected", "committed_results", "earlier_runs", "frozen_seconds", "recorded_seconds"]
 
 MOST_BYTES = 64 << 20
 """Bytes of the largest file that is read: all results of the project take a tenth of this."""
@@ -67,6 +67,38 @@ def earlier_runs(results: Path, device: str) -> dict[Key, Expected]:
                             expected.seconds = max(expected.seconds, row.seconds)
                             expected.verdicts |= {row.verdict} - {""}
     return found
+
+
+def committed_results() -> Path:
+    """Return the folder of the results that are committed with recapture."""
+    return data_folder("results")
+
+
+def recorded_seconds(place: Path, device: str) -> dict[Key, float]:
+    """Return the longest recorded duration of each cell, in seconds, in a file or in all results below a folder.
+
+    Unreadable lines are ignored: only the division of a run into shards depends on them.
+    """
+    paths = [place] if place.is_file() else sorted(place.glob(f"*/*/{TIMINGS}"))
+    found: dict[Key, float] = {}
+    decoder = msgspec.json.Decoder(_Line)
+    for path in paths:
+        for line in _lines(path):
+            with contextlib.suppress(ValueError, RecursionError):
+                row = decoder.decode(line)
+                if row.device == device:
+                    key = (row.case, row.compiler, row.device)
+                    found[key] = max(found.get(key, 0.0), row.seconds)
+    return found
+
+
+def frozen_seconds(place: Path, device: str) -> bytes:
+    """Return the durations below a folder as a file that `recorded_seconds` reads: a copy that stays as it is."""
+    rows = sorted(recorded_seconds(place, device).items())
+    return b"".join(
+        msgspec.json.encode({"case": case, "compiler": compiler, "device": device, "seconds": seconds}) + b"\n"
+        for (case, compiler, device), seconds in rows
+    )
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from recapture.base.errors import UsageError
 from recapture.base.files import append_line, write_atomically
 from recapture.base.locks import locked, open_to_append, refuse_irregular
 from recapture.conformance.durations import earlier_runs
-from recapture.declare.compilers import builtin_compilers
+from recapture.conformance.shards import usual_seconds
 from recapture.machine.environment import (
     ENVIRONMENT,
     differences,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from recapture.machine.doctor import Check
     from recapture.machine.environment import Environment
 
-__all__ = ["Ledger", "settle"]
+__all__ = ["FINISHED", "LOCK", "OUTPUT", "PARTIALS", "PARTIAL_OUTPUT", "Ledger", "finish", "rows_of", "settle"]
 
 OUTPUT = "output.jsonl"
 PARTIAL_TIMINGS = "timings.partial.jsonl"
@@ -57,12 +57,6 @@ PARTIAL_OUTPUT = "output.partial.jsonl"
 FINISHED = (CONFORMANCE, TIMINGS, OUTPUT, REPORT, ENVIRONMENT)
 PARTIALS = (PARTIAL, PARTIAL_TIMINGS, PARTIAL_OUTPUT, PARTIAL_ENVIRONMENT)
 LOCK = ".lock"
-
-CODEGEN_SECONDS = 10.0
-"""Expected seconds of a cell that generates code and was never run."""
-
-CAPTURE_SECONDS = 0.1
-"""Expected seconds of any other cell that was never run."""
 
 Row = TypeVar("Row", Record, Timing)
 
@@ -130,9 +124,9 @@ class Ledger:
         return resumed
 
     def _read_before(self, *, resumed: bool) -> None:
-        started = _rows(self.directory, Record, PARTIAL)
-        self.before = _rows(self.directory, Record, CONFORMANCE) | started
-        self.timings_before = _rows(self.directory, Timing, TIMINGS, PARTIAL_TIMINGS)
+        started = rows_of(self.directory, Record, PARTIAL)
+        self.before = rows_of(self.directory, Record, CONFORMANCE) | started
+        self.timings_before = rows_of(self.directory, Timing, TIMINGS, PARTIAL_TIMINGS)
         # An unfinished whole run replaces the finished results, so cells that it did not reach must still run.
         known = started if resumed or not self.options.resume else self.before
         hashes = {key: cell.info.hash for key, cell in self.cells.items()}
@@ -197,8 +191,7 @@ class Ledger:
             return before.seconds
         if cell.key in self._earlier:
             return self._earlier[cell.key].seconds
-        how = builtin_compilers().get(cell.spec.compiler)
-        return CODEGEN_SECONDS if how is not None and how.generates_code else CAPTURE_SECONDS
+        return usual_seconds(cell.spec.compiler)
 
     @functools.cached_property
     def _earlier(self) -> dict[Key, Expected]:
@@ -230,7 +223,7 @@ class Ledger:
         planned = {key: self.done[key] for key in self.cells}
         records = list((self._kept(self.before) | planned).values())
         timings = list((self._kept(self.timings_before) | self.timings).values())
-        return _finish(self.directory, records, timings, self.environment)
+        return finish(self.directory, records, timings, self.environment)
 
     def _kept(self, rows: dict[Key, Row]) -> dict[Key, Row]:
         """Return the rows to keep: all if this run has a selection, else those of suites that failed to import."""
@@ -250,18 +243,18 @@ def settle(directory: Path) -> bool:
         refuse_irregular(directory / name for name in (*PARTIALS, *FINISHED))
         environment = _environment(directory, PARTIAL_ENVIRONMENT)
         whole = environment is not None and not environment.selection
-        records = _rows(directory, Record, *(() if whole else (CONFORMANCE,)), PARTIAL)
-        timings = _rows(directory, Timing, *(() if whole else (TIMINGS,)), PARTIAL_TIMINGS)
+        records = rows_of(directory, Record, *(() if whole else (CONFORMANCE,)), PARTIAL)
+        timings = rows_of(directory, Timing, *(() if whole else (TIMINGS,)), PARTIAL_TIMINGS)
         if whole and (directory / CONFORMANCE).exists():
             set_aside(directory, FINISHED)
-        _finish(directory, list(records.values()), list(timings.values()), environment)
+        finish(directory, list(records.values()), list(timings.values()), environment)
     return True
 
 
 E = TypeVar("E", "Environment", "Environment | None")
 
 
-def _finish(directory: Path, records: list[Record], timings: list[Timing], environment: E) -> tuple[list[Record], E]:
+def finish(directory: Path, records: list[Record], timings: list[Timing], environment: E) -> tuple[list[Record], E]:
     """Write the finished files, starting with the records, and remove the files for resuming."""
     records = sorted(records, key=sort_key)
     finished = directory / CONFORMANCE
@@ -311,7 +304,7 @@ def _said(directory: Path) -> dict[str, dict[str, str]]:
     return said
 
 
-def _rows(directory: Path, kind: type[Row], *names: str) -> dict[Key, Row]:
+def rows_of(directory: Path, kind: type[Row], *names: str) -> dict[Key, Row]:
     """Return the rows of files, given from oldest to newest; the newest row of each cell is kept."""
     rows: list[Row] = []
     for name in names:

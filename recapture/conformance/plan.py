@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_device, option
 from recapture.conformance.cell import CellSpec
+from recapture.conformance.durations import committed_results
+from recapture.conformance.shards import Shard, parse_shard
 from recapture.declare.collection import Selection, find_suites, only_when_named
 from recapture.declare.compilers import builtin_compilers
 from recapture.declare.name_filter import matcher
@@ -57,6 +59,12 @@ class RunOptions:
         default=False,
         help="Run only cells that are missing, were edited, or failed because of the machine.",
     )
+    shard: Shard | None = option(
+        "--shard", default=None, metavar="I/N", parse=parse_shard, help="Only part I of N; recapture merge joins them."
+    )
+    durations: Path | None = option(
+        "--durations", default=None, help="Durations that divide a run into shards. [default: the committed results]"
+    )
     worker: Literal["auto", "fork", "fresh"] = option(
         "--worker", default="auto", show_default=False, help="How cells get a process."
     )
@@ -66,7 +74,25 @@ class RunOptions:
     @property
     def whole(self) -> bool:
         """Whether the run has no selection: all suites, cases and default compilers."""
-        return not self.selection.wanted and self.keyword is None and not self.compilers and not self.issues
+        unrestricted = not self.selection.wanted and self.keyword is None and not self.compilers and not self.issues
+        return unrestricted and self.shard is None
+
+    @property
+    def durations_place(self) -> Path:
+        """The file or folder with the durations that divide a run into shards.
+
+        Raises UsageError if it does not exist, or if this run would change it, so that the next shard would divide the
+        run in another way.
+        """
+        place = self.durations or committed_results()
+        if self.durations is not None and not place.exists():
+            raise UsageError(f"--durations {place} does not exist")
+        if place.is_dir() and place.resolve() == self.results.resolve():
+            raise UsageError(
+                f"a shard would change the durations in {place} that divide the run: choose another folder with "
+                "--results"
+            )
+        return place
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ import msgspec
 from recapture.base.errors import UsageError
 from recapture.base.start_times import note
 from recapture.conformance.cell import Findings
+from recapture.conformance.durations import recorded_seconds
 from recapture.conformance.ledger import Ledger
 from recapture.conformance.plan import PlannedCell, RunOptions, plan_cells, refused_cases
 from recapture.conformance.preparation import IMPORTS, begin_survey, collect_suites, preload_level, survey
+from recapture.conformance.shards import shard_plan
 from recapture.conformance.sharing import SHARED_VERDICTS, compiles, group_of, in_groups
 from recapture.conformance.tasks import CELL, SHARED_CELL
 from recapture.declare.claim import Claim
@@ -22,6 +24,7 @@ from recapture.pool.driver import Driver, Request
 from recapture.pool.outcomes import OutcomeReader
 from recapture.pool.worker_pool import WorkerPool
 from recapture.results.records import ClaimResult, Record, Timing
+from recapture.results.shard_files import SHARD, write_shard
 from recapture.results.verdicts import RIGHT, Verdict
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from recapture.declare.collection import SuiteInfo
     from recapture.machine import doctor
     from recapture.pool.protocol import Ended
+    from recapture.results.shard_files import ShardPlan
 
 __all__ = ["GIB", "CellProgress", "RunSummary", "run_cells"]
 
@@ -101,7 +105,8 @@ def run_cells(
         usable = [suite for suite in suites if suite.error is None]
         if not usable:
             raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
-        stages = _Stages(options.device, usable, plan_cells(options, usable, failed))
+        cells, part = _shard(options, plan_cells(options, usable, failed))
+        stages = _Stages(options.device, usable, cells)
         pool.many = len(stages.cells) >= MANY
         refused = refused_cases(options, usable)
         stages.launch_second_server(pool)
@@ -114,9 +119,13 @@ def run_cells(
             environment,
             worker=("fork" if pool.client.fork else "fresh") + (f" ({pool.why})" if pool.why else ""),
             suites=[SuiteEntry(one.name, len(one.cases), _error(one)) for one in suites],
-            selection=[] if options.whole else [" ".join(options.words)],
+            selection=[] if options.whole else [_selection(options)],
         )
         with Ledger(directory, options, stages.cells, environment) as ledger:
+            if part is None:
+                (directory / SHARD).unlink(missing_ok=True)
+            else:
+                write_shard(directory, part)
             for text in (*ledger.warnings, *_warnings(environment, failed, refused)):
                 warn(text)
 
@@ -139,6 +148,22 @@ def run_cells(
             records, environment = ledger.close()
             selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
             return RunSummary(directory, records, selected, environment, failed, refused, pool.client.rss)
+
+
+def _selection(options: RunOptions) -> str:
+    """Return the selection as typed, with the shard."""
+    return " ".join((*options.words, *(() if options.shard is None else ("--shard", str(options.shard)))))
+
+
+def _shard(options: RunOptions, cells: list[PlannedCell]) -> tuple[list[PlannedCell], ShardPlan | None]:
+    """Return the cells of this shard and the plan of the whole run; all cells and None if the run is not divided."""
+    if options.shard is None:
+        return cells, None
+    seconds = recorded_seconds(options.durations_place, options.device)
+    selection = [] if not options.words else [" ".join(options.words)]
+    plan = shard_plan(options.shard, cells, seconds, selection)
+    mine = {(row.case, row.compiler, row.device) for row in plan.cells if row.shard == plan.number}
+    return [cell for cell in cells if cell.key in mine], plan
 
 
 class _Stages:

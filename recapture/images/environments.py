@@ -84,14 +84,16 @@ class Environments:
     show: Callable[[str], object] = lambda _: None
 
     @contextlib.contextmanager
-    def use(self, image: Image) -> Iterator[Interpreter]:
+    def use(self, image: Image, mixed: Path | None = None) -> Iterator[Interpreter]:
         """Yield the Python of the image's environment, which is made first if it is absent.
+
+        `mixed` is another lock to install instead: the image's with some packages of another image.
 
         The environment is not removed before this context and every process that inherits the interpreter's lock end.
         Raises EnvironmentUnfitError if the environment cannot be made, or was changed since, and OSError if the folder
         cannot be written.
         """
-        lock = lock_path(image.name)
+        lock = mixed or lock_path(image.name)
         if not lock.is_file():
             raise UsageError(f"{image.name} has no lock yet: recapture images lock {image.name}")
         name = f"{image.name}-{lock_hash(lock).partition(':')[2][:_HASH_DIGITS]}"
@@ -102,14 +104,14 @@ class Environments:
                 if (self.root / name).is_dir():
                     os.utime(held)
                     found = Interpreter.of_environment(self.root / name, keep_open=(held,))
-                    if not made:  # else it was checked before it was published
+                    if not made and mixed is None:  # else it was checked before it was published
                         check_installed(found, image, f"remove it with `recapture images clean {image.name}`")
                     yield found
                     return
             with self._alone() as handle:
                 if not (self.root / name).is_dir():
                     self._make_room()
-                    self._make(image, name, handle)
+                    self._make(image, name, handle, lock, same=mixed is None)
                     made = True
 
     def stored(self) -> list[Stored]:
@@ -180,8 +182,8 @@ class Environments:
             return f"one needs up to {EXPECTED_BYTES / 1e9:.0f} GB, and the disk has {free / 1e9:.1f} GB free"
         return ""
 
-    def _make(self, image: Image, name: str, handle: int) -> None:
-        """Install the image's lock under a temporary name, check it, and publish it."""
+    def _make(self, image: Image, name: str, handle: int, lock: Path, *, same: bool) -> None:
+        """Install a lock under a temporary name, check it if it is the same as the image's, and publish it."""
         uv = find_uv("make environments")
         python = find_python(image.python)
         self.show(f"making the environment of {image.name}, 5 to 7 GB, with {python}")
@@ -196,10 +198,12 @@ class Environments:
         try:
             for words in (
                 (*create, "--python", str(python), str(partial)),
-                (*install, "--python", str(made.python), str(lock_path(image.name))),
+                (*install, "--python", str(made.python), str(lock)),
             ):
                 run_uv(words, folder=self.root, environment=variables, keep_open=(handle,))
-            check_installed(made, image, "the lock or the package index is damaged", "torch", seconds=IMPORT_SECONDS)
+            if same:
+                damaged = "the lock or the package index is damaged"
+                check_installed(made, image, damaged, "torch", seconds=IMPORT_SECONDS)
             self._lock_of(name).touch()  # from now on its time is when the environment was last used
             partial.rename(self.root / name)
         finally:

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from recapture.analysis import summary
-from recapture.analysis.changes import CATEGORIES, SPEED_CATEGORIES, SPEED_CHANGES, Change, Diff, found, is_regression
+from recapture.analysis.changed_words import changed_words, failure_words, only_wording
+from recapture.analysis.changes import CATEGORIES, Change, Diff, found, is_regression
 from recapture.analysis.differences import changed_note, kinds_in_words, kinds_of
-from recapture.base.text import plural, ratio_text, time_text
+from recapture.base.text import plural
 from recapture.report import tables
 from recapture.report.claim_sources import address
+from recapture.report.diff_speeds import speed_lines, speeds_markdown
+from recapture.report.diff_summary import summary_tables
 from recapture.report.markup import code, plain
-from recapture.report.say import say
-from recapture.report.tables import Cell, Span, Table, code_list, code_span, verbatim
+from recapture.report.say import say, say_table
+from recapture.report.tables import Cell, Span, Table, code_list, code_span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rich.console import Console
 
-    from recapture.analysis.changes import Ratio, SpeedChange, SpeedSide
     from recapture.results.records import Record
 
 __all__ = ["print_diff", "to_json", "to_markdown"]
 
 WHY_LIMIT = 160
 """Characters of a reason shown in text and Markdown; the JSON has the complete records."""
+
+WORDS_LIMIT = 100
+"""Characters of the words that only one side of a failure has."""
+
+MOST_WORDINGS = 10
+"""Number of changes of wording that are shown."""
 
 _STYLES = {
     "newly_wrong": "bold red",
@@ -38,10 +45,6 @@ _STYLES = {
     "no_longer_run": "yellow",
     "fixed": "green",
     "whole_again": "green",
-    "no_longer_right": "red",
-    "slower": "red",
-    "newly_right": "green",
-    "faster": "green",
 }
 
 
@@ -70,8 +73,9 @@ def to_markdown(changes: Diff) -> str:
         _environment_markdown(changes),
         _claims_markdown(changes),
         _renamed_markdown(changes),
+        _summary_markdown(changes),
         *(_category_markdown(name, members) for name, members in changes.categories() if members),
-        _speeds_markdown(changes),
+        speeds_markdown(changes),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -112,55 +116,42 @@ def _renamed_markdown(changes: Diff) -> str:
     return "## Renamed\n\n" + "\n".join(lines) if lines else ""
 
 
+def _summary_markdown(changes: Diff) -> str:
+    found_tables = [tables.to_markdown(table) for table in summary_tables(changes)]
+    return "## Changed cells by suite and compiler\n\n" + "\n\n".join(found_tables) if found_tables else ""
+
+
 def _category_markdown(name: str, members: tuple[Change, ...]) -> str:
+    told, reworded = _told_apart(name, members)
+    parts = [f"## {_heading(name, members)}"]
+    if told:
+        parts.append(_rows_markdown(name, told))
+    parts += ["\n".join(f"- {plain(line)}" for line in _reworded(reworded))] if reworded else []
+    return "\n\n".join(parts)
+
+
+def _rows_markdown(name: str, members: Iterable[Change]) -> str:
     rows: list[list[Cell]] = []
     for row in _rows(name, members):
         why: list[str | Span] = [Span(row.remark)] if row.remark else []
         if row.why:
             why += ["; ", code_span(row.why)] if why else [code_span(row.why)]
         rows.append([code_span(row.case), code_list(row.compilers), row.old, row.new, why])
-    table = Table(["case", "compilers", "old", "new", "why"], rows)
-    return f"## {_heading(name, members)}\n\n{tables.to_markdown(table)}"
-
-
-def _speeds_markdown(changes: Diff) -> str:
-    if not changes.speeds:
-        return ""
-    rows: list[list[Cell]] = [
-        [
-            code_span(one.workload),
-            code_span(one.configuration),
-            _speed(one.old, one),
-            _speed(one.new, one),
-            _by(one),
-            _words(one.category),
-            _times(one.eager),
-            _first_calls(one),
-        ]
-        for one in _worst_first(changes.speeds)
-    ]
-    headers: list[str | Span] = [
-        "workload",
-        "configuration",
-        "old",
-        "new",
-        verbatim("faster by [95 %]"),
-        "",
-        "eager",
-        "first call, cold",
-    ]
-    parts = [f"## Speed\n\n{plain(_speed_heading(changes))}"]
-    parts += [tables.to_markdown(Table(headers, rows))] if rows else []
-    return "\n\n".join(parts)
+    return tables.to_markdown(Table(["case", "compilers", "old", "new", "why"], rows))
 
 
 def print_diff(console: Console, changes: Diff) -> None:
     """Print the diff without wrapping, so that a pipe gets one line for each change."""
+    for line, style in _head(changes):
+        say(console, line, style)
+    for table in summary_tables(changes):
+        say(console)
+        say_table(console, table.stacked())
     for line, style in _lines(changes):
         say(console, line, style)
 
 
-def _lines(changes: Diff) -> Iterator[tuple[str, str]]:
+def _head(changes: Diff) -> Iterator[tuple[str, str]]:
     yield f"{_name(changes, 'old')} → {_name(changes, 'new')}", "bold"
     major = [fact for fact in changes.environment if not fact.minor]
     width = max((len(fact.name) for fact in major), default=0)
@@ -181,77 +172,27 @@ def _lines(changes: Diff) -> Iterator[tuple[str, str]]:
         yield f"renamed: {len(changes.renamed)}", "bold"
         for one in changes.renamed:
             yield f"  {one.old} → {one.new}", ""
+
+
+def _lines(changes: Diff) -> Iterator[tuple[str, str]]:
     for name, members in changes.categories():
         if not members:
             continue
         yield "", ""
         yield _heading(name, members), _STYLES.get(name, "bold")
         case = ""
-        for row in _rows(name, members):
+        told, reworded = _told_apart(name, members)
+        for row in _rows(name, told):
             if row.case != case:
                 case = row.case
                 yield f"  {case}", ""
             why = ": ".join(part for part in (row.remark, row.why) if part)
             yield f"    {', '.join(row.compilers)}  {row.old} → {row.new}" + (f"  {why}" if why else ""), ""
-    yield from _speed_lines(changes)
+        for line in _reworded(reworded):
+            yield f"  {line}", "dim"
+    yield from speed_lines(changes)
     yield "", ""
     yield _verdict(changes), "bold"
-
-
-def _speed_lines(changes: Diff) -> Iterator[tuple[str, str]]:
-    if not changes.speeds:
-        return
-    yield "", ""
-    yield f"Speed: {_speed_heading(changes)}", "bold"
-    workload = ""
-    for one in _worst_first(changes.speeds):
-        if one.workload != workload:
-            workload = one.workload
-            yield f"  {workload}", ""
-        parts = [
-            f"{one.configuration}  {_words(one.category)}",
-            f"{_speed(one.old, one)} → {_speed(one.new, one)}",
-            _by(one),
-            f"(eager {_times(one.eager)})" if one.eager else "",
-            f"first call, cold: {calls}" if (calls := _first_calls(one)) else "",
-        ]
-        yield f"    {'  '.join(part for part in parts if part)}", _STYLES.get(one.category, "")
-
-
-def _worst_first(speeds: Iterable[SpeedChange]) -> list[SpeedChange]:
-    """Return certain and possible changes by workload, with each workload's worst first."""
-    order = {name: place for place, name in enumerate(SPEED_CATEGORIES)}
-    shown = (one for one in speeds if one.category in (*SPEED_CHANGES, "too_noisy"))
-    return sorted(shown, key=lambda one: (one.workload, order[one.category], one.configuration))
-
-
-def _speed_heading(changes: Diff) -> str:
-    counts = Counter(one.category for one in changes.speeds)
-    return ", ".join(f"{counts[name]} {_words(name)}" for name in SPEED_CATEGORIES if counts[name])
-
-
-def _speed(side: SpeedSide | None, change: SpeedChange) -> str:
-    """Return one side's seconds, with the speedup if speedups were compared, or the verdict if it was not timed."""
-    if side is None:
-        return "–"
-    if side.seconds is None or side.speedup is None:
-        return str(side.verdict)
-    return time_text(side.seconds) + (f" ({side.speedup[0]:.2f}×)" if change.basis == "speedup" else "")
-
-
-def _by(change: SpeedChange) -> str:
-    """Return how much faster it is now, with a remark if speedups were compared instead of seconds."""
-    return _times(change.change) + (" over eager" if change.change and change.basis == "speedup" else "")
-
-
-def _times(ratio: Ratio | None) -> str:
-    return "" if ratio is None else ratio_text(ratio)
-
-
-def _first_calls(change: SpeedChange) -> str:
-    """Return the seconds of the first call with cold caches on both sides."""
-    seconds = [time_text(side.cold) if side is not None else "" for side in (change.old, change.new)]
-    return " → ".join(one or "–" for one in seconds) if any(seconds) else ""
 
 
 def _others(changes: Diff) -> str:
@@ -307,6 +248,40 @@ def _rows(category: str, members: Iterable[Change]) -> list[_Row]:
     return [_Row(case, tuple(names), old, new, why, remark) for (case, old, new, why, remark), names in grouped.items()]
 
 
+def _told_apart(category: str, members: tuple[Change, ...]) -> tuple[list[Change], list[Change]]:
+    """Return the changes to show one by one, and those that only changed the wording of their error's message."""
+    told: list[Change] = []
+    reworded: list[Change] = []
+    for one in members:
+        wording = category == "failing_differently" and one.old and one.new and only_wording(one.old, one.new)
+        (reworded if wording else told).append(one)
+    return told, reworded
+
+
+def _reworded(members: Iterable[Change]) -> list[str]:
+    """Return a line for each change of wording, with the number of cells that it is in; the commonest first."""
+    cells: dict[str, list[Change]] = {}
+    for one in members:
+        if one.old and one.new and one.old.error and one.new.error:
+            changed = changed_words(one.old.error.message, one.new.error.message, WORDS_LIMIT)
+            cells.setdefault(f"{one.new.error.type}: {changed}", []).append(one)
+    if not cells:
+        return []
+    number = sum(map(len, cells.values()))
+    ranked = sorted(cells.items(), key=lambda item: (-len(item[1]), item[0]))
+    lines = [f"{plural(number, 'cell')} with the same failure in other words:"]
+    for words, found_cells in ranked[:MOST_WORDINGS]:
+        first = f"{found_cells[0].case}::{found_cells[0].compiler}"
+        more = f" and {len(found_cells) - 1} more" if len(found_cells) > 1 else ""
+        lines.append(f"{words} ({first}{more})")
+    rest = ranked[MOST_WORDINGS:]
+    if rest:
+        lines.append(
+            f"and {plural(sum(len(one) for _, one in rest), 'cell')} with {len(rest)} other changes of wording"
+        )
+    return lines
+
+
 def _outcome(record: Record | None) -> str:
     return summary.measured(record) if record else "–"
 
@@ -334,7 +309,10 @@ def _notes_of(record: Record) -> str:
 
 def _why(category: str, change: Change) -> str:
     """Return the reason of the worse side, or of the other side if that has none."""
-    if category == "noted_differently" and change.old and change.new:
+    if category == "failing_differently" and change.old and change.new:
+        if words := failure_words(change.old, change.new, WORDS_LIMIT):
+            return words
+    elif category == "noted_differently" and change.old and change.new:
         return changed_note(change.old, change.new, WHY_LIMIT)
     sides = (change.old, change.new) if category in ("fixed", "whole_again") else (change.new, change.old)
     for record in sides:

@@ -10,6 +10,8 @@ import msgspec
 from recapture.analysis import summary
 from recapture.analysis.differences import kinds_in_words, kinds_of
 from recapture.analysis.history import CellHistory, compared_with
+from recapture.analysis.turns import IN_WORDS
+from recapture.base.text import plural
 from recapture.report import tables
 from recapture.report.markup import code, plain
 from recapture.report.say import say, say_table
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["print_histories", "to_json", "to_markdown"]
 
-HISTORY_SCHEMA_VERSION = 1
-"""Version of the JSON form."""
+HISTORY_SCHEMA_VERSION = 2
+"""Version of the JSON form; 2 has `turns`: where a cell turned bad, right, and bad again."""
 
 WHY_LIMIT = 120
 """Characters shown of the reason of an outcome."""
@@ -46,9 +48,12 @@ def to_markdown(histories: Iterable[CellHistory]) -> str:
         matrix, absent = _matrix(members)
         text = f"## {code(case)} on {code(capability)}\n\n{tables.to_markdown(matrix)}"
         changes = [f"- {code(name)}: {plain(line)}" for name, line in _transitions(members)]
+        turns = [f"- {code(one.compiler)}: {plain(line)}" for one in members for line in _turns(one)]
         if absent:
             text += f"\n\nNot recorded with {plain(', '.join(absent))}."
-        sections.append(text + ("\n\n" + "\n".join(changes) if changes else ""))
+        text += "\n\n" + "\n".join(changes) if changes else ""
+        text += "\n\nTurns:\n\n" + "\n".join(turns) if turns else ""
+        sections.append(text)
     legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items())
     return "\n\n".join([*sections, f"{legend}; → changed; empty: no such cell."]) + "\n"
 
@@ -61,6 +66,8 @@ def print_histories(console: Console, histories: Iterable[CellHistory]) -> None:
         if single:
             for line in _lines(members[0]):
                 say(console, line)
+            for line in _turns(members[0]):
+                say(console, line, "bold")
             continue
         matrix, absent = _matrix(members)
         say_table(console, matrix.stacked())
@@ -68,6 +75,9 @@ def print_histories(console: Console, histories: Iterable[CellHistory]) -> None:
             say(console, f"not recorded with {', '.join(absent)}", "dim")
         for name, line in _transitions(members):
             say(console, f"→ {name}: {line}")
+        for one in members:
+            for line in _turns(one):
+                say(console, f"{one.compiler}: {line}")
         marks = {summary.mark(entry.record) for one in members for entry in one.entries if entry.record}
         legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items() if mark in marks)
         say(console, f"{legend}; → changed", "dim")
@@ -123,6 +133,23 @@ def _lines(one: CellHistory) -> Iterator[str]:
             f"{'→' if entry.changed else ' '} {label:{widths[0]}}  {entry.image:{widths[1]}}  {outcome:{widths[2]}}  "
             f"{edited}{why}"
         ).rstrip()
+
+
+def _turns(one: CellHistory) -> Iterator[str]:
+    """Yield where a cell turned bad, right, and bad again, with what it became and the packages that changed."""
+    names = dict(zip((entry.image for entry in one.entries), labels(one.entries), strict=True))
+    records = {entry.image: entry.record for entry in one.entries}
+    for turn in one.turns:
+        record = records[turn.image]
+        outcome = f" ({_outcome(record)})" if record else ""
+        text = f"{IN_WORDS[turn.kind]} {names[turn.image]}{outcome}"
+        if turn.before is None:
+            yield f"{text}, the first release with a record"
+            continue
+        text += f", after {names[turn.before]}"
+        if turn.skipped:
+            text += f" ({plural(turn.skipped, 'release')} between say nothing)"
+        yield text + (f"; changed: {', '.join(map(str, turn.changed))}" if turn.changed else "")
 
 
 def _outcome(record: Record) -> str:

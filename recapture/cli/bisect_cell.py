@@ -1,0 +1,185 @@
+"""``recapture bisect``: which release, or which package, turned a cell bad."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from recapture.analysis.turns import IN_WORDS, is_bad
+from recapture.base.errors import UsageError
+from recapture.cli.options import PathParameter, check_device
+from recapture.cli.output import echo, echo_json
+from recapture.machine.pins import find_image, load_images
+
+if TYPE_CHECKING:
+    from recapture.fleet.bisect_runs import CellRuns
+    from recapture.fleet.boundaries import PackageSearch, ReleaseSearch
+    from recapture.machine.pins import Image
+    from recapture.results.records import Record
+
+__all__ = ["bisect_command"]
+
+
+@click.command("bisect")
+@click.argument("cell", metavar="CELL")
+@click.option("--good", metavar="IMAGE", help="An image in which the cell is right.")
+@click.option("--bad", metavar="IMAGE", help="An image in which it is wrong or fails.")
+@click.option("--results", type=PathParameter(), default=Path("results"), show_default=True, help="Recorded results.")
+@click.option("--device", default="cpu", callback=check_device, metavar="cpu|cuda", help="Device to run on.")
+@click.option("--keep", type=click.IntRange(1), metavar="N", help="The most environments on disk, 5 to 7 GB each.")
+@click.option("--no-run", is_flag=True, help="Use the recorded results alone.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def bisect_command(
+    cell: str,
+    good: str | None,
+    bad: str | None,
+    results: Path,
+    device: str,
+    keep: int | None,
+    *,
+    no_run: bool,
+    as_json: bool,
+) -> None:
+    """Find the releases that turned CELL bad or right, or the packages that did within one release.
+
+    CELL is SUITE::NAME::COMPILER. What the results have recorded is not run again; between two images that differ, and
+    that have others between them, the cell runs in environments made with uv. With --good and --bad of one torch
+    release, such as an image and its drifted twin, packages are exchanged one by one.
+    """
+    from recapture.fleet.bisect_runs import CellRuns
+    from recapture.fleet.boundaries import search_releases
+
+    if cell.count("::") != 2:
+        raise UsageError(f"{cell!r} is not a cell: write SUITE::NAME::COMPILER")
+    if (good is None) != (bad is None):
+        raise UsageError("--good and --bad belong together")
+    runs = CellRuns(cell, device, keep, lambda text: echo(f"recapture: {text}", err=True))
+    records = _recorded(cell, results, device)
+    if good is not None and bad is not None:
+        first, last = find_image(good), find_image(bad)
+        if (first.torch, first.python) == (last.torch, last.python) and first.name != last.name:
+            _over_packages(runs, first, last, records, no_run=no_run, as_json=as_json)
+            return
+    line = _line(good, bad)
+    search = search_releases(line, records, None if no_run else runs.in_image)
+    if good is not None and bad is not None:
+        for name, wanted in ((good, False), (bad, True)):
+            record = search.records.get(name)
+            if is_bad(record) is not wanted:
+                what = search.failed.get(name) or (f"it is {record.verdict}" if record else "it is not recorded")
+                raise UsageError(f"{cell} is not {'bad' if wanted else 'right'} in {name}: {what}")
+    if as_json:
+        echo_json(msgspec.json.format(msgspec.json.encode(_data(cell, search)), indent=2).decode() + "\n")
+    else:
+        _print(cell, search)
+
+
+def _recorded(cell: str, results: Path, device: str) -> dict[str, Record]:
+    """Return the cell's records on file, by image."""
+    from recapture.results.directories import find_results, read_results
+
+    found = {}
+    for path in find_results(results, needed=False) if results.is_dir() else ():
+        for record in read_results(path).records:
+            if record.cell == cell and record.device == device:
+                found[path.parent.name] = record
+    return found
+
+
+def _line(good: str | None, bad: str | None) -> list[Image]:
+    """Return the images of releases, oldest first, from the good to the bad one or the reverse."""
+    named = {good, bad}
+    line = [image for image in load_images().values() if image.drifted_from is None or image.name in named]
+    if good is None or bad is None:
+        return line
+    places = sorted(number for number, image in enumerate(line) if image.name in named)
+    return line[places[0] : places[-1] + 1]
+
+
+def _over_packages(
+    runs: CellRuns, good: Image, bad: Image, records: dict[str, Record], *, no_run: bool, as_json: bool
+) -> None:
+    from recapture.fleet.boundaries import lock_changes, search_packages
+
+    for image, wanted in ((good, False), (bad, True)):
+        record = records.get(image.name) or (None if no_run else runs.in_image(image))
+        if is_bad(record) is not wanted:
+            what = f"it is {record.verdict}" if record else "it is not recorded"
+            raise UsageError(f"{runs.cell} is not {'bad' if wanted else 'right'} in {image.name}: {what}")
+    changed, others = lock_changes(good, bad)
+    if no_run and len(changed) > 1:
+        named = ", ".join(map(str, changed))
+        raise UsageError(f"{len(changed)} packages differ ({named}): without running, none can be singled out")
+    search = search_packages(changed, lambda names: is_bad(runs.with_packages(good, bad, names)))
+    if as_json:
+        echo_json(msgspec.json.format(msgspec.json.encode(_package_data(runs.cell, search)), indent=2).decode() + "\n")
+        return
+    echo(f"{runs.cell}: right in {good.name}, bad in {bad.name}")
+    for names, is_wrong in search.trials:
+        state = "undecided" if is_wrong is None else "bad" if is_wrong else "right"
+        echo(f"  {good.name} with {', '.join(names)} of {bad.name}: {state}")
+    echo(search.sentence)
+    echo(f"differ: {', '.join(map(str, changed))}" + (f", and {others} others" if others else ""))
+
+
+def _package_data(cell: str, search: PackageSearch) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "cell": cell,
+        "changed": search.changed,
+        "trials": [{"packages": names, "bad": bad} for names, bad in search.trials],
+        "culprits": [
+            {"packages": one.packages, "alone": one.alone, "needed": one.needed, "sure": one.sure}
+            for one in search.culprits
+        ],
+    }
+
+
+def _data(cell: str, search: ReleaseSearch) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "cell": cell,
+        "verdicts": {name: record.verdict for name, record in search.records.items()},
+        "ran": search.ran,
+        "failed": search.failed,
+        "always": search.always,
+        "boundaries": [
+            {
+                "kind": one.kind,
+                "before": one.before,
+                "image": one.image,
+                "old": one.old.verdict,
+                "new": one.new.verdict,
+                "undecided": one.undecided,
+                "changed": one.changed,
+                "others": one.others,
+                "sure": one.sure,
+            }
+            for one in search.boundaries
+        ],
+    }
+
+
+def _print(cell: str, search: ReleaseSearch) -> None:
+    from recapture.analysis import summary
+
+    echo(cell)
+    for one in search.boundaries:
+        words = IN_WORDS[one.kind]
+        echo(f"{words} {one.image}: {summary.measured(one.new)}; before, in {one.before}: {summary.measured(one.old)}")
+        echo(f"  {one.sure}")
+        others = f", and {one.others} others" if one.others else ""
+        echo(f"  changed: {', '.join(map(str, one.changed))}{others}")
+        for record in (one.new, one.old):
+            if why := summary.explain(record, 160):
+                echo(f"  {why}")
+                break
+    if search.always:
+        known = "nothing is known" if search.always == "unknown" else f"{search.always} in every image that was decided"
+        echo(f"it never turns: {known}")
+    echo(f"{len(search.records) - len(search.ran)} records on file, {len(search.ran)} run now")
+    for name, why in search.failed.items():
+        echo(f"not decided in {name}: {why}")

@@ -1,0 +1,234 @@
+"""Finds the release, or the package, that turned a cell bad: from records where there are some, else by running it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from recapture.analysis.turns import PackageChange, TurnEntry, TurnKind, is_bad, turning_points
+from recapture.base.errors import RecaptureError
+from recapture.base.text import plural
+from recapture.machine.pins import lock_path, read_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from recapture.machine.pins import Image
+    from recapture.results.records import Record
+
+__all__ = [
+    "Boundary",
+    "Culprit",
+    "PackageSearch",
+    "ReleaseSearch",
+    "lock_changes",
+    "search_packages",
+    "search_releases",
+]
+
+SUSPECTS = ("scipy", "numpy", "setuptools", "triton", "torchvision")
+"""Packages that are tried one by one, in this order; the others are tried together."""
+
+
+class Boundary(NamedTuple):
+    """Two images between which a cell turns: the kind of turn, both images with their records, and what differs.
+
+    `undecided` are the images between the two that say nothing about the cell.
+    """
+
+    kind: TurnKind
+    before: str
+    image: str
+    old: Record
+    new: Record
+    undecided: tuple[str, ...]
+    changed: tuple[PackageChange, ...]
+    others: int
+
+    @property
+    def sure(self) -> str:
+        """How sure it is that the image after the boundary made the change."""
+        if not self.undecided:
+            return "sure: no image lies between the two"
+        return f"not sure: between the two lie {', '.join(self.undecided)}, without a record that decides"
+
+
+@dataclass
+class ReleaseSearch:
+    """The outcome over releases: the records by image, which of them were made now, failures to run, and boundaries."""
+
+    records: dict[str, Record] = field(default_factory=dict)
+    ran: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    boundaries: list[Boundary] = field(default_factory=list)
+
+    @property
+    def always(self) -> Literal["right", "bad", "unknown"] | None:
+        """What the cell is everywhere, if it never turns."""
+        if self.boundaries:
+            return None
+        states = {is_bad(record) for record in self.records.values()} - {None}
+        return "unknown" if not states else "bad" if states == {True} else "right"
+
+
+def search_releases(
+    line: Sequence[Image], records: Mapping[str, Record], run: Callable[[Image], Record | None] | None
+) -> ReleaseSearch:
+    """Find every boundary of a cell along images, oldest first, running it where no record decides between two.
+
+    `records` are those on file, by image; those of an edited case are ignored. Without `run`, the records must suffice.
+    """
+    search = ReleaseSearch(_of_one_source(line, records))
+    if run is not None:
+        while image := _wanted(line, search):
+            _try(search, image, run)
+    entries = [TurnEntry(image.name, search.records.get(image.name), None) for image in line]
+    names = [image.name for image in line]
+    images = {image.name: image for image in line}
+    for turn in turning_points(entries, every=True):
+        if turn.before is None:
+            continue
+        first, last = names.index(turn.before), names.index(turn.image)
+        changed, others = lock_changes(images[turn.before], images[turn.image])
+        search.boundaries.append(
+            Boundary(
+                turn.kind,
+                turn.before,
+                turn.image,
+                search.records[turn.before],
+                search.records[turn.image],
+                tuple(names[first + 1 : last]),
+                changed,
+                others,
+            )
+        )
+    return search
+
+
+def _of_one_source(line: Sequence[Image], records: Mapping[str, Record]) -> dict[str, Record]:
+    """Return the records of the case's newest source: an edited case is another one."""
+    there = [records[image.name] for image in line if image.name in records]
+    return {name: one for name, one in records.items() if there and one.case_hash == there[-1].case_hash}
+
+
+def _wanted(line: Sequence[Image], search: ReleaseSearch) -> Image | None:
+    """Return the image whose record decides most: an end, or the middle between two that differ."""
+    tried = search.records.keys() | search.failed.keys()
+    decided = [
+        (number, bad)
+        for number, image in enumerate(line)
+        if (bad := is_bad(search.records.get(image.name))) is not None
+    ]
+    if not decided or decided[0][0] > 0 or decided[-1][0] < len(line) - 1:
+        ends = (*line[: decided[0][0]], *reversed(line[decided[-1][0] + 1 :])) if decided else (*line, *line[::-1])
+        for image in ends:
+            if image.name not in tried:
+                return image
+    for (first, was), (last, now) in itertools.pairwise(decided):
+        between = [image for image in line[first + 1 : last] if image.name not in tried]
+        if was != now and between:
+            return between[len(between) // 2]
+    return None
+
+
+def _try(search: ReleaseSearch, image: Image, run: Callable[[Image], Record | None]) -> None:
+    try:
+        record = run(image)
+    except RecaptureError as error:
+        search.failed[image.name] = str(error)
+        return
+    if record is None:
+        search.failed[image.name] = "the cell does not exist there"
+        return
+    if any(one.case_hash != record.case_hash for one in search.records.values()):
+        search.records = {name: search.records[name] for name in search.ran}  # the records on file are of an old source
+    search.records[image.name] = record
+    search.ran.append(image.name)
+
+
+def lock_changes(old: Image, new: Image) -> tuple[tuple[PackageChange, ...], int]:
+    """Return the packages under test, Python and CUDA that differ between two images, and the number of others."""
+    before = {"python": old.python, "cuda": old.cuda, **old.pinned}
+    after = {"python": new.python, "cuda": new.cuda, **new.pinned}
+    changed = tuple(
+        PackageChange(name, before.get(name), after.get(name)) for name in before if before[name] != after[name]
+    )
+    locks = [read_lock(path) if (path := lock_path(image.name)).is_file() else {} for image in (old, new)]
+    differ = {name for name in locks[0].keys() | locks[1].keys() if locks[0].get(name) != locks[1].get(name)}
+    return changed, len(differ - before.keys())
+
+
+class Culprit(NamedTuple):
+    """Packages that turn a cell bad, and how sure that is: alone, and whether the rest without them is right."""
+
+    packages: tuple[PackageChange, ...]
+    alone: bool
+    needed: bool | None
+
+    @property
+    def sure(self) -> str:
+        """How sure it is that these packages make the change."""
+        how = "alone makes it bad" if self.alone else "makes it bad together with those before it"
+        if self.needed is None:
+            return f"{how}; the other changes without it were not decided"
+        return f"{how}, and all other changes without it are right" if self.needed else f"{how}, but others do, too"
+
+
+@dataclass
+class PackageSearch:
+    """The outcome over packages between two locks: what differs, the trials, and the culprits."""
+
+    changed: tuple[PackageChange, ...]
+    trials: list[tuple[tuple[str, ...], bool | None]] = field(default_factory=list)
+    culprits: list[Culprit] = field(default_factory=list)
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in one line."""
+        if not self.culprits:
+            return f"none of {plural(len(self.changed), 'changed package')} could be shown to turn it bad"
+        return "; ".join(f"{', '.join(map(str, one.packages))}: {one.sure}" for one in self.culprits)
+
+
+def search_packages(
+    changed: Iterable[PackageChange], bad_with: Callable[[frozenset[str]], bool | None]
+) -> PackageSearch:
+    """Find which of the packages that differ between a right and a bad environment turns a cell bad.
+
+    `bad_with` says whether the cell is bad in the right environment with these packages of the bad one, or None if that
+    cannot be decided. If only one package differs, nothing has to run.
+    """
+    changes = {one.name: one for one in changed}
+    search = PackageSearch(tuple(changes.values()))
+    everything = frozenset(changes)
+    if len(changes) <= 1:
+        if changes:
+            search.culprits.append(Culprit(tuple(changes.values()), alone=True, needed=True))
+        return search
+
+    def trial(names: Iterable[str]) -> bool | None:
+        chosen = frozenset(names)
+        bad = bad_with(chosen)
+        search.trials.append((tuple(sorted(chosen)), bad))
+        return bad
+
+    rest = tuple(sorted(everything - set(SUSPECTS)))
+    groups = [(name,) for name in SUSPECTS if name in changes] + ([rest] if rest else [])
+    for group in groups:
+        if trial(group):
+            needed = None if (others := trial(everything - set(group))) is None else not others
+            search.culprits.append(Culprit(tuple(changes[name] for name in group), alone=True, needed=needed))
+            if needed:
+                return search
+    if search.culprits:
+        return search
+    together: set[str] = set()
+    for group in groups:
+        together |= set(group)
+        if together == everything or trial(together):
+            others = trial(everything - set(group))
+            needed = None if others is None else not others
+            search.culprits.append(Culprit(tuple(changes[name] for name in group), alone=False, needed=needed))
+            break
+    return search

@@ -14,7 +14,7 @@ from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import known_device
 from recapture.conformance.own_code.session import CheckOptions, CheckSession
 from recapture.declare.own_code.request import CheckRequest, derived_dtype, parse_input, parse_target
-from recapture.packing import pack, place_of
+from recapture.packing import pack, place_of, search_path
 from recapture.report.check import check_html, check_line
 from recapture.results.verdicts import RIGHT
 
@@ -96,11 +96,11 @@ def check(
     timeout: float = 600.0,
     jobs: int | None = None,
 ) -> CheckResult:
-    """Compare compilers with eager on a function or module, on the example and on inputs that the compiler has not seen.
+    """Compare compilers with eager on a function or module, also on inputs that the compiler has not seen.
 
     `target` is a function, an ``nn.Module``, a class of one, or text such as ``my_model.py:Net``. `example` is the
-    tuple of its arguments, one argument, a dict of arguments by name, a shape as text (``"8x3x224x224"``), or a function
-    that makes the arguments. `held_out` are further arguments, in a list or by name; other batch sizes, values, layouts
+    tuple of its arguments, one argument, a dict of arguments by name, a shape as text (``"8x3x224x224"``), or a
+    function that makes the arguments. `held_out` are further arguments, in a list or by name; other batch sizes, values, layouts
     and Python values are derived unless `derive` is False. `compilers` are names as ``recapture list --compilers``
     prints; by default the usual ones. With `train`, gradients and updated parameters of three steps are compared.
     `timeout` is in seconds for each compiler.
@@ -131,7 +131,10 @@ def _request(target: Any, example: Any, held_out: Sequence[Any] | Mapping[str, A
     """Return the request of objects of this process."""
     if not isinstance(held_out, Mapping):
         held_out = {f"held_out[{number}]": one for number, one in enumerate(held_out)}
-    found: dict[str, Any] = {"held_out": {str(name): pack(one, folder) for name, one in held_out.items()}}
+    found: dict[str, Any] = {
+        "paths": search_path(),
+        "held_out": {str(name): pack(one, folder) for name, one in held_out.items()},
+    }
     if isinstance(target, str):
         found["place"], found["name"] = parse_target(target)
     elif (place := place_of(target)) is not None:
@@ -161,8 +164,8 @@ def run_check(
     """Check a request, and return its result.
 
     `prepared`, `finished` and `warn` receive what happens as it happens. With `scripts`, a script is kept for each
-    compiler that is not right. `speeds` measures the compilers that are right, by the path of the generated case; `keep`
-    receives that case's source.
+    compiler that is not right. `speeds` measures the compilers that are right, by the path of the generated case;
+    `keep` receives that case's source.
     """
     rows: dict[str, CheckRow] = {}
     records: dict[str, Record] = {}

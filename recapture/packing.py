@@ -21,7 +21,7 @@ from recapture.declare.own_code.request import Pickled
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["pack", "place_of"]
+__all__ = ["pack", "place_of", "search_path"]
 
 LARGEST_TEXT = 1 << 20
 """Bytes of the largest object that is written into the generated case; others get a file beside it."""
@@ -57,7 +57,7 @@ def pack(value: Any, folder: Path) -> Pickled:
         why = one_line(f"{qualified(type(error))}: {safe_text(error)}")
         raise UsageError(f"{_shown(value)} cannot be sent to another process: {why}{more}") from None
     content = data.getvalue()
-    paths = tuple(os.path.abspath(path) for path in sys.path if isinstance(path, str))  # noqa: PTH100 - "" is the cwd
+    paths = search_path()
     sources = tuple(_sources(value))
     if len(content) > LARGEST_TEXT:
         number = len(list(folder.glob("*.packed")))
@@ -65,6 +65,11 @@ def pack(value: Any, folder: Path) -> Pickled:
         file.write_bytes(content)
         return Pickled(f"@{file}", sources, paths)
     return Pickled(base64.b64encode(content).decode(), sources, paths)
+
+
+def search_path() -> tuple[str, ...]:
+    """Return the folders in which this process finds modules; another process may have others."""
+    return tuple(os.path.abspath(path) for path in sys.path if isinstance(path, str))  # noqa: PTH100 - "" is the cwd
 
 
 def _has_cloudpickle() -> bool:

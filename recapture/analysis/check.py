@@ -22,7 +22,7 @@ REASON = 220
 """Characters of a row's reason."""
 
 FAIL_ON = ("silently_wrong", "failing", "breaks", "any")
-"""What ``--fail-on`` and ``raise_if`` look for: silently wrong compilers, failing ones, graph breaks, anything not right."""
+"""What ``--fail-on`` and ``raise_if`` look for: silently wrong compilers, failing ones, graph breaks, any of these."""
 
 _HELD_OUT = re.compile(r"held_out\[(\d+)\]")
 
@@ -181,7 +181,7 @@ def _advice_if_wrong(record: Record, family: str, on: str, *, random: bool) -> s
             f"it recorded the path and sizes of the example, and {on} needs others: use torch.compile or torch.export"
         )
     if family in ("export", "aoti") and record.verdict is Verdict.SPECIALIZED:
-        return f"it holds for inputs like the example alone: check them before the call, or export with dynamic shapes ({on})"
+        return f"it holds for inputs like the example alone: check inputs first, or export with dynamic shapes ({on})"
     if kinds <= {"mutation", "state"}:
         return "a side effect is lost or done at capture: return the new value instead of changing state"
     if kinds <= {"alias"}:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - the command line reads the annotations
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -113,7 +113,7 @@ def check_command(
     saved: Path | None,
     fail_on: tuple[str, ...],
 ) -> int:
-    """Compare every compiler with eager on your own function or model.
+    r"""Compare every compiler with eager on your own function or model.
 
     TARGET is my_model.py:Net, package.module:factory or torchvision:resnet18: a function, an nn.Module, or a function
     without arguments that makes one. Held-out inputs are derived from the example: other batch sizes, values, layouts

@@ -13,8 +13,8 @@ import msgspec
 
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.scrub import encodable
-from recapture.base.torch_compat import seed_everything
 from recapture.base.text import one_line, shorten
+from recapture.base.torch_compat import seed_everything
 from recapture.conformance.fresh_case import FreshCase
 from recapture.conformance.judge import Rules, compare
 from recapture.conformance.observe import ARGUMENTS_SEED
@@ -22,11 +22,11 @@ from recapture.conformance.seen import see
 from recapture.declare.own_code import loading
 from recapture.declare.own_code.generated import Prepared, example_expression, found_expression
 from recapture.declare.own_code.loading import TargetError
-from recapture.declare.own_code.request import CheckRequest
+from recapture.declare.own_code.request import CheckRequest  # noqa: TC001 - msgspec resolves it
 from recapture.declare.own_code.variants import derive, variants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from recapture.conformance.observe import Observation
 
@@ -102,7 +102,6 @@ class _Examination:
             kind=self.kind,
             name=self.name,
             constants=tuple(_mined(self.built)),
-            omitted=tuple(_omitted(self.built, len(example))),
             modules=tuple(sorted(self.modules)),
             seconds=round(seconds, 4),
             random=random,
@@ -228,19 +227,6 @@ def _kind(built: Any, name: str) -> tuple[str, str]:
     if inspect.isfunction(built) and called is not None and called.isidentifier():
         return "function", called
     return "callable", called if called is not None and called.isidentifier() else "anonymous"
-
-
-def _omitted(built: Any, given: int) -> Iterator[tuple[str, Any]]:
-    """Yield the positional parameters after those that are given, with their defaults, as long as they are plain."""
-    try:
-        parameters = list(inspect.signature(getattr(built, "forward", built)).parameters.values())
-    except (TypeError, ValueError):
-        return
-    for one in parameters[given:]:
-        plain = one.default is None or type(one.default) in (bool, int, float, str)
-        if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) or not plain:
-            return
-        yield one.name, one.default
 
 
 def _mined(built: Any) -> list[Any]:

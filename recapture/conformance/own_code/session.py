@@ -19,7 +19,7 @@ from recapture.conformance.runner import run_cells
 from recapture.declare.collection import Selection, SuiteFile
 from recapture.declare.compilers import builtin_compilers
 from recapture.declare.own_code.generated import SUITE, Prepared, case_file, case_name
-from recapture.declare.own_code.request import CheckRequest
+from recapture.declare.own_code.request import CheckRequest  # noqa: TC001 - msgspec resolves it
 from recapture.machine.hardware import cores
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended
@@ -39,7 +39,7 @@ __all__ = ["CheckOptions", "CheckSession", "compilers_of_check"]
 LEFT_OUT = frozenset(
     {"eager", "fx:concrete_args", "compile:fullgraph", "compile:reduce-overhead", "compile:max-autotune"}
 )
-"""Compilers that run only when they are named: the reference, and variants that a check of user code learns little from."""
+"""Compilers that run only when they are named: the reference, and variants from which a check learns little."""
 
 PREPARE_SECONDS = 300.0
 """Seconds that loading a target and trying its derived inputs in eager may take."""

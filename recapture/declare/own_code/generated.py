@@ -112,7 +112,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     `error` is one line that says why nothing can be checked. `kind` says how the target is declared, `name` how it is
     called. `inputs` are the names of the derived inputs that eager accepts, `refused` the others with eager's reason.
-    `constants`, `omitted`: see `variants`. `modules` are what the target imported. `seconds` is the time of one call of
+    `constants`: see `variants`. `modules` are what the target imported. `seconds` is the time of one call of
     eager, `random` whether its result depends on the seed.
     """
 
@@ -123,7 +123,6 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[tuple[str, str], ...] = ()
     untried: tuple[str, ...] = ()
     constants: tuple[int | float | str, ...] = ()
-    omitted: tuple[tuple[str, bool | int | float | str | None], ...] = ()
     modules: tuple[str, ...] = ()
     seconds: float = 0.0
     random: bool = False
@@ -132,7 +131,6 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
         """Return the keyword arguments of `variants`."""
         return {
             "constants": self.constants,
-            "omitted": self.omitted,
             "nonfinite": request.nonfinite,
             "dtypes": request.dtypes,
             "careful": request.device == "cuda",
@@ -178,7 +176,7 @@ def found_expression(request: CheckRequest) -> str:
     """Return the expression that finds the target."""
     if request.pickled is not None:
         return _unpickled(request.pickled)
-    return f"find({request.place!r}, {request.name!r})"
+    return f"find({request.place!r}, {request.name!r}, {request.paths!r})"
 
 
 def example_expression(request: CheckRequest) -> str:

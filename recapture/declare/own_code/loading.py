@@ -24,11 +24,13 @@ class TargetError(Exception):
     """A target or its inputs cannot be made; the message is one line for the user."""
 
 
-def find(place: str, name: str) -> Any:
+def find(place: str, name: str, paths: Any = ()) -> Any:
     """Return the object `name` of a Python file, which is executed anew, or of a package.
 
-    `place` is ``torchvision``, the path of a file, or the name of a module. Raises TargetError if there is none.
+    `place` is ``torchvision``, the path of a file, or the name of a module; `paths` are folders of other modules.
+    Raises TargetError if there is none.
     """
+    sys.path.extend(path for path in paths if path not in sys.path)
     if place == "torchvision":
         return _torchvision(name)
     is_file = place.endswith(".py")

@@ -50,7 +50,8 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     The target is `name` in `place` (a path that ends in ``.py``, a module, or ``torchvision``), or `pickled`. The
     example is `given`, or what the function `inputs` (a place and a name) returns, or `pickled_example`.
-    `held_out` are further inputs of the user, by name. With `train`, training steps are compared.
+    `held_out` are further inputs of the user, by name. `paths` are folders of modules that the target imports. With
+    `train`, training steps are compared. `nonfinite` and `dtypes`: see `variants`.
     """
 
     place: str = ""
@@ -65,6 +66,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
     nonfinite: bool = False
     dtypes: tuple[str, ...] = ()
     device: str = "cpu"
+    paths: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

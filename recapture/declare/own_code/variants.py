@@ -40,7 +40,6 @@ def variants(
     args: tuple[Any, ...],
     *,
     constants: Sequence[Any] = (),
-    omitted: Sequence[tuple[str, Any]] = (),
     nonfinite: bool = False,
     dtypes: Sequence[str] = (),
     careful: bool = False,
@@ -48,11 +47,10 @@ def variants(
 ) -> dict[str, Made]:
     """Return functions that make the derived arguments, by name, the most telling first.
 
-    `constants` are numbers and strings of the target's source, which its branches may compare with. `omitted` are the
-    parameters after the example's arguments, with their defaults. With `nonfinite` there are variants with NaN and
-    infinity; `dtypes` names other dtypes of floating-point tensors. With `careful`, integer tensors only get values
-    that the example has, because a wrong index stops a GPU. With `steps`, there are that many training steps in all,
-    with other values, and other batch sizes.
+    `constants` are numbers and strings of the target's source, which its branches may compare with. With `nonfinite`
+    there are variants with NaN and infinity; `dtypes` names other dtypes of floating-point tensors. With `careful`,
+    integer tensors only get values that the example has, because a wrong index stops a GPU. With `steps`, there are that
+    many training steps in all, with other values, and other batch sizes.
     """
     found: dict[str, Made] = {}
     tensors = list(_tensors(args, "args"))
@@ -62,7 +60,7 @@ def variants(
     if steps:
         return found | _all_changed(args, [*_batches(tensors, ())][:2])
     found |= _all_changed(args, [*_batches(tensors, ()), *_values(careful)])
-    found |= dict(_scalars(args, constants, omitted))
+    found |= dict(_scalars(args, constants))
     if 1 < len(tensors) <= MOST_ALONE:
         for path, one in tensors:
             changes = [*_values(careful)][:2] + [*_batches([(path, one)], ())][:2]
@@ -199,21 +197,14 @@ def _flipped(_path: str, one: Any) -> Any:
 # --- changes of Python values ---------------------------------------------------------------------------------------
 
 
-def _scalars(
-    args: tuple[Any, ...], constants: Sequence[Any], omitted: Sequence[tuple[str, Any]]
-) -> Iterator[tuple[str, Made]]:
-    """Yield other numbers, flags and strings among the arguments, and other values of omitted parameters."""
+def _scalars(args: tuple[Any, ...], constants: Sequence[Any]) -> Iterator[tuple[str, Made]]:
+    """Yield other numbers, flags and strings among the arguments.
+
+    Parameters that the example leaves out stay out: a captured program takes as many arguments as its example has.
+    """
     for path, value in _plain(args, "args"):
         for other in _others(value, constants):
             yield f"{path}={other!r}", partial(_put, args, path, other)
-    for count, (name, default) in enumerate(omitted):
-        before = tuple(value for _, value in omitted[:count])
-        for other in _others(default, constants):
-            yield f"{name}={other!r}", partial(_extended, args, (*before, other))
-
-
-def _extended(args: tuple[Any, ...], more: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (*args, *more)
 
 
 def _others(value: Any, constants: Sequence[Any]) -> list[Any]:

@@ -1,6 +1,6 @@
 """Measures derived inputs on the shipped suites: how many silent wrongs they find without the hand-written inputs.
 
-    python -m benchmarks.derived_inputs [--compiler NAME]... [--suite NAME]... [--jobs N]
+    python -m benchmarks.derived_inputs [--compiler NAME]... [--suite NAME]... [--jobs N] [--recorded DIR]
 
 Every case is treated as a user's own function or module: its held-out inputs are ignored, and inputs are derived from
 its example. The reference are the case's own inputs, run at the same time. A cell counts if its verdict with them is
@@ -30,6 +30,7 @@ from recapture.declare.own_code.request import CheckRequest
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool
 from recapture.report.run_progress import RunProgress
+from recapture.results.records import read_conformance
 from recapture.results.verdicts import SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
@@ -105,8 +106,13 @@ def _prepared(
 @click.option("--compiler", "compilers", multiple=True, default=CHEAP)
 @click.option("--suite", "wanted", multiple=True)
 @click.option("--jobs", default=1)
+@click.option(
+    "--recorded", type=click.Path(path_type=Path), help="Take the verdicts with the cases' own inputs from here."
+)
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Also write the rows to this file.")
-def main(compilers: tuple[str, ...], wanted: tuple[str, ...], jobs: int, file: Path | None) -> None:
+def main(
+    compilers: tuple[str, ...], wanted: tuple[str, ...], jobs: int, recorded: Path | None, file: Path | None
+) -> None:
     """Print what derived inputs find on the shipped suites."""
     suites = [one for one in shipped_suites() if not wanted or one.name in wanted]
     with tempfile.TemporaryDirectory() as name:
@@ -116,7 +122,8 @@ def main(compilers: tuple[str, ...], wanted: tuple[str, ...], jobs: int, file: P
             (names[row.case.split("::")[0]], row.compiler): row
             for row in _run(files, compilers, jobs, folder / "derived")
         }
-        written = {(row.case, row.compiler): row for row in _run(suites, compilers, jobs, folder / "written")}
+        rows = read_conformance(recorded) if recorded else _run(suites, compilers, jobs, folder / "written")
+        written = {(row.case, row.compiler): row for row in rows}
     inputs = sum(len(one.inputs) for one in known.values())
     refused = sum(len(one.refused) for one in known.values())
     print(f"{len(known)} cases, {inputs} derived inputs, {refused} more refused by eager and dropped")
@@ -135,8 +142,8 @@ def main(compilers: tuple[str, ...], wanted: tuple[str, ...], jobs: int, file: P
     alarms = [key for key in derived if key[1] == "eager" and derived[key].verdict in SILENTLY_WRONG]
     print(f"false alarms, silently wrong under eager: {len(alarms)} {alarms or ''}")
     if file is not None:
-        rows = {f"{case}::{how}": [derived[case, how].verdict, written[case, how].verdict] for case, how in both}
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(rows)))
+        both_sides = {f"{case}::{how}": [derived[case, how].verdict, written[case, how].verdict] for case, how in both}
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(both_sides)))
 
 
 def _named(record: Record, prepared: Prepared) -> str:

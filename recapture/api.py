@@ -100,9 +100,10 @@ def check(
 
     `target` is a function, an ``nn.Module``, a class of one, or text such as ``my_model.py:Net``. `example` is the
     tuple of its arguments, one argument, a dict of arguments by name, a shape as text (``"8x3x224x224"``), or a
-    function that makes the arguments. `held_out` are further arguments, in a list or by name; other batch sizes, values, layouts
-    and Python values are derived unless `derive` is False. `compilers` are names as ``recapture list --compilers``
-    prints; by default the usual ones. With `train`, gradients and updated parameters of three steps are compared.
+    function that makes the arguments. `held_out` are further arguments, in a list or by name; other batch sizes,
+    values, layouts and Python values are derived unless `derive` is False. `compilers` are names as
+    ``recapture list --compilers`` prints; by default the usual ones. With `train`, gradients and updated parameters of
+    three steps are compared.
     `timeout` is in seconds for each compiler.
 
     Everything runs in isolated processes: the caller's torch is not touched. Raises UsageError, in one line, for a
@@ -131,10 +132,8 @@ def _request(target: Any, example: Any, held_out: Sequence[Any] | Mapping[str, A
     """Return the request of objects of this process."""
     if not isinstance(held_out, Mapping):
         held_out = {f"held_out[{number}]": one for number, one in enumerate(held_out)}
-    found: dict[str, Any] = {
-        "paths": search_path(),
-        "held_out": {str(name): pack(one, folder) for name, one in held_out.items()},
-    }
+    packed = {str(name): pack(one, folder) for name, one in held_out.items()}
+    found: dict[str, Any] = {"paths": search_path(), "held_out": packed}
     if isinstance(target, str):
         found["place"], found["name"] = parse_target(target)
     elif (place := place_of(target)) is not None:

@@ -101,7 +101,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     mark = pyfuncitem.get_closest_marker(MARK)
     if mark is None:
         return None
-    compiler = pyfuncitem.callspec.params[ARGUMENT]
+    compiler = str(pyfuncitem.callspec.params[ARGUMENT])
     result = _result(pyfuncitem, mark, compiler)
     _judge(pyfuncitem, result, compiler, mark.kwargs.get("fail_on", DEFAULT_FAIL_ON))
     return True
@@ -140,7 +140,7 @@ def _selected(item: pytest.Function) -> list[str]:
     """Return the compilers of the selected tests of one function."""
     mine = item.parent, _variant(item)
     return [
-        one.callspec.params[ARGUMENT]
+        str(one.callspec.params[ARGUMENT])
         for one in item.session.items
         if isinstance(one, pytest.Function)
         and one.get_closest_marker(MARK) is not None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path  # noqa: TC003 - the command line reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -96,6 +97,8 @@ def request_of(target: str, options: CheckArguments) -> CheckRequest:
 @click.option("--time", "timed", is_flag=True, help="Also measure the speed of the compilers that are right.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option("--html", "html_file", type=PathParameter(), help="Write a self-contained page to this file.")
+@click.option("--junit", "junit_file", type=PathParameter(), help="Write JUnit's XML to this file.")
+@click.option("--github", is_flag=True, help="Print GitHub's annotations, and add to the summary of its job.")
 @click.option("--save", "saved", type=PathParameter(), help="Write the generated case to this file, to keep and edit.")
 @click.option(
     "--fail-on",
@@ -110,6 +113,8 @@ def check_command(
     timed: bool,
     as_json: bool,
     html_file: Path | None,
+    junit_file: Path | None,
+    github: bool,
     saved: Path | None,
     fail_on: tuple[str, ...],
 ) -> int:
@@ -140,7 +145,29 @@ def check_command(
         from recapture.report.check import check_page
 
         _write(html_file, check_page(report))
+    if junit_file is not None:
+        from recapture.report.check_ci import check_junit
+
+        _write(junit_file, check_junit(report).decode())
+    if github:
+        _tell_github(report)
     return FAILED if failed(report, fail_on) else 0
+
+
+def _tell_github(report: CheckReport) -> None:
+    """Print annotations to standard error, which GitHub reads too, and append the report to the job's summary."""
+    from recapture.report.check import check_markdown
+    from recapture.report.check_ci import check_annotations
+
+    for line in check_annotations(report):
+        echo(line, err=True)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        try:
+            with Path(summary).open("a", encoding="utf-8") as file:
+                file.write(check_markdown(report))
+        except OSError as error:
+            raise UsageError(f"cannot write {summary}: {error.strerror}") from None
 
 
 def _report(

@@ -49,8 +49,8 @@ def variants(
 
     `constants` are numbers and strings of the target's source, which its branches may compare with. With `nonfinite`
     there are variants with NaN and infinity; `dtypes` names other dtypes of floating-point tensors. With `careful`,
-    integer tensors only get values that the example has, because a wrong index stops a GPU. With `steps`, there are that
-    many training steps in all, with other values, and other batch sizes.
+    integer tensors only get values that the example has, because a wrong index stops a GPU. With `steps`, there are
+    that many training steps in all, with other values, and other batch sizes.
     """
     found: dict[str, Made] = {}
     tensors = list(_tensors(args, "args"))

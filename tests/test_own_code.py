@@ -171,7 +171,7 @@ def test_no_compiler_without_gradients_takes_part_in_training():
 
 def test_a_function_without_a_file_is_checked(served):
     pytest.importorskip("cloudpickle")
-    namespace = {}
+    namespace = {"__name__": "__main__"}
     exec("def sign(x):\n    return x if x.sum() > 0 else -x\n", namespace)
     before = torch.random.get_rng_state()
     result = recapture.check(namespace["sign"], torch.ones(3), compilers=["jit.trace"])
@@ -185,11 +185,7 @@ def test_a_function_without_a_file_is_checked(served):
         result["fx"]
     assert "specialized" in result._repr_html_()
     assert json.dumps(result.to_dict())
-    assert (
-        "== verdict" in result.repro("jit.trace")
-        or "def sign" in result.repro("jit.trace")
-        or "unpacked(" in result.repro("jit.trace")
-    )
+    assert "unpacked(" in result.repro("jit.trace")
 
 
 def test_own_held_out_inputs_keep_their_names(served, user):

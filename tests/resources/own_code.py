@@ -71,16 +71,15 @@ class NeedsSize(torch.nn.Module):
 
 
 class Regression(torch.nn.Module):
-    """Trains; under jit.trace, the third step would take another branch of a parameter."""
+    """Trains; after the first step it takes another branch, which a tracer has not seen."""
 
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(4))
-        self.steps = 0
 
     def forward(self, x):
-        self.steps += 1
-        return (x * self.weight).sum() * (1 if self.steps < 2 else 10)
+        loss = (x * self.weight).sum()
+        return loss if (self.weight == 1).all() else loss * 10
 
 
 class Linear(torch.nn.Module):

@@ -25,7 +25,7 @@ from recapture.conformance.plan import RunOptions
 from recapture.conformance.preparation import IMPORTS, collect_suites
 from recapture.conformance.runner import run_cells
 from recapture.declare.collection import Selection, SuiteFile, shipped_suites
-from recapture.declare.own_code.generated import Prepared, case_file
+from recapture.declare.own_code.case_text import Prepared, case_file
 from recapture.declare.own_code.request import CheckRequest
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool

@@ -7,6 +7,7 @@ blamed comparison is a mistake of the rule.
     python -m benchmarks.rounding                      # all of it; about 20 minutes on one core, most of it compiling
     python -m benchmarks.rounding --only sum --seeds 20 --no-compile
     python -m benchmarks.rounding --device cuda --json rounding.json
+    python -m benchmarks.rounding --first-seed 1000 --jobs 2    # other random inputs, two processes
 
 It prints, for each computation, how many comparisons had other bits, how many were blamed, the largest ratio of a
 deviation to what the rule allows (1 would be blamed), the perturbed runs that a comparison took, and their cost.
@@ -16,8 +17,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,14 +130,21 @@ def measure(one: Computation, dtype: torch.dtype, options: argparse.Namespace) -
     compiled = torch.compile(one.function, dynamic=False) if options.compile else None
     few = max(options.seeds // 5, 1)
     for seed in range(few if one.is_large else options.seeds):
-        torch.manual_seed(seed)
-        args = tuple(arg.to(options.device, dtype) for arg in one.inputs())
+        torch.manual_seed(options.first_seed + seed)
+        args = tuple(arg.to(options.device, dtype) for arg in one.make())
         eager = one.run(one.function, args)
         cache: dict[int, list[Seen]] = {}
         for label, other in other_ways(one, args, compiled, lanes=seed < few).items():
             tally = tallies.setdefault(label, Tally(one.name, str(dtype).rpartition(".")[2], label))
             compare(one, args, eager, other, tally, cache)
     return list(tallies.values())
+
+
+def measure_task(task: tuple[int, torch.dtype, argparse.Namespace]) -> list[Tally]:
+    """Measure a computation, given by its number among all because it holds functions that cannot be pickled."""
+    torch.set_num_threads(1)
+    index, dtype, options = task
+    return measure(all_computations()[index], dtype, options)
 
 
 HEADER = ("computation", "dtype", "other", "pairs", "differ", "blamed", "worst", "runs", "ms")
@@ -155,18 +165,24 @@ def main() -> int:
     parser.add_argument(
         "--seeds", type=int, default=100, help="number of random inputs; a fifth of it for large inputs and for lanes"
     )
+    parser.add_argument("--first-seed", type=int, default=0, help="the seeds are consecutive numbers from here")
+    parser.add_argument("--jobs", type=int, default=1, help="processes; the times hold only for one")
     parser.add_argument("--only", default="", help="computations whose name contains this")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave out Inductor")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
-    torch.set_num_threads(1)
     found: list[Tally] = []
     print(ROW.format(*HEADER))
-    for one in all_computations():
-        for dtype in one.dtypes if options.only in one.name else ():
-            for tally in measure(one, dtype, options):
-                found.append(tally)
-                print(row(tally), flush=True)
+    tasks = [
+        (index, dtype, options)
+        for index, one in enumerate(all_computations())
+        for dtype in one.dtypes
+        if options.only in one.name
+    ]
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        for tallies in map(measure_task, tasks) if options.jobs == 1 else pool.map(measure_task, tasks):
+            found += tallies
+            print("\n".join(map(row, tallies)), flush=True)
     total = {name: sum(getattr(one, name) for one in found) for name in ("comparisons", "different", "blamed", "runs")}
     print(
         f"{total['comparisons']} comparisons, {total['different']} with other bits, {total['blamed']} blamed; "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 from page_text import docstring, grid, member_docs, plain
-from results_pages import best_speeds_page, groups_of, releases_page, silently_wrong_page
+from results_pages import best_speeds_page, groups_of, known_issues_page, releases_page, silently_wrong_page
 
 from recapture.analysis.changes import CATEGORIES, FAIL_ON, SPEED_CATEGORIES
 from recapture.base import errors
@@ -21,6 +21,7 @@ from recapture.declare.case import case
 from recapture.declare.claim import Claim
 from recapture.declare.compiler import compiler
 from recapture.declare.compilers import builtin_compilers
+from recapture.declare.generated import case_for_each
 from recapture.declare.workload import SpeedClaim, workload
 from recapture.machine import environment, hardware
 from recapture.machine.doctor import register
@@ -272,9 +273,12 @@ def signature(function: Callable[..., Any]) -> str:
 
 def api_page() -> str:
     """The functions and classes that suite files use."""
-    source = "Written from the docstrings. `from recapture import case, compiler, workload` gives all three."
+    source = (
+        "Written from the docstrings. `from recapture import case, case_for_each, compiler, workload` gives all four."
+    )
     functions = [
-        f"## {one.__name__}\n\n```text\n{signature(one)}\n```\n\n{docstring(one)}" for one in (case, workload, compiler)
+        f"## {one.__name__}\n\n```text\n{signature(one)}\n```\n\n{docstring(one)}"
+        for one in (case, case_for_each, workload, compiler)
     ]
     claims = f"## Claims\n\n{docstring(importlib.import_module(Claim.__module__))}"
     kinds = [f"### {one.__name__}\n\n{docstring(one)}" for one in (Claim, SpeedClaim)]
@@ -337,6 +341,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "images": images_page,
     "claims": claims_page,
     "releases": releases_page,
+    "known-issues": known_issues_page,
     "silently-wrong": silently_wrong_page,
     "speedups": best_speeds_page,
 }

@@ -12,7 +12,7 @@ from page_text import grid, plain
 from recapture.declare.compilers import builtin_compilers
 from recapture.results import records, verdicts
 
-__all__ = ["LATEST", "best_speeds_page", "groups_of", "releases_page", "silently_wrong_page"]
+__all__ = ["LATEST", "best_speeds_page", "groups_of", "known_issues_page", "releases_page", "silently_wrong_page"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -32,6 +32,13 @@ def releases_page() -> str:
     return "# Every release\n\n`recapture history --format markdown` prints this page.\n\n" + re.sub(
         r"^#", "##", text, flags=re.MULTILINE
     )
+
+
+def known_issues_page() -> str:
+    """The committed comparison of known public issues with the records, one heading level down."""
+    text = (RESULTS / "known-issues.md").read_text(encoding="utf-8")
+    told = "`recapture history --issues --format markdown` prints this page."
+    return f"# Known issues\n\n{told}\n\n" + re.sub(r"^#", "##", text, flags=re.MULTILINE)
 
 
 def counts() -> dict[str, Counter[str]]:

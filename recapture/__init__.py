@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from recapture.declare.case import case
 from recapture.declare.compiler import Compiler, compiler
+from recapture.declare.generated import case_for_each
 from recapture.declare.workload import workload
 
 if TYPE_CHECKING:
     from recapture.api import check
 
-__all__ = ["Compiler", "__version__", "case", "check", "compiler", "workload"]
+__all__ = ["Compiler", "__version__", "case", "case_for_each", "check", "compiler", "workload"]
 
 __version__ = "0.1.0"
 

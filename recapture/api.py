@@ -21,7 +21,7 @@ from recapture.results.verdicts import RIGHT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recapture.declare.own_code.generated import Prepared
+    from recapture.declare.own_code.case_text import Prepared
     from recapture.results.records import Record
 
 __all__ = ["CheckFailedError", "CheckResult", "check", "run_check"]

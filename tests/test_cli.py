@@ -323,7 +323,8 @@ def test_a_case_that_breaks_keeps_its_older_rows(warm, mixed, tmp_path):
 def test_list_and_repro_name_a_broken_case(command, mixed):
     done = command("list", mixed)
     assert done.returncode == 2
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["mixed::good", "mixed::divides", "mixed::exits"]
+    lines = [line.split()[0] for line in done.stdout.splitlines()]
+    assert lines == ["mixed:", "mixed::good", "mixed::divides", "mixed::exits"]
     assert done.stderr.splitlines() == [f"recapture: {VALUES}", f"recapture: {MISSPELT}"]
     done = command("repro", f"{mixed}::values::eager")
     assert (done.returncode, done.stderr.splitlines()) == (2, [f"recapture: {VALUES.partition(', ')[2]}"])
@@ -336,7 +337,8 @@ def test_list_shows_the_options_of_a_case(command, tmp_path):
         "@case(example=lambda: (1,), backward=False, strict=('order', 'stride'), watch=count)\ndef f(x):\n    'Adds.'\n"
     )
     done = command("list", path)
-    assert done.stdout.split(maxsplit=1)[1] == "Adds. [backward: False; strict: order, stride; watch: count]\n"
+    told = "  options::f  Adds. [backward: False; strict: order, stride; watch: count]"
+    assert done.stdout.splitlines() == ["options: 1 case", told]
     done = command("list", path, "--json")
     options = {"backward": "False", "strict": "order, stride", "watch": "count"}
     assert json.loads(done.stdout)[0]["options"] == options
@@ -517,7 +519,8 @@ def test_list_names_cases_and_survives_a_suite_that_exits(command):
     shutil.copy(SUITES / "readme_example.py", folder)
     done = command("list", folder)
     assert done.returncode == 2
-    assert done.stdout.split()[0] == "readme_example::clip_by_sign"
+    assert done.stdout.splitlines()[0] == "readme_example: 1 case"
+    assert done.stdout.splitlines()[1].split()[0] == "readme_example::clip_by_sign"
     assert "suite 'dies_on_import' cannot be collected: died on import" in done.stderr
     assert command.leftovers() == []
 

@@ -17,8 +17,8 @@ from recapture.declare.compilers import FAMILIES, builtin_compilers, compilers_o
 NAMES = [
     "eager", "compile", "compile:fullgraph", "compile:dynamic", "compile:reduce-overhead", "compile:max-autotune",
     "compile:max-autotune-no-cudagraphs", "compile:eager", "compile:aot_eager", "jit.trace", "jit.script",
-    "jit.trace:frozen", "jit.script:frozen", "fx", "fx:concrete_args", "make_fx", "export", "export:nonstrict", "aoti",
-    "onnx",
+    "jit.trace:frozen", "jit.script:frozen", "fx", "fx:concrete_args", "make_fx", "export", "export:nonstrict", "export:dynamic",
+    "aoti", "aoti:dynamic", "aoti:checked", "onnx",
 ]  # fmt: skip
 
 COMPILERS = builtin_compilers()
@@ -68,16 +68,22 @@ def test_the_names_are_these_in_this_order():
 
 
 def test_some_run_only_when_they_are_named():
-    optional = ["compile:max-autotune-no-cudagraphs", "jit.trace:frozen", "jit.script:frozen", "onnx"]
+    optional = ["compile:max-autotune-no-cudagraphs", "jit.trace:frozen", "jit.script:frozen"]
     assert [name for name, one in COMPILERS.items() if one.optional] == optional
     assert COMPILERS["onnx"].requires == EXTRA
 
 
 def test_what_is_known_of_each_is_right():
-    dynamo = {name for name in NAMES if name.split(":")[0] == "compile"} | {"export"}
+    dynamo = {name for name in NAMES if name.split(":")[0] == "compile"} | {"export", "export:dynamic"}
     assert {name for name, one in COMPILERS.items() if one.uses_dynamo} == dynamo
-    assert [name for name, one in COMPILERS.items() if not one.checks_inputs] == ["aoti"]
-    own_copy = {"jit.trace:frozen", "jit.script:frozen", "export", "export:nonstrict", "aoti", "onnx"}
+    assert [name for name, one in COMPILERS.items() if not one.checks_inputs] == [
+        "aoti",
+        "aoti:dynamic",
+        "aoti:checked",
+    ]
+    assert [name for name, one in COMPILERS.items() if one.sees_held_out] == ["export:dynamic", "aoti:dynamic"]
+    own_copy = {name for name in NAMES if name.split(":")[0] in ("export", "aoti", "onnx")}
+    own_copy |= {"jit.trace:frozen", "jit.script:frozen"}
     assert {name for name, one in COMPILERS.items() if not one.shares_state} == own_copy
 
 
@@ -204,7 +210,7 @@ def test_a_concrete_argument_that_the_example_leaves_out_has_its_default():
 
 def test_those_for_inference_alone_say_so():
     alone = {name for name, one in COMPILERS.items() if one.inference_only}
-    assert alone == {"aoti", "onnx", "jit.trace:frozen", "jit.script:frozen"}
+    assert alone == {"aoti", "aoti:dynamic", "aoti:checked", "onnx", "jit.trace:frozen", "jit.script:frozen"}
 
 
 @pytest.mark.parametrize("name", ["export", "export:nonstrict"])
@@ -302,7 +308,7 @@ def test_a_compiler_of_ones_own_needs_a_name_and_a_function():
 
 
 def test_the_list_of_compilers_needs_no_torch():
-    program = "import sys\nfrom recapture.declare.compilers import builtin_compilers\nassert len(builtin_compilers()) == 20\nsys.exit('torch' in sys.modules)"
+    program = "import sys\nfrom recapture.declare.compilers import builtin_compilers\nassert len(builtin_compilers()) == 23\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, cwd=Path(__file__).parents[1]).returncode == 0
 
 

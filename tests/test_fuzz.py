@@ -1,4 +1,8 @@
-"""The fuzzer of `tests/fuzz`: some inputs by default, 10,000 with ``-m fuzz``, and proof that it sees what it looks for."""
+"""The fuzzer of `tests/fuzz`: some inputs by default, 10,000 with ``-m fuzz``, and proof that it sees what it looks for.
+
+RECAPTURE_FUZZ_INPUTS and RECAPTURE_FUZZ_SEED set the number of inputs of the default test and their first seed;
+``.ci/run user`` sets the number so that it takes a minute.
+"""
 
 import os
 import subprocess
@@ -21,9 +25,10 @@ def fuzz(*arguments):
 
 
 def test_damaged_and_hostile_files_end_in_one_line_or_in_a_clean_report():
-    done = fuzz("--inputs", "150", "--seed", os.environ.get("RECAPTURE_FUZZ_SEED", "1"))
+    inputs = os.environ.get("RECAPTURE_FUZZ_INPUTS", "150")
+    done = fuzz("--inputs", inputs, "--seed", os.environ.get("RECAPTURE_FUZZ_SEED", "1"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "150 inputs" in done.stdout
+    assert f"{inputs} inputs" in done.stdout
     assert "no findings" in done.stdout
 
 

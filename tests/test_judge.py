@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import random
+import sys
 import warnings
 from typing import NamedTuple
 
@@ -412,10 +413,14 @@ def test_warnings_and_log_messages_are_output_where_a_case_is_strict_about_it():
         for speak in order:
             speak()
 
-    speeches = [lambda: warnings.warn("w", UserWarning, stacklevel=1), lambda: logging.getLogger("x").warning("l")]
+    speeches = [
+        lambda: warnings.warn("w", UserWarning, stacklevel=1),
+        lambda: logging.getLogger("x").warning("l"),
+        lambda: print("e", file=sys.stderr),
+    ]
     warnings.simplefilter("always")
     eager, other = (seen(lambda order=order: speaks(order), all_output=True) for order in (speeches, speeches[::-1]))
-    assert eager.output == "UserWarning: w\nWARNING x: l\n"
+    assert eager.output == "UserWarning: w\nWARNING x: l\ne\n"
     assert [one.kind for one in compare(eager, other, rules=strict("output")).differences] == ["output"]
 
 

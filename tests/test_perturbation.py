@@ -116,6 +116,20 @@ def test_what_rounds_moves_by_about_a_rounding(name):
     assert moved.median() <= 16 * unit
 
 
+def test_fused_attention_rounds_its_probabilities_to_the_half_type():
+    inputs = [randn(1, 1, 64, 8, seed=seed) for seed in range(3)]
+
+    def apart(dtype):
+        """Median deviation of results that are near zero, relative to the terms that cancel there."""
+        found = torch.stack(runs(lambda: functional.scaled_dot_product_attention(*(one.to(dtype) for one in inputs))))
+        small = found[0].abs() < 0.05
+        assert small.sum() > 20
+        return float((found - found[0]).abs().amax(0)[small].median())
+
+    assert 2**-12 < apart(torch.bfloat16) < 2**-8
+    assert 0 < apart(torch.float32) < 2**-18
+
+
 EXACT = {
     "sums of integers": lambda: torch.arange(1000.0).sum(),
     "integers in float64": lambda: (torch.arange(10).double() * 3 + 1) ** 2,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import runpy
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,6 +69,30 @@ def test_the_docstring_of_the_noxfile_names_every_session():
     }
     named = (ast.get_docstring(module) or "").splitlines()[0]
     assert set(re.findall(r"``(?:nox -s )?([\w-]+)``", named)) == sessions
+
+
+@pytest.mark.parametrize("installs_only", [False, True])
+def test_coverage_is_reported_where_tests_ran(monkeypatch, tmp_path, installs_only):
+    stub = SimpleNamespace(  # nox is not installed beside the tests
+        options=SimpleNamespace(),
+        project=SimpleNamespace(load_toml=read_toml),
+        session=lambda function=None, **_: function or (lambda function: function),
+    )
+    monkeypatch.setitem(sys.modules, "nox", stub)
+    lines = {"covered_lines": 3, "num_statements": 4}
+    report = {"files": {"recapture/pool/client.py": {"summary": lines}}, "totals": {"percent_covered": 75.0}}
+
+    def run(*_):
+        if installs_only:
+            return None
+        (tmp_path / "coverage.json").write_text(json.dumps(report))
+        return True
+
+    said = []
+    session = SimpleNamespace(cache_dir=tmp_path, run=run, log=said.append)
+    runpy.run_path(str(REPOSITORY / "noxfile.py"))["report_coverage"](session)
+    assert (said == []) == installs_only
+    assert installs_only or said[0] == "coverage of recapture/pool: 75% of 4 statements"
 
 
 def test_the_slow_tests_take_the_same_time_in_every_document():

@@ -369,4 +369,6 @@ def test_a_kind_that_does_not_exist_and_a_page_without_a_place_are_refused(copie
     assert recapture("report", copied, "--kind", "dtype", "--html") == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 2
-    assert errors[1] == "recapture: --kind with --html needs --output: the page beside the records shows all cells"
+    assert errors[1] == (
+        "recapture: --suite, -k and --kind with --html need --output: the page beside the records has all cells"
+    )

@@ -279,9 +279,21 @@ def test_as_few_runs_as_decide():
     assert asked(one, one + 2e-5, lambda number: one + noise[number]) == (False, 16)
 
 
+def test_more_runs_are_made_for_few_elements_that_stay_as_they_are_by_chance():
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(40, 1000, generator=generator) * 1e-6
+    noise[:20, 7], noise[20:, 7] = 0, 5e-6
+    one = torch.ones(1000)
+    other = one + noise[-1] / 2
+    other[7] = 1 + 1e-5
+    assert asked(one, other, lambda number: one + noise[number]) == (True, 32)
+    noise[:, 7] = 0
+    assert asked(one, other, lambda number: one + noise[number]) == (False, 32)
+
+
 def test_an_error_in_all_elements_is_seen_though_each_is_as_small_as_rounding():
     generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(20, 1000, generator=generator) * 1e-6
+    noise = torch.randn(40, 1000, generator=generator) * 1e-6
     one = torch.ones(1000)
     assert asked(one, one + noise[-1] / 2, lambda number: one + noise[number])[0]
     assert not asked(one, one + 1.5e-6, lambda number: one + noise[number])[0]

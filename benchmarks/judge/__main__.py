@@ -28,6 +28,7 @@ from benchmarks.judge.planting import DEFECTS_ATTRIBUTE, Defect
 from benchmarks.judge.sample import QUICK, QUICK_EQUALS
 from benchmarks.judge.tables import blame_table, blames, catch_table, catches
 from recapture.base.errors import UsageError
+from recapture.conformance.durations import Expected, earlier_runs
 from recapture.results.records import CONFORMANCE, Record, read_conformance
 
 EQUALS = (
@@ -45,6 +46,9 @@ EQUALS = (
 PARTS = ("planted", "equal", "rounding", "ablation")
 """The tables, in their order."""
 
+LARGEST = 24
+"""Largest number of planted differences in one group."""
+
 REPETITIONS = 10
 """Default number of times that each cell of a compiler that changes nothing is run."""
 
@@ -61,17 +65,24 @@ def defects() -> dict[str, tuple[Defect, str]]:
 def plan(options: argparse.Namespace, cases: list[tuple[str, str, str]], planted: dict[str, str]) -> list[Group]:
     """Return the groups to run: for every case, all planted differences, and all that changes nothing.
 
-    `planted` maps the names of compilers that plant something to their files.
+    `planted` maps the names of compilers that plant something to their files. A case has several groups of planted
+    differences, so that no group takes much longer than the others, and the slow cases come first.
     """
     found = []
+    seconds = earlier_runs(options.results, "cpu")
+    slow = Expected()
+    cases = sorted(cases, key=lambda one: -seconds.get((f"{one[0]}::{one[2]}", "eager", "cpu"), slow).seconds)
     for suite, path, case in cases:
         address = f"{suite}::{case}"
         if (options.quick and address not in QUICK) or not re.search(options.case or "", address):
             continue
         wanted = [f"planted:{name}" for name in QUICK[address]] if options.quick else list(planted)
         compilers = tuple((name, planted[name]) for name in wanted if name in planted)
-        if "planted" in options.parts and compilers:
-            found.append(Group(suite, path, case, compilers, options.device, planted=True))
+        if "planted" in options.parts:
+            found += [
+                Group(suite, path, case, compilers[start : start + LARGEST], options.device, planted=True)
+                for start in range(0, len(compilers), LARGEST)
+            ]
         equals = tuple((name, str(HERE / "equals.py")) for name in (QUICK_EQUALS if options.quick else EQUALS))
         for nothing in (equals, () if options.quick else (("compile:eager", None),)):
             if "equal" in options.parts and nothing:
@@ -86,6 +97,13 @@ def _records(directory: Path) -> list[Record]:
     return [row for one in folders if (one / CONFORMANCE).is_file() for row in read_conformance(one)]
 
 
+def _left_out(outcomes: list[Outcome]) -> list[str]:
+    """Return a list of the cells in which a compiler that should change nothing does, if any was run."""
+    cells = {one.cell for one in outcomes}
+    found = [f"- {cell}: {why}" for cell, why in GENUINE.items() if cell in cells]
+    return ["\n".join(["left out, because the compiler does change something there:", *found])] if found else []
+
+
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks.judge", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="run a sample of the cases, every cell once")
@@ -93,6 +111,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="of each cell in which nothing differs")
     parser.add_argument("--seeds", type=int, default=100, help="random inputs for each computation that is rounded")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first seed of those random inputs")
     parser.add_argument("--case", metavar="REGEX", help="run only cases whose address matches")
     parser.add_argument("--defect", metavar="REGEX", help="plant only defects whose name matches")
     parser.add_argument(
@@ -128,7 +147,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
     caught = catches([one for one, _ in known.values()], outcomes)
     blamed = blames(outcomes, GENUINE)
-    rounded = numerics(options.device, options.seeds) if "rounding" in options.parts else None
+    rounded = None
+    if "rounding" in options.parts:
+        rounded = numerics(options.device, options.seeds, options.first_seed, options.jobs)
     report: dict[str, Any] = {"problems": problems}
     sections: list[tuple[str, str]] = []
     for form in ("simple", "github"):
@@ -137,7 +158,7 @@ def main(arguments: list[str] | None = None) -> int:
             sections.append(("Planted differences", catch_table(caught, form)))
             report["planted"] = [dataclasses.asdict(one) for one in caught]
         if "equal" in options.parts:
-            sections.append(("Nothing differs", blame_table(blamed, form)))
+            sections.append(("Nothing differs", "\n\n".join([blame_table(blamed, form), *_left_out(outcomes)])))
             report["equal"] = [dataclasses.asdict(one) for one in blamed]
         if rounded is not None:
             sections.append(("Only rounding differs", numerics_table(rounded, form)))

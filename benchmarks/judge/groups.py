@@ -73,6 +73,11 @@ class Outcome(msgspec.Struct, frozen=True):
     planted: tuple[str, ...] = ()
     """One entry for every call, or capture, in which the defect was planted."""
 
+    @property
+    def cell(self) -> str:
+        """The address of the cell, without the device."""
+        return f"{self.case}::{self.compiler}"
+
 
 def group(payload: bytes, _enter: Callable[[str], None]) -> bytes:
     """Run the cells of a group: `Group` → a list of `Outcome`."""
@@ -95,6 +100,15 @@ def _load(wanted: Group) -> Case:
     return next(one for one in cases if one.name == wanted.case)
 
 
+def _tell(case: Case) -> None:
+    """Tell the defects what the judge compares in a case."""
+    from benchmarks.judge import planting
+
+    planting.BACKWARD[:] = [case.backward is not False]
+    planting.ASKED.clear()
+    planting.ASKED.update(case.strict)
+
+
 def _condition(wanted: Group) -> Condition:
     from benchmarks.judge.condition import condition
 
@@ -107,7 +121,7 @@ def _possible(wanted: Group, condition: Condition) -> list[str]:
     from benchmarks.judge.condition import calls, unchanged_settings
 
     planting.CONDITION.update(condition)
-    planting.BACKWARD[:] = [_load(wanted).backward is not False]
+    _tell(_load(wanted))
     found = []
     files = {file: compilers_of(execute(Path(file).stem, Path(file))) for _, file in wanted.compilers if file}
     for name, file in ((name, file) for name, file in wanted.compilers if file is not None):
@@ -127,7 +141,7 @@ def _cells(wanted: Group, name: str, file: str | None, condition: Condition) -> 
     how = (None, None) if file is None else (Path(file).stem, file)
     spec = CellSpec(wanted.suite, wanted.path, wanted.case, name, wanted.device, *how)
     case = _load(wanted)
-    planting.BACKWARD[:] = [case.backward is not False]
+    _tell(case)
     found = []
     for _ in range(wanted.repetitions):
         planting.PLANTED.clear()
@@ -160,7 +174,7 @@ def _forked(work: Callable[[], T], kind: type[T], device: str) -> T | None:
     if child == 0:
         os.close(reader)
         try:
-            text = b"+" + msgspec.json.encode(work())
+            text = b"+" + msgspec.msgpack.encode(work())  # JSON has no infinity
         except BaseException:  # shown by the parent
             text = b"-" + traceback.format_exc().encode(errors="replace")
         with os.fdopen(writer, "wb") as pipe:
@@ -172,4 +186,4 @@ def _forked(work: Callable[[], T], kind: type[T], device: str) -> T | None:
     os.waitpid(child, 0)
     if text.startswith(b"-"):
         raise RuntimeError(text[1:].decode())
-    return msgspec.json.decode(text[1:], type=kind) if text else None
+    return msgspec.msgpack.decode(text[1:], type=kind) if text else None

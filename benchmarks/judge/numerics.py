@@ -36,8 +36,8 @@ class Numerics(msgspec.Struct):
     rows: list[Tally]
 
 
-def numerics(device: str, seeds: int) -> Numerics:
-    """Run the benchmark with a number of random inputs for each computation."""
+def numerics(device: str, seeds: int, first_seed: int, jobs: int) -> Numerics:
+    """Run the benchmark with a number of random inputs for each computation, made with seeds from `first_seed` on."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "rounding.json")
         command = [
@@ -48,6 +48,10 @@ def numerics(device: str, seeds: int) -> Numerics:
             device,
             "--seeds",
             str(seeds),
+            "--first-seed",
+            str(first_seed),
+            "--jobs",
+            str(jobs),
             "--json",
             str(file),
         ]

@@ -20,6 +20,7 @@ import torch
 from recapture.declare.compiler import compiler
 
 __all__ = [
+    "ASKED",
     "BACKWARD",
     "CONDITION",
     "DEFECTS_ATTRIBUTE",
@@ -50,6 +51,9 @@ CONDITION: dict[str, dict[str, float]] = {}
 
 BACKWARD: list[bool] = [True]
 """Whether the judge runs a backward after the calls of the case under test; the case may say that it does not."""
+
+ASKED: set[str] = set()
+"""What the case under test asks to be judged strictly."""
 
 MARGIN = 8.0
 """Smallest ratio of a planted change of a value to what rounding may change there."""

@@ -88,9 +88,8 @@ def blames(outcomes: Iterable[Outcome], genuine: dict[str, str]) -> list[Blame]:
     for outcome in outcomes:
         if outcome.compiler.startswith("planted:") or outcome.verdict in UNDECIDED:
             continue
-        cell = f"{outcome.case}::{outcome.compiler}"
         asked = outcome.compiler == "equal:reordered-dicts" and "order" in outcome.strict
-        if cell in genuine or asked:
+        if outcome.cell in genuine or asked:
             continue
         one = found.setdefault(outcome.compiler, Blame(outcome.compiler))
         one.cells += 1

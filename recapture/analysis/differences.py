@@ -98,12 +98,12 @@ def kinds_in_words(record: Record) -> str:
 
 
 def has_kind(record: Record, kinds: Collection[str]) -> bool:
-    """Whether a cell has a difference of one of these kinds, silent or noted."""
-    return any(one.kind in kinds for one in (*record.differences, *record.noted))
+    """Whether a cell has a difference of one of these kinds, silent or noted, or a verdict that is among them."""
+    return str(record.verdict) in kinds or any(one.kind in kinds for one in (*record.differences, *record.noted))
 
 
 def with_kinds(results: Results, kinds: Collection[str]) -> Results:
-    """Return results with only the cells that have a difference of one of these kinds; with all cells if none is given.
+    """Return results with only the cells of these kinds of differences or verdicts; with all if none is given.
 
     Reports say how many of the recorded cells they show (see `environment_facts.accounting`).
     """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from recapture.analysis import summary
 from recapture.analysis.cell_changes import diff
 from recapture.analysis.differences import noted_numbers, silent_kinds
+from recapture.base.errors import UsageError
 from recapture.base.text import plural
 from recapture.results.directories import Results
 from recapture.results.releases import is_bare, read_by_age, torch_version, twin
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from recapture.analysis.cell_filter import CellFilter
     from recapture.analysis.changes import Change
 
 
@@ -67,13 +69,20 @@ class Overview:
     left_out: dict[str, str]
 
 
-def overview(root: Path, *, check: Callable[[Results], object] | None = None) -> list[Overview]:
+def overview(
+    root: Path, *, check: Callable[[Results], object] | None = None, cells: CellFilter | None = None
+) -> list[Overview]:
     """Return an overview of every capability that has results at or below a directory.
 
-    `check` is called with each of the results, oldest torch first. Raises UsageError if there are none, or if reading
-    them fails.
+    `check` is called with each of the results, oldest torch first. `cells` says which of them count. Raises UsageError
+    if there are none, or if reading them fails.
     """
     results = read_by_age(root, check)
+    if cells is not None:
+        cells.check(results)
+        results = [kept for one in results if (kept := cells.applied(one)).records]
+        if not results:
+            raise UsageError("no results have a cell that matches")
     return [
         _overview(capability, [one for one in results if one.capability == capability])
         for capability in sorted({one.capability for one in results})

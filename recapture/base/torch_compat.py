@@ -62,12 +62,10 @@ def installed_torch() -> str:
 
 
 def reset_dynamo() -> None:
-    """Forget everything Dynamo compiled in this process."""
-    try:
-        import torch._dynamo as dynamo
-    except Exception:  # if Dynamo cannot be imported, there is nothing to forget
-        return
-    dynamo.reset()
+    """Forget everything Dynamo compiled in this process; where nothing imported it, there is nothing to forget."""
+    dynamo: Any = sys.modules.get("torch._dynamo")
+    if hasattr(dynamo, "reset"):
+        dynamo.reset()
 
 
 CAPTURE_MODULES = ("torch._dynamo.", "torch._inductor.", "torch._export.", "torch.export", "torch._functorch.")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recapture.analysis.check import CheckReport, CheckRow
-    from recapture.declare.own_code.generated import Prepared
+    from recapture.declare.own_code.case_text import Prepared
 
 __all__ = ["CheckArguments", "check_command", "request_of"]
 

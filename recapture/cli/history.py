@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable  # noqa: TC003 - as the other annotations of the command
 from pathlib import Path
 
 import click
 
-from recapture.cli.options import PathParameter, console, how_to_print
+from recapture.base.errors import UsageError
+from recapture.cli.options import PathParameter, console, how_to_print, keyword_option, suite_option
 from recapture.cli.output import echo, echo_json, warn_if_misfiled
 
 __all__ = ["history"]
@@ -21,20 +23,44 @@ __all__ = ["history"]
     show_default=True,
     help="Folder with the results of all images.",
 )
+@suite_option
+@keyword_option
+@click.option(
+    "--issues", "show_issues", is_flag=True, help="Show the known public issues, documented against measured."
+)
+@click.option("--issue", "issues", multiple=True, metavar="NUMBER", help="Only this issue; may be given several times.")
 @how_to_print
-def history(cell: str | None, results: Path, form: str) -> None:
+def history(
+    cell: str | None,
+    results: Path,
+    suites: tuple[str, ...],
+    matches: Callable[[str], bool] | None,
+    show_issues: bool,
+    issues: tuple[str, ...],
+    form: str,
+) -> None:
     """Show CELL's verdict with every torch release that has results, and where it changed.
 
     CELL is SUITE::NAME::COMPILER; a case (SUITE::NAME, or only NAME) means all its cells. Without CELL, show the
-    number of cells that are wrong or fail with each compiler and release, and what each release changed.
+    number of cells that are wrong or fail with each compiler and release, and what each release changed; --suite and
+    -k choose the cells that are counted.
     """
+    if show_issues or issues:
+        if cell is not None:
+            raise UsageError("--issues and --issue show known issues: they cannot be combined with a cell")
+        _show_issues(issues, results, form)
+        return
     from recapture.analysis import history as analysis
+    from recapture.analysis.cell_filter import CellFilter
     from recapture.analysis.overview import overview
     from recapture.report import history as histories
     from recapture.report import overview as overviews
 
+    cells = CellFilter(suites, matches)
+    if cell is not None and cells:
+        raise UsageError("--suite and -k choose what is counted without CELL: they cannot be combined with it")
     if cell is None:
-        releases = overview(results, check=warn_if_misfiled)
+        releases = overview(results, check=warn_if_misfiled, cells=cells)
         if form == "text":
             overviews.print_overviews(console(), releases)
         elif form == "json":
@@ -49,3 +75,17 @@ def history(cell: str | None, results: Path, form: str) -> None:
         echo(histories.to_markdown(found), nl=False)
     else:
         histories.print_histories(console(), found)
+
+
+def _show_issues(ids: tuple[str, ...], results: Path, form: str) -> None:
+    from recapture.analysis.known_issues import compare_issues
+    from recapture.report import known_issues as report
+    from recapture.results.issues import chosen_issues
+
+    found = compare_issues(chosen_issues(ids), results, check=warn_if_misfiled)
+    if form == "json":
+        echo_json(report.to_json(found))
+    elif form == "markdown":
+        echo(report.to_markdown(found), nl=False)
+    else:
+        report.print_issues(console(), found)

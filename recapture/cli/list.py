@@ -2,45 +2,68 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from recapture.base.errors import UsageError, did_you_mean
-from recapture.cli.options import require_torch
+from recapture.base.text import plural
+from recapture.cli.options import require_torch, suite_option
 from recapture.cli.output import echo
+from recapture.results.issues import chosen_issues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from recapture.declare.collection import CaseInfo
+    from recapture.results.issues import KnownIssue
     from recapture.results.sources import PublishedClaim, Source
 
 __all__ = ["list_command"]
+
+WIDEST = 60
+"""Largest width in characters of the column of addresses; a longer address moves its description alone."""
 
 
 @click.command("list")
 @click.argument("what", nargs=-1, metavar="[SUITE|FILE|ID]...")
 @click.option("-k", "keyword", metavar="EXPR", help="Only cases whose suite::name matches: words, and, or, not.")
+@suite_option
 @click.option("--compilers", "show_compilers", is_flag=True, help="List the compilers instead of the cases.")
 @click.option("--claims", "show_claims", is_flag=True, help="List the published claims, all or those of the IDs given.")
+@click.option(
+    "--issues", "show_issues", is_flag=True, help="List the known public issues, all or those of the IDs given."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def list_command(
-    what: tuple[str, ...], keyword: str | None, show_compilers: bool, show_claims: bool, as_json: bool
+    what: tuple[str, ...],
+    keyword: str | None,
+    suites: tuple[str, ...],
+    show_compilers: bool,
+    show_claims: bool,
+    show_issues: bool,
+    as_json: bool,
 ) -> int:
     """List the cases of the suites, with a description of each."""
-    if show_compilers and show_claims:
-        raise UsageError("--compilers and --claims cannot be combined")
-    if keyword and (show_compilers or show_claims):
-        raise UsageError("-k chooses among cases: it cannot be combined with --compilers or --claims")
+    asked = {"--compilers": show_compilers, "--claims": show_claims, "--issues": show_issues}
+    shown = [name for name, given in asked.items() if given]
+    if len(shown) > 1:
+        raise UsageError(f"{' and '.join(shown)} cannot be combined")
+    if (keyword or suites) and shown:
+        raise UsageError(f"-k and --suite choose among cases: they cannot be combined with {shown[0]}")
+    if show_issues:
+        issues = chosen_issues(what)
+        _print(_issues_as_text(issues), issues, as_json=as_json)
+        return 0
     if show_claims:
         chosen = _chosen_claims(what)
         _print(_claims_as_text(chosen), chosen, as_json=as_json)
         return 0
     if show_compilers:
         return _list_compilers(what, as_json=as_json)
-    return _list_cases(what, keyword, as_json=as_json)
+    return _list_cases((*what, *suites), keyword, as_json=as_json)
 
 
 def _list_compilers(what: tuple[str, ...], *, as_json: bool) -> int:
@@ -56,7 +79,7 @@ def _list_compilers(what: tuple[str, ...], *, as_json: bool) -> int:
 
 def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) -> int:
     from recapture.conformance.preparation import IMPORTS, collect_suites
-    from recapture.declare.collection import find_suites
+    from recapture.declare.collection import find_suites, shipped_groups
     from recapture.declare.name_filter import matcher
     from recapture.pool.worker_pool import WorkerPool
 
@@ -80,8 +103,25 @@ def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) ->
         {"case": address, "summary": case.summary, "claims": case.claims, "options": case.options, "hash": case.hash}
         for address, case in cases
     ]
-    _print((f"{address:45} {_described(case)}" for address, case in cases), rows, as_json=as_json)
+    _print(_by_suite(cases), rows, as_json=as_json)
+    if not what and not as_json:
+        groups = "; ".join(
+            f"{name} ({', '.join(one.name for one in group)})" for name, group in shipped_groups().items()
+        )
+        echo(f"\nrun only when named: {groups}" if groups else "")
     return status
+
+
+def _by_suite(cases: list[tuple[str, CaseInfo]]) -> Iterator[str]:
+    """Yield lines: each suite with its number of cases, then its cases; last, the sums, if there are several suites."""
+    numbers = Counter(address.split("::", 1)[0] for address, _ in cases)
+    for suite, number in numbers.items():
+        yield f"{suite}: {plural(number, 'case')}"
+        mine = [(address, case) for address, case in cases if address.split("::", 1)[0] == suite]
+        width = min(max(len(address) for address, _ in mine), WIDEST)
+        yield from (f"  {address:{width}}  {_described(case)}".rstrip() for address, case in mine)
+    if len(numbers) > 1:
+        yield f"{plural(len(cases), 'case')} in {plural(len(numbers), 'suite')}"
 
 
 def _described(case: CaseInfo) -> str:
@@ -113,6 +153,19 @@ def _claims_as_text(claims: list[PublishedClaim]) -> Iterator[str]:
                 ("not shown", claim.not_shown),
             ]
             yield from (f"      {label}: {text}" for label, text in details if text)
+
+
+def _issues_as_text(issues: list[KnownIssue]) -> Iterator[str]:
+    """Yield lines: each issue with the range that its sources give, then the cells that try it."""
+    for issue in issues:
+        yield f"{issue.id}: {issue.what} ({issue.compares}; {issue.span}; {issue.sure})"
+        details = [
+            ("advisory", issue.advisory),
+            *(("shown by", cell) for cell in issue.shown_by),
+            ("not shown", issue.not_shown),
+            ("remark", issue.explanation),
+        ]
+        yield from (f"    {label}: {text}" for label, text in details if text)
 
 
 def _source_as_text(source: Source) -> Iterator[str]:

@@ -15,7 +15,9 @@ import click
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.option_fields import declared, known_device
+from recapture.declare.name_filter import matcher
 from recapture.results.kinds import KINDS
+from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,18 @@ if TYPE_CHECKING:
 
     from recapture.base.option_fields import CommandLine
 
-__all__ = ["PathParameter", "Range", "check_device", "console", "how_to_print", "kind_option", "require_torch", "takes"]
+__all__ = [
+    "PathParameter",
+    "Range",
+    "check_device",
+    "console",
+    "how_to_print",
+    "keyword_option",
+    "kind_option",
+    "require_torch",
+    "suite_option",
+    "takes",
+]
 
 
 class Range(click.FloatRange):
@@ -174,8 +187,27 @@ def kind_option(text: str) -> Callable[[Any], Any]:
     return click.option(
         "--kind",
         "kinds",
-        type=click.Choice(list(KINDS)),
+        type=click.Choice([*KINDS, *map(str, Verdict)]),
         metavar="KIND",
         multiple=True,
-        help=f"{text}: {', '.join(KINDS)}. May be given several times.",
+        help=f"{text}: {', '.join(KINDS)}; or with this verdict: {', '.join(Verdict)}. May be given several times.",
     )
+
+
+def _matching(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Callable[[str], bool] | None:
+    return None if value is None else matcher(value)
+
+
+keyword_option = click.option(
+    "-k",
+    "matches",
+    metavar="EXPR",
+    callback=_matching,
+    help="Only cases whose suite::name matches: words, and, or, not.",
+)
+"""The option ``-k`` of commands that show recorded cells; the command receives a predicate for addresses."""
+
+suite_option = click.option(
+    "--suite", "suites", metavar="SUITE", multiple=True, help="Only cases of this suite; may be given several times."
+)
+"""The option ``--suite`` of commands that show cases or recorded cells."""

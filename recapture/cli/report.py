@@ -12,12 +12,13 @@ import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.text import printable
-from recapture.cli.options import PathParameter, console, kind_option
+from recapture.cli.options import PathParameter, console, keyword_option, kind_option, suite_option
 from recapture.cli.output import echo, warn_if_misfiled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from recapture.analysis.cell_filter import CellFilter
     from recapture.results.speedups import Speedups
 
 __all__ = ["report"]
@@ -63,9 +64,8 @@ def _derived(path: Path) -> Speedups:
     return found
 
 
-def _render_one(found: list[Path], kinds: tuple[str, ...], output: Path, *, as_html: bool) -> None:
+def _render_one(found: list[Path], cells: CellFilter, output: Path, *, as_html: bool) -> None:
     """Render the one results directory in a list to a file or to standard output."""
-    from recapture.analysis.differences import with_kinds
     from recapture.base.files import write_output
     from recapture.report.html_page import render_html
     from recapture.report.markdown import render_conformance
@@ -73,7 +73,9 @@ def _render_one(found: list[Path], kinds: tuple[str, ...], output: Path, *, as_h
 
     if len(found) > 1:
         raise UsageError(f"--output takes one results directory, and there are {len(found)}: {found[0]}, {found[1]} …")
-    results = with_kinds(read_results(found[0]), kinds)
+    every = read_results(found[0])
+    cells.check([every])
+    results = cells.applied(every)
     render = render_html if as_html else render_conformance
     text = render(results.records, results.environment)
     warn_if_misfiled(results)
@@ -92,6 +94,8 @@ def _render_one(found: list[Path], kinds: tuple[str, ...], output: Path, *, as_h
     type=PathParameter(allow_dash=True),
     help="Write the report to this file, not beside the records; - is standard output. For one results directory only.",
 )
+@suite_option
+@keyword_option
 @kind_option("Render only cells with a difference of this kind, and write no file unless --output names one")
 @click.option("--quiet", is_flag=True, help="Do not print the summary.")
 @click.option("--interrupted", is_flag=True, help="First close interrupted runs, which can then not be resumed.")
@@ -99,15 +103,18 @@ def report(
     directories: tuple[Path, ...],
     as_html: bool,
     output: Path | None,
+    suites: tuple[str, ...],
+    matches: Callable[[str], bool] | None,
     kinds: tuple[str, ...],
     quiet: bool,
     interrupted: bool,
 ) -> None:
     """Render reports from the records in DIRECTORY and in every results directory below it (default: results).
 
-    The ratios of speedups are recomputed from their samples.
+    The ratios of speedups are recomputed from their samples. With --suite, -k or --kind, no file is written unless
+    --output names one.
     """
-    from recapture.analysis.differences import with_kinds
+    from recapture.analysis.cell_filter import CellFilter
     from recapture.conformance.ledger import settle
     from recapture.report.html_page import render_html
     from recapture.report.markdown import write_report
@@ -117,8 +124,9 @@ def report(
     from recapture.results.directories import find_results, find_speedups, read_results
     from recapture.results.records import PARTIAL
 
-    if kinds and as_html and output is None:
-        raise UsageError("--kind with --html needs --output: the page beside the records shows all cells")
+    cells = CellFilter(suites, matches, kinds)
+    if cells and as_html and output is None:
+        raise UsageError("--suite, -k and --kind with --html need --output: the page beside the records has all cells")
     roots = directories or (Path("results"),)
     if interrupted:
         for directory in roots:
@@ -128,13 +136,15 @@ def report(
     found = [path for directory in roots for path in find_results(directory, needed=not timed or output is not None)]
     found = list(dict.fromkeys(found))
     if output is not None:
-        _render_one(found, kinds, output, as_html=as_html)
+        _render_one(found, cells, output, as_html=as_html)
         return
     out = console()
+    if suites:
+        cells.check(map(read_results, found))
     for number, path in enumerate(found):
-        if not kinds:
+        if not cells:
             write_report(path)
-        results = with_kinds(read_results(path), kinds)
+        results = cells.applied(read_results(path))
         warn_if_misfiled(results)
         if as_html:
             _write(path / HTML, render_html(results.records, results.environment))
@@ -142,7 +152,7 @@ def report(
             if number:
                 out.print()
             print_summary(out, results.records, results.environment, path)
-    for path in () if kinds else timed:
+    for path in () if cells else timed:
         speedups = _derived(path)
         _write(path.with_suffix(".md"), render_speedups(speedups))
         if not quiet:

@@ -33,7 +33,7 @@ def run_command(context: click.Context, options: RunOptions, where: ImageOptions
 
     from recapture.base.start_times import described
     from recapture.conformance.runner import run_cells
-    from recapture.declare.collection import shipped_suites
+    from recapture.declare.collection import shipped_groups, shipped_suites
     from recapture.declare.compilers import builtin_compilers
     from recapture.report.console import SafeConsole
     from recapture.report.markdown import write_report
@@ -41,7 +41,8 @@ def run_command(context: click.Context, options: RunOptions, where: ImageOptions
     from recapture.report.terminal import print_summary
 
     options = dataclasses.replace(options, words=_words(context.params))
-    if set(options.selection.suites) <= set(shipped_suites()):  # these declare no compilers
+    shipped = {*shipped_suites(), *(suite for group in shipped_groups().values() for suite in group)}
+    if set(options.selection.suites) <= shipped:  # these declare no compilers
         check_compilers(options, builtin_compilers())
     if where.images:
         return run_in_images(context, where, results=options.results, device=options.device, resume=options.resume)
@@ -62,7 +63,7 @@ def run_command(context: click.Context, options: RunOptions, where: ImageOptions
     if not options.whole and len(summary.records) > len(summary.selected):
         there = f"{len(summary.records)} records in all: recapture report {summary.directory} shows them"
         console.print(there, soft_wrap=True, highlight=False, markup=False)
-    wrong = [f"suite {suite.name!r} was not run: {suite.error}" for suite in summary.failed_suites]
+    wrong = [f"suite {suite.name!r} was not run: {suite.error}" for suite in summary.failed_suites if not suite.lacking]
     wrong += [f"a case was not run: {line}" for line in summary.refused_cases]
     wrong += _without_reference(summary.selected)
     for line in wrong:

@@ -229,19 +229,22 @@ class _Call:
 
 @contextlib.contextmanager
 def _recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
-    """Write what is printed to `text`; with `everything`, also warnings and log messages, in the order they come.
+    """Write what is printed to `text`; with `everything`, also what goes to stderr, warnings and log messages.
 
-    Warnings and log messages of torch itself are left out.
+    They stand in the order in which they come. Warnings and log messages of torch itself are left out.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(text))
         if everything:
+            stderr = sys.stderr
+            stack.enter_context(contextlib.redirect_stderr(text))
             stack.enter_context(warnings.catch_warnings())
             show = warnings.showwarning
 
             def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
                 if category.__module__.startswith("torch"):
-                    show(message, category, *where, **more)
+                    with contextlib.redirect_stderr(stderr):
+                        show(message, category, *where, **more)
                 else:
                     text.write(f"{category.__name__}: {message}\n")
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Arithmetic",
     "arithmetic",
+    "attention_error",
     "cancels",
     "creates",
     "interpolates",
@@ -201,6 +202,20 @@ def tf32_error(func: Any, device: str) -> float:
     cudnn = "conv" in name or "rnn" in name
     allowed = torch.backends.cudnn.allow_tf32 if cudnn else torch.get_float32_matmul_precision() != "highest"
     return TF32 if allowed else 0.0
+
+
+def attention_error(func: Any, argument: str, dtype: Any) -> float:
+    """Return the relative error of a factor in fused attention on a half type, or 0 for any other argument or operator.
+
+    The probabilities, of which no argument holds any, are rounded to the half type before they are multiplied by the
+    values; a backward rounds more of what lies between. The error is put into the arguments that they multiply.
+    """
+    import torch
+
+    name = name_of(func)
+    if "attention" not in name or not (argument == "value" or name.endswith("_backward")):
+        return 0.0
+    return torch.finfo(dtype).eps / 2 if dtype in (torch.float16, torch.bfloat16) else 0.0
 
 
 def is_deterministic(func: Any, arguments: dict[str, Any]) -> bool:

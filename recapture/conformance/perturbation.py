@@ -23,6 +23,7 @@ from recapture.conformance.noise import Noise, can_round, is_short, unit_roundof
 from recapture.conformance.operators import (
     Arithmetic,
     arithmetic,
+    attention_error,
     cancels,
     creates,
     interpolates,
@@ -235,7 +236,9 @@ class _OperatorCall:
         if self.kind is Arithmetic.MANY:
             unit = max(unit, tf32_error(self.func, wide.device.type) if dtype == torch.float32 else 0.0)
             groups = summed_dims(self.func, position, self.arguments, wide.ndim)
-            return self.noise.accumulation(wide, unit, groups, common=normalises(self.func))
+            noisy = self.noise.accumulation(wide, unit, groups, common=normalises(self.func))
+            rounded = attention_error(self.func, self.names[position], dtype)
+            return noisy + 2 * rounded * self.noise.uniform(wide) * wide if rounded else noisy
         return wide * (1 + 2 * unit * self.noise.uniform(wide).to(wide.abs().dtype))
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_device, option
 from recapture.conformance.cell import CellSpec
-from recapture.declare.collection import Selection, find_suites
+from recapture.declare.collection import Selection, find_suites, only_when_named
 from recapture.declare.compilers import builtin_compilers
 from recapture.declare.name_filter import matcher
 from recapture.machine.hardware import cores
+from recapture.results.issues import chosen_issues
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -41,6 +42,9 @@ class RunOptions:
     compilers: tuple[str, ...] = option(
         "--compiler", default=(), metavar="NAME", help="Only this compiler; may be given several times."
     )
+    issues: tuple[str, ...] = option(
+        "--issue", default=(), metavar="NUMBER", help="Only cases of this known issue; may be given several times."
+    )
     device: str = option("--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to run on.")
     jobs: int = option(
         "--jobs", default_factory=cores, between=(1, None), help="Cells at a time. [default: the number of cores]"
@@ -62,7 +66,7 @@ class RunOptions:
     @property
     def whole(self) -> bool:
         """Whether the run has no selection: all suites, cases and default compilers."""
-        return not self.selection.wanted and self.keyword is None and not self.compilers
+        return not self.selection.wanted and self.keyword is None and not self.compilers and not self.issues
 
 
 @dataclass(frozen=True)
@@ -129,21 +133,21 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
         address = f"{place}::{wanted}"
         if wanted is not None and place not in broken and address not in addresses:
             raise UsageError(f"unknown case {address!r}{did_you_mean(address, addresses)}")
+    tried = {case for issue in chosen_issues(options.issues) for case in issue.cases} if options.issues else None
     cells = []
     for suite in suites:
         for case in suite.cases:
-            claimed = [name for name in case.claims if name not in known]
-            if claimed:
-                near = did_you_mean(claimed[0], known)
-                raise UsageError(f"case '{suite.name}::{case.name}': claim of unknown compiler {claimed[0]!r}{near}")
+            for what, names in (("claim of", case.claims), ("compilers names the", case.compilers or ())):
+                absent = [name for name in names if name not in known]
+                if absent:
+                    near = did_you_mean(absent[0], known)
+                    raise UsageError(f"case '{suite.name}::{case.name}': {what} unknown compiler {absent[0]!r}{near}")
+            address = f"{suite.name}::{case.name}"
+            if (options.keyword and not options.keyword(address)) or (tried is not None and address not in tried):
+                continue
             for name in known:
-                how = name if name in options.compilers else None
-                asked = options.selection.admits(suite.name, case.name, name)
-                named = any(one[2] == name for one in options.selection.wanted)
-                default = name in theirs or not builtin[name].optional or named
-                if not asked or (options.compilers and how is None) or (how is None and not default):
-                    continue
-                if options.keyword and not options.keyword(f"{suite.name}::{case.name}"):
+                optional = name in builtin and only_when_named(builtin[name])
+                if not _is_selected(options, suite, case, name, optional=optional):
                     continue
                 owner = theirs.get(name)
                 spec = CellSpec(
@@ -162,3 +166,17 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
     if not cells and suites:
         raise UsageError("nothing to run: no case matches the selection")
     return cells
+
+
+def _is_selected(options: RunOptions, suite: SuiteInfo, case: CaseInfo, compiler: str, *, optional: bool) -> bool:
+    """Whether a cell is part of the plan. An address that names a compiler selects it whatever the case is about."""
+    if not options.selection.admits(suite.name, case.name, compiler):
+        return False
+    if options.compilers and compiler not in options.compilers:
+        return False
+    if options.selection.names_cell(suite.name, case.name, compiler):
+        return True
+    if case.compilers is not None and compiler not in ("eager", *case.compilers):
+        return False
+    named = any(one[2] == compiler for one in options.selection.wanted)
+    return not optional or named or compiler in options.compilers

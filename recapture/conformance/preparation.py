@@ -148,4 +148,4 @@ def preload_level(device: str, modules: list[str], compilers: set[str], *, compi
         return "cuda" if compiles else "light"
     if not compiles:
         return "capture"
-    return "aoti" if "aoti" in ours else "codegen"
+    return "aoti" if any(name.split(":")[0] == "aoti" for name in ours) else "codegen"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import sysconfig
-import threading
 import types
-import warnings
 from typing import Any
 
-from recapture.base.torch_watch import registrations
-from recapture.conformance.torch_state import read_flags
+from recapture.conformance.torch_state import read_settings
 
 __all__ = ["ProcessState"]
 
@@ -37,14 +33,14 @@ class ProcessState:
     """
 
     def __init__(self) -> None:
-        self._settings = _settings()
+        self._settings = read_settings()
         self._names = {name: dict(vars(owner)) for name, owner in _owners().items()}
         self._own = _own_modules()
 
     def is_unchanged(self) -> bool:
         """Whether the state is as it was when this object was made, as far as it can be seen."""
         owners = _owners()
-        if _settings() != self._settings or any(
+        if read_settings() != self._settings or any(
             name not in owners or _was_patched(before, vars(owners[name])) for name, before in self._names.items()
         ):
             return False
@@ -93,19 +89,3 @@ def _was_patched(before: dict[str, Any], after: Any) -> bool:
         not name.startswith("__") and not isinstance(after[name], types.ModuleType)
         for name in after.keys() - before.keys()
     )
-
-
-def _settings() -> dict[str, Any]:
-    import torch
-
-    return {
-        "flags": read_flags(),
-        "inference": torch.is_inference_mode_enabled(),
-        "threads": torch.get_num_threads(),
-        "registrations": registrations(),
-        "environment": {name: value for name, value in os.environ.items() if name != "TMPDIR"},
-        "recursion": sys.getrecursionlimit(),
-        "hooks": (sys.displayhook, sys.excepthook, sys.gettrace(), sys.getprofile(), len(sys.meta_path)),
-        "filters": list(warnings.filters),
-        "threads of Python": threading.active_count(),
-    }

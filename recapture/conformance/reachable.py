@@ -23,6 +23,9 @@ __all__ = ["Reachable"]
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types of values that hold no other values."""
 
+MARKS = ("_is_torch_compile",)
+"""Attributes that torch.compile leaves on a user's module for its own use (from torch 2.13 on)."""
+
 
 class Reachable:
     """The state that a function or module can reach."""
@@ -32,7 +35,7 @@ class Reachable:
 
         self.module = target if isinstance(target, torch.nn.Module) else None
         self.variables = _Finder(target).variables
-        self._internal = frozenset(vars(torch.nn.Module())) - {"training"}
+        self._internal = frozenset({*vars(torch.nn.Module()), *MARKS}) - {"training"}
 
     def describe(self, module: Any = None, *, copy: bool = True) -> Described:
         """Describe the state; the parameters and buffers are those of `module`, the attributes those of the target.

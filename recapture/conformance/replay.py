@@ -45,6 +45,7 @@ class Script:
     shares_state: bool
     checks_inputs: bool
     inference_only: bool
+    sees_held_out: bool
     device: str
 
 
@@ -61,6 +62,7 @@ def replay(path: str, script: Script) -> None:
         shares_state=script.shares_state,
         checks_inputs=script.checks_inputs,
         inference_only=script.inference_only,
+        sees_held_out=script.sees_held_out,
     )
     trial = carry_out(lambda: _load(path, script), compiler, script.device, lambda _: None)
     ruling = decide(trial)

@@ -14,7 +14,7 @@ from recapture.base.exceptions import qualified, safe_text
 from recapture.base.text import one_line
 from recapture.conformance.replay import Script
 from recapture.declare.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, RefusedCase
-from recapture.declare.collection import SuiteFile, execute
+from recapture.declare.collection import SuiteFile, case_hash, execute
 from recapture.declare.compilers import builtin_compilers, compilers_of
 from recapture.declare.excerpts import excerpts, project_imports
 from recapture.declare.source import closure, defined_names
@@ -142,7 +142,8 @@ class SuitePrinter:
 
     def case_hash(self, case: str) -> str:
         """Return the hash of a case, as in records."""
-        return self._parts(case).code.hash
+        parts = self._parts(case)
+        return case_hash(parts.case, parts.code)
 
     def script(self, name: str, compiler_name: str, device: str, recorded: list[str]) -> str:
         """Return the script of one cell; `recorded` are lines about its records.
@@ -182,7 +183,7 @@ class SuitePrinter:
         if key not in self._known:
             case = next(one for one in self.cases if one.name == name)
             try:
-                code = closure(self.suite.path, *key)
+                code = closure(self.suite.path, case.made_by or name, *more)
             except KeyError:
                 raise UsageError(f"case {name!r} is not defined at the top level of {self.suite.path.name}") from None
             self._known[key] = _Parts(case, code)
@@ -262,19 +263,25 @@ def _fill(
         shares_state=bool(compiler.shares_state),
         checks_inputs=bool(compiler.checks_inputs),
         inference_only=bool(compiler.inference_only),
+        sees_held_out=bool(compiler.sees_held_out),
         device=device,
     )
     begin = BEGIN.format(
         future=f"from __future__ import {', '.join(parts.code.futures)}\n\n" if parts.code.futures else "",
         cases=cases,
         declare=declare,
-        case=_stand_ins(parts.code.called, declare) + parts.code.declared.strip(),
+        case=_stand_ins(parts.code.called, declare) + parts.code.declared.strip() + _generated(case, cases),
         describe=_printable(compiler.describe()),
         compiler="# It is declared beside the case." if source is None else source.body.strip(),
         sources=sources,
     )
     lines = "".join(f"            {name}={value!a},\n" for name, value in vars(script).items())
     return begin, END.format(sources=sources, script=lines)
+
+
+def _generated(case: Case, cases: str) -> str:
+    """Return the statement that makes a generated case; empty for any other."""
+    return "" if case.made_by is None else f"\n\n\n{cases}[{case.name!a}] = {case.made_by}({case.name!a})"
 
 
 def _summary(case: Case) -> str:

@@ -40,6 +40,9 @@ __all__ = ["GIB", "CellProgress", "RunSummary", "run_cells"]
 GIB = 1 << 30
 """Bytes in a gibibyte."""
 
+MANY = 25
+"""Number of cells from which their cheaper forks save more time than a server needs to prepare for them."""
+
 PUBLISHED_CAPABILITIES = ("cpu", "sm_70", "sm_80", "sm_90")
 """Capabilities that the published claims are about: the CPU, V100, A100 and H100."""
 
@@ -109,6 +112,7 @@ def run_cells(
         if not usable:
             raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
         stages = _Stages(options.device, usable, plan_cells(options, usable, failed))
+        pool.many = len(stages.cells) >= MANY
         refused = refused_cases(options, usable)
         stages.launch_second_server(pool)
         checks, environment = survey(pool)

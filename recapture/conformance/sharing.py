@@ -33,6 +33,7 @@ LIKELY_TO_PASS = (
     "jit.trace",
     "export",
     "export:nonstrict",
+    "export:dynamic",
 )
 """Compilers that only capture, in the order of the share of recorded cells that pass, highest first."""
 

@@ -64,6 +64,10 @@ class Spread:
         """Return the largest ratio of a deviation to the allowed one, infinite where an exact element deviates."""
         return float(self._ratio(self.deviation, self.spread).max()) if len(self.deviation) else 0.0
 
+    def beyond(self) -> int:
+        """Return the number of elements that deviate farther than their spread allows."""
+        return int((self._ratio(self.deviation, self.spread) > 1).sum())
+
     def explains(self) -> bool:
         """Whether every element, and all elements together, deviate as the runs do."""
         if not self.infinite_agree:
@@ -86,8 +90,10 @@ class Spread:
         """Whether some element deviates so much farther than any element of any run that more runs change nothing."""
         if not len(self.deviation):
             return False
+        # An element without noise may have had none by chance, so it counts as if it were rounded once.
+        farthest = float((self.deviation.abs() / (FACTOR * self.spread + self.unit)).nan_to_num(0.0).max())
         worst = max(float(self._left_out(row).max()) for row in range(len(self.runs)))
-        return self.excess() > HOPELESS * max(worst, 1.0)
+        return farthest > HOPELESS * max(worst, 1.0)
 
     def _ratio(self, deviation: Any, spread: Any) -> Any:
         """Return the ratio of each deviation to the one that a spread allows."""

@@ -1,4 +1,8 @@
-"""Reads and restores the global state of torch and of the process that a call can leave changed."""
+"""Reads and restores the global state of torch and of the process that a call can leave changed.
+
+`_settings` is the one list of settings: a cell records which of those it can restore a call changed, and a process runs
+another cell only if all of them are as before.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,55 @@ import hashlib
 import os
 import random
 import sys
+import threading
+import warnings
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recapture.base.torch_settings import default_device
+from recapture.base.torch_watch import registrations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Flags", "environment", "random_states", "read_flags", "restore_flags", "restored_flags"]
+__all__ = [
+    "Flags",
+    "environment",
+    "random_states",
+    "read_flags",
+    "read_settings",
+    "restore_flags",
+    "restored_flags",
+]
 
 Flags = dict[str, Any]
 """Values of torch's global settings, by name."""
 
 
+class _Setting(NamedTuple):
+    """How a setting is read and written."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], None] | None = None
+    """None for what cannot be restored, or is not torch's: it tells whether another cell may run in a process."""
+
+
+def read_settings() -> dict[str, Any]:
+    """Return all settings of torch and of this process, by name."""
+    return {name: setting.read() for name, setting in _settings().items()}
+
+
 def read_flags() -> Flags:
-    """Return torch's global settings; those that this release does not have are left out."""
-    return {name: read() for name, (read, _) in _settings().items()}
+    """Return torch's global settings; those that this release does not have are None."""
+    return {name: setting.read() for name, setting in _settings().items() if setting.write is not None}
 
 
 def restore_flags(flags: Flags) -> None:
     """Set every setting that differs from `flags` back."""
-    for name, (read, write) in _settings().items():
-        if name in flags and read() != flags[name]:
-            write(flags[name])
+    for name, setting in _settings().items():
+        if setting.write is not None and name in flags and setting.read() != flags[name]:
+            setting.write(flags[name])
 
 
 @contextmanager
@@ -61,35 +89,53 @@ def environment() -> dict[str, str]:
     return dict(os.environ)
 
 
-def _settings() -> dict[str, tuple[Callable[[], Any], Callable[[Any], None]]]:
-    """Return how each setting is read and written."""
+def _settings() -> dict[str, _Setting]:
+    """Return the settings by name."""
     import torch
 
-    found: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
+    found = {
         # The default device comes first: while it is wrong, others cannot be read.
-        "default_device": (default_device, torch.set_default_device),
-        "grad_enabled": (torch.is_grad_enabled, torch.set_grad_enabled),
-        "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
-        "deterministic_algorithms": (_deterministic, _set_deterministic),
-        "float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-        "autocast_cpu": (partial(_autocast, "cpu"), partial(_set_autocast, "cpu")),
-        "autocast_cuda": (partial(_autocast, "cuda"), partial(_set_autocast, "cuda")),
-        "anomaly_detection": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+        "default_device": _Setting(default_device, torch.set_default_device),
+        "grad_enabled": _Setting(torch.is_grad_enabled, torch.set_grad_enabled),
+        "default_dtype": _Setting(torch.get_default_dtype, torch.set_default_dtype),
+        "deterministic_algorithms": _Setting(_deterministic, _set_deterministic),
+        "float32_matmul_precision": _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+        "autocast_cpu": _Setting(partial(_autocast, "cpu"), partial(_set_autocast, "cpu")),
+        "autocast_cuda": _Setting(partial(_autocast, "cuda"), partial(_set_autocast, "cuda")),
+        "anomaly_detection": _Setting(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
     }
     for name in ("allow_tf32", "benchmark", "deterministic", "enabled"):
         found[f"backends.cudnn.{name}"] = _attribute(torch.backends.cudnn, name)
     found["backends.mkldnn.enabled"] = _attribute(torch.backends.mkldnn, "enabled")
-    return found
+    return found | {
+        "inference_mode": _Setting(torch.is_inference_mode_enabled),
+        "threads": _Setting(torch.get_num_threads),
+        "registrations": _Setting(registrations),
+        "environment": _Setting(_environment_of_cells),
+        "recursion_limit": _Setting(sys.getrecursionlimit),
+        "hooks": _Setting(_hooks),
+        "warning_filters": _Setting(lambda: list(warnings.filters)),
+        "threads_of_python": _Setting(threading.active_count),
+    }
 
 
-def _attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+def _environment_of_cells() -> dict[str, str]:
+    """Return the environment variables, except the directory for temporary files, which each cell has for itself."""
+    return {name: value for name, value in os.environ.items() if name != "TMPDIR"}
+
+
+def _hooks() -> tuple[Any, ...]:
+    return sys.displayhook, sys.excepthook, sys.gettrace(), sys.getprofile(), len(sys.meta_path)
+
+
+def _attribute(owner: Any, name: str) -> _Setting:
     def read() -> Any:
         try:
             return getattr(owner, name, None)
         except RuntimeError:  # torch refuses to read an older setting after its successor was set
             return None
 
-    return read, partial(setattr, owner, name)
+    return _Setting(read, partial(setattr, owner, name))
 
 
 def _autocast(device: str) -> bool:

@@ -13,6 +13,7 @@ from recapture.base.exceptions import qualified, safe_text
 from recapture.base.torch_compat import seed_everything
 from recapture.base.torch_watch import CaptureLog, watch_dynamo
 from recapture.conformance.fresh_case import FreshCase
+from recapture.conformance.held_out_shapes import held_out_shapes
 from recapture.conformance.judge import Comparison, Rules, compare, compare_places
 from recapture.conformance.observe import Raised
 from recapture.conformance.reference import Eager, first_again
@@ -60,11 +61,12 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     ]
     if decide(trial) is not None:
         return trial
+    shapes = held_out_shapes(load()) if compiler.sees_held_out else ()
     subject = FreshCase(load(), device, roomy=not compiler.checks_inputs)
     if compiler.name == "eager":
         trial.calls = _against_rewrite(subject.case, first, eager)
         return trial
-    seen = _capture_and_call(subject, compiler, trial, first[0], enter)
+    seen = _capture_and_call(subject, compiler, shapes, trial, first[0], enter)
     if seen is None:
         return trial
     trial.calls = _compared(compiler, subject.case, first, seen, eager)
@@ -117,7 +119,12 @@ def _against_rewrite(case: Case, first: list[Observation], eager: Eager) -> list
 
 
 def _capture_and_call(
-    subject: FreshCase, compiler: Compiler, trial: Trial, first: Observation, enter: Callable[[str], None]
+    subject: FreshCase,
+    compiler: Compiler,
+    shapes: tuple[tuple[Any, ...], ...],
+    trial: Trial,
+    first: Observation,
+    enter: Callable[[str], None],
 ) -> list[Observation] | None:
     """Capture with the example and call on every input; if the capture raises, set `trial.failure`, return None."""
     enter("capture")
@@ -129,7 +136,7 @@ def _capture_and_call(
         before = see(arguments), subject.reachable.describe().seen, read_flags()
         seed_everything(CAPTURE_SEED)
         try:
-            captured = compiler.function(subject.target, arguments, **_options(compiler, subject.case))
+            captured = compiler.function(subject.target, arguments, **_options(compiler, subject.case, shapes))
         except BaseException as error:  # any exception of a compiler is its outcome
             restore_flags(before[2])
             trial.failure = Failure("capture", "example", _brief(error))
@@ -184,11 +191,12 @@ def _own_state(captured: Any, compiler: Compiler) -> Any:
     return captured if scripted or not compiler.shares_state else None
 
 
-def _options(compiler: Compiler, case: Case) -> dict[str, Any]:
-    """Return a case's capture options that the compiler accepts as arguments."""
+def _options(compiler: Compiler, case: Case, shapes: tuple[tuple[Any, ...], ...]) -> dict[str, Any]:
+    """Return the capture options that the compiler accepts: a case's own, and the shapes of its held-out inputs."""
+    options: dict[str, Any] = {"held_out": shapes} if compiler.sees_held_out else {}
     if "concrete_args" in inspect.signature(compiler.function).parameters:
-        return {"concrete_args": case.concrete_args}
-    return {}
+        options["concrete_args"] = case.concrete_args
+    return options
 
 
 def _compared(

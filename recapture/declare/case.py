@@ -19,6 +19,9 @@ __all__ = ["CASES_ATTRIBUTE", "REFUSED_ATTRIBUTE", "Case", "CaseError", "Refused
 Watch = Callable[..., Any]
 """A function called after every run with none, one or both of: the called function or module, and its result."""
 
+NAMES = ("strict", "concrete_args", "requires", "codegen_on", "compilers")
+"""Names of the fields of a case that are lists of names."""
+
 Target = TypeVar("Target", bound=Callable[..., Any])
 
 CASES_ATTRIBUTE = "__recapture_cases__"
@@ -66,6 +69,11 @@ class Case:
     since: str | None
     requires: tuple[str, ...]
     codegen_on: tuple[str, ...] | None
+    compilers: tuple[str, ...] | None
+    made_by: str | None = None
+    """The function of the suite file that makes the case, if it is generated: see `recapture.declare.generated`."""
+    source: str = ""
+    """Text from outside the suite file that a generated case is made from."""
 
     @property
     def is_module(self) -> bool:
@@ -76,7 +84,7 @@ class Case:
     def options(self) -> dict[str, str]:
         """The options that were given, besides inputs and claims, as text: functions by their names."""
         plain = {"backward": self.backward, "train_step": self.train_step, "since": self.since}
-        names = {name: getattr(self, name) for name in ("strict", "concrete_args", "requires", "codegen_on")}
+        names = {name: getattr(self, name) for name in NAMES}
         functions = {name: getattr(self, name) for name in ("watch", "reset", "rewrite_of")}
         given = {name: str(value) for name, value in plain.items() if value is not None}
         given |= {name: ", ".join(value) for name, value in names.items() if value}
@@ -106,6 +114,7 @@ def case(  # long: its docstring is the reference for authors of cases
     since: str | None = None,
     requires: Sequence[str] = (),
     codegen_on: Sequence[str] | None = None,
+    compilers: Sequence[str] | None = None,
     **unknown: NoReturn,
 ) -> Callable[[Target], Target]:
     """Declare the decorated function or ``nn.Module`` subclass as a case of this suite.
@@ -140,7 +149,8 @@ def case(  # long: its docstring is the reference for authors of cases
     `since` is the oldest torch release that the case can run on; `requires` lists the modules that it needs besides
     torch. Where they are missing, its cells are ``not_applicable``. `codegen_on` names the devices on which compilers
     that generate code run the case (default: all), because a large model can take 15 minutes of C++ compilation on a
-    CPU. On other devices, those cells are ``not_applicable``.
+    CPU. On other devices, those cells are ``not_applicable``. `compilers` names the compilers that the case is about
+    (default: all); besides eager, no other is planned, unless an address ``suite::case::compiler`` names it.
 
     The decorated object is returned unchanged. An invalid declaration raises CaseError, which names the case. In a
     suite file that `recapture` executes, such a case is left out and reported with its line, and the others still run.
@@ -161,7 +171,8 @@ def case(  # long: its docstring is the reference for authors of cases
             hint = "lambda: (...,)" if target is None else "..."
             raise CaseError(f"case {name!r} has no example: write @case(example={hint})")
         _check_inputs(name, example, held_out)
-        _check_names(name, requires=requires, concrete_args=concrete_args, codegen_on=codegen_on, strict=strict)
+        _check_names(name, requires=requires, concrete_args=concrete_args, codegen_on=codegen_on)
+        _check_names(name, strict=strict, compilers=compilers)
         _check_arguments(name, decorated, concrete_args or ())
         _check_functions(name, watch=watch, reset=reset, rewrite_of=rewrite_of)
         if not (backward is None or isinstance(backward, bool)):
@@ -191,6 +202,7 @@ def case(  # long: its docstring is the reference for authors of cases
             since=since,
             requires=tuple(requires or ()),
             codegen_on=None if codegen_on is None else tuple(codegen_on),
+            compilers=None if compilers is None else tuple(compilers),
         )
 
     def register(decorated: Target) -> Target:

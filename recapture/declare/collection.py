@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 import inspect
 import re
@@ -18,6 +19,7 @@ from packaging.version import Version
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.exceptions import safe_text
 from recapture.base.paths import data_folder
+from recapture.base.torch_libraries import release_libraries
 from recapture.declare.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, CaseError, RefusedCase
 from recapture.declare.compilers import compilers_of
 from recapture.declare.source import closure
@@ -26,16 +28,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType
 
+    from recapture.declare.compiler import Compiler
+    from recapture.declare.source import Closure
+
 __all__ = [
     "DYNAMO",
+    "LACKING_ATTRIBUTE",
     "CaseInfo",
     "Selection",
     "SuiteFile",
     "SuiteInfo",
     "absent_modules",
+    "case_hash",
     "collect_suite",
     "execute",
     "find_suites",
+    "only_when_named",
+    "shipped_groups",
     "shipped_suites",
     "unmet",
 ]
@@ -44,7 +53,13 @@ __all__ = [
 DYNAMO = "torch._dynamo"
 """Entry in a suite's imports that means that the suite itself compiles code."""
 
+LACKING_ATTRIBUTE = "__recapture_lacking__"
+"""Name of the list in a suite file's namespace with a text for each `case_for_each` whose requirements are missing."""
+
 COMPILING = frozenset({"compile", "compiler", "export", "_dynamo"})
+
+GROUPS = ("exportdb", "zoo")
+"""Names of the folders of suites that run only when they are named."""
 
 COMPILES = re.compile(r"\btorch\.compile\b")
 """Pattern in the source of cases that generate code with every compiler."""
@@ -74,6 +89,10 @@ class Selection:
             suite == one and name in (None, case) and how in (None, compiler) for one, name, how in self.wanted
         )
 
+    def names_cell(self, suite: str, case: str, compiler: str) -> bool:
+        """Whether an address names this very cell, ``suite::case::compiler``."""
+        return (suite, case, compiler) in self.wanted
+
     def admits_case(self, suite: str, case: str) -> bool:
         """Whether any cell of a case was selected."""
         return not self.wanted or any(suite == one and name in (None, case) for one, name, _ in self.wanted)
@@ -90,6 +109,8 @@ class CaseInfo(msgspec.Struct, frozen=True):
     """Whether the case's own source calls `torch.compile`."""
     options: dict[str, str] = {}
     """The options that the case was declared with, by `Case.options`."""
+    compilers: list[str] | None = None
+    """The compilers that the case is about; None for all."""
 
 
 class SuiteInfo(msgspec.Struct, frozen=True):
@@ -102,6 +123,8 @@ class SuiteInfo(msgspec.Struct, frozen=True):
     compilers: list[str] = []
     imports: list[str] = []
     error: str | None = None
+    lacking: bool = False
+    """Whether the only fault is that this installation lacks something: a package, or a newer torch."""
 
 
 def shipped_suites() -> list[SuiteFile]:
@@ -109,21 +132,34 @@ def shipped_suites() -> list[SuiteFile]:
     return _folder(data_folder("suites"))
 
 
+def shipped_groups() -> dict[str, list[SuiteFile]]:
+    """Return the groups of suites that ship with recapture and run only when they are named, by the group's name.
+
+    Each is a folder in the folder of suites: ``exportdb``, ``zoo``. Their cases are made from what is installed.
+    """
+    groups = {name: _folder(data_folder("suites") / name) for name in GROUPS}
+    return {name: suites for name, suites in groups.items() if suites}
+
+
 def find_suites(arguments: tuple[str, ...]) -> Selection:
     """Resolve suite names, files, folders and ``suite::case::compiler`` addresses; no argument selects every suite.
 
-    Raises UsageError for an unknown name, with the most similar known name.
+    Suites of `shipped_groups` are selected by their own names or by their group's. Raises UsageError for an unknown
+    name, with the most similar known name.
     """
     shipped = {suite.name: suite for suite in shipped_suites()}
     if not arguments:
         if not shipped:
             raise UsageError("no suites are installed; name a file of cases")
         return Selection(tuple(shipped.values()), (), frozenset())
+    groups = shipped_groups()
+    known = {one.name: [one] for suites in groups.values() for one in suites} | groups
+    known |= {name: [suite] for name, suite in shipped.items()}
     found: dict[str, SuiteFile] = {}
     wanted: list[tuple[str, str | None, str | None]] = []
     for argument in arguments:
         place, case, how = ([*argument.split("::", 2), None, None])[:3]
-        for suite in _resolve(str(place), shipped):
+        for suite in _resolve(str(place), known):
             other = found.setdefault(suite.name, suite)
             if other.path != suite.path:
                 raise UsageError(f"two suites are named {suite.name!r}: {other.path} and {suite.path}")
@@ -135,12 +171,12 @@ def find_suites(arguments: tuple[str, ...]) -> Selection:
     return Selection(tuple(found.values()), tuple(wanted), frozenset(found))
 
 
-def _resolve(place: str, shipped: dict[str, SuiteFile]) -> list[SuiteFile]:
+def _resolve(place: str, shipped: dict[str, list[SuiteFile]]) -> list[SuiteFile]:
     if not place:  # from an unset shell variable; do not take it as the current directory
         raise UsageError("an empty name is no suite, file or folder")
     path = Path(place)
     if place in shipped and not path.suffix:
-        return [shipped[place]]
+        return shipped[place]
     if path.is_dir():
         suites = _folder(path.resolve())
         if not suites:
@@ -167,6 +203,8 @@ def execute(suite: str, path: Path) -> ModuleType:
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.append(folder)  # a user's cases may import modules from the same folder
+    if name in sys.modules:
+        release_libraries(vars(sys.modules[name]))  # this execution defines the file's operators again
     sys.modules[name] = module
     vars(module)[REFUSED_ATTRIBUTE] = []  # an invalid case is refused alone, and the rest of the file is executed
     spec.loader.exec_module(module)
@@ -179,6 +217,9 @@ def collect_suite(suite: str, path: Path) -> SuiteInfo:
         module = execute(suite, path)
         compilers = _compilers(module)
         infos, refused = _described(module, path)
+        lacking = getattr(module, LACKING_ATTRIBUTE, [])
+        if lacking and not (infos or refused or compilers):
+            return SuiteInfo(suite, str(path), error="; ".join(lacking), lacking=True)
         if not infos and not compilers:
             raise CaseError("; ".join(map(str, refused)) or "no case is declared in it (decorate one with @case)")
         imports = _imports(path, getattr(module, CASES_ATTRIBUTE, []))
@@ -191,6 +232,18 @@ def collect_suite(suite: str, path: Path) -> SuiteInfo:
         where = _line_in(error, path)
         return SuiteInfo(suite, str(path), error=f"raised {type(error).__name__} on import{where}: {_one_line(error)}")
     return SuiteInfo(suite, str(path), infos, refused, compilers, imports)
+
+
+def case_hash(case: Case, code: Closure) -> str:
+    """Return the hash of a case, given the closure of its definition, or of the function that makes it."""
+    if case.made_by is None:
+        return code.hash
+    return hashlib.sha256(f"{code.hash}\n{case.name}\n{case.source}".encode()).hexdigest()[:12]
+
+
+def only_when_named(compiler: Compiler) -> bool:
+    """Whether a compiler that ships runs only when it is named: it is optional, or its modules are not installed."""
+    return compiler.optional or bool(absent_modules(compiler.requires))
 
 
 def absent_modules(names: Iterable[str]) -> list[str]:
@@ -235,7 +288,7 @@ def _described(module: ModuleType, path: Path) -> tuple[list[CaseInfo], list[Ref
     refused: list[RefusedCase] = list(getattr(module, REFUSED_ATTRIBUTE))
     for case in getattr(module, CASES_ATTRIBUTE, []):
         try:
-            code = closure(path, case.name)
+            code = closure(path, case.made_by or case.name)
         except KeyError:
             why = f"case {case.name!r} is not defined under this name at the top level of its file"
             refused.append(RefusedCase(case.name, case.line, why))
@@ -243,11 +296,12 @@ def _described(module: ModuleType, path: Path) -> tuple[list[CaseInfo], list[Ref
         infos.append(
             CaseInfo(
                 name=case.name,
-                hash=code.hash,
+                hash=case_hash(case, code),
                 summary=(inspect.getdoc(case.target) or "").split("\n")[0] if case.target.__doc__ else "",
                 claims={how: [(claim.id, claim.expected) for claim in claims] for how, claims in case.claims.items()},
                 compiles=COMPILES.search(code.text) is not None,
                 options=case.options,
+                compilers=None if case.compilers is None else list(case.compilers),
             )
         )
     return infos, refused

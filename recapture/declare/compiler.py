@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from recapture.declare.source import closure
 __all__ = ["COMPILERS_ATTRIBUTE", "Capture", "Compiler", "compiler"]
 
 Capture = Callable[..., Callable[..., Any]]
-"""``capture(fn, example) -> callable``; it may also accept ``concrete_args``, which a case can set."""
+"""``capture(fn, example) -> callable``; it may also accept ``concrete_args`` (set by a case) and ``held_out``."""
 
 COMPILERS_ATTRIBUTE = "__recapture_compilers__"
 """Name of the list in a file's namespace that `@compiler` appends to."""
@@ -35,6 +36,7 @@ class Compiler:
     checks_inputs: bool
     inference_only: bool
     optional: bool
+    sees_held_out: bool = False
 
     def capture(self, fn: Callable[..., Any], example: tuple[Any, ...], **options: Any) -> Callable[..., Any]:
         """Capture `fn`, a function or module, with the example arguments. Errors from torch propagate."""
@@ -66,6 +68,7 @@ def compiler(
     checks_inputs: bool = True,
     inference_only: bool = False,
     optional: bool = False,
+    sees_held_out: bool = False,
 ) -> Callable[[Capture], Capture]:
     """Declare the decorated ``capture(fn, example) -> callable`` as a compiler.
 
@@ -75,7 +78,12 @@ def compiler(
     False if the result works on its own copy of a module's parameters and buffers. `checks_inputs` is False if the
     result reads memory without checking its inputs. `inference_only` means that the result computes no gradients by
     design, so that gradients and ``requires_grad`` are not held against it. An `optional` compiler runs only when it is
-    named. The decorated function is returned unchanged.
+    named; one that ships and whose `requires` are not installed does so too.
+
+    With `sees_held_out`, the function is called with a third argument, ``held_out=``: a tuple of the held-out inputs,
+    each a tuple of arguments. They are made for this alone, by another execution of the case's file. Their tensors are
+    on the device ``meta``: they have sizes and dtypes, and no values. The argument needs a default, such as ``()``,
+    because a benchmark has no held-out inputs. The decorated function is returned unchanged.
     """
     if not isinstance(name, str) or not name:
         raise TypeError(f"a compiler's name is no text but {name!r}"[:300])
@@ -87,6 +95,8 @@ def compiler(
         raise TypeError(f"compiler {name!r}: unavailable is not a callable but {unavailable!r}"[:300])
 
     def register(function: Capture) -> Capture:
+        if sees_held_out and not _may_be_given(function, "held_out"):
+            raise TypeError(f"compiler {name!r}: sees_held_out needs an argument held_out with a default, such as ()")
         compilers: list[Compiler] = vars(sys.modules[function.__module__]).setdefault(COMPILERS_ATTRIBUTE, [])
         compilers.append(
             Compiler(
@@ -101,8 +111,15 @@ def compiler(
                 checks_inputs=checks_inputs,
                 inference_only=inference_only,
                 optional=optional,
+                sees_held_out=sees_held_out,
             )
         )
         return function
 
     return register
+
+
+def _may_be_given(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has an argument of this name and a default for it."""
+    found = inspect.signature(function).parameters.get(name)
+    return found is not None and found.default is not found.empty

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Closure", "closure", "defined_names", "parse_file"]
 
-DESCRIPTIVE_ARGUMENTS = frozenset({"claims", "codegen_on"})
+DESCRIPTIVE_ARGUMENTS = frozenset({"claims", "codegen_on", "compilers", "names"})
 """Arguments of a decorator that describe a case without changing what runs."""
 
 LINE = 120

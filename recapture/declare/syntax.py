@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 PROJECT = "recapture"
-DECORATORS = frozenset({"case", "compiler"})
+DECORATORS = frozenset({"case", "case_for_each", "compiler"})
 """Names of this project's decorators, which are removed from the source of a definition."""
 
 DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

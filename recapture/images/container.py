@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, option
-from recapture.declare.collection import shipped_suites
+from recapture.declare.collection import shipped_groups, shipped_suites
 from recapture.images.engine import engine_lost, is_local, reporting
 from recapture.images.mounts import CASES, RESULTS, Copied, Mounted, fetch_results
 from recapture.machine.pins import can_run_on
@@ -249,7 +249,7 @@ def _give_cases(arguments: tuple[str, ...], place: Mounted | Copied) -> list[str
     """Make files and folders of cases available in the container; return the arguments with their paths there."""
     command: list[str] = []
     previous = ""
-    suites = {suite.name for suite in shipped_suites()}
+    suites = {suite.name for suite in shipped_suites()} | shipped_groups().keys()
     for word in arguments:
         name, mark, cell = word.partition("::")
         path = Path(name)

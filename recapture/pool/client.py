@@ -23,7 +23,7 @@ from recapture.pool import bootstrap
 from recapture.pool.folders import Folder
 from recapture.pool.home import CACHE, TEMPORARY
 from recapture.pool.processes import stopped
-from recapture.pool.protocol import GOODBYE, Begun, Ended, Forked, FromServer, LineBuffer, Preload, Ready, Task
+from recapture.pool.protocol import GOODBYE, Begun, Ended, FromServer, LineBuffer, Preload, Processes, Ready, Task
 from recapture.pool.shared_memory import remove_segment, segments
 
 __all__ = ["Client", "ServerDiedError"]
@@ -86,8 +86,8 @@ class Client:
         """Messages that arrived while the result of another task was awaited."""
         self._awaited: set[int] = set()
         """Tasks whose messages `message` leaves to `result`."""
-        self._pids: dict[int, int] = {}
-        """Process ids of the running tasks by number."""
+        self._pids: dict[int, set[int]] = {}
+        """Ids of the processes of the running tasks, also of those that have ended, by the task's number."""
         self._decoder = msgspec.json.Decoder(FromServer)
 
     def __enter__(self) -> Client:
@@ -155,35 +155,41 @@ class Client:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self.log.close()
-        self._kill_survivors()
+        known = self._kill_survivors().union(*self._pids.values())
         for segment in segments():
-            if segment.creator in self._pids.values() and segment.id not in self._others:
+            if segment.creator in known and segment.id not in self._others:
                 remove_segment(segment)
         self._tasks.remove()
         self._tasks.close()
 
-    def _kill_survivors(self) -> None:
-        """Kill leftover processes of tasks whose server was killed; their environment names its folder of tasks."""
+    def _kill_survivors(self) -> set[int]:
+        """Kill leftover processes of tasks whose server was killed, and return their ids.
+
+        Their environment names the server's folder of tasks.
+        """
         mark = f"{MARK}={self.tasks}".encode()
+        killed: set[int] = set()
         for _ in range(100):
             found = False
             for process in Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
                     if mark in (process / "environ").read_bytes().split(b"\0"):
                         os.kill(int(process.name), signal.SIGKILL)
+                        killed.add(int(process.name))
                         found = True
             if not found:
-                return
+                break
             time.sleep(0.01)
+        return killed
 
-    def preload(self, level: str, modules: list[str]) -> None:
-        """Preload a level of `torch_compat.preload` and modules before more children fork."""
-        self.ask_preload(level, modules)
+    def preload(self, level: str, modules: list[str], *, many: bool = True) -> None:
+        """Preload a level of `torch_compat.preload` and modules before more children fork: `many`, or a few."""
+        self.ask_preload(level, modules, many=many)
         self.wait()
 
-    def ask_preload(self, level: str, modules: list[str]) -> None:
+    def ask_preload(self, level: str, modules: list[str], *, many: bool = True) -> None:
         """Request a preload without waiting for it."""
-        self._send(Preload(level, modules))
+        self._send(Preload(level, modules, many))
         self._unready += 1
 
     def wait(self) -> None:
@@ -193,7 +199,7 @@ class Client:
             if isinstance(message, (Begun, Ended)):  # of a task that runs meanwhile
                 self._kept.append(message)
                 continue
-            if isinstance(message, Forked):
+            if isinstance(message, Processes):
                 continue
             if message is None:
                 raise EnvironmentUnfitError("the worker server did not start within five minutes")
@@ -240,7 +246,7 @@ class Client:
         return any(isinstance(one, Ended) and one.id == number for one in self._kept)
 
     def _receive(self, timeout: float) -> Begun | Ended:
-        while isinstance(message := self._read(timeout + SILENCE_SECONDS), (Ready, Forked)):
+        while isinstance(message := self._read(timeout + SILENCE_SECONDS), (Ready, Processes)):
             pass
         if message is None:
             raise ServerDiedError
@@ -297,8 +303,8 @@ class Client:
             message: FromServer = self._decoder.decode(self._lines.popleft())
         except (msgspec.MsgspecError, UnicodeDecodeError):  # a valid server never sends this
             raise ServerDiedError from None
-        if isinstance(message, Forked):
-            self._pids[message.id] = message.pid
+        if isinstance(message, Processes):
+            self._pids.setdefault(message.id, set()).update(message.pids)
         elif isinstance(message, Ended):
             self._pids.pop(message.id, None)
             self.rss = max(self.rss, message.rss_server)

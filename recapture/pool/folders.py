@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 __all__ = ["Folder", "remove"]
@@ -35,6 +36,14 @@ class Folder:
             place = Path(f"/proc/self/fd/{self._handle}").readlink()
             if self._is_at(place):
                 remove(place)
+
+    def remove_for_good(self) -> None:
+        """Remove the directory, and again if dying processes add files to it meanwhile, for ten seconds at most."""
+        for _ in range(100):
+            self.remove()
+            if not os.path.lexists(self.path):
+                return
+            time.sleep(0.1)
 
     def close(self) -> None:
         """Stop holding the directory, if it is still held."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["GOODBYE", "Begun", "Ended", "Forked", "FromServer", "LineBuffer", "Preload", "Ready", "Task", "ToServer"]
+__all__ = ["GOODBYE", "Begun", "Ended", "FromServer", "LineBuffer", "Preload", "Processes", "Ready", "Task", "ToServer"]
 
 
 GOODBYE = b"bye"
@@ -30,10 +30,14 @@ class Task(msgspec.Struct, frozen=True, tag=True):
 
 
 class Preload(msgspec.Struct, frozen=True, tag=True):
-    """Import these modules and those of a level of `torch_compat.preload`, so that children need not."""
+    """Import these modules and those of a level of `torch_compat.preload`, so that children need not.
+
+    With `many`, enough children follow that it pays to make forks cheap: see `recapture.pool.huge_pages`.
+    """
 
     level: str
     modules: list[str]
+    many: bool = True
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -48,11 +52,14 @@ class Begun(msgspec.Struct, frozen=True, tag=True):
     id: int
 
 
-class Forked(msgspec.Struct, frozen=True, tag=True):
-    """A task's process has this id."""
+class Processes(msgspec.Struct, frozen=True, tag=True):
+    """These processes belong to a task: its own, which is named before it runs any code of the task, or others of it.
+
+    The host has to know them in case that the task kills the server.
+    """
 
     id: int
-    pid: int
+    pids: list[int]
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -87,7 +94,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 ToServer = Task | Preload
-FromServer = Ready | Begun | Forked | Ended
+FromServer = Ready | Begun | Processes | Ended
 
 
 class LineBuffer:

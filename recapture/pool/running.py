@@ -37,6 +37,8 @@ class Child:
     """Whether the process had run other tasks before."""
     pids: set[int] = field(default_factory=set)
     """Every process of the task that was ever seen."""
+    reported: set[int] = field(default_factory=set)
+    """Those that the host knows."""
     others: frozenset[int] = field(default_factory=lambda: frozenset(segment.id for segment in segments()))
     """Segments of shared memory that are older than the task."""
 
@@ -44,6 +46,12 @@ class Child:
     def scratch(self) -> Path:
         """The path of the scratch directory."""
         return self.folder.path
+
+    def new_processes(self) -> list[int]:
+        """Return the processes that were seen since the last call."""
+        new = self.pids - self.reported
+        self.reported |= new
+        return sorted(new)
 
     def segments(self) -> list[Segment]:
         """Return the segments of shared memory that the task created, also those whose creator has ended."""

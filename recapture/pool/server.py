@@ -32,10 +32,10 @@ from recapture.pool.protocol import (
     GOODBYE,
     Begun,
     Ended,
-    Forked,
     FromServer,
     LineBuffer,
     Preload,
+    Processes,
     Ready,
     Task,
     ToServer,
@@ -140,11 +140,7 @@ class Server:
             child.remove_leftovers()
         self.tasks.remove()
         if not self.orderly and self._host_is_gone():  # no other process is left to remove the home
-            for _ in range(100):
-                self.home.remove()
-                if not os.path.lexists(self.home.path):
-                    break
-                time.sleep(0.1)  # a dying process may have added a file meanwhile
+            self.home.remove_for_good()
 
     def _host_is_gone(self) -> bool:
         """Whether the host died; its end of the link closes shortly before its children get another parent."""
@@ -196,7 +192,7 @@ class Server:
             preload(wanted.level, wanted.modules)
             gc.collect()
             gc.freeze()  # so that children keep sharing the parent's pages
-            if wanted.level != "bare":  # a bare server is small, and has few or short-lived children
+            if wanted.many and wanted.level != "bare":  # a bare server is small, and has few or short-lived children
                 collapse()
         self._send(Ready(rss(os.getpid())))
 
@@ -213,11 +209,11 @@ class Server:
         started = time.monotonic()
         if waiting is not None:
             pid = waiting.pid
+            self._send(Processes(task.id, [pid]))
             self.links.send(pid, folder.path, task)
         else:
             pid = self._fork(task, folder.path) if self.fork else self._spawn(task, folder.path)
         self.running[pid] = Child(task, pid, folder, started, reused=waiting is not None)
-        self._send(Forked(task.id, pid))
 
     def _continue(self, child: Child) -> None:
         """Let a process that has finished its task run the next one of its group; without one, let it end."""
@@ -235,6 +231,8 @@ class Server:
         self.links.create(wanted=task.group is not None)
         pid = os.fork()
         if pid == 0:
+            with contextlib.suppress(OSError):  # the host has died
+                self._send(Processes(task.id, [os.getpid()]))
             link = self.links.inherited()
             for one in self.private:
                 one.close()
@@ -309,6 +307,8 @@ class Server:
                 self.running.kill(child)  # it is already dying, but its descendants may still fork
                 continue
             check_caps(child, [child.pid, *descendants(child.pid), *self.running.orphans(child)])
+            if new := child.new_processes():
+                self._send(Processes(child.task.id, new))
             if child.cause is None and now - child.started > child.task.timeout:
                 child.cause = "timeout"
             if child.cause is not None:

@@ -48,6 +48,8 @@ class WorkerPool:
         self.why = ""
         self.level = "bare"
         self.modules: list[str] = []
+        self.many = True
+        """Whether many tasks will run, so that servers prepare for cheap forks."""
         self.device_works = False
         self._asked: dict[str, tuple[Client, int]] = {}
         self.successor: Client | None = None
@@ -116,7 +118,7 @@ class WorkerPool:
     def _preload(self) -> None:
         """Preload the level and the modules, or only the level if importing a module kills the server."""
         try:
-            self.client.preload(self.level, self.modules)
+            self.client.preload(self.level, self.modules, many=self.many)
         except ServerDiedError:
             if not self.modules:
                 raise
@@ -134,7 +136,7 @@ class WorkerPool:
         self.successor = self._new_client(fork=True)
         self.successor.launch()
         with contextlib.suppress(ServerDiedError):  # detected when the server is needed
-            self.successor.ask_preload(level, modules)
+            self.successor.ask_preload(level, modules, many=self.many)
 
     def hand_over(self, wanted: str, modules: list[str]) -> None:
         """Continue with a server that has preloaded the level `wanted`: the successor if there is one, else this one.

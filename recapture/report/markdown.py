@@ -12,10 +12,12 @@ from recapture.analysis.groups import (
     remark_groups,
 )
 from recapture.analysis.matrix import in_matrix
+from recapture.analysis.static_shapes import static_refusals
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.base.text import one_line, plural, shorten
+from recapture.report.captures_markdown import model_captures
 from recapture.report.claim_sources import address, sentence
 from recapture.report.differences_markdown import MESSAGE_LIMIT, folded, noted, silent_wrongs
 from recapture.report.markup import code, plain
@@ -41,6 +43,7 @@ def render_conformance(records: Sequence[Record], environment: Environment | Non
         _environment(environment),
         _uncollected(environment),
         _counts(shown),
+        model_captures(records),
         _claims(records),
         silent_wrongs(records),
         _matrices(shown),
@@ -218,9 +221,20 @@ def _failures(records: Sequence[Record]) -> str:
     if not groups:
         return ""
     number = sum(len(group.records) for group in groups)
-    return f"## Failing\n\n{plural(number, 'cell')}, {plural(len(groups), 'different failure')}.\n\n" + "\n".join(
-        map(folded, groups)
+    return (
+        f"## Failing\n\n{plural(number, 'cell')}, {plural(len(groups), 'different failure')}.\n\n"
+        + _static_shapes(records)
+        + "\n".join(map(folded, groups))
     )
+
+
+def _static_shapes(records: Sequence[Record]) -> str:
+    """Return a paragraph about refusals by static shapes; empty if there are none."""
+    lines = []
+    for one in static_refusals(records):
+        rest = f". Not captured either: {', '.join(map(code, one.limits))}" if one.limits else ""
+        lines.append(f"- {plain(str(one))}{rest}.")
+    return "\n".join(lines) + "\n\n" if lines else ""
 
 
 def _breaks(records: Sequence[Record]) -> str:

@@ -9,6 +9,7 @@ from recapture.analysis import environment_facts, summary
 from recapture.analysis.differences import commonest_difference, noted_numbers, silent_kinds
 from recapture.analysis.groups import failure_groups
 from recapture.analysis.matrix import in_matrix
+from recapture.analysis.static_shapes import static_refusals
 from recapture.analysis.summary import ClaimStatus
 from recapture.analysis.suspects import FEWEST, suspects
 from recapture.base.text import one_line, plural, shorten
@@ -89,6 +90,7 @@ def print_summary(
     _print_silent_wrongs(console, summary.silent_wrongs(records), directory / REPORT)
     _print_suspects(console, [one.case for one in suspects(records)])
     _print_failures(console, failure_groups(records), directory / REPORT)
+    say_all(console, list(map(str, static_refusals(records))))
     _print_noted(console, records)
     _print_claims(console, records)
 

@@ -20,7 +20,7 @@ from recapture.conformance.judge import Rules, compare
 from recapture.conformance.observe import ARGUMENTS_SEED
 from recapture.conformance.seen import see
 from recapture.declare.own_code import loading
-from recapture.declare.own_code.generated import Prepared, example_expression, found_expression
+from recapture.declare.own_code.case_text import Prepared, example_expression, found_expression
 from recapture.declare.own_code.loading import TargetError
 from recapture.declare.own_code.request import CheckRequest  # noqa: TC001 - msgspec resolves it
 from recapture.declare.own_code.variants import derive, variants

@@ -18,7 +18,7 @@ from recapture.conformance.repro import CellToPrint
 from recapture.conformance.runner import run_cells
 from recapture.declare.collection import Selection, SuiteFile
 from recapture.declare.compilers import builtin_compilers
-from recapture.declare.own_code.generated import SUITE, Prepared, case_file, case_name
+from recapture.declare.own_code.case_text import SUITE, Prepared, case_file, case_name
 from recapture.declare.own_code.request import CheckRequest  # noqa: TC001 - msgspec resolves it
 from recapture.machine.hardware import cores
 from recapture.pool.client import ServerDiedError
@@ -37,7 +37,14 @@ if TYPE_CHECKING:
 __all__ = ["CheckOptions", "CheckSession", "compilers_of_check"]
 
 LEFT_OUT = frozenset(
-    {"eager", "fx:concrete_args", "compile:fullgraph", "compile:reduce-overhead", "compile:max-autotune"}
+    {
+        "eager",
+        "fx:concrete_args",
+        "compile:fullgraph",
+        "compile:reduce-overhead",
+        "compile:max-autotune",
+        "aoti:checked",
+    }
 )
 """Compilers that run only when they are named: the reference, and variants from which a check learns little."""
 

@@ -1,8 +1,10 @@
 """Cases that use memory and processes where a look at their own process does not show them."""
 
 import ctypes
+import errno
 import mmap
 import os
+import random
 import signal
 import time
 
@@ -54,10 +56,16 @@ def fills_shared_memory(x):
 
 
 def leave_shared_memory(size):
-    """Fill a segment of System V shared memory, and detach it: no process holds it any more."""
-    libc = ctypes.CDLL(None)
+    """Fill a segment of System V shared memory, and detach it: no process holds it any more.
+
+    The upper half of its key is the number in RECAPTURE_TEST_KEY, by which the test finds the segments of its own run.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
     libc.shmat.restype = ctypes.c_void_p
-    segment = libc.shmget(0, ctypes.c_size_t(size), 0o600)
+    mine = int(os.environ["RECAPTURE_TEST_KEY"]) << 16
+    new = 0o1000 | 0o2000  # IPC_CREAT | IPC_EXCL
+    while (segment := libc.shmget(mine + random.SystemRandom().randrange(1 << 16), ctypes.c_size_t(size), new | 0o600)) < 0:
+        assert ctypes.get_errno() == errno.EEXIST
     memory = ctypes.c_void_p(libc.shmat(segment, None, 0))
     ctypes.memset(memory, 1, size)
     libc.shmdt(memory)
@@ -85,6 +93,19 @@ def leaves_shared_memory(x):
 def leaves_shared_memory_and_kills_its_server(x):
     """Leaves some System V shared memory, and nobody who knows of it but the host."""
     leave_shared_memory(1 << 20)
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+
+
+@case(example=ones)
+def leaves_shared_memory_of_processes_and_kills_its_server(x):
+    """Leaves shared memory of a process that has ended and of one that lives, and nobody who knows of it but the host."""
+    for seconds in (0.5, 600):
+        if os.fork() == 0:
+            leave_shared_memory(1 << 20)
+            time.sleep(seconds)
+            os._exit(0)
+    time.sleep(1)
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(600)
 

@@ -1,0 +1,57 @@
+"""One model of each family of the installed timm (a family is a file of it): the smallest, by its name.
+
+Weights are random, inputs small, and no gradients are computed. Held out are other images, and another batch size.
+"""
+
+import torch
+
+from recapture import case_for_each
+
+SMALL = ("femto", "pico", "atto", "nano", "tiny", "small", "_s", "xxs", "_xs", "18", "_0")
+"""Parts of the names of small models, the smallest first."""
+
+
+def names():
+    """Return the name of a small model of each family."""
+    import timm
+
+    families = (timm.list_models(module=family) for family in timm.list_modules())
+    return sorted({min(family, key=size) for family in families if family})
+
+
+def size(name):
+    """Return a sort key that puts small models first."""
+    return next((place for place, part in enumerate(SMALL) if part in name), len(SMALL)), len(name), name
+
+
+def images(name, batch, low=0.0):
+    """Return a batch of random images of the size that the model is made for, with values from `low` to 1."""
+    import timm
+
+    found = timm.get_pretrained_cfg(name)
+    sizes = (3, 224, 224) if found is None else found.input_size
+    return (low + (1 - low) * torch.rand(batch, *sizes),)
+
+
+@case_for_each(names=names, requires=("timm",))
+def model(name):
+    """Return one model as a case."""
+
+    def build(self):
+        import timm
+
+        torch.nn.Module.__init__(self)
+        self.model = timm.create_model(name, pretrained=False).eval().requires_grad_(False)
+        self.eval()
+
+    def forward(self, images):
+        return self.model(images)
+
+    target = type(name, (torch.nn.Module,), {"__init__": build, "forward": forward})
+    target.__doc__ = "A model of timm."
+    return {
+        "target": target,
+        "example": lambda: images(name, 2),
+        "held_out": [lambda: images(name, 2, low=-1.0), lambda: images(name, 3)],
+        "backward": False,
+    }

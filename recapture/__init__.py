@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from recapture.declare.case import case
 from recapture.declare.compiler import Compiler, compiler
 from recapture.declare.generated import case_for_each
 from recapture.declare.workload import workload
 
-__all__ = ["Compiler", "__version__", "case", "case_for_each", "compiler", "workload"]
+if TYPE_CHECKING:
+    from recapture.api import check
+
+__all__ = ["Compiler", "__version__", "case", "case_for_each", "check", "compiler", "workload"]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import `recapture.check` when it is first used: what runs in an image's environment does without it."""
+    if name == "check":
+        from recapture.api import check
+
+        return check
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

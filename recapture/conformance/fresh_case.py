@@ -74,6 +74,7 @@ class FreshCase:
             watch=self.case.watch,
             target=self.target,
             backward=backward and self.case.backward is not False,
+            train_step=self.case.train_step,
             all_output="output" in self.case.strict,
             device=self.device,
             earlier=self.earlier,

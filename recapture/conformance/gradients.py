@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Leaf", "backward", "leaves_of"]
+__all__ = ["Leaf", "backward", "descend", "leaves_of"]
 
 
 class Leaf(NamedTuple):
@@ -57,6 +57,17 @@ def backward(results: Iterable[Any], arguments: Iterable[Any], leaves: Sequence[
     finally:
         for tensor, grad in kept:
             tensor.grad = grad
+
+
+def descend(leaves: Sequence[Leaf], gradients: dict[str, Any], rate: float) -> None:
+    """Move every parameter by minus `rate` times its gradient, as plain SGD does; arguments stay as they are."""
+    import torch
+
+    with torch.no_grad():
+        for leaf in leaves:
+            gradient = gradients.get(leaf.path)
+            if gradient is not None and leaf.tensor.is_leaf and not leaf.path.startswith("args"):
+                leaf.tensor.add_(gradient, alpha=-rate)
 
 
 def _weights(root: Any) -> Any:

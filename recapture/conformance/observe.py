@@ -14,7 +14,7 @@ from zlib import crc32
 
 from recapture.base.exceptions import qualified, safe_text, traceback_text
 from recapture.base.torch_compat import seed_everything
-from recapture.conformance.gradients import backward, leaves_of
+from recapture.conformance.gradients import backward, descend, leaves_of
 from recapture.conformance.memory import blocks_of, bytes_outside, shared
 from recapture.conformance.seen import Described, Seen, describe, see, see_result_of
 from recapture.conformance.torch_state import environment, random_states, read_flags, restore_flags
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from recapture.conformance.reachable import Reachable
 
-__all__ = ["Observation", "Raised", "Surroundings", "call_with", "observe_call", "see_raised"]
+__all__ = ["ARGUMENTS_SEED", "Observation", "Raised", "Surroundings", "call_with", "observe_call", "see_raised"]
 
 NO_ARGUMENTS = Seen("tuple", children=())
 
@@ -80,7 +80,8 @@ class Surroundings:
     """What is observed besides the call itself.
 
     `reachable` is the state to describe, with the tensors of `module` in place of its own (see `Reachable.describe`).
-    `watch` may take the target and the result. `backward` is False if no backward follows the call. With
+    `watch` may take the target and the result. `backward` is False if no backward follows the call;
+    after it, parameters move by minus `train_step` times their gradient. With
     `all_output`, warnings and log messages count as output. `earlier` collects the arrays of earlier results.
     """
 
@@ -89,6 +90,7 @@ class Surroundings:
     watch: Callable[..., Any] | None = None
     target: Any = None
     backward: bool = True
+    train_step: float | None = None
     all_output: bool = False
     device: str = "cpu"
     earlier: dict[str, Described] = field(default_factory=dict)
@@ -214,6 +216,8 @@ class _Call:
     def _backward(self, result: Described, args: Described) -> None:
         try:
             found = backward([one for _, one in result.arrays], [one for _, one in args.arrays], self.leaves)
+            if found is not None and self.around.train_step is not None:
+                descend(self.leaves, found, self.around.train_step)
             self._synchronize()
         except BaseException as error:  # a hook of the case, or a backward that torch refuses
             self.found["backward"] = see_raised(error)

@@ -13,7 +13,7 @@ from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
 
-__all__ = ["script"]
+__all__ = ["printed", "script"]
 
 
 def script(address: str, device: str, results: Path = Path("results")) -> str:
@@ -31,12 +31,17 @@ def script(address: str, device: str, results: Path = Path("results")) -> str:
     suite = suites[0]
     cell = CellToPrint(suite.name, str(suite.path), parts[1], parts[2], device, str(results.absolute()))
     with WorkerPool(device="cpu", jobs=1, imports=IMPORTS) as pool:
-        try:
-            found = pool.client.run(PRINT, cell, Printed, timeout=COLLECT_SECONDS, memory=COLLECT_MEMORY)
-        except ServerDiedError:
-            raise UsageError(f"suite {suite.name!r} killed the worker server on import") from None
+        return printed(pool, cell)
+
+
+def printed(pool: WorkerPool, cell: CellToPrint) -> str:
+    """Return the script of a cell, made by a child of an open pool. Raises UsageError if there can be none."""
+    try:
+        found = pool.client.run(PRINT, cell, Printed, timeout=COLLECT_SECONDS, memory=COLLECT_MEMORY)
+    except ServerDiedError:
+        raise UsageError(f"suite {cell.suite!r} killed the worker server on import") from None
     if isinstance(found, Ended):
-        raise UsageError(f"suite {suite.name!r} died on import: {cause_of_death(found)}")
+        raise UsageError(f"suite {cell.suite!r} died on import: {cause_of_death(found)}")
     if found.error is not None:
         raise UsageError(found.error)
     return found.text

@@ -36,6 +36,7 @@ class Script:
     case: str
     cases: str
     backward: bool | None
+    train_step: float | None
     strict: tuple[str, ...]
     concrete_args: tuple[str, ...] | None
     compiler: str
@@ -101,6 +102,7 @@ def _load(path: str, script: Script) -> Any:
         reset=options.get("reset"),
         rewrite_of=options.get("rewrite_of"),
         backward=script.backward,
+        train_step=script.train_step,
         strict=script.strict,
         concrete_args=script.concrete_args,
     )

@@ -254,6 +254,7 @@ def _fill(
         case=case.name,
         cases=cases,
         backward=case.backward,
+        train_step=case.train_step,
         strict=case.strict,
         concrete_args=None if case.concrete_args is None else tuple(map(str, case.concrete_args)),
         compiler=compiler.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -88,15 +89,24 @@ class RunSummary:
 
 
 def run_cells(
-    options: RunOptions, progress: CellProgress, warn: Callable[[str], None], *, shares_processes: bool | None = None
+    options: RunOptions,
+    progress: CellProgress,
+    warn: Callable[[str], None],
+    *,
+    shares_processes: bool | None = None,
+    opened: WorkerPool | None = None,
 ) -> RunSummary:
     """Run the selected cells and write sorted results; an interrupted run keeps finished cells for ``--resume``.
 
     `warn` receives one line for each warning that a user should see before the verdicts. `shares_processes` decides
-    whether cells share processes; by default they do on a GPU.
+    whether cells share processes; by default they do on a GPU. `opened` is a pool to
+    use instead of a new one; it stays open.
     """
     note("imports")
-    with WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=IMPORTS) as pool:
+    with contextlib.ExitStack() as stack:
+        pool = opened or stack.enter_context(
+            WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=IMPORTS)
+        )
         note("server")
         begin_survey(pool)
         suites = collect_suites(pool, options.selection.suites)

@@ -62,6 +62,7 @@ class Case:
     concrete_args: tuple[str, ...] | None
     rewrite_of: Callable[..., Any] | None
     backward: bool | None
+    train_step: float | None
     strict: tuple[str, ...]
     watch: Watch | None
     reset: Callable[..., Any] | None
@@ -82,7 +83,7 @@ class Case:
     @property
     def options(self) -> dict[str, str]:
         """The options that were given, besides inputs and claims, as text: functions by their names."""
-        plain = {"backward": self.backward, "since": self.since}
+        plain = {"backward": self.backward, "train_step": self.train_step, "since": self.since}
         names = {name: getattr(self, name) for name in NAMES}
         functions = {name: getattr(self, name) for name in ("watch", "reset", "rewrite_of")}
         given = {name: str(value) for name, value in plain.items() if value is not None}
@@ -105,6 +106,7 @@ def case(  # long: its docstring is the reference for authors of cases
     concrete_args: Sequence[str] | None = None,
     rewrite_of: Callable[..., Any] | None = None,
     backward: bool | None = None,
+    train_step: float | None = None,
     strict: Sequence[str] = (),
     watch: Watch | None = None,
     reset: Callable[..., Any] | None = None,
@@ -131,6 +133,8 @@ def case(  # long: its docstring is the reference for authors of cases
 
     `backward` says whether gradients are compared: after each call, a backward runs from the result, and the gradients
     of arguments and parameters must agree. By default it runs where a result requires grad; False never runs it.
+    After that backward, `train_step` moves every parameter by minus this rate times its gradient, so that the inputs in
+    order are training steps, and the updated parameters must agree.
 
     `strict` names differences that shall decide the verdict. By default they are notes, because they rarely matter:
     ``stride``, ``order`` (of dict keys), ``message`` (of an exception), ``random_state``, ``output`` (printed, warned
@@ -173,6 +177,8 @@ def case(  # long: its docstring is the reference for authors of cases
         _check_functions(name, watch=watch, reset=reset, rewrite_of=rewrite_of)
         if not (backward is None or isinstance(backward, bool)):
             raise CaseError(f"case {name!r}: backward is not True, False or None but {backward!r}"[:300])
+        if train_step is not None and not (isinstance(train_step, float) and train_step > 0):
+            raise CaseError(f"case {name!r}: train_step is no rate such as 1e-3 but {train_step!r}"[:300])
         if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
             raise CaseError(f"case {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
         try:
@@ -189,6 +195,7 @@ def case(  # long: its docstring is the reference for authors of cases
             concrete_args=None if concrete_args is None else tuple(concrete_args),
             rewrite_of=rewrite_of,
             backward=backward,
+            train_step=train_step,
             strict=tuple(dict.fromkeys([*(strict or ()), *(["output"] if compare_output else [])])),
             watch=watch,
             reset=reset,

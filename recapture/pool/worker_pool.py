@@ -97,7 +97,9 @@ class WorkerPool:
         self._preload()
 
     def ask(self, task: str, payload: Any, *, timeout: float) -> None:
-        """Submit a task without waiting; `answer` returns its result later."""
+        """Submit a task without waiting, unless it is asked for already; `answer` returns its result later."""
+        if self._asked.get(task, (None, 0))[0] is self.client:
+            return
         number = self.client.submit(task, payload, timeout=timeout, memory=1 << 40, awaited=True)
         self._asked[task] = (self.client, number)
 

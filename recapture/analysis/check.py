@@ -1,0 +1,205 @@
+"""What a check of user code says: one row a compiler, with verdict, reason and advice, and one sentence for all."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from recapture.analysis.summary import explain
+from recapture.base.text import one_line, plural, shorten
+from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from recapture.results.records import Record
+
+__all__ = ["FAIL_ON", "CheckReport", "CheckRow", "failed", "row_of"]
+
+REASON = 220
+"""Characters of a row's reason."""
+
+FAIL_ON = ("silently_wrong", "failing", "breaks", "any")
+"""What ``--fail-on`` and ``raise_if`` look for: silently wrong compilers, failing ones, graph breaks, any of these."""
+
+_HELD_OUT = re.compile(r"held_out\[(\d+)\]")
+
+
+class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One compiler: its verdict, on which input, why, and what to do about it.
+
+    `seconds` is the time of its process. `speedup` is eager's time divided by the compiler's, with the ends of its
+    interval, or None if it was not measured.
+    """
+
+    compiler: str
+    verdict: str
+    phase: str | None = None
+    input: str | None = None
+    reason: str = ""
+    advice: str = ""
+    differences: tuple[str, ...] = ()
+    wrong_on: tuple[str, ...] = ()
+    break_reasons: tuple[str, ...] = ()
+    seconds: float = 0.0
+    speedup: tuple[float, float, float] | None = None
+
+    @property
+    def words(self) -> str:
+        """The verdict in words: ``silently wrong on batch=1``."""
+        if self.verdict in _values(SILENTLY_WRONG):
+            more = f" and {plural(len(self.wrong_on) - 1, 'more input')}" if len(self.wrong_on) > 1 else ""
+            return f"{self.verdict}: wrong on {self.input}{more}"
+        if self.verdict == "error":
+            where = {
+                "capture": "refuses it",
+                "call": f"fails on {self.input}",
+                "backward": f"no backward on {self.input}",
+            }
+            return f"error: {where.get(self.phase or '', 'fails')}"
+        if self.verdict == "pass_with_breaks":
+            return "right, with graph breaks"
+        return {"pass": "right"}.get(self.verdict, self.verdict)
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of a check: what was checked, where, on which inputs, and a row for each compiler.
+
+    `inputs` are the names of the held-out inputs, `refused` those that eager itself refuses, with its reason, `untried`
+    those that were left out because the target is slow. `random` says that eager's result depends on the seed.
+    """
+
+    target: str
+    torch: str
+    device: str
+    image: str = ""
+    inputs: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    untried: tuple[str, ...] = ()
+    random: bool = False
+    train: bool = False
+    eager_seconds: float = 0.0
+    rows: tuple[CheckRow, ...] = ()
+    version: Literal[1] = 1
+
+    def with_verdict(self, *verdicts: Verdict) -> list[CheckRow]:
+        """Return the rows that have one of some verdicts."""
+        return [row for row in self.rows if row.verdict in _values(verdicts)]
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        wrong = [row.compiler for row in self.with_verdict(*SILENTLY_WRONG)]
+        failing = [row.compiler for row in self.with_verdict(*FAILING)]
+        right = [row.compiler for row in self.with_verdict(*RIGHT)]
+        parts = [
+            f"silently wrong under {', '.join(wrong)}" if wrong else "",
+            f"right under {', '.join(right)}" if right else "",
+            f"not usable under {', '.join(failing)}" if failing else "",
+        ]
+        return f"{self.target} on torch {self.torch}: {'; '.join(filter(None, parts)) or 'nothing could be judged'}"
+
+    @property
+    def inputs_in_words(self) -> str:
+        """How many inputs were tried, refused by eager, and left out."""
+        parts = [f"the example and {plural(len(self.inputs), 'held-out input')}"]
+        parts += [f"{len(self.refused)} refused by eager and dropped"] if self.refused else []
+        parts += (
+            [f"{len(self.untried)} left out because one call takes {self.eager_seconds:.1f} s"] if self.untried else []
+        )
+        return ", ".join(parts)
+
+
+def _values(verdicts: Iterable[Verdict]) -> set[str]:
+    return {one.value for one in verdicts}
+
+
+def failed(report: CheckReport, wanted: Sequence[str]) -> list[CheckRow]:
+    """Return the rows that ``--fail-on`` names; see FAIL_ON."""
+    groups: Mapping[str, Iterable[Verdict]] = {
+        "silently_wrong": SILENTLY_WRONG,
+        "failing": FAILING,
+        "breaks": (Verdict.PASS_WITH_BREAKS,),
+        "any": (*SILENTLY_WRONG, *FAILING, Verdict.PASS_WITH_BREAKS, Verdict.UNSTABLE),
+    }
+    verdicts = [one for name in wanted for one in groups[name]]
+    return report.with_verdict(*verdicts)
+
+
+def row_of(record: Record, inputs: Sequence[str], seconds: float = 0.0, *, random: bool = False) -> CheckRow:
+    """Return the row of a record; `inputs` are the names of the held-out inputs, `random`: see `CheckReport`."""
+
+    def named(text: str) -> str:
+        return _HELD_OUT.sub(lambda found: _name(int(found[1]), inputs), text)
+
+    on = [named(one.input) for one in record.differences]
+    return CheckRow(
+        compiler=record.compiler,
+        verdict=record.verdict.value,
+        phase=record.phase,
+        input=None if record.input is None else named(record.input),
+        reason=named(shorten(explain(record, REASON), REASON)),
+        advice=_advice(record, named(record.input or ""), random=random),
+        differences=tuple(
+            named(f"{one.input}: {one.where} ({one.kind}): {one_line(one.detail)}") for one in record.differences
+        ),
+        wrong_on=tuple(dict.fromkeys(on)),
+        break_reasons=tuple(one_line(one) for one in record.break_reasons),
+        seconds=round(seconds, 2),
+    )
+
+
+def _name(index: int, inputs: Sequence[str]) -> str:
+    return inputs[index] if index < len(inputs) else f"held_out[{index}]"
+
+
+def _advice(record: Record, on: str, *, random: bool) -> str:
+    """Return what a user can do about an outcome, in one sentence; empty if nothing needs to be done."""
+    family = record.compiler.partition(":")[0]
+    if record.verdict in SILENTLY_WRONG:
+        return _advice_if_wrong(record, family, on, random=random)
+    if record.verdict is Verdict.PASS_WITH_BREAKS:
+        return "correct; fullgraph=True or TORCH_LOGS=graph_breaks shows where the graph breaks"
+    if record.verdict is Verdict.ERROR:
+        return _advice_if_refused(record, family, on)
+    return {
+        Verdict.CRASH: "do not use it for this code; the process dies",
+        Verdict.TIMEOUT: "raise --timeout, or do not use it for this code",
+        Verdict.OOM: "raise --memory, or try a smaller input",
+        Verdict.UNSTABLE: "eager disagrees with itself on one input: seed what is random, or leave the input out",
+    }.get(record.verdict, "")
+
+
+def _advice_if_wrong(record: Record, family: str, on: str, *, random: bool) -> str:
+    if random and family in ("compile", "aoti"):
+        return "the code draws random numbers: torch._inductor.config.fallback_random = True gives eager's"
+    kinds = {one.kind for one in record.differences}
+    if family in ("jit.trace", "make_fx") and record.verdict is Verdict.SPECIALIZED:
+        return (
+            f"it recorded the path and sizes of the example, and {on} needs others: use torch.compile or torch.export"
+        )
+    if family in ("export", "aoti") and record.verdict is Verdict.SPECIALIZED:
+        return f"it holds for inputs like the example alone: check inputs first, or export with dynamic shapes ({on})"
+    if kinds <= {"mutation", "state"}:
+        return "a side effect is lost or done at capture: return the new value instead of changing state"
+    if kinds <= {"alias"}:
+        return "memory is shared differently: do not write to results or arguments afterwards, or clone them"
+    if family == "compile":
+        return "compare backend='eager' and backend='aot_eager' above to find the layer, and report it upstream"
+    return "do not use it for this code without a test on such inputs"
+
+
+def _advice_if_refused(record: Record, family: str, on: str) -> str:
+    if record.phase == "capture":
+        return {
+            "fx": "rewrite the data-dependent Python for symbolic tracing, or use torch.compile",
+            "jit.script": "TorchScript does not know this construct: use torch.compile or torch.export",
+            "make_fx": "it needs values while tracing: use torch.cond or torch.where, or torch.compile",
+            "export": "use torch.cond or torch.where where a value decides, or torch.compile, which breaks the graph",
+            "aoti": "it needs a program that torch.export accepts",
+        }.get(family, "")
+    if family in ("export", "aoti"):
+        return f"it refuses {on} loudly: export with dynamic shapes, or once for each kind of input"
+    return f"it fails loudly on {on}, where eager works"

@@ -1,0 +1,64 @@
+"""Measures the compilers of a check: the workload that a generated case declares, a short benchmark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from recapture.base.errors import RecaptureError
+from recapture.bench.benchmark import run_benchmark
+from recapture.bench.selection import BenchOptions
+from recapture.declare.compilers import builtin_compilers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from recapture.results.speedups import Speedups
+
+__all__ = ["speedups_of"]
+
+PROCESSES = 3
+"""Timed processes for each compiler: fewer than a recorded benchmark has, for an answer within a minute."""
+
+SECONDS = 1.0
+"""Seconds of timing in each process."""
+
+
+class _Silent:
+    """Shows nothing of a benchmark (implements the progress and the publisher)."""
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+def speedups_of(
+    path: Path, compilers: tuple[str, ...], device: str, show: Callable[[str], None]
+) -> dict[str, tuple[float, float, float]]:
+    """Return eager's time divided by each compiler's, with its interval, for the workload that a file declares.
+
+    A compiler without figures is left out; `show` receives the reason as one line.
+    """
+    usable = tuple(name for name in compilers if name in builtin_compilers())
+    if not usable:
+        return {}
+    silent: Any = _Silent()
+    options = BenchOptions(
+        names=(str(path),),
+        compilers=usable,
+        device=device,
+        processes=PROCESSES,
+        seconds=SECONDS,
+        results=path.parent / "speeds",
+    )
+    try:
+        found: Speedups = run_benchmark(options, silent, silent, lambda text: show(f"recapture: {text}")).speedups
+    except RecaptureError as error:
+        show(f"recapture: the speed was not measured: {error}")
+        return {}
+    figures = {}
+    for row in found.rows:
+        if row.measured is not None:
+            figures[row.configuration.compiler] = row.measured.speedup
+        elif row.reason:
+            show(f"recapture: {row.configuration.compiler} was not timed: {row.reason}")
+    return figures

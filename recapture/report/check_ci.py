@@ -1,0 +1,79 @@
+"""A check of user code for continuous integration: JUnit's XML, and the annotations and summary of GitHub."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from recapture.base.text import one_line, printable
+from recapture.results.verdicts import FAILING, NOT_RUN, SILENTLY_WRONG
+
+if TYPE_CHECKING:
+    from recapture.analysis.check import CheckReport, CheckRow
+
+__all__ = ["check_annotations", "check_junit"]
+
+
+def check_junit(report: CheckReport) -> bytes:
+    """Return a report as JUnit's XML: a test case for each compiler.
+
+    A silently wrong compiler is a failure, one that fails is an error, one that does not apply is skipped.
+    """
+    suite = ET.Element("testsuite", name="recapture")
+    counts = {"tests": len(report.rows), "failures": 0, "errors": 0, "skipped": 0}
+    for row in report.rows:
+        one = ET.SubElement(
+            suite, "testcase", classname=_plain(report.target), name=row.compiler, time=f"{row.seconds:.3f}"
+        )
+        tag, counted = _outcome(row)
+        if tag is None:
+            continue
+        counts[counted] += 1
+        message = _plain(f"{row.words}: {row.reason}")
+        found = ET.SubElement(one, tag, message=message)
+        if tag != "skipped":
+            found.set("type", row.verdict)
+            found.text = "\n".join(map(_plain, (*row.differences, row.advice)))
+    for name, number in counts.items():
+        suite.set(name, str(number))
+    suite.set("time", f"{sum(row.seconds for row in report.rows):.3f}")
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _outcome(row: CheckRow) -> tuple[str | None, str]:
+    """Return the element that says how a test case ended, and the attribute that counts it; None if it passed."""
+    if row.verdict in {one.value for one in SILENTLY_WRONG}:
+        return "failure", "failures"
+    if row.verdict in {one.value for one in FAILING}:
+        return "error", "errors"
+    if row.verdict in {one.value for one in NOT_RUN}:
+        return "skipped", "skipped"
+    return None, ""
+
+
+def check_annotations(report: CheckReport) -> list[str]:
+    """Return GitHub's workflow commands: an error for a silently wrong compiler, a warning for a failing one."""
+    lines = []
+    for row in report.rows:
+        kind = {"failures": "error", "errors": "warning"}.get(_outcome(row)[1])
+        if kind is not None:
+            title = _property(f"{report.target}: {row.compiler}")
+            lines.append(f"::{kind} title={title}::{_data(f'{row.words}: {row.reason} {row.advice}'.strip())}")
+    return lines
+
+
+def _plain(text: str) -> str:
+    """Return text on one line without characters that XML cannot hold."""
+    return printable(one_line(text), keep="")
+
+
+def _data(text: str) -> str:
+    return one_line(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,324 @@
+"""Checks of a user's own code: targets, derived inputs, verdicts by name, and bad input."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import recapture
+from recapture.api import CheckFailedError, run_check
+from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.cli.main import _run
+from recapture.conformance.own_code import session
+from recapture.conformance.own_code.session import CheckOptions, compilers_of_check
+from recapture.declare.own_code.request import CheckRequest, Given, parse_input, parse_target
+from recapture.declare.own_code.variants import derive, variants
+
+USER = Path(__file__).parent / "resources" / "own_code.py"
+
+
+@pytest.fixture
+def served(warm, monkeypatch):
+    """Checks of this process use the shared server."""
+    monkeypatch.setattr(session, "WorkerPool", lambda **_: warm)
+    return warm
+
+
+def checked(name, *given, compilers=("jit.trace",), **options):
+    request = CheckRequest(place=str(USER), name=name, given=tuple(map(parse_input, given)), **options)
+    return run_check(request, CheckOptions(compilers=compilers), scripts=options.get("scripts", False))
+
+
+@pytest.fixture(scope="module")
+def user():
+    spec = importlib.util.spec_from_file_location("own_code", USER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- derived inputs -------------------------------------------------------------------------------------------------
+
+
+def test_the_variants_of_one_tensor_have_names_and_differ():
+    x = torch.arange(12.0).reshape(3, 4) - 5
+    found = {name: make()[0] for name, make in variants((x,)).items()}
+    assert found["batch=1"].shape == (1, 4)
+    assert found["batch=4"].shape == (4, 4)
+    assert found["last dimension=5"].shape == (3, 5)
+    assert found["negated"].equal(-x)
+    assert found["zeros"].equal(torch.zeros(3, 4))
+    assert found["large"].equal(x * 1e4)
+    assert not found["non-contiguous"].is_contiguous()
+    assert found["non-contiguous"].equal(x)
+    assert found["requires_grad flipped"].requires_grad
+    assert "nan" not in found
+    asked = variants((x,), nonfinite=True, dtypes=("float64",))
+    assert asked["nan"]()[0].isnan().sum() == 1
+    assert asked["dtype=float64"]()[0].dtype == torch.float64
+    assert not torch.is_grad_enabled() or not x.requires_grad
+
+
+def test_an_image_has_a_variant_in_channels_last():
+    (made,) = derive("channels-last", (torch.rand(2, 3, 4, 5),))
+    assert made.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_scalars_flags_strings_and_lists_have_variants():
+    found = variants((2, True, 0.5, "mean", [torch.ones(2)]), constants=(7, "sum"))
+    assert derive("args[0]=3", (2, True)) == (3, True)
+    assert {"args[0]=0", "args[0]=7", "args[0]=8", "args[1]=False", "args[2]=-0.5", "args[3]='sum'"} <= found.keys()
+    assert len(found["args[4] with 2 items"]()[4]) == 2
+
+
+def test_a_leaf_that_requires_grad_stays_one():
+    x = torch.ones(2, 2, requires_grad=True)
+    made = derive("negated", (x,))[0]
+    assert made.requires_grad
+    assert made.is_leaf
+    parameter = derive("negated", (torch.nn.Parameter(torch.ones(2)),))[0]
+    assert isinstance(parameter, torch.nn.Parameter)
+
+
+def test_integers_on_a_gpu_only_get_values_that_the_example_has():
+    x = torch.tensor([1, 2, 3])
+    assert derive("negated", (x,))[0].tolist() == [-1, -2, -3]
+    assert derive("negated", (x,), careful=True)[0] is x
+
+
+# --- verdicts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "on"),
+    [
+        ("OneRowIsOther", ["8x4"], "batch=1"),
+        ("wide", ["4x3"], "batch=7"),
+        ("positive", ["4:float64"], "negated"),
+    ],
+)
+def test_a_planted_branch_is_found_by_name(served, name, given, on):
+    row = checked(name, *given)["jit.trace"]
+    assert row.verdict == "specialized"
+    assert on in row.wrong_on
+    assert row.words.startswith("specialized: wrong on ")
+    assert "held_out" not in row.reason + "".join(row.differences)
+    assert row.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "on"),
+    [("drops", ["4", "=False"], "args[1]=True"), ("reduced", ["4", "='mean'"], "args[1]='sum'")],
+)
+def test_a_flag_and_a_word_of_the_source_are_varied(served, name, given, on):
+    row = checked(name, *given, compilers=("make_fx",))["make_fx"]
+    assert row.verdict == "specialized"
+    assert row.wrong_on[0] == on
+
+
+def test_code_without_a_branch_is_right(served):
+    result = checked("plain", "4x3", "3x2", compilers=("jit.trace", "fx", "make_fx", "jit.script"))
+    assert {row.compiler: row.verdict for row in result.rows} == dict.fromkeys(
+        ("jit.trace", "jit.script", "fx", "make_fx"), "pass"
+    )
+    assert result.raise_if("any") is result
+
+
+def test_what_eager_refuses_is_dropped_and_counted(served):
+    report = checked("refuses_small", "4x3").report
+    assert ("batch=1", "ValueError: too few rows") in report.refused
+    assert "batch=1" not in report.inputs
+    assert "2 refused by eager and dropped" in report.inputs_in_words
+
+
+def test_an_input_that_kills_eager_is_dropped(served):
+    report = checked("dies", "4").report
+    assert ("zeros", "the process died") in report.refused
+    assert report.rows[0].verdict == "pass"
+
+
+def test_inputs_come_from_a_function_by_name(served):
+    assert checked("plain", inputs=(str(USER), "inputs"), compilers=("fx",)).rows[0].verdict == "pass"
+
+
+def test_a_factory_makes_the_module(served):
+    assert checked("make_linear", "3x4", compilers=("fx",)).rows[0].verdict == "pass"
+
+
+def test_random_numbers_are_told(served):
+    assert checked("drawn", "4", compilers=("fx",)).report.random
+
+
+def test_training_compares_three_steps(served):
+    wrong = checked("Regression", "4", train=True)["jit.trace"]
+    assert wrong.verdict in ("specialized", "wrong")
+    assert {"step 2", "step 3"} <= set(wrong.wrong_on)
+    right = checked("Linear", "3x4", train=True)
+    assert right.report.inputs[:2] == ("step 2", "step 3")
+    assert right.rows[0].verdict == "pass"
+
+
+def test_no_compiler_without_gradients_takes_part_in_training():
+    assert "aoti" not in compilers_of_check((), CheckRequest(train=True))
+    assert "aoti" in compilers_of_check((), CheckRequest())
+
+
+# --- Python ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_without_a_file_is_checked(served):
+    pytest.importorskip("cloudpickle")
+    namespace = {"__name__": "__main__"}
+    exec("def sign(x):\n    return x if x.sum() > 0 else -x\n", namespace)
+    before = torch.random.get_rng_state()
+    result = recapture.check(namespace["sign"], torch.ones(3), compilers=["jit.trace"])
+    assert torch.random.get_rng_state().equal(before)
+    assert result["jit.trace"].verdict == "specialized"
+    with pytest.raises(CheckFailedError, match=r"jit\.trace +specialized: wrong on negated"):
+        result.raise_if("silently_wrong")
+    with pytest.raises(UsageError, match="did you mean 'failing'"):
+        result.raise_if("fialing")
+    with pytest.raises(KeyError, match="was not checked"):
+        result["fx"]
+    assert "specialized" in result._repr_html_()
+    assert json.dumps(result.to_dict())
+    assert "unpacked(" in result.repro("jit.trace")
+
+
+def test_own_held_out_inputs_keep_their_names(served, user):
+    result = recapture.check(
+        user.positive,
+        lambda: (torch.ones(2),),
+        held_out={"all below": -torch.ones(2)},
+        derive=False,
+        compilers=["jit.trace"],
+    )
+    assert result["jit.trace"].wrong_on == ("all below",)
+
+
+def test_a_module_with_weights_is_checked_as_it_is(served):
+    pytest.importorskip("cloudpickle")
+    model = torch.nn.Sequential(torch.nn.Linear(4, 300), torch.nn.ReLU(), torch.nn.Linear(300, 1000))
+    before = [one.clone() for one in model.parameters()]
+    assert recapture.check(model, torch.ones(2, 4), compilers=["fx"])["fx"].verdict == "pass"
+    assert model.training
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_the_page_escapes_what_it_shows(served):
+    result = checked("plain", "4x3", "3x2", compilers=("fx",))
+    from msgspec.structs import replace
+
+    from recapture.report.check import check_html, check_markdown
+
+    hostile = replace(result.report, target="<script>x</script>", inputs=("<b>",))
+    assert "<script>" not in check_html(hostile)
+    assert "<b>" not in check_html(hostile).replace("<p><b>", "")
+    assert "<script>" not in check_markdown(hostile)
+
+
+# --- bad input ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["nothing"], "a target is written as"),
+        (["absent.py:f"], "no such file: absent.py"),
+        ([f"{USER}:plain", "--input", "3y"], "an input is written as"),
+        ([f"{USER}:plain", "--input", "3:float31"], "unknown dtype 'float31'; did you mean 'float32'?"),
+        ([f"{USER}:plain", "--input", "=3+"], "comes a Python value"),
+        ([f"{USER}:plain", "--input", "99999999999x9"], "are too many"),
+        ([f"{USER}:plain", "--compiler", "jit.trac"], "did you mean 'jit.trace'?"),
+        ([f"{USER}:plain", "--input", "3", "--inputs", f"{USER}:inputs"], "use one of them"),
+        ([f"{USER}:plain", "--dtype", "int64"], "only floating-point"),
+        ([f"{USER}:plain", "--device", "tpu"], "unknown device"),
+    ],
+)
+def test_bad_usage_is_one_line(words, complaint, capsys):
+    assert _run(["check", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert complaint in line
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "complaint"),
+    [
+        ("plane", ["3"], "has no 'plane'; did you mean 'plain'?"),
+        ("plain", ["3"], "takes (x, y), which 1 input do not fit"),
+        ("plain", ["2x3", "4x5"], "raises RuntimeError on its input: mat1 and mat2 shapes"),
+        ("NeedsSize", ["3"], "NeedsSize needs arguments (size)"),
+        ("number", ["3"], "is no function and no torch.nn.Module but int"),
+    ],
+)
+def test_a_target_that_cannot_be_checked_is_one_line(served, target, given, complaint):
+    with pytest.raises(UsageError) as caught:
+        checked(target, *given, compilers=("fx",))
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_imported_is_named(served, tmp_path):
+    for text, kind, complaint in (
+        ("1 / 0\n", UsageError, "ZeroDivisionError: division by zero"),
+        ("def f(\n", UsageError, "SyntaxError"),
+        ("import no_such_package_here\n", EnvironmentUnfitError, "'no_such_package_here' is not installed"),
+    ):
+        path = tmp_path / "theirs.py"
+        path.write_text(text)
+        with pytest.raises(kind, match="cannot be imported") as caught:
+            run_check(CheckRequest(place=str(path), name="f"), CheckOptions(compilers=("fx",)))
+        assert complaint in str(caught.value)
+
+
+def test_targets_and_inputs_are_parsed():
+    assert parse_target("torchvision:resnet18") == ("torchvision", "resnet18")
+    assert parse_target(f"{USER}:plain") == (str(USER), "plain")
+    assert parse_input("8x128:int64") == Given((8, 128), "int64")
+    assert parse_input("=True") == Given(literal="True")
+    assert parse_input(":float64") == Given((), "float64")
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_streams_lines_and_keeps_the_case(served, tmp_path, capsys):
+    kept, page = tmp_path / "kept.py", tmp_path / "page.html"
+    words = [f"{USER}:positive", "--input", "3", "--compiler", "jit.trace", "--compiler", "fx"]
+    assert _run(["check", *words, "--fail-on", "silently_wrong", "--save", str(kept), "--html", str(page)]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert sorted(line.split()[0] for line in out[:2]) == ["fx", "jit.trace"]
+    assert out[3].startswith("own_code.py:positive on torch ")
+    assert "silently wrong under jit.trace; not usable under fx" in out[3]
+    assert page.read_text().startswith("<!doctype html>")
+    again = _run(["run", str(kept), "--compiler", "jit.trace", "--results", str(tmp_path / "results")])
+    assert again == 0
+    assert "1 specialized" in capsys.readouterr().out
+
+
+def test_json_has_the_same_facts(served, capsys):
+    assert _run(["check", f"{USER}:plain", "--input", "4x3", "--input", "3x2", "--compiler", "fx", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"][0]["verdict"] == "pass"
+    assert found["version"] == 1
+    assert found["sentence"].endswith("right under fx")
+
+
+@pytest.mark.serial
+def test_a_program_from_standard_input_can_check_its_function(tmp_path):
+    """As in a prompt: the function is in no file."""
+    pytest.importorskip("cloudpickle")
+    import subprocess
+
+    program = (
+        "import torch, recapture\n"
+        "def f(x):\n    return x if x.sum() > 0 else -x\n"
+        "print(recapture.check(f, torch.ones(3), compilers=['jit.trace'])['jit.trace'].words)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-"], input=program, capture_output=True, text=True, timeout=500, cwd=tmp_path, check=False
+    )
+    assert done.stdout.startswith("specialized: wrong on "), done.stderr

@@ -13,8 +13,8 @@ from recapture.analysis.check import FAIL_ON, CheckReport, CheckRow, failed, row
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import known_device
 from recapture.conformance.own_code.session import CheckOptions, CheckSession
+from recapture.declare.own_code.packing import pack, place_of, search_path
 from recapture.declare.own_code.request import CheckRequest, derived_dtype, parse_input, parse_target
-from recapture.packing import pack, place_of, search_path
 from recapture.report.check import check_html, check_line
 from recapture.results.verdicts import RIGHT
 

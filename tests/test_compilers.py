@@ -68,8 +68,9 @@ def test_the_names_are_these_in_this_order():
 
 
 def test_some_run_only_when_they_are_named():
-    optional = ["compile:max-autotune-no-cudagraphs", "jit.trace:frozen", "jit.script:frozen"]
-    assert [name for name, one in COMPILERS.items() if one.optional] == optional
+    optional = {"compile:max-autotune-no-cudagraphs", "jit.trace:frozen", "jit.script:frozen"}
+    optional |= {"aoti:dynamic", "aoti:checked"}
+    assert {name for name, one in COMPILERS.items() if one.optional} == optional
     assert COMPILERS["onnx"].requires == EXTRA
 
 

@@ -132,10 +132,7 @@ def run_cells(
             selection=[] if options.whole else [_selection(options)],
         )
         with Ledger(directory, options, stages.cells, environment) as ledger:
-            if part is None:
-                (directory / SHARD).unlink(missing_ok=True)
-            else:
-                write_shard(directory, part)
+            _note_shard(directory, part)
             for text in (*ledger.warnings, *_warnings(environment, failed, refused)):
                 warn(text)
 
@@ -158,6 +155,14 @@ def run_cells(
             records, environment = ledger.close()
             selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
             return RunSummary(directory, records, selected, environment, failed, refused, pool.client.rss)
+
+
+def _note_shard(directory: Path, part: Shard | None) -> None:
+    """Write which part of the plan a directory holds, or remove what an earlier run wrote if it is the whole plan."""
+    if part is None:
+        (directory / SHARD).unlink(missing_ok=True)
+    else:
+        write_shard(directory, part)
 
 
 def _selection(options: RunOptions) -> str:

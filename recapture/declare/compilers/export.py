@@ -132,6 +132,7 @@ def aoti(fn: Any, example: Any) -> Any:
     checks_inputs=False,
     inference_only=True,
     sees_held_out=True,
+    optional=True,  # as costly as `aoti`, and the same program where no size differs
 )
 def aoti_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
     """AOTInductor, dynamic where the sizes of held-out inputs differ."""
@@ -145,7 +146,13 @@ def aoti_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
 
 # Its checks have holes: of two sizes that export made equal, torch 2.11 checks one. It may still read other memory.
 @compiler(
-    "aoti:checked", since="2.7", generates_code=True, shares_state=False, checks_inputs=False, inference_only=True
+    "aoti:checked",
+    since="2.7",
+    generates_code=True,
+    shares_state=False,
+    checks_inputs=False,
+    inference_only=True,
+    optional=True,  # as costly as `aoti`, and the same program
 )
 def aoti_checked(fn: Any, example: Any) -> Any:
     """AOTInductor with its own checks of inputs at run time, `AOTI_RUNTIME_CHECK_INPUTS=1`."""

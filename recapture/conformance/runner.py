@@ -125,12 +125,7 @@ def run_cells(
         stages.prepare_first_server(pool)
         note("preload")
         directory = options.results / environment.image / environment.capability
-        environment = msgspec.structs.replace(
-            environment,
-            worker=("fork" if pool.client.fork else "fresh") + (f" ({pool.why})" if pool.why else ""),
-            suites=[SuiteEntry(one.name, len(one.cases), _error(one)) for one in suites],
-            selection=[] if options.whole else [_selection(options)],
-        )
+        environment = _with_run(environment, options, pool, suites)
         with Ledger(directory, options, stages.cells, environment) as ledger:
             _note_shard(directory, part)
             for text in (*ledger.warnings, *_warnings(environment, failed, refused)):
@@ -157,7 +152,17 @@ def run_cells(
             return RunSummary(directory, records, selected, environment, failed, refused, pool.client.rss)
 
 
-def _note_shard(directory: Path, part: Shard | None) -> None:
+def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, suites: list[SuiteInfo]) -> Environment:
+    """Return the environment with what this run does in it."""
+    return msgspec.structs.replace(
+        environment,
+        worker=("fork" if pool.client.fork else "fresh") + (f" ({pool.why})" if pool.why else ""),
+        suites=[SuiteEntry(one.name, len(one.cases), _error(one)) for one in suites],
+        selection=[] if options.whole else [_selection(options)],
+    )
+
+
+def _note_shard(directory: Path, part: ShardPlan | None) -> None:
     """Write which part of the plan a directory holds, or remove what an earlier run wrote if it is the whole plan."""
     if part is None:
         (directory / SHARD).unlink(missing_ok=True)

@@ -96,9 +96,8 @@ def compare_form(where: str, eager: Seen, other: Seen) -> Difference | None:
 
 
 def compare_places(label: str, eager: Seen | None, other: Seen | None) -> Comparison:
-    """Compare two described states, each a Seen with a child for each place; every difference is a mutation."""
-    found = _Comparer(label, Rules(), None)
-    found.kind = "mutation"
+    """Compare a described state with a later one, to the bit, each a Seen with a child for each place."""
+    found = _Comparer(label, Rules(), None, exact=True)
     found.places(eager, other, lambda _: None)
     return Comparison(found.differences, found.notes)
 
@@ -108,8 +107,9 @@ Part = Callable[["Observation"], "Seen | None"]
 
 
 class _Comparer:
-    def __init__(self, label: str, rules: Rules, sample: Sample | None) -> None:
+    def __init__(self, label: str, rules: Rules, sample: Sample | None, *, exact: bool = False) -> None:
         self.label = label
+        self.exact = exact
         self.rules = rules
         self.sample = sample
         self.part: Part = lambda _: None
@@ -222,7 +222,7 @@ class _Comparer:
         if far.bits in ("signed-zero", "nan-payload"):
             detail = "zeros of another sign" if far.bits == "signed-zero" else "NaNs with other bits"
             self.note(here, "value", far.bits.replace("-", "_"), detail, bits=far.bits, elements=far.elements)
-        elif not explained(eager, other, lambda run: self._sampled(run, path)):
+        elif self.exact or not explained(eager, other, lambda run: self._sampled(run, path)):
             if self.rules.show_values:
                 elements = None
                 if eager.tensor is not None and other.tensor is not None:

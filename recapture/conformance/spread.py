@@ -145,9 +145,15 @@ class Spread:
         scale = scale[rounded].maximum(self.unit[rounded] / 2)
         ours = (self.deviation[rounded] / scale).clamp(-OUTLIER, OUTLIER)
         runs = (self.runs[:, rounded] / scale).clamp(-OUTLIER, OUTLIER)
-        mean = max(2 * float(runs.mean(1).abs().max()), MEAN[0] + MEAN[1] / count**0.5)
         square = max(2 * float(runs.pow(2).mean(1).max()) ** 0.5, MEAN_SQUARE[0] + MEAN_SQUARE[1] / count**0.5)
-        return bool(abs(float(ours.mean())) <= mean and float(ours.pow(2).mean()) ** 0.5 <= square)
+        if float(ours.pow(2).mean()) ** 0.5 > square:
+            return False
+        # Too large by a constant, and too large by a factor: away from zero on either side of it.
+        for direction in (1.0, self.mine[rounded].sign()):
+            mean = max(2 * float((runs * direction).mean(1).abs().max()), MEAN[0] + MEAN[1] / count**0.5)
+            if abs(float((ours * direction).mean())) > mean:
+                return False
+        return True
 
 
 def _infinite_agree(mine: Any, theirs: Any, runs: list[Any], finite: Any) -> bool:

@@ -163,18 +163,21 @@ def _effects_of_capture(
     after_flags = read_flags()
     restore_flags(flags)
     found = compare_places("capture", _as_places(args), _as_places(see(arguments)))
-    also = {one.where for one in compare_places("", _as_places(args), _as_places(first.args)).differences}
+    also = {(one.where, one.kind) for one in compare_places("", _as_places(args), _as_places(first.args)).differences}
     changed = compare_places("capture", state, subject.reachable.describe().seen)
-    also |= {one.where for one in compare_places("", state, first.state).differences}
+    also |= {(one.where, one.kind) for one in compare_places("", state, first.state).differences}
     settings = {name: value for name, value in after_flags.items() if flags.get(name) != value}
-    also |= {f"torch.{name}" for name, value in first.flags.items() if str(flags.get(name)) != value}
-    effects = [(one.where, "mutation") for one in (*found.differences, *changed.differences)]
+    also |= {(f"torch.{name}", "state") for name, value in first.flags.items() if str(flags.get(name)) != value}
+    effects = [(one.where, one.kind) for one in (*found.differences, *changed.differences)]
     effects += [(f"torch.{name}", "state") for name in settings]
     differences: list[Difference] = []
     notes: list[Difference] = []
     for where, kind in effects:
-        detail = "capturing changes it" + (", as a call does" if where in also else "")
-        (notes if where in also else differences).append(Difference("capture", where, kind, detail))
+        # A call that changes a parameter's values does not freeze it.
+        plain = (where, kind) in also if kind == "metadata" else any(where == place for place, _ in also)
+        detail = "capturing changes it" + (", as a call does" if plain else "")
+        one = Difference("capture", where, "state" if kind == "state" else "mutation", detail)
+        (notes if plain else differences).append(one)
     return Comparison(differences, notes)
 
 

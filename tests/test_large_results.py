@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from conftest import REPOSITORY
 
 from recapture.results.records import Difference, ErrorInfo, Record, write_jsonl
 from recapture.results.verdicts import Verdict
@@ -48,16 +51,31 @@ def folder(root: Path, *records: Record) -> Path:
     return root
 
 
+MEASURE = """
+import resource, subprocess, sys
+status = subprocess.run([sys.executable, "-m", "recapture", *sys.argv[1:]]).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss << 10, file=sys.stderr)
+sys.exit(status)
+"""
+"""A small process between, because a child counts the memory of the process that starts it as its own."""
+
+
 def run(command, *arguments: object) -> str:
     """Run a command; return what it printed, after a look at what it used."""
-    with command.start(*arguments) as process:
-        printed, errors = process.stdout.read(), process.stderr.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, errors[-2000:]
-    assert usage.ru_utime + usage.ru_stime < SECONDS
-    assert usage.ru_maxrss << 10 < MEMORY
-    return printed
+    ended = subprocess.run(
+        [sys.executable, "-c", MEASURE, *map(str, arguments)],
+        cwd=command.directory,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "160"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    seconds, memory = ended.stderr.splitlines()[-1].split()
+    assert float(seconds) < SECONDS
+    assert int(memory) < MEMORY
+    return ended.stdout
 
 
 @pytest.mark.parametrize(

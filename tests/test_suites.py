@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recapture.base.torch_compat import seed_everything
-from recapture.base.torch_libraries import release_libraries
 from recapture.conformance.judge import compare
 from recapture.conformance.observe import Observation, Surroundings, observe_call
 from recapture.conformance.reachable import Reachable
-from recapture.declare.case import CASES_ATTRIBUTE, Case
+from recapture.declare.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case
+from recapture.declare.collection import execute
 from recapture.results.sources import published_claims
 
 if TYPE_CHECKING:
@@ -42,6 +42,17 @@ ONE_PATH = {
     "masks_instead_of_breaking": "a rewrite that runs every step: that there is one path is the point",
 }
 
+RAISES_ON_EXAMPLE = frozenset({"select_outside_a_new_dimension"})
+"""Cases that raise on every input: the known issue is that a compiler returns."""
+
+MAKES_ITS_OWN = {
+    "hessian_of_a_cube": "a transform of torch.func refuses a mode of the default device around it",
+    "seeds_inside": "the state of the generator is a tensor on the CPU",
+    "own_generator": "the state of the generator is a tensor on the CPU",
+    "state_saved_and_restored": "the state of the generator is a tensor on the CPU",
+}
+"""Cases that cannot run under another default device, each with the reason."""
+
 BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.BoolOp, ast.Match, ast.Try, ast.Assert)
 
 
@@ -56,15 +67,8 @@ def one_thread() -> Iterator[None]:
 
 def load(path: Path) -> ModuleType:
     """Execute a suite file as a new module."""
-    name = f"suite_under_test_{path.stem}"
-    if name in sys.modules:
-        release_libraries(vars(sys.modules[name]))
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
+    module = execute(path.stem, path)
+    assert not getattr(module, REFUSED_ATTRIBUTE)
     return module
 
 
@@ -160,7 +164,7 @@ def test_every_factory_gives_arguments_that_the_target_takes(path: Path, case: C
 @every_case()
 def test_eager_agrees_with_itself_on_every_input(path: Path, name: str) -> None:
     example, *_ = first = observe(path, name)
-    assert example.raised is None
+    assert example.raised is None or name in RAISES_ON_EXAMPLE
     for one, two in zip(first, observe(path, name), strict=True):
         assert equal(one, two), one.input
 
@@ -168,6 +172,8 @@ def test_eager_agrees_with_itself_on_every_input(path: Path, name: str) -> None:
 @every_case(without=SLOW)
 def test_no_tensor_is_made_on_the_default_device(path: Path, name: str) -> None:
     """With another default device a tensor made without `device=` would meet the arguments' and fail or show."""
+    if name in MAKES_ITS_OWN:
+        pytest.skip(MAKES_ITS_OWN[name])
     case, target = fresh(path, name)
     for plain, (label, make) in zip(observe(path, name), case.inputs(), strict=True):
 

@@ -62,14 +62,14 @@ class Case:
     concrete_args: tuple[str, ...] | None
     rewrite_of: Callable[..., Any] | None
     backward: bool | None
-    train_step: float | None
     strict: tuple[str, ...]
     watch: Watch | None
     reset: Callable[..., Any] | None
     since: str | None
     requires: tuple[str, ...]
     codegen_on: tuple[str, ...] | None
-    compilers: tuple[str, ...] | None
+    compilers: tuple[str, ...] | None = None
+    train_step: float | None = None
     made_by: str | None = None
     """The function of the suite file that makes the case, if it is generated: see `recapture.declare.generated`."""
     source: str = ""

@@ -193,6 +193,10 @@ def _folder(folder: Path) -> list[SuiteFile]:
     return [SuiteFile(path.stem, path) for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
 
 
+_EXECUTED: dict[str, ModuleType] = {}
+"""The last execution of each suite file, by the name of its module, also where `sys.modules` no longer has it."""
+
+
 def execute(suite: str, path: Path) -> ModuleType:
     """Execute a suite file as a new module, with new globals, functions and code objects."""
     name = "recapture_suite_" + re.sub(r"\W", "_", suite)
@@ -203,9 +207,9 @@ def execute(suite: str, path: Path) -> ModuleType:
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.append(folder)  # a user's cases may import modules from the same folder
-    if name in sys.modules:
-        release_libraries(vars(sys.modules[name]))  # this execution defines the file's operators again
-    sys.modules[name] = module
+    if name in _EXECUTED:
+        release_libraries(vars(_EXECUTED[name]))  # this execution defines the file's operators again
+    sys.modules[name] = _EXECUTED[name] = module
     vars(module)[REFUSED_ATTRIBUTE] = []  # an invalid case is refused alone, and the rest of the file is executed
     spec.loader.exec_module(module)
     return module

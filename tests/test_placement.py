@@ -265,6 +265,17 @@ def test_names_are_kept(placed):
     assert tensor.names == ("rows", "columns")
 
 
+def test_a_release_without_named_tensors_places_the_others():
+    def gone(_):
+        raise AttributeError
+
+    class Nameless(torch.Tensor):
+        has_names = property(gone)
+
+    (tensor,) = placement.arguments(lambda: (torch.ones(2).as_subclass(Nameless),), "cpu", roomy=True)
+    assert type(tensor) is Nameless
+
+
 def test_sparse_quantized_and_nested_tensors_arrive(placed):
     sparse, rows, quantized, leaf = placed(
         lambda: (

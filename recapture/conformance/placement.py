@@ -127,7 +127,7 @@ class _Placement:
 
     def _dress(self, tensor: Any, placed: Any) -> None:
         """Give the placed tensor what Python code attached to the original."""
-        if tensor.has_names():
+        if hasattr(tensor, "has_names") and tensor.has_names():  # until torch 2.12
             placed.rename_(*tensor.names)
         for name, value in list(vars(tensor).items()):
             vars(placed).setdefault(name, map_tensors(value, self.place))

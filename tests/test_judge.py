@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from recapture.conformance.judge import Rules, compare
-from recapture.conformance.observe import Surroundings, observe_call
+from recapture.conformance.observe import Surroundings, folder_of_torch, observe_call
 from recapture.conformance.reachable import Reachable
 
 
@@ -417,6 +417,7 @@ def test_warnings_and_log_messages_are_output_where_a_case_is_strict_about_it():
         lambda: warnings.warn("w", UserWarning, stacklevel=1),
         lambda: logging.getLogger("x").warning("l"),
         lambda: print("e", file=sys.stderr),
+        lambda: warnings.warn_explicit("torch's own", UserWarning, str(folder_of_torch() / "module.py"), 1),
     ]
     warnings.simplefilter("always")
     eager, other = (seen(lambda order=order: speaks(order), all_output=True) for order in (speeches, speeches[::-1]))

@@ -284,3 +284,10 @@ def test_names_of_types_are_the_same_in_every_execution_of_a_suite():
     kind = type("Mine", (), {"__module__": "recapture_suite_basic"})
     assert qualified(kind) == "basic.Mine"
     assert qualified(int) == "int"
+
+
+def test_what_torch_notes_on_a_tensor_is_no_attribute_of_the_user():
+    tensor = torch.ones(2)
+    tensor.fake_device = torch.device("cpu")
+    tensor.unit = "m"
+    assert [name for name, _ in see(tensor).children] == [".unit"]

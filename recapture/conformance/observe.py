@@ -9,6 +9,7 @@ import logging
 import sys
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
 
     from recapture.conformance.reachable import Reachable
 
-__all__ = ["ARGUMENTS_SEED", "Observation", "Raised", "Surroundings", "call_with", "observe_call", "see_raised"]
+__all__ = [
+    "ARGUMENTS_SEED",
+    "Observation",
+    "Raised",
+    "Surroundings",
+    "call_with",
+    "folder_of_torch",
+    "observe_call",
+    "see_raised",
+]
 
 NO_ARGUMENTS = Seen("tuple", children=())
 
@@ -227,6 +237,13 @@ class _Call:
             self.found["gradients"] = Seen("gradients", children=children)
 
 
+def folder_of_torch() -> Path:
+    """Return the folder of torch's files."""
+    import torch
+
+    return Path(torch.__file__).parent
+
+
 @contextlib.contextmanager
 def _recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
     """Write what is printed to `text`; with `everything`, also what goes to stderr, warnings and log messages.
@@ -241,10 +258,10 @@ def _recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
             stack.enter_context(warnings.catch_warnings())
             show = warnings.showwarning
 
-            def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-                if category.__module__.startswith("torch"):
+            def note(message: Warning | str, category: type[Warning], filename: str, *where: Any, **more: Any) -> None:
+                if category.__module__.startswith("torch") or Path(filename).is_relative_to(folder_of_torch()):
                     with contextlib.redirect_stderr(stderr):
-                        show(message, category, *where, **more)
+                        show(message, category, filename, *where, **more)
                 else:
                     text.write(f"{category.__name__}: {message}\n")
 

@@ -278,7 +278,11 @@ def _properties(value: Any) -> list[tuple[str, Any]]:
         found += [(f".{name}()", getattr(value, name)()) for name in (scale, zero)]
     # Names with an underscore belong to torch: Dynamo, for example, marks tensors with `_dynamo_…`.
     own = vars(value) if hasattr(value, "__dict__") else {}
-    return found + [(f".{name}", own[name]) for name in sorted(own) if not name.startswith("_")]
+    return found + [(f".{name}", own[name]) for name in sorted(own) if not name.startswith("_") and name not in MARKS]
+
+
+MARKS = frozenset({"fake_device"})
+"""Attributes that torch leaves on a user's tensor for its own use (from torch 2.13 on)."""
 
 
 def _no_copy(_: Any) -> None:

@@ -117,7 +117,9 @@ class TestFound:
         assert len(rows) == 2
         for old, new, wrong, failing, fixed in rows:
             before, after = ({row.cell: group(row) for row in read_conformance(latest_of(name))} for name in (old, new))
-            changed = Counter((before[cell], after[cell]) for cell in before.keys() & after if before[cell] != after[cell])
+            changed = Counter(
+                (before[cell], after[cell]) for cell in before.keys() & after if before[cell] != after[cell]
+            )
             assert sum(number for (_, now), number in changed.items() if now == "wrong") == int(wrong)
             assert changed["right", "failing"] == int(failing)
             assert changed["wrong", "right"] + changed["failing", "right"] == int(fixed)

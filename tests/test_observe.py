@@ -288,6 +288,5 @@ def test_names_of_types_are_the_same_in_every_execution_of_a_suite():
 
 def test_what_torch_notes_on_a_tensor_is_no_attribute_of_the_user():
     tensor = torch.ones(2)
-    tensor.fake_device = torch.device("cpu")
-    tensor.unit = "m"
+    vars(tensor).update(fake_device=torch.device("cpu"), unit="m")
     assert [name for name, _ in see(tensor).children] == [".unit"]

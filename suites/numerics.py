@@ -163,3 +163,12 @@ def integer_powers(x, y):
 def variance_and_deviation(x):
     """Takes variances with and without the correction: of huge equal values both are zero."""
     return x.var(), x.var(correction=0), torch.std_mean(x, correction=1)
+
+
+@case(
+    example=lambda: (torch.linspace(0.5, 2, 64),),
+    held_out=[lambda: (torch.linspace(1e-6, 1e-5, 64),), lambda: (torch.linspace(-0.01, 0.01, 64),)],
+)
+def functions_that_vanish_at_zero(x):
+    """Computes functions that are nearly their argument near zero: `exp(x) - 1` and its like lose all digits there."""
+    return torch.expm1(x), torch.erf(x), torch.tanh(x), torch.atanh(x * 0.4)

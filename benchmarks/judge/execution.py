@@ -84,7 +84,8 @@ def run_groups(
 ) -> tuple[list[Outcome], list[str]]:
     """Collect the cases, and run the groups that `plan` makes of them.
 
-    Returns the outcome of every cell, and a text for every group that could not be run.
+    Returns the outcome of every cell, and a text for every group that could not be run. Ctrl-C ends it with what was
+    finished.
     """
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]).rstrip(":")
     with WorkerPool(device=device, jobs=jobs, imports=(*IMPORTS, groups.__name__)) as pool:
@@ -100,9 +101,8 @@ def run_groups(
                 try:
                     Driver(pool, work, timeout=TIMEOUT, memory=MEMORY).run()
                 except KeyboardInterrupt:
-                    work.problems.append("interrupted: the tables hold only what was finished")
+                    why = "interrupted: the tables hold only what was finished"
+                    return outcomes + work.outcomes, [*problems, *work.problems, why]
                 outcomes += work.outcomes
                 problems += work.problems
-                if work.problems and work.problems[-1].startswith("interrupted"):
-                    break
         return outcomes, problems

@@ -19,6 +19,7 @@ from recapture.conformance.preparation import IMPORTS, begin_survey, collect_sui
 from recapture.conformance.shards import shard_plan
 from recapture.conformance.sharing import SHARED_VERDICTS, compiles, group_of, in_groups
 from recapture.conformance.tasks import CELL, SHARED_CELL
+from recapture.conformance.why.recording import record_stages
 from recapture.declare.claim import Claim
 from recapture.machine.environment import Environment, SuiteEntry
 from recapture.pool.driver import Driver, Request
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from recapture.conformance.plan import Key
     from recapture.conformance.preparation import Checks
+    from recapture.conformance.why.trials import Staged
     from recapture.declare.collection import SuiteInfo
     from recapture.machine import doctor
     from recapture.pool.protocol import Ended
@@ -76,7 +78,8 @@ class RunSummary:
     """The outcome of a run: its results directory, its records, and what was not run.
 
     `records` are all records in the directory, `selected` those of the selected cells. `failed_suites` could not be
-    collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid.
+    collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid. `staged`
+    are the cells whose guilty stage was searched.
     """
 
     directory: Path
@@ -86,6 +89,7 @@ class RunSummary:
     failed_suites: list[SuiteInfo]
     refused_cases: list[str]
     rss_server: int
+    staged: list[Staged]
 
 
 def run_cells(
@@ -147,9 +151,10 @@ def run_cells(
             if second:
                 stages.hand_over(pool)
                 execution.run(second)
+            staged = record_stages(pool, ledger, options, warn, None if second else stages.hand_over)
             records, environment = ledger.close()
             selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
-            return RunSummary(directory, records, selected, environment, failed, refused, pool.client.rss)
+            return RunSummary(directory, records, selected, environment, failed, refused, pool.client.rss, staged)
 
 
 def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, suites: list[SuiteInfo]) -> Environment:
@@ -209,7 +214,7 @@ class _Stages:
         pool.prepare(self._level(wanted, compiles=not self._staged or self._all_compile), self._modules)
 
     def hand_over(self, pool: WorkerPool) -> None:
-        """Continue with the server of the second stage."""
+        """Continue with the server of the second stage, or with one that has preloaded what its cells need."""
         pool.hand_over(self._level(self._compiling, compiles=True), self._modules)
 
     def split(self, cells: list[PlannedCell], hanging: Collection[Key]) -> tuple[list[PlannedCell], list[PlannedCell]]:

@@ -73,14 +73,16 @@ def print_staged(console: Console, staged: Staged) -> None:
     say(console, f"  {record.verdict}: {summary.explain(record)}")
     if report.steps:
         say(console)
-        rows: list[list[Cell]] = [
-            ["  whole compiler", Span("the same", style="bold"), str(record.verdict)],
-            *([f"  {one.words}", OUTCOMES[one.outcome], one.shown] for one in report.steps),
-        ]
+        rows: list[list[Cell]] = [["  the whole compiler", "", str(record.verdict)]]
+        rows += [[f"  {one.words}", _styled(one.outcome), one.shown] for one in report.steps]
         say_table(console, Table(["  tried", "shows", "verdict"], rows))
         say(console, f"  {plural(len(report.steps), 'extra cell')}, {duration_text(staged.seconds)}")
     for remark in report.remarks:
         say(console, f"  note: {remark}")
+
+
+def _styled(outcome: str) -> Span:
+    return Span(OUTCOMES[outcome], style="green" if outcome == "right" else "")
 
 
 def staged_json(staged: Sequence[Staged]) -> str:

@@ -34,8 +34,8 @@ class Facts(msgspec.Struct, frozen=True):
     family: Family | None = None
     top: StageName | None = None
     rungs: tuple[Rung, ...] = ()
-    switches: dict[str, tuple[Switch, ...]] = {}
-    absent: dict[str, tuple[str, ...]] = {}
+    switches: dict[StageName, tuple[Switch, ...]] = {}
+    absent: dict[StageName, tuple[str, ...]] = {}
     plain: bool = False
     checks_inputs: bool = False
 

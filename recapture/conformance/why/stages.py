@@ -324,7 +324,7 @@ def _words(switches: Sequence[Switch]) -> str:
     return f"{', '.join(f'{one.name}={one.value!r}' for one in switches)} ({parts})"
 
 
-def _shown(findings: Findings) -> str:
+def _shown(findings: Shown) -> str:
     """Return a trial's verdict, with the type of its error."""
     kind = f": {findings.error.type.rsplit('.', 1)[-1]}" if findings.error is not None else ""
     return f"{findings.verdict}{kind}"

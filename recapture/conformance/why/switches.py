@@ -84,8 +84,8 @@ FUNCTORCH_SWITCHES = (
     Switch("donated buffers", "donated_buffer", False, FUNCTORCH),
     Switch("views of outputs", "view_replay_for_aliased_outputs", False, FUNCTORCH),
     Switch("parameters kept for backward", "treat_parameters_as_free_to_save", False, FUNCTORCH),
-    Switch("partitioner", "backend", "aot_eager_default_partitioner", None, last=True),
 )
+PARTITIONER = Switch("partitioner", "backend", "aot_eager_default_partitioner", None, last=True)
 DYNAMO_SWITCHES = (
     Switch("numpy", "trace_numpy", False, DYNAMO, weight=3),
     Switch("numpy", "use_numpy_random_stream", True, DYNAMO, weight=3),
@@ -126,7 +126,10 @@ def switches_of(stage: StageName, family: Family) -> tuple[Switch, ...]:
         return DYNAMO_SWITCHES + COMPILE_ARGUMENTS
     if stage == "inductor":
         return INDUCTOR_SWITCHES
-    return FUNCTORCH_SWITCHES if family == "compile" else ()
+    if family != "compile":
+        return ()
+    # The other partitioner has a backend of its own, which does not decompose.
+    return (*FUNCTORCH_SWITCHES, PARTITIONER) if stage == "aot_autograd" else FUNCTORCH_SWITCHES
 
 
 def in_order(switches: Sequence[Switch], record: Record) -> list[Switch]:

@@ -134,9 +134,9 @@ class _Trials:
         else:
             self._continue(task, self.outcomes.crash(reason))
 
-    def _start(self, task: _Searching, result: bytes | None) -> None:
+    def _start(self, task: _Searching, result: str | None) -> None:
         try:
-            facts = msgspec.json.decode(result or b"", type=Facts)
+            facts = msgspec.json.decode(result or "", type=Facts)
         except (ValueError, RecursionError):
             self._finish(task, StageReport(None, unknown="its compiler cannot be examined"))
             return

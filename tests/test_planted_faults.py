@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.planted_faults.__main__ import locate, located
-from benchmarks.planted_faults.expected import FAULTS
 from conftest import records_below
 from planted_machine import needs_cxx
 
+from benchmarks.planted_faults.__main__ import locate, located
+from benchmarks.planted_faults.expected import FAULTS
 from recapture.results.stages import GuiltyStage
 
 pytestmark = [pytest.mark.slow, needs_cxx]

@@ -174,7 +174,7 @@ def stale_cache_entry(fn, example):
     """The cache of whole graphs has one key for all, and an entry of another function."""
     from torch._inductor import codecache, config
 
-    config.fx_graph_cache = True
+    config._config["fx_graph_cache"].env_value_force = True  # the variable of the environment would keep it off
     codecache.compiled_fx_graph_hash = lambda *args, **kwargs: ("fplantedplantedplantedplanted", [])
     torch.compile(lambda x: torch.cos(x) - 1)(*(one.clone() for one in example))
     torch._dynamo.reset()

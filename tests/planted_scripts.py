@@ -21,7 +21,7 @@ def mine(tmp_path_factory):
     return Path(shutil.copy(SUITE, tmp_path_factory.mktemp("suites")))
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def restored(monkeypatch):
     """What executing suites and scripts in this process changes is put back."""
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -116,6 +116,7 @@ def test_hostile_names_that_cannot_be_printed_are_refused_in_one_line(hostile, c
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_the_command_executes_the_suite_in_a_separate_process(command, hostile):
     done = command("repro", f"{hostile}::neighbour::fx")
     assert done.returncode == 0, done.stderr

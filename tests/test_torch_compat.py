@@ -206,7 +206,6 @@ torch._inductor.aoti_compile_and_package(torch.export.export(Adds(), (torch.ones
 """
 
 
-@pytest.mark.hostile
 @pytest.mark.slow
 def test_a_header_that_another_user_planted_is_not_compiled(command):
     """Inductor finds precompiled headers in the temporary directory by their content's hash, and trusts them."""

@@ -105,7 +105,8 @@ def test_fixed_cores_and_kept_memory_make_processes_agree():
     assert all(row[:4] == [True, True, "libc, keeps freed memory", 1] for row in found["set"])
     assert all(row[:3] == [False, False, "libc"] for row in found["leave"])
     faults = {way: [row[4] for row in rows] for way, rows in found.items()}
-    assert max(faults["set"]) < 10  # pages that an iteration gets from the kernel: 8 MiB are 2,048 pages
+    # Pages that an iteration gets from the kernel: 8 MiB are 2,048 pages. The heap may still grow once or twice.
+    assert max(faults["set"]) < 100
     assert max(faults["leave"]) > 1000
     medians = {way: [row[5] for row in rows] for way, rows in found.items()}
     spreads = {way: statistics.stdev(map(float, values)) / statistics.mean(values) for way, values in medians.items()}

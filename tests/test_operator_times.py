@@ -25,7 +25,9 @@ FASTER = [one("aten::addmm", 45, 60), one(GENERATED, 15, 3, total=60)]
 def test_what_got_faster_and_what_took_its_place_is_named():
     text = OperatorTimes(EAGER, FASTER, 1).sentences()
     assert text.startswith("Under the profiler, an iteration takes 90 ms of CPU time in eager and 60 ms compiled")
-    assert "Less time goes to aten::add (20 ms to 0 ms), aten::copy_ (15 ms to 0 ms) and aten::mul (9 ms to 0 ms)." in text
+    assert (
+        "Less time goes to aten::add (20 ms to 0 ms), aten::copy_ (15 ms to 0 ms) and aten::mul (9 ms to 0 ms)." in text
+    )
     assert "More goes to the code that Inductor generated (0 ms to 15 ms)." in text
     assert text.endswith("270 calls of operators became 63.")
 

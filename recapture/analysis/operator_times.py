@@ -21,7 +21,7 @@ COVERED = 0.8
 """Share of a time that the named operators are to explain."""
 
 LEVEL = 0.05
-"""Share of eager's time below which a difference is not called a gain or a loss: the profiler itself costs about that."""
+"""Share of eager's time below which a difference is no gain or loss: the profiler itself costs about that."""
 
 NAME_LIMIT = 60
 """Characters of an operator's name in a sentence."""

@@ -20,7 +20,8 @@ MOST = 2**31 - 1
 PRELOADED = ("jemalloc", "tcmalloc", "mimalloc")
 """Allocators that people preload instead of the C library's."""
 
-_kept = False
+_applied: set[str] = set()
+"""Settings of this process that cannot be read back from the C library."""
 
 
 def physical_cores(allowed: set[int] | None = None, cpus: Path = CPUS) -> list[int]:
@@ -63,23 +64,24 @@ def keep_freed_memory() -> bool:
     By default, glibc returns large blocks to the kernel at once. Each iteration of a model then gets new pages, which
     the kernel clears, and this time varies with what else runs. False for another C library or a preloaded allocator.
     """
-    global _kept
     if any(name in os.environ.get("LD_PRELOAD", "") for name in PRELOADED):
         return False
     try:
         library = ctypes.CDLL(None)
         library.gnu_get_libc_version  # noqa: B018 - other C libraries define `mallopt` and ignore it
-        _kept = bool(library.mallopt(MMAP_MAX, 0)) and bool(library.mallopt(TRIM_THRESHOLD, MOST))
+        kept = bool(library.mallopt(MMAP_MAX, 0)) and bool(library.mallopt(TRIM_THRESHOLD, MOST))
     except (OSError, AttributeError):
         return False
-    return _kept
+    if kept:
+        _applied.add("keeps freed memory")
+    return kept
 
 
 def allocator_name() -> str:
     """Return the allocator of this process, for its conditions."""
     preloaded = os.environ.get("LD_PRELOAD", "")
     name = next((name for name in PRELOADED if name in preloaded), None)
-    return name or ("libc, keeps freed memory" if _kept else "libc")
+    return name or ", ".join(["libc", *sorted(_applied)])
 
 
 def _node(cpu: Path) -> int:

@@ -105,7 +105,7 @@ def kernel_seconds(subject: Subject, device: str) -> float | None:
 
 
 def operators(subject: Subject, device: str, trace: Path | None) -> list[tuple[str, float, float, float, int]]:
-    """Return (operator, own CPU µs, CPU µs, own device µs, calls) of `ITERATIONS`, by CPU time; write a Chrome trace."""
+    """Return (operator, own CPU µs, CPU µs, own device µs, calls), by own CPU time; write a Chrome trace."""
     averages = _profiled(subject, device, lambda one: one.export_chrome_trace(str(trace)) if trace else None)
     rows = [
         (

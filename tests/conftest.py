@@ -25,6 +25,7 @@ from planted_scripts import mine, printed, restored, run_script  # noqa: F401 - 
 from recapture.bench import benchmark
 from recapture.cli.main import _run
 from recapture.conformance import preparation, printing, runner
+from recapture.conformance.own_code import session
 from recapture.pool import worker_pool
 from recapture.pool.worker_pool import WorkerPool
 from recapture.results.records import Record, read_jsonl
@@ -67,8 +68,11 @@ def pool():
 
 
 def share(pool, patch):
-    """Make commands in this process use the shared server instead of starting their own."""
-    for module in (runner, benchmark, printing, worker_pool):  # `recapture list` takes it from the last
+    """Make commands in this process use the shared server instead of starting their own.
+
+    All modules that name the class are imported above: one that is imported later would keep the shared server.
+    """
+    for module in (runner, benchmark, printing, session, worker_pool):  # `recapture list` takes it from the last
         patch.setattr(module, "WorkerPool", lambda **_: pool)
     for module in (runner, benchmark):
         patch.setattr(module, "survey", lambda shared: shared.surveyed)

@@ -59,7 +59,7 @@ def stage_command(context: click.Context, options: StageOptions, where: ImageOpt
     stopped after a stage, and then with parts of the guilty stage switched off. Nothing is recorded: `recapture run
     --explain` does that.
 
-    Example: recapture stage types::half_overflows_between::compile
+    Example: recapture stage types::signed_zero::compile
     """
     if as_json and len(where.images) > 1:
         raise UsageError("--json prints the cells of one installation: name one image")

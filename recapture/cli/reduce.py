@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - as the other annotations of the command
 from typing import TYPE_CHECKING
 
 import click
@@ -27,12 +27,12 @@ INTERRUPTED = 130
 @takes(options=ReduceOptions)
 @click.option("--output", type=PathParameter(), metavar="FILE", help="Also write the program without recapture here.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def reduce_command(cell: str, options: ReduceOptions, output: Path | None, as_json: bool) -> int:  # noqa: FBT001
+def reduce_command(cell: str, options: ReduceOptions, output: Path | None, as_json: bool) -> int:
     """Reduce a wrong or failing cell to the smallest program with the same verdict.
 
-    The program keeps the kind of the difference and its place, or the exception and how its message begins. It is printed
-    as a case, and as a script that needs torch alone and exits with 1 if it shows the fault. Ctrl-C, like the time limit,
-    keeps the smallest program so far.
+    The program keeps the kind of the difference and its place, or the exception and how its message begins. It is
+    printed as a case, and as a script that needs torch alone and exits with 1 if it shows the fault. Ctrl-C, like the
+    time limit, keeps the smallest program so far.
 
     Example: recapture reduce control_flow::branch_on_sum::jit.trace
     """

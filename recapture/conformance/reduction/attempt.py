@@ -1,7 +1,7 @@
 """One try, inside its own process: runs a candidate as a cell, and refuses changes to files outside its own folders.
 
-A candidate is a program that nobody wrote. An edit may leave it with a path that its author never meant, so what it does
-to files is limited before it runs. Processes that it starts are not limited: compilers have to work.
+A candidate is a program that nobody wrote. An edit may leave it with a path that its author never meant, so what it
+does to files is limited before it runs. Processes that it starts are not limited: compilers have to work.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CHANGING: dict[str, tuple[tuple[int, int], ...]] = {
     "shutil.move": ((0, -1), (1, -1)),
     "shutil.chown": ((0, -1),),
 }
-"""Python's audit events that change files: positions of each path in an event's arguments, and of its folder's number."""
+"""Python's audit events that change files: positions of each path in the arguments, and of its folder's number."""
 
 ALWAYS = ("/dev", "/proc")
 """Folders that any program may write to."""
@@ -94,7 +94,7 @@ def _inside(path: Any, folder: Any, roots: tuple[str, ...]) -> bool:
     if not isinstance(path, (str, bytes, os.PathLike)):  # an open file
         return True
     name = os.fsdecode(path)
-    if not os.path.isabs(name) and isinstance(folder, int) and folder >= 0:
+    if not name.startswith("/") and isinstance(folder, int) and folder >= 0:
         name = os.path.join(os.path.realpath(f"/proc/self/fd/{folder}"), name)  # noqa: PTH118 - the module is small
     full = os.path.join(os.path.realpath(os.path.dirname(name) or "."), os.path.basename(name))  # noqa: PTH118, PTH119, PTH120
     return any(full == root or full.startswith(f"{root}/") for root in roots)

@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["Program", "Size", "case_program", "copied", "definition_of", "options_of", "text_of", "unbound", "weight", "whole_program"]
+__all__ = [
+    "Program",
+    "Size",
+    "case_program",
+    "copied",
+    "definition_of",
+    "options_of",
+    "text_of",
+    "unbound",
+    "weight",
+    "whole_program",
+]
 
 LONGEST = 110
 """Characters of the longest line that joining two statements may give."""
@@ -32,7 +43,7 @@ class Size(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A case that stands alone in its file: the file's text, and the names by which it calls the project's decorators."""
+    """A case that stands alone in its file, and the names by which the file calls this project's decorators."""
 
     tree: ast.Module
     name: str
@@ -154,9 +165,9 @@ def unbound(tree: ast.AST) -> frozenset[str]:
             bound.add(node.name)
         elif isinstance(node, ast.arg):
             bound.add(node.arg)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            bound.add(node.name)
-        elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+        elif (isinstance(node, ast.ExceptHandler) and node.name) or (
+            isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name
+        ):
             bound.add(node.name)
         bound |= imported_names(node)
     return frozenset(used - bound)
@@ -170,5 +181,5 @@ def weight(tree: ast.AST) -> tuple[int, int, float]:
         nodes += not isinstance(node, (ast.expr_context, ast.alias, ast.Import, ast.ImportFrom))
         numbers += 0.5 * (isinstance(node, ast.Attribute) and node.attr in RANDOM)
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-            numbers += min(abs(float(node.value)), 1e30) if node.value == node.value else 1e30  # noqa: PLR0124 - NaN
+            numbers += min(abs(float(node.value)), 1e30) if node.value == node.value else 1e30
     return nodes, len(ast.unparse(tree)), numbers

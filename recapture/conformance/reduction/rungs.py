@@ -1,7 +1,7 @@
 """Cheaper compilers that show the same fault, and the stage that this points to.
 
-What goes wrong in Dynamo goes wrong without Inductor, too. A program is reduced with the cheapest of these compilers that
-shows its fault, and the result is checked with the cell's own compiler.
+What goes wrong in Dynamo goes wrong without Inductor, too. A program is reduced with the cheapest of these compilers
+that shows its fault, and the result is checked with the cell's own compiler.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING
 
 from recapture.conformance.reduction.definition_edits import definition_edits, input_edits, without_unused_imports
@@ -11,6 +10,7 @@ from recapture.conformance.reduction.program import Program, copied, text_of, un
 from recapture.conformance.reduction.statement_edits import deletions, hoists, inlinings
 
 if TYPE_CHECKING:
+    import ast
     from collections.abc import Callable, Iterator
 
     from recapture.conformance.reduction.trials import Trials
@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Search"]
 
-PASSES: tuple[Pass, ...] = (deletions, input_edits, hoists, item_drops, definition_edits, parts, inlinings, number_edits)
+PASSES: tuple[Pass, ...] = (
+    deletions,
+    input_edits,
+    hoists,
+    item_drops,
+    definition_edits,
+    parts,
+    inlinings,
+    number_edits,
+)
 """The passes in order: runs of statements first, single numbers last."""
 
 

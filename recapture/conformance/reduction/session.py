@@ -50,9 +50,7 @@ Ending = Literal["finished", "time limit", "interrupted"]
 class ReduceOptions:
     """How a reduction runs: `seconds` limits the search, `timeout` (seconds) and `memory` (bytes) each try."""
 
-    device: str = option(
-        "--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device of the cell."
-    )
+    device: str = option("--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device of the cell.")
     seconds: float = option(
         "--seconds", default=120.0, metavar="S", between=(0.0, WEEK), help="Time limit of the search; the best is kept."
     )
@@ -71,8 +69,8 @@ class ReduceOptions:
 class Reduced:
     """A reduced cell.
 
-    `program` is the smallest program, and `found` what it shows; `before` and `after` are sizes of the case alone in its
-    file. `stage` is the part of the compiler at fault, as far as its backends show it. `seconds` is the time of the
+    `program` is the smallest program, and `found` what it shows; `before` and `after` are sizes of the case alone in
+    its file. `stage` is the part of the compiler at fault, as far as its backends show it. `seconds` is the time of the
     search. `holds` says whether the cell's own compiler showed the same fault again at the
     end; None if it was not run, because the reduction was interrupted.
     """

@@ -100,9 +100,7 @@ class Trials:
         return run.found, run.seconds
 
     def first(self, candidates: Iterable[ast.Module | None]) -> tuple[int, ast.Module] | None:
-        """Return the first candidate that meets every check, with its number; None if no candidate does, or at the end
-        of the time.
-        """
+        """Return the first candidate that meets every check, with its number; None if none does before the deadline."""
         batch = _Batch(self, iter(candidates))
         begin = time.monotonic()
         try:
@@ -171,11 +169,11 @@ class _Single:
     def begun(self, task: Try) -> None:
         """Ignore the start."""
 
-    def ended(self, task: Try, ended: Ended) -> None:
+    def ended(self, task: Try, ended: Ended) -> None:  # noqa: ARG002
         """Keep the result."""
         self.found, self.seconds = self.trials.outcome(ended), ended.seconds
 
-    def given_up(self, task: Try, reason: str) -> None:
+    def given_up(self, task: Try, reason: str) -> None:  # noqa: ARG002
         """Keep that the program killed its server."""
         reader = OutcomeReader(Findings, timeout=0.0, memory=0, checks=(), explainable=())
         self.found = reader.crash(reason)
@@ -184,8 +182,8 @@ class _Single:
 class _Batch:
     """Candidates in order, until one meets every check (implements `recapture.pool.driver.Work`).
 
-    While a candidate runs, the next ones run beside it, as far as there are processes. The result is the same as if they
-    ran one after the other.
+    While a candidate runs, the next ones run beside it, as far as there are processes. The result is the same as if
+    they ran one after the other.
     """
 
     def __init__(self, trials: Trials, candidates: Iterator[ast.Module | None]) -> None:
@@ -222,7 +220,7 @@ class _Batch:
         check = self.trials.checks[task.step]
         return self.trials.request(task.path, check.compiler, check.file)
 
-    def begun(self, task: Try) -> None:
+    def begun(self, task: Try) -> None:  # noqa: ARG002
         """Count a process."""
         self.trials.tries += 1
 

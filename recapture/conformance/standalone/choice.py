@@ -31,6 +31,8 @@ START_SECONDS = 60.0
 CALL = "\n    replay.replay(\n"
 """The last statement of a script with the whole comparison."""
 
+LAST = '    sys.exit(0 if verdict in ("pass", "pass_with_breaks") else 1)\n'
+
 
 class Standalone(NamedTuple):
     """A script without this project: its text, what it needs, how it ended, and whether it takes a backend's name."""
@@ -117,4 +119,4 @@ def _whole(reduction: Reduction, program: Program) -> str | None:
     before, call, after = text.rpartition(CALL)
     if not call:
         return None
-    return f"{before}\n    verdict = replay.replay(\n{after}    sys.exit(0 if verdict in (\"pass\", \"pass_with_breaks\") else 1)\n"
+    return f"{before}\n    verdict = replay.replay(\n{after}{LAST}"

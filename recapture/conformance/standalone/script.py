@@ -17,6 +17,9 @@ __all__ = ["Form", "short_script"]
 DIED = (Verdict.CRASH, Verdict.TIMEOUT, Verdict.OOM)
 """Verdicts of processes that did not end by themselves: the script watches another process."""
 
+CHOSEN = 'BACKEND = next((one for one in sys.argv[1:] if not one.startswith("-")), "inductor")'
+FALLBACK = "torch._inductor.config.fallback_random = True  # random numbers as eager draws them"
+
 FRESH = '''\
 def fresh():
     """Execute this file again, so that the two sides share no state."""
@@ -59,7 +62,7 @@ def double(value):
     return type(value)(map(double, value)) if type(value) in (list, tuple) else value
 '''
 
-WATCHED = '''\
+WATCHED = """\
     if "--here" not in sys.argv:  # the process dies, or does not end: another one watches it
         try:
             done = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--here"], timeout={seconds})
@@ -68,7 +71,7 @@ WATCHED = '''\
             sys.exit(1)
         print("exit status", done.returncode)
         sys.exit(0 if done.returncode == 0 else 1)
-'''
+"""
 
 
 class Form(NamedTuple):
@@ -97,8 +100,8 @@ def short_script(
     imports = "".join(f"{line}\n" for line in needed if line not in parts.imports.splitlines())
     torch_too = "" if "import torch" in parts.imports.splitlines() else "import torch\n"
     constants = [
-        *(['BACKEND = next((one for one in sys.argv[1:] if not one.startswith("-")), "inductor")'] if has_backend else []),
-        *(["torch._inductor.config.fallback_random = True  # random numbers as eager draws them"] * form.fallback_random),
+        *([CHOSEN] if has_backend else []),
+        *([FALLBACK] if form.fallback_random else []),
     ]
     inputs = "".join(f"    {label!r}: {made},\n" for label, made in parts.inputs.items())
     pieces = [
@@ -138,7 +141,8 @@ def _outcome(looked: Looked) -> str:
         lines += [f"        {call}"]
     if looked.gradients:
         lines += ["        torch.sum(result).backward()"]
-    return "\n".join([*lines, f"        return kept({looked.expression})", "    except Exception as error:", "        return error"])
+    lines += [f"        return kept({looked.expression})", "    except Exception as error:", "        return error"]
+    return "\n".join(lines)
 
 
 def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> str:

@@ -19,7 +19,7 @@ class Looked(NamedTuple):
     """An expression over ``result``, ``args``, ``target``, ``program`` and ``printed``, and what it needs to be true.
 
     `gradients` needs a backward before, `output` needs what the call prints, and `separate` that the two sides do not
-    share globals. `numbers` is whether a float64 reference says something.
+    share globals. `numbers` is whether a float64 reference says something. `plain` values are compared with ``!=``.
     """
 
     expression: str
@@ -27,12 +27,13 @@ class Looked(NamedTuple):
     output: bool = False
     separate: bool = False
     numbers: bool = False
+    plain: bool = False
 
 
 def looked_at(found: Findings) -> Looked | None:
     """Return what to look at; None if a short script cannot see it."""
     if not found.differences or found.error is not None:
-        return Looked("result", gradients=found.phase == "backward")
+        return Looked("None", gradients=found.phase == "backward", plain=True)  # whether it raises is what counts
     first = next(one for one in found.differences if one.input == found.input)
     if first.input in ("capture", "original"):
         return None
@@ -49,6 +50,7 @@ def looked_at(found: Findings) -> Looked | None:
         output=root == "output",
         separate=root in ("globals", "watched"),
         numbers=first.kind in ("value", "gradient") and first.bits == "value",
+        plain=first.kind not in ("value", "gradient", "mutation", "exception"),
     )
 
 

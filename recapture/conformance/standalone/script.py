@@ -54,6 +54,14 @@ def differ(eager, other):
     return False
 '''
 
+DIFFER_PLAINLY = '''\
+def differ(eager, other):
+    """Whether two outcomes differ; exceptions differ by their type."""
+    if isinstance(eager, Exception) or isinstance(other, Exception):
+        return type(eager).__qualname__ != type(other).__qualname__
+    return eager != other
+'''
+
 DOUBLE = '''\
 def double(value):
     """Return a value with its floating-point tensors in float64."""
@@ -109,8 +117,7 @@ def short_script(
         f"INPUTS = {{\n{inputs}}}",
         capture.strip("\n"),
         *([FRESH.strip()] if form.separate else []),
-        KEPT.strip(),
-        DIFFER.strip(),
+        *([DIFFER_PLAINLY.strip()] if looked.plain else [KEPT.strip(), DIFFER.strip()]),
         *([DOUBLE.strip()] if looked.numbers else []),
         _outcome(looked),
         _main(parts, compiler, looked, form),
@@ -141,7 +148,8 @@ def _outcome(looked: Looked) -> str:
         lines += [f"        {call}"]
     if looked.gradients:
         lines += ["        torch.sum(result).backward()"]
-    lines += [f"        return kept({looked.expression})", "    except Exception as error:", "        return error"]
+    value = looked.expression if looked.plain else f"kept({looked.expression})"
+    lines += [f"        return {value}", "    except Exception as error:", "        return error"]
     return "\n".join(lines)
 
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 from recapture.base.errors import RecaptureError
 from recapture.conformance.cell import CellSpec
 from recapture.conformance.preparation import preload_level
+from recapture.conformance.reduction.candidates import CandidateRunner, TryPlace
+from recapture.conformance.reduction.reducing import IMPORTED, ReduceOptions, open_reduction
 from recapture.conformance.reduction.sameness import fault_of, same_fault
-from recapture.conformance.reduction.session import IMPORTED, ReduceOptions, open_reduction
-from recapture.conformance.reduction.trials import Place, Trials
 from recapture.conformance.standalone.choice import choose
 from recapture.declare.name_filter import matcher
 from recapture.pool.worker_pool import WorkerPool
@@ -106,9 +106,9 @@ def run_alone(rows: list[dict[str, object]], records: dict[str, Record]) -> int:
         for row in rows:
             suite, case, compiler = str(row["cell"]).split("::")
             spec = CellSpec(suite, "", case, compiler, "cpu")
-            place = Place(spec, Path(folder), Path(folder))
-            trials = Trials(pool, place, timeout=120.0, memory=16 << 30, deadline=float("inf"))
-            found, _ = trials.findings(str(row["case"]), compiler)
+            place = TryPlace(spec, Path(folder), Path(folder))
+            runner = CandidateRunner(pool, place, timeout=120.0, memory=16 << 30, deadline=float("inf"))
+            found, _ = runner.findings(str(row["case"]), compiler)
             same = same_fault(fault_of(records[str(row["cell"])]), fault_of(found))
             kept += same
             if not same:

@@ -13,9 +13,9 @@ from conftest import REPOSITORY
 
 from recapture.base.errors import UsageError
 from recapture.cli.main import _run
-from recapture.conformance.reduction import session
-from recapture.conformance.reduction.session import ReduceOptions, open_reduction
-from recapture.conformance.reduction.trials import Trials
+from recapture.conformance.reduction import reducing
+from recapture.conformance.reduction.candidates import CandidateRunner
+from recapture.conformance.reduction.reducing import ReduceOptions, open_reduction
 from recapture.results.verdicts import Verdict
 
 SUITE = '''\
@@ -207,7 +207,7 @@ def test_the_time_limit_keeps_the_best_program(reduced):
 
 def test_an_interruption_keeps_the_best_program(reduced, monkeypatch):
     seen = []
-    first = Trials.first
+    first = CandidateRunner.first
 
     def interrupted(self, candidates):
         if len(seen) == 2:
@@ -216,7 +216,7 @@ def test_an_interruption_keeps_the_best_program(reduced, monkeypatch):
         seen.extend([found] if found else [])
         return found
 
-    monkeypatch.setattr(Trials, "first", interrupted)
+    monkeypatch.setattr(CandidateRunner, "first", interrupted)
     found = reduced("branch::jit.trace")
     assert (found.ending, found.holds) == ("interrupted", None)
     assert found.after.bytes < found.before.bytes
@@ -309,7 +309,7 @@ def test_the_stage_is_kept(pool):
 @pytest.fixture
 def shared(pool, monkeypatch):
     """Let the commands of this process use the shared server."""
-    monkeypatch.setattr(session, "WorkerPool", lambda **_: contextlib.nullcontext(pool))
+    monkeypatch.setattr(reducing, "WorkerPool", lambda **_: contextlib.nullcontext(pool))
 
 
 def test_the_command_prints_sizes_first_and_writes_the_script(shared, suite, tmp_path, capsys):
@@ -363,7 +363,7 @@ def test_the_guilty_stage_of_an_inductor_fault_stays_inductor(pool):
     options = ReduceOptions(jobs=2, seconds=60.0)
     with open_reduction("types::python_big_int::compile", options, pool) as one:
         found = one.run(lambda _: None)
-        again, _ = one.trials.findings(found.case, "compile:aot_eager")
+        again, _ = one.runner.findings(found.case, "compile:aot_eager")
     assert (found.stage, found.holds) == ("Inductor", True)
     assert found.searched_with == "compile"
     assert again.verdict in (Verdict.PASS, Verdict.PASS_WITH_BREAKS)
@@ -374,5 +374,5 @@ def test_a_dynamo_fault_is_searched_without_inductor(pool):
     options = ReduceOptions(jobs=2, seconds=60.0)
     with open_reduction("graphs::asks_whether_compiling::compile", options, pool) as one:
         found = one.run(lambda _: None)
-    assert (found.stage, found.holds, found.searched_with) == ("Dynamo", True, "rungs:eager")
+    assert (found.stage, found.holds, found.searched_with) == ("Dynamo", True, "backend:eager")
     assert found.after.lines <= 7

@@ -14,10 +14,10 @@ from conftest import REPOSITORY
 from recapture.base.errors import UsageError
 from recapture.cli.main import _run
 from recapture.conformance.cell import Findings
-from recapture.conformance.reduction import session
-from recapture.conformance.reduction.session import ReduceOptions, open_reduction
+from recapture.conformance.reduction import reducing
+from recapture.conformance.reduction.reducing import ReduceOptions, open_reduction
 from recapture.conformance.standalone.choice import Standalone
-from recapture.conformance.standalone.running import ScriptEnd
+from recapture.conformance.standalone.script_runs import ScriptEnd
 from recapture.conformance.standalone.upstream import Upstream, gather
 from recapture.machine.environment import read_environment
 from recapture.report.upstream_issue import issue_text, versions
@@ -127,7 +127,7 @@ def suite(tmp_path_factory):
 @pytest.fixture
 def shared(pool, monkeypatch):
     """Let the commands of this process use the shared server."""
-    monkeypatch.setattr(session, "WorkerPool", lambda **_: contextlib.nullcontext(pool))
+    monkeypatch.setattr(reducing, "WorkerPool", lambda **_: contextlib.nullcontext(pool))
 
 
 def test_the_command_prints_the_sections_of_the_template(shared, suite, capsysbinary):

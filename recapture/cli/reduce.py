@@ -11,7 +11,7 @@ import msgspec
 from recapture.base.files import write_atomically
 from recapture.cli.options import PathParameter, require_torch, takes
 from recapture.cli.output import echo, echo_error, echo_json
-from recapture.conformance.reduction.session import ReduceOptions
+from recapture.conformance.reduction.reducing import ReduceOptions
 
 if TYPE_CHECKING:
     from recapture.conformance.reduction.program import Program
@@ -36,7 +36,7 @@ def reduce_command(cell: str, options: ReduceOptions, output: Path | None, as_js
 
     Example: recapture reduce control_flow::branch_on_sum::jit.trace
     """
-    from recapture.conformance.reduction.session import open_reduction
+    from recapture.conformance.reduction.reducing import open_reduction
     from recapture.conformance.standalone.choice import choose
     from recapture.report.reduction import reduction_data, reduction_text
 

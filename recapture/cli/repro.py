@@ -60,12 +60,14 @@ def repro_command(cell: str, device: str, upstream: bool, smaller: bool, seconds
 
 def _issue(cell: str, device: str, seconds: float, *, smaller: bool) -> str:
     """Return the text of an issue about a cell. Ctrl-C during its reduction goes on with the best program so far."""
-    from recapture.conformance.reduction.session import ReduceOptions, open_reduction
+    from recapture.conformance.reduction.reducing import ReduceOptions, open_reduction
     from recapture.conformance.standalone.upstream import gather
     from recapture.report.upstream_issue import issue_text
 
     with open_reduction(cell, ReduceOptions(device=device, seconds=seconds)) as reduction:
         reduced = reduction.run(lambda _: None) if smaller else None
+        if reduced is not None and reduced.ending == "interrupted":
+            reduction.runner.pool.restart()  # without the tries that still run
         facts = gather(reduction, reduced)
     return issue_text(facts, _histories(cell))
 

@@ -8,7 +8,7 @@ from recapture.base.text import duration_text, one_line, plural
 
 if TYPE_CHECKING:
     from recapture.conformance.reduction.program import Size
-    from recapture.conformance.reduction.session import Reduced
+    from recapture.conformance.reduction.reducing import Reduced
     from recapture.conformance.standalone.choice import Standalone
 
 __all__ = ["reduction_data", "reduction_text"]

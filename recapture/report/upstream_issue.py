@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from recapture.analysis.history import CellHistory
     from recapture.conformance.cell import Findings
-    from recapture.conformance.standalone.running import ScriptEnd
+    from recapture.conformance.standalone.script_runs import ScriptEnd
     from recapture.conformance.standalone.upstream import Upstream
     from recapture.machine.environment import Environment
 

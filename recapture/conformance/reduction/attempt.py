@@ -19,7 +19,7 @@ from recapture.conformance.cell import CellSpec, examine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ATTEMPT", "Attempt", "attempt", "protect_files"]
+__all__ = ["ATTEMPT", "Candidate", "attempt", "protect_files"]
 
 ATTEMPT = f"{__name__}:attempt"
 
@@ -47,7 +47,7 @@ ALWAYS = ("/dev", "/proc")
 """Folders that any program may write to."""
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class Candidate(msgspec.Struct, frozen=True):
     """A candidate to run. `imports` is the folder of the suite, whose other modules it may import."""
 
     spec: CellSpec
@@ -56,8 +56,8 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 def attempt(payload: bytes, enter: Callable[[str], None]) -> bytes:
-    """Run a candidate: `Attempt` → `Findings`."""
-    given = msgspec.json.decode(payload, type=Attempt)
+    """Run a candidate: `Candidate` → `Findings`."""
+    given = msgspec.json.decode(payload, type=Candidate)
     if given.imports not in sys.path:
         sys.path.append(given.imports)
     protect_files((*given.writable, str(Path.cwd())))

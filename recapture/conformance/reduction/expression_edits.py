@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["item_drops", "number_edits", "parts"]
 
 
-class Place(NamedTuple):
+class Spot(NamedTuple):
     """Where an expression stands: the number of its parent in `ast.walk`, the field, and the index in it."""
 
     parent: int
@@ -81,15 +81,15 @@ def number_edits(tree: ast.Module, name: str) -> Iterator[Edit]:  # noqa: ARG001
             yield partial(_rename, place, "ones")
 
 
-def _expressions(tree: ast.Module) -> Iterator[tuple[Place, ast.expr]]:
+def _expressions(tree: ast.Module) -> Iterator[tuple[Spot, ast.expr]]:
     for index, node in enumerate(ast.walk(tree)):
         for field, value in ast.iter_fields(node):
             if isinstance(value, ast.expr):
-                yield Place(index, field, None), value
+                yield Spot(index, field, None), value
             elif isinstance(value, list):
                 for position, one in enumerate(value):
                     if isinstance(one, ast.expr):
-                        yield Place(index, field, position), one
+                        yield Spot(index, field, position), one
 
 
 def _parts(node: ast.expr) -> Iterator[tuple[str, int | None]]:
@@ -109,7 +109,7 @@ def _parts(node: ast.expr) -> Iterator[tuple[str, int | None]]:
                     yield field, position
 
 
-def _replace_by_part(place: Place, path: tuple[str, int | None], nodes: list[ast.AST]) -> bool:
+def _replace_by_part(place: Spot, path: tuple[str, int | None], nodes: list[ast.AST]) -> bool:
     node = place.get(nodes)
     field, position = path
     first, _, rest = field.partition(".")
@@ -127,11 +127,11 @@ def _replace_by_part(place: Place, path: tuple[str, int | None], nodes: list[ast
     return True
 
 
-def _put(place: Place, value: ast.expr, nodes: list[ast.AST]) -> None:
+def _put(place: Spot, value: ast.expr, nodes: list[ast.AST]) -> None:
     place.set(nodes, value)
 
 
-def _rename(place: Place, attribute: str, nodes: list[ast.AST]) -> None:
+def _rename(place: Spot, attribute: str, nodes: list[ast.AST]) -> None:
     place.get(nodes).attr = attribute
 
 

@@ -104,7 +104,7 @@ def _steps(place: str) -> list[str]:
 
 
 def _sides(difference: Difference) -> str | None:
-    """Return how the two sides of a difference look, with ``#`` for every finite number but zero."""
+    """Return how the two sides of a difference look, with ``#`` for every finite number."""
     found = _SIDES.search(difference.detail)
     if found is None:
         return None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import ast
     from collections.abc import Callable, Iterator
 
-    from recapture.conformance.reduction.trials import Trials
+    from recapture.conformance.reduction.candidates import CandidateRunner
 
     Edit = Callable[[list[ast.AST]], object]
     Pass = Callable[[ast.Module, str], Iterator[Edit]]
@@ -39,8 +39,8 @@ class Search:
     `advanced` is called with every smaller program.
     """
 
-    def __init__(self, trials: Trials, program: Program, advanced: Callable[[Program], object]) -> None:
-        self.trials = trials
+    def __init__(self, runner: CandidateRunner, program: Program, advanced: Callable[[Program], object]) -> None:
+        self.runner = runner
         self.best = program
         self.finished = False
         self._advanced = advanced
@@ -52,20 +52,20 @@ class Search:
             before = weight(self.best.tree)
             for one in PASSES:
                 self._exhaust(one)
-                if self.trials.is_over:
+                if self.runner.is_over:
                     return
             if weight(self.best.tree) == before:
                 break
         self._exhaust(lambda tree, _: iter([without_unused_imports(tree)]))
-        self.finished = not self.trials.is_over
+        self.finished = not self.runner.is_over
 
     def _exhaust(self, one: Pass) -> None:
         """Apply the edits of a pass until none of them gives a smaller program; go on behind the last that did."""
         begin = 0
-        while not self.trials.is_over:
+        while not self.runner.is_over:
             edits = list(one(self.best.tree, self.best.name))
             order = [*edits[begin:], *edits[:begin]]
-            found = self.trials.first(map(self._candidate, order))
+            found = self.runner.first(map(self._candidate, order))
             if found is None:
                 return
             number, tree = found

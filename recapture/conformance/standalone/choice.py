@@ -10,10 +10,10 @@ from recapture.base.errors import UsageError
 from recapture.base.text import plural
 from recapture.conformance.printing import printed
 from recapture.conformance.repro import CellToPrint
+from recapture.conformance.standalone.case_parts import case_parts
 from recapture.conformance.standalone.observation import looked_at
-from recapture.conformance.standalone.parts import case_parts
-from recapture.conformance.standalone.running import ScriptEnd, ScriptRun, run_in_child
 from recapture.conformance.standalone.script import DIED, Form, needs_fallback, short_script
+from recapture.conformance.standalone.script_runs import ScriptEnd, ScriptRun, run_in_child
 from recapture.declare.compilers import builtin_compilers
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from recapture.conformance.cell import Findings
     from recapture.conformance.reduction.program import Program
-    from recapture.conformance.reduction.session import Reduction
+    from recapture.conformance.reduction.reducing import Reduction
 
 __all__ = ["Standalone", "choose"]
 
@@ -71,13 +71,13 @@ def choose(reduction: Reduction, program: Program, found: Findings) -> Standalon
 
 def run(reduction: Reduction, text: str, *arguments: str) -> ScriptEnd:
     """Run a script in a child, in a file of its own."""
-    trials = reduction.trials
-    path = trials.write(text)
+    runner = reduction.candidates
+    path = runner.write(text)
     try:
-        given = ScriptRun(path, arguments, str(trials.place.imports), (str(trials.pool.home.path),))
-        return run_in_child(trials.pool, given, timeout=2 * trials.timeout + START_SECONDS, memory=trials.memory)
+        given = ScriptRun(path, arguments, str(runner.place.imports), (str(runner.pool.home.path),))
+        return run_in_child(runner.pool, given, timeout=2 * runner.timeout + START_SECONDS, memory=runner.memory)
     finally:
-        trials.remove(path)
+        runner.remove(path)
 
 
 def _scripts(reduction: Reduction, program: Program, found: Findings) -> Iterator[tuple[str, str, bool]]:
@@ -90,7 +90,7 @@ def _scripts(reduction: Reduction, program: Program, found: Findings) -> Iterato
         title = f"{reduction.address}: {found.verdict}"
         fallback = needs_fallback(parts, compiler)
         sides = (True,) if looked.separate or found.verdict in DIED else (False, True)
-        seconds = round(reduction.trials.timeout)
+        seconds = round(reduction.candidates.timeout)
         for separate in sides:
             for random in (True, False) if fallback else (False,):
                 text = short_script(title, parts, compiler, looked, found.verdict, Form(separate, random), seconds)
@@ -106,16 +106,16 @@ def _scripts(reduction: Reduction, program: Program, found: Findings) -> Iterato
 
 def _whole(reduction: Reduction, program: Program) -> str | None:
     """Return the script that `recapture repro` prints, with an exit status; None if it cannot be printed."""
-    spec, trials = reduction.spec, reduction.trials
-    path = spec.path if spec.compiler_file else trials.write(program.text)
+    spec, runner = reduction.spec, reduction.candidates
+    path = spec.path if spec.compiler_file else runner.write(program.text)
     cell = CellToPrint(spec.suite, path, spec.case, spec.compiler, spec.device, str(Path("results").absolute()))
     try:
-        text = printed(trials.pool, cell)
+        text = printed(runner.pool, cell)
     except UsageError:
         return None
     finally:
         if not spec.compiler_file:
-            trials.remove(path)
+            runner.remove(path)
     before, call, after = text.rpartition(CALL)
     if not call:
         return None

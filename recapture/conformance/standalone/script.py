@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.text import one_line
-from recapture.conformance.standalone.parts import CaseParts, capture_text, draws_random_numbers
+from recapture.conformance.standalone.case_parts import CaseParts, capture_text, draws_random_numbers
 from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.conformance import tasks
 from recapture.conformance.preparation import SURVEY_SECONDS
-from recapture.conformance.reduction.rungs import BACKENDS
+from recapture.conformance.reduction.cheaper import BACKENDS
 from recapture.conformance.standalone.choice import choose, run
 from recapture.machine.environment import Environment
 from recapture.pool.protocol import Ended
@@ -15,9 +15,9 @@ from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
     from recapture.conformance.cell import Findings
-    from recapture.conformance.reduction.session import Reduced, Reduction
+    from recapture.conformance.reduction.reducing import Reduced, Reduction
     from recapture.conformance.standalone.choice import Standalone
-    from recapture.conformance.standalone.running import ScriptEnd
+    from recapture.conformance.standalone.script_runs import ScriptEnd
 
 __all__ = ["Upstream", "gather"]
 
@@ -54,7 +54,7 @@ def gather(reduction: Reduction, reduced: Reduced | None) -> Upstream:
         raise UsageError(f"{reduction.address} cannot be printed as a script")
     backends = LADDER if script.has_backends else ()
     outcomes = tuple((name, run(reduction, script.text, name)) for name in backends)
-    pool = reduction.trials.pool
+    pool = reduction.candidates.pool
     environment = pool.client.run(tasks.ENVIRONMENT, reduction.spec.device, Environment, timeout=SURVEY_SECONDS)
     if isinstance(environment, Ended):
         raise EnvironmentUnfitError("this environment cannot be described")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from recapture.declare.compiler import Compiler
 
-__all__ = ["BACKENDS", "Rung", "rungs_of", "torch_compile_call", "write_rungs"]
+__all__ = ["BACKENDS", "CheaperCompiler", "cheaper_than", "torch_compile_call", "write_cheaper"]
 
 BACKENDS = {
     "eager": "Dynamo",
@@ -33,11 +33,11 @@ EXPORTS = {
 
 LAST = "Inductor"
 
-FILE = "rungs"
+FILE = "backend"
 """Name of the file with the compilers of this module."""
 
 
-class Rung(NamedTuple):
+class CheaperCompiler(NamedTuple):
     """A cheaper compiler: its name, the stage at fault if it shows the fault, and whether it ships with recapture."""
 
     name: str
@@ -45,7 +45,7 @@ class Rung(NamedTuple):
     ships: bool
 
 
-def rungs_of(compiler: Compiler) -> tuple[list[Rung], str | None]:
+def cheaper_than(compiler: Compiler) -> tuple[list[CheaperCompiler], str | None]:
     """Return the cheaper compilers of one compiler, cheapest first, and the stage at fault if none shows the fault.
 
     Nothing is known about a compiler that is neither a call of `torch.compile` without a backend nor begins with an
@@ -53,13 +53,13 @@ def rungs_of(compiler: Compiler) -> tuple[list[Rung], str | None]:
     """
     if compiler.name in EXPORTS:
         names, stage = EXPORTS[compiler.name]
-        return [Rung(name, "export", ships=True) for name in names], stage
+        return [CheaperCompiler(name, "export", ships=True) for name in names], stage
     if torch_compile_call(compiler) is None:
         return [], None
-    return [Rung(f"{FILE}:{name}", stage, ships=False) for name, stage in BACKENDS.items()], LAST
+    return [CheaperCompiler(f"{FILE}:{name}", stage, ships=False) for name, stage in BACKENDS.items()], LAST
 
 
-def write_rungs(compiler: Compiler, path: Path) -> None:
+def write_cheaper(compiler: Compiler, path: Path) -> None:
     """Write the file that declares the cheaper compilers of a call of `torch.compile`."""
     call = torch_compile_call(compiler)
     if call is None:

@@ -15,11 +15,11 @@ from recapture.base.text import one_line
 from recapture.conformance.plan import RunOptions, plan_cells
 from recapture.conformance.preparation import IMPORTS, collect_suites, preload_level
 from recapture.conformance.reduction.attempt import ATTEMPT
+from recapture.conformance.reduction.candidates import CandidateRunner, Condition, TryPlace
+from recapture.conformance.reduction.cheaper import FILE, cheaper_than, write_cheaper
 from recapture.conformance.reduction.program import Program, Size, case_program, whole_program
-from recapture.conformance.reduction.rungs import FILE, rungs_of, write_rungs
 from recapture.conformance.reduction.sameness import REDUCIBLE, Fault, fault_of, same_fault
 from recapture.conformance.reduction.search import Search
-from recapture.conformance.reduction.trials import Check, Place, Trials
 from recapture.declare.collection import find_suites
 from recapture.declare.compilers import builtin_compilers
 from recapture.machine.hardware import cores
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from recapture.conformance.cell import CellSpec, Findings
-    from recapture.conformance.reduction.rungs import Rung
+    from recapture.conformance.reduction.cheaper import CheaperCompiler
 
 __all__ = ["IMPORTED", "ReduceOptions", "Reduced", "Reduction", "open_reduction"]
 
-IMPORTED = (*IMPORTS, ATTEMPT.split(":")[0], "recapture.conformance.standalone.running")
+IMPORTED = (*IMPORTS, ATTEMPT.split(":")[0], "recapture.conformance.standalone.script_runs")
 """Modules that the server of a reduction imports when it starts."""
 
 SHORTEST = 10.0
@@ -136,10 +136,12 @@ class Reduction:
     def __init__(self, pool: WorkerPool, spec: CellSpec, options: ReduceOptions, folder: Path) -> None:
         self.spec = spec
         self.options = options
-        place = Place(spec, Path(spec.path).parent, folder)
-        self.trials = Trials(pool, place, timeout=options.timeout, memory=options.memory, deadline=float("inf"))
+        place = TryPlace(spec, Path(spec.path).parent, folder)
+        self.runner = CandidateRunner(
+            pool, place, timeout=options.timeout, memory=options.memory, deadline=float("inf")
+        )
         self.address = f"{spec.suite}::{spec.case}::{spec.compiler}"
-        self._rungs_file = folder / f"{FILE}.py"
+        self._cheaper_file = folder / f"{FILE}.py"
 
     def run(self, advanced: Callable[[Program], object]) -> Reduced:
         """Reduce the cell; Ctrl-C during the search ends it with the best program so far.
@@ -148,8 +150,8 @@ class Reduction:
         """
         program, found, fault = self.begin()
         stage, cheap = self._checks(program, fault)
-        own = (Check(self.spec.compiler, self.spec.compiler_file, fault), *(one for one in cheap if not one.shows))
-        self.trials.deadline = time.monotonic() + self.options.seconds
+        own = (Condition(self.spec.compiler, self.spec.compiler_file, fault), *(one for one in cheap if not one.shows))
+        self.runner.deadline = time.monotonic() + self.options.seconds
         search, ending = self._search(program, cheap, advanced)
         holds, found = self._holds(search.best, fault, found) if ending != "interrupted" else (None, found)
         if holds is False and cheap != own:  # what the cheaper compiler shows is another fault
@@ -167,8 +169,8 @@ class Reduction:
             searched_with=cheap[0].compiler,
             before=program.size,
             after=search.best.size,
-            tries=self.trials.tries,
-            seconds=round(self.trials.seconds, 2),
+            tries=self.runner.tries,
+            seconds=round(self.runner.seconds, 2),
             ending=ending,
             holds=holds,
             program=search.best,
@@ -178,54 +180,54 @@ class Reduction:
     def begin(self) -> tuple[Program, Findings, Fault]:
         """Return the program to begin with, and its fault. Raises UsageError if there is no fault, or none alone."""
         path, name = Path(self.spec.path), self.spec.case
-        found, seconds = self.trials.run_file(self.spec.path, self.spec.compiler, self.spec.compiler_file)
+        found, seconds = self.runner.run_file(self.spec.path, self.spec.compiler, self.spec.compiler_file)
         if found.verdict not in REDUCIBLE:
             why = f": {one_line(found.reason)}" if found.reason else ""
             raise UsageError(f"{self.address} is {found.verdict} here{why}: there is nothing to reduce")
         if found.verdict is not Verdict.TIMEOUT:
-            self.trials.timeout = min(self.options.timeout, max(SHORTEST, SLOWER * seconds))
+            self.runner.timeout = min(self.options.timeout, max(SHORTEST, SLOWER * seconds))
         fault = fault_of(found)
         programs = []
         with contextlib.suppress(KeyError):  # a generated case
             programs.append(case_program(path, name))
         programs.append(whole_program(path, name))
         for program in programs:
-            again = self.trials.findings(program.text, self.spec.compiler, self.spec.compiler_file)[0]
+            again = self.runner.findings(program.text, self.spec.compiler, self.spec.compiler_file)[0]
             if same_fault(fault, fault_of(again)):
                 return program, again, fault_of(again)
         raise UsageError(
             f"{self.address} cannot be reduced: in a file of its own it is {again.verdict}, not {fault.verdict}"
         )
 
-    def _checks(self, program: Program, fault: Fault) -> tuple[str | None, tuple[Check, ...]]:
+    def _checks(self, program: Program, fault: Fault) -> tuple[str | None, tuple[Condition, ...]]:
         """Return the stage at fault, and what candidates must show: the fault with the cheapest compiler that has it.
 
         A candidate must not show it with the compiler before that one, so that the stage stays the same.
         """
-        own = Check(self.spec.compiler, self.spec.compiler_file, fault)
+        own = Condition(self.spec.compiler, self.spec.compiler_file, fault)
         ours = builtin_compilers()
         if self.spec.compiler_file is not None or self.spec.compiler not in ours:
             return None, (own,)
-        rungs, last = rungs_of(ours[self.spec.compiler])
-        if any(not one.ships for one in rungs):
-            write_rungs(ours[self.spec.compiler], self._rungs_file)
-        before: list[Check] = []
-        for rung in rungs:
-            check = Check(rung.name, self._file(rung), fault)
-            found, _ = self.trials.findings(program.text, rung.name, check.file)
+        cheaper, last = cheaper_than(ours[self.spec.compiler])
+        if any(not one.ships for one in cheaper):
+            write_cheaper(ours[self.spec.compiler], self._cheaper_file)
+        before: list[Condition] = []
+        for one in cheaper:
+            check = Condition(one.name, self._file(one), fault)
+            found, _ = self.runner.findings(program.text, one.name, check.file)
             if check.holds(found):
-                return rung.stage, (check, *before)
+                return one.stage, (check, *before)
             before = [check._replace(shows=False)]
         return last, (own, *before)
 
-    def _file(self, rung: Rung) -> str | None:
-        return None if rung.ships else str(self._rungs_file)
+    def _file(self, one: CheaperCompiler) -> str | None:
+        return None if one.ships else str(self._cheaper_file)
 
     def _search(
-        self, program: Program, checks: tuple[Check, ...], advanced: Callable[[Program], object]
+        self, program: Program, checks: tuple[Condition, ...], advanced: Callable[[Program], object]
     ) -> tuple[Search, Ending]:
-        self.trials.expect(checks)
-        search = Search(self.trials, program, advanced)
+        self.runner.expect(checks)
+        search = Search(self.runner, program, advanced)
         try:
             search.run()
         except KeyboardInterrupt:
@@ -234,5 +236,5 @@ class Reduction:
 
     def _holds(self, program: Program, fault: Fault, found: Findings) -> tuple[bool, Findings]:
         """Run the cell's own compiler on the result; return whether it shows the fault, and what it shows."""
-        again, _ = self.trials.findings(program.text, self.spec.compiler, self.spec.compiler_file)
+        again, _ = self.runner.findings(program.text, self.spec.compiler, self.spec.compiler_file)
         return (True, again) if same_fault(fault, fault_of(again)) else (False, found)

@@ -6,9 +6,9 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from recapture.conformance.reduction.cheaper import torch_compile_call
 from recapture.conformance.reduction.definition_edits import without_unused_imports
 from recapture.conformance.reduction.program import copied, definition_of, options_of, text_of
-from recapture.conformance.reduction.rungs import torch_compile_call
 from recapture.declare.syntax import PROJECT, called_part, dotted, is_future
 
 if TYPE_CHECKING:

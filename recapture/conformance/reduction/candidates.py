@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.conformance.cell import CellSpec, Findings
-from recapture.conformance.reduction.attempt import ATTEMPT, Attempt
+from recapture.conformance.reduction.attempt import ATTEMPT, Candidate
 from recapture.conformance.reduction.program import text_of
 from recapture.conformance.reduction.sameness import Fault, fault_of, same_fault
 from recapture.pool.driver import Driver, Request
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from recapture.pool.protocol import Ended
     from recapture.pool.worker_pool import WorkerPool
 
-__all__ = ["Check", "Place", "Trials"]
+__all__ = ["CandidateRunner", "Condition", "TryPlace"]
 
 
-class Place(NamedTuple):
+class TryPlace(NamedTuple):
     """Where candidates run: the cell they are tried as, the suite's folder, and the reduction's own folder."""
 
     spec: CellSpec
@@ -33,7 +33,7 @@ class Place(NamedTuple):
     folder: Path
 
 
-class Check(NamedTuple):
+class Condition(NamedTuple):
     """A condition on a candidate: the compiler shows the fault, or does not. `file` declares it if it does not ship."""
 
     compiler: str
@@ -55,20 +55,20 @@ class Try(NamedTuple):
     step: int
 
 
-class Trials:
+class CandidateRunner:
     """Tries candidates against `checks`, all of which must hold; remembers every text that was tried.
 
     `timeout` (seconds) and `memory` (bytes) limit each process. After `deadline`, on the clock of `time.monotonic`, no
     other candidate begins.
     """
 
-    def __init__(self, pool: WorkerPool, place: Place, *, timeout: float, memory: int, deadline: float) -> None:
+    def __init__(self, pool: WorkerPool, place: TryPlace, *, timeout: float, memory: int, deadline: float) -> None:
         self.pool = pool
         self.place = place
         self.timeout = timeout
         self.memory = memory
         self.deadline = deadline
-        self.checks: tuple[Check, ...] = ()
+        self.checks: tuple[Condition, ...] = ()
         self.tries = 0
         self.seconds = 0.0
         """Seconds in which candidates ran."""
@@ -80,7 +80,7 @@ class Trials:
         """Whether the time is up."""
         return time.monotonic() >= self.deadline
 
-    def expect(self, checks: tuple[Check, ...]) -> None:
+    def expect(self, checks: tuple[Condition, ...]) -> None:
         """Set what candidates must show from now on."""
         self.checks = checks
         self._known.clear()
@@ -131,7 +131,7 @@ class Trials:
         spec = self.place.spec
         cell = CellSpec(spec.suite, path, spec.case, compiler, spec.device, "own" if file else None, file)
         writable = (str(self.pool.home.path),)
-        return Request(ATTEMPT, Attempt(cell, str(self.place.imports), writable))
+        return Request(ATTEMPT, Candidate(cell, str(self.place.imports), writable))
 
     def outcome(self, ended: Ended) -> Findings:
         """Return what a program showed."""
@@ -150,8 +150,8 @@ class Trials:
 class _Single:
     """One run of one program (implements `recapture.pool.driver.Work`)."""
 
-    def __init__(self, trials: Trials, path: str, compiler: str, file: str | None) -> None:
-        self.trials = trials
+    def __init__(self, runner: CandidateRunner, path: str, compiler: str, file: str | None) -> None:
+        self.runner = runner
         self.compiler = compiler
         self.file = file
         self.seconds = 0.0
@@ -164,14 +164,14 @@ class _Single:
 
     def request(self, task: Try) -> Request:
         """Return the request of the run."""
-        return self.trials.request(task.path, self.compiler, self.file)
+        return self.runner.request(task.path, self.compiler, self.file)
 
     def begun(self, task: Try) -> None:
         """Ignore the start."""
 
     def ended(self, task: Try, ended: Ended) -> None:  # noqa: ARG002
         """Keep the result."""
-        self.found, self.seconds = self.trials.outcome(ended), ended.seconds
+        self.found, self.seconds = self.runner.outcome(ended), ended.seconds
 
     def given_up(self, task: Try, reason: str) -> None:  # noqa: ARG002
         """Keep that the program killed its server."""
@@ -186,8 +186,8 @@ class _Batch:
     they ran one after the other.
     """
 
-    def __init__(self, trials: Trials, candidates: Iterator[ast.Module | None]) -> None:
-        self.trials = trials
+    def __init__(self, runner: CandidateRunner, candidates: Iterator[ast.Module | None]) -> None:
+        self.runner = runner
         self.candidates = enumerate(candidates)
         self.best: int | None = None
         self.trees: dict[int, ast.Module] = {}
@@ -197,7 +197,7 @@ class _Batch:
         """Return the next process to start; None if enough are running, or if the first good candidate is known."""
         if self._again:
             return self._again.popleft()
-        if len(running) >= self.trials.pool.jobs or self.trials.is_over:
+        if len(running) >= self.runner.pool.jobs or self.runner.is_over:
             return None
         while self.best is None:
             following = next(self.candidates, None)
@@ -208,37 +208,37 @@ class _Batch:
                 continue
             self.trees[number] = tree
             text = text_of(tree)
-            known = self.trials.known(text)
+            known = self.runner.known(text)
             if known is None:
-                return Try(number, text, self.trials.write(text), 0)
+                return Try(number, text, self.runner.write(text), 0)
             if known:
                 self.best = number
         return None
 
     def request(self, task: Try) -> Request:
         """Return the request of a candidate's present check."""
-        check = self.trials.checks[task.step]
-        return self.trials.request(task.path, check.compiler, check.file)
+        check = self.runner.checks[task.step]
+        return self.runner.request(task.path, check.compiler, check.file)
 
     def begun(self, task: Try) -> None:  # noqa: ARG002
         """Count a process."""
-        self.trials.tries += 1
+        self.runner.tries += 1
 
     def ended(self, task: Try, ended: Ended) -> None:
         """Go on with a candidate's next check, or keep what is known about it now."""
-        holds = self.trials.checks[task.step].holds(self.trials.outcome(ended))
+        holds = self.runner.checks[task.step].holds(self.runner.outcome(ended))
         following = task._replace(step=task.step + 1)
-        if holds and following.step < len(self.trials.checks) and (self.best is None or task.number < self.best):
+        if holds and following.step < len(self.runner.checks) and (self.best is None or task.number < self.best):
             self._again.append(following)
             return
-        done = following.step == len(self.trials.checks)
+        done = following.step == len(self.runner.checks)
         if done or not holds:
-            self.trials.remember(task.key, holds=holds)
+            self.runner.remember(task.key, holds=holds)
         if holds and done and (self.best is None or task.number < self.best):
             self.best = task.number
-        self.trials.remove(task.path)
+        self.runner.remove(task.path)
 
     def given_up(self, task: Try, reason: str) -> None:  # noqa: ARG002
         """Keep that a candidate kills its server."""
-        self.trials.remember(task.key, holds=False)
-        self.trials.remove(task.path)
+        self.runner.remember(task.key, holds=False)
+        self.runner.remove(task.path)

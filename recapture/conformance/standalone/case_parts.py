@@ -100,8 +100,11 @@ def draws_random_numbers(parts: CaseParts) -> bool:
     return RANDOM.search(parts.body) is not None
 
 
-def capture_text(compiler: Compiler) -> tuple[str, bool]:
-    """Return the source of ``capture(fn, example)``, and whether it takes the name of a backend from ``BACKEND``."""
+def capture_text(compiler: Compiler) -> tuple[str, bool] | None:
+    """Return the source of ``capture(fn, example)``, and whether it takes the name of a backend from ``BACKEND``.
+
+    None if the compiler uses this project's modules.
+    """
     call = torch_compile_call(compiler)
     if call is not None:
         kept = [ast.unparse(one) for one in call.keywords if one.arg != "mode"]
@@ -110,6 +113,8 @@ def capture_text(compiler: Compiler) -> tuple[str, bool]:
         options = ", ".join(["fn", *kept, "backend=BACKEND", *more])
         return f"def capture(fn, example):\n    return torch.compile({options})\n", True
     tree = ast.parse(compiler.to_source())
+    if any(_imports_project(node) for node in ast.walk(tree)):
+        return None
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]

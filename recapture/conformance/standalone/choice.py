@@ -94,6 +94,8 @@ def _scripts(reduction: Reduction, program: Program, found: Findings) -> Iterato
         for separate in sides:
             for random in (True, False) if fallback else (False,):
                 text = short_script(title, parts, compiler, looked, found.verdict, Form(separate, random), seconds)
+                if text is None:
+                    continue
                 try:
                     ast.parse(text)
                 except (SyntaxError, ValueError):  # a name or a text that cannot stand in a script

@@ -91,13 +91,16 @@ class Form(NamedTuple):
 
 def short_script(
     title: str, parts: CaseParts, compiler: Compiler, looked: Looked, verdict: Verdict, form: Form, seconds: int = 120
-) -> str:
-    """Return a script that exits with 1 if the fault shows and with 0 if it does not.
+) -> str | None:
+    """Return a script that exits with 1 if the fault shows and with 0 if it does not; None if it needs this project.
 
     Its first argument is the backend of `torch.compile`, where that is the compiler; `seconds` limits a process that
     may not end.
     """
-    capture, has_backend = capture_text(compiler)
+    captured = capture_text(compiler)
+    if captured is None:
+        return None
+    capture, has_backend = captured
     needed = [
         "import sys",
         *(["import types"] if form.separate else []),
@@ -158,6 +161,9 @@ def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> s
     made = f"program.{parts.target}" + ("()" if parts.is_module else "")
     program = "fresh()" if form.separate else "sys.modules[__name__]"
     own = "captured" if not compiler.shares_state or compiler.name.startswith("jit.script") else "target"
+    arguments = 'target, program.INPUTS["example"]()'
+    if compiler.sees_held_out:
+        arguments += ', tuple(make() for name, make in program.INPUTS.items() if name != "example")'
     lines = [
         "def main():",
         f"    program = {program}",
@@ -180,7 +186,7 @@ def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> s
         f"    target = {made}",
         "    torch.manual_seed(1)",
         "    try:",
-        '        captured = capture(target, program.INPUTS["example"]())',
+        f"        captured = capture({arguments})",
         "    except Exception as error:",
         '        print(f"the capture raised {type(error).__qualname__}: {error}")',
         "        return 1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.text import one_line
@@ -138,7 +139,7 @@ def _outcome(looked: Looked) -> str:
     """Return the function that makes one call."""
     call = "result = function(*args)"
     lines = [
-        "def outcome(program, target, function, make):",
+        f"def outcome({', '.join([*_more(looked), 'function', 'make'])}):",
         '    """Return what one call gives, or its exception."""',
         "    torch.manual_seed(0)",
         "    args = make()",
@@ -156,34 +157,41 @@ def _outcome(looked: Looked) -> str:
     return "\n".join(lines)
 
 
+def _more(looked: Looked) -> list[str]:
+    """Return what a call is looked at through, besides its result and arguments."""
+    return [name for name in ("program", "target") if re.search(rf"\b{name}\b", looked.expression)]
+
+
 def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> str:
     """Return the function that compares the two sides."""
-    made = f"program.{parts.target}" + ("()" if parts.is_module else "")
-    program = "fresh()" if form.separate else "sys.modules[__name__]"
+    where = "program." if form.separate else ""
+    made = f"{where}{parts.target}" + ("()" if parts.is_module else "")
+    fresh = ["    program = fresh()"] if form.separate else []
+    inputs = f"{where}INPUTS"
     own = "captured" if not compiler.shares_state or compiler.name.startswith("jit.script") else "target"
-    arguments = 'target, program.INPUTS["example"]()'
-    if compiler.sees_held_out:
-        arguments += ', tuple(make() for name, make in program.INPUTS.items() if name != "example")'
+
+    def call(function: str, make: str, target: str) -> str:
+        return f"outcome({', '.join([*(target if one == 'target' else one for one in _more(looked)), function, make])})"
+
     lines = [
         "def main():",
-        f"    program = {program}",
+        *fresh,
         "    torch.manual_seed(0)",
         f"    target = {made}",
-        "    eager = {name: outcome(program, target, target, make) for name, make in program.INPUTS.items()}",
+        f"    eager = {{name: {call('target', 'make', 'target')} for name, make in {inputs}.items()}}",
     ]
     if looked.numbers:
-        doubled = "target.double()" if parts.is_module else "target"
+        wide = call("wide", "lambda make=make: double(make())", "wide")
         lines += [
-            f"    wide = {doubled}",
-            "    exact = {",
-            "        name: outcome(program, wide, wide, lambda make=make: double(make()))",
-            "        for name, make in program.INPUTS.items()",
-            "    }",
+            f"    wide = {'target.double()' if parts.is_module else 'target'}",
+            f"    exact = {{name: {wide} for name, make in {inputs}.items()}}",
         ]
+    arguments = f'target, {inputs}["example"]()'
+    if compiler.sees_held_out:
+        arguments += f', tuple(make() for name, make in {inputs}.items() if name != "example")'
+    again = [*fresh, "    torch.manual_seed(0)", f"    target = {made}"] if form.separate or parts.is_module else []
     lines += [
-        *([f"    program = {program}"] if form.separate else []),
-        "    torch.manual_seed(0)",
-        f"    target = {made}",
+        *again,
         "    torch.manual_seed(1)",
         "    try:",
         f"        captured = capture({arguments})",
@@ -191,8 +199,8 @@ def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> s
         '        print(f"the capture raised {type(error).__qualname__}: {error}")',
         "        return 1",
         "    status = 0",
-        "    for name, make in program.INPUTS.items():",
-        f"        other = outcome(program, {own}, captured, make)",
+        f"    for name, make in {inputs}.items():",
+        f"        other = {call('captured', 'make', own)}",
         "        if differ(eager[name], other):",
         "            status = 1",
         '            print(f"{name}: eager {eager[name]!r}")',

@@ -39,25 +39,21 @@ def unrelated(x):
 
 
 @case(
-    example=lambda: (torch.ones(3, 4), 5, "name"),
+    example=lambda: (torch.ones(2), torch.ones(1)),
     held_out=[
-        lambda: (torch.ones(3, 4) * 2, 5, "name"),
-        lambda: (-torch.ones(3, 4), 5, "name"),
-        lambda: (torch.zeros(3, 4), 5, "other"),
+        lambda: (torch.ones(1), torch.ones(1)),
+        lambda: (-torch.ones(2), torch.ones(1)),
     ],
     claims={{"jit.trace": ("T1", "specialized")}},
 )
-def branch(x, n, label):
+def branch(x, n):
     """Takes a branch."""
     y = scale(x)
-    for _ in range(2):
-        y = y + 0
-    if len(label) > 90:
+    if n.numel() > 90:
         return {{"a": y}}
     if y.sum() > 0:
-        z = y + 1
-        return z
-    return y - 1
+        return y + 1
+    return y
 
 
 @case(example=lambda: (torch.ones(2),))
@@ -65,11 +61,9 @@ def right(x):
     return x + 1
 
 
-@case(example=lambda: (torch.ones(2, 3), torch.ones(2)))
+@case(example=lambda: (torch.ones(2), torch.ones(1)))
 def two_results(x, y):
-    a = x.sum(dim=0)
-    b = y * 3
-    return [a, b], {{"count": 3}}
+    return [x, y], 3
 
 
 @case(example=lambda: (torch.ones(2),))
@@ -143,7 +137,7 @@ def reduced(pool, suite):
     """Reduces a cell of the suite on the shared server."""
 
     def run(cell, advanced=lambda _: None, **options):
-        with open_reduction(f"{suite}::{cell}", ReduceOptions(**{"seconds": 60.0, "jobs": 2, **options}), pool) as one:
+        with open_reduction(f"{suite}::{cell}", ReduceOptions(**{"seconds": 600.0, "jobs": 2, **options}), pool) as one:
             return one.run(advanced)
 
     return run
@@ -154,15 +148,16 @@ def test_a_program_gets_smaller_and_keeps_its_verdict(reduced):
     found = reduced("branch::jit.trace", lambda program: sizes.append(program.size))
     assert (found.verdict, found.holds, found.ending) == (Verdict.SPECIALIZED, True, "finished")
     assert found.after.lines <= 9
-    assert found.before.lines >= 20
+    assert found.before.lines >= 14
     assert found.tries >= len(sizes) > 3
     assert sizes[-1].bytes <= sizes[0].bytes
     assert found.seconds > 0
     assert found.case.count("lambda") == 2, "one held-out input reveals it"
-    for gone in ("label", "scale", "numpy", "range", "claims", "unrelated", "compiler"):
+    for gone in ("90", "scale", "numpy", "range", "claims", "unrelated", "compiler"):
         assert gone not in found.case
 
 
+@pytest.mark.slow
 def test_what_a_reduction_gives_does_not_depend_on_how_many_tries_run_at_once(reduced, pool, monkeypatch):
     together = reduced("branch::jit.trace").case
     monkeypatch.setattr(pool, "jobs", 1)
@@ -232,6 +227,7 @@ def test_a_candidate_changes_no_file_outside_its_folders(reduced, outside, suite
 
 PROTECTED = """
 import os, shutil, sys
+from pathlib import Path
 from recapture.conformance.reduction.attempt import protect_files
 inside, outside = map(Path, sys.argv[1:])
 protect_files((str(inside),))
@@ -298,12 +294,13 @@ def test_an_address_that_is_no_cell_is_refused(pool):
         pass
 
 
-def test_the_stage_is_kept(pool):
+@pytest.mark.slow
+def test_a_compiler_that_names_its_backend_has_one_stage(pool):
     with open_reduction("graphs::asks_whether_compiling::compile:eager", ReduceOptions(jobs=2), pool) as one:
         program, found, fault = one.begin()
         stage, checks = one._checks(program, fault)
     assert found.verdict is Verdict.WRONG
-    assert (stage, len(checks)) == (None, 1), "a compiler that names its backend has one stage"
+    assert (stage, len(checks)) == (None, 1)
 
 
 @pytest.fixture
@@ -329,7 +326,7 @@ def test_the_command_prints_sizes_first_and_writes_the_script(shared, suite, tmp
 
 
 def test_json_has_the_programs_and_the_counts(shared, suite, capsys):
-    assert _run(["reduce", f"{suite}::two_results::casts", "--json"]) == 0
+    assert _run(["reduce", f"{suite}::right::removes", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["verdict_kept"] is True
     assert found["after"]["lines"] <= found["before"]["lines"]

@@ -71,7 +71,7 @@ def choose(reduction: Reduction, program: Program, found: Findings) -> Standalon
 
 def run(reduction: Reduction, text: str, *arguments: str) -> ScriptEnd:
     """Run a script in a child, in a file of its own."""
-    runner = reduction.candidates
+    runner = reduction.runner
     path = runner.write(text)
     try:
         given = ScriptRun(path, arguments, str(runner.place.imports), (str(runner.pool.home.path),))
@@ -90,7 +90,7 @@ def _scripts(reduction: Reduction, program: Program, found: Findings) -> Iterato
         title = f"{reduction.address}: {found.verdict}"
         fallback = needs_fallback(parts, compiler)
         sides = (True,) if looked.separate or found.verdict in DIED else (False, True)
-        seconds = round(reduction.candidates.timeout)
+        seconds = round(reduction.runner.timeout)
         for separate in sides:
             for random in (True, False) if fallback else (False,):
                 text = short_script(title, parts, compiler, looked, found.verdict, Form(separate, random), seconds)
@@ -108,7 +108,7 @@ def _scripts(reduction: Reduction, program: Program, found: Findings) -> Iterato
 
 def _whole(reduction: Reduction, program: Program) -> str | None:
     """Return the script that `recapture repro` prints, with an exit status; None if it cannot be printed."""
-    spec, runner = reduction.spec, reduction.candidates
+    spec, runner = reduction.spec, reduction.runner
     path = spec.path if spec.compiler_file else runner.write(program.text)
     cell = CellToPrint(spec.suite, path, spec.case, spec.compiler, spec.device, str(Path("results").absolute()))
     try:

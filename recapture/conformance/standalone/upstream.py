@@ -54,7 +54,7 @@ def gather(reduction: Reduction, reduced: Reduced | None) -> Upstream:
         raise UsageError(f"{reduction.address} cannot be printed as a script")
     backends = LADDER if script.has_backends else ()
     outcomes = tuple((name, run(reduction, script.text, name)) for name in backends)
-    pool = reduction.candidates.pool
+    pool = reduction.runner.pool
     environment = pool.client.run(tasks.ENVIRONMENT, reduction.spec.device, Environment, timeout=SURVEY_SECONDS)
     if isinstance(environment, Ended):
         raise EnvironmentUnfitError("this environment cannot be described")

@@ -32,7 +32,7 @@ def deletions(tree: ast.Module, name: str) -> Iterator[Edit]:
         for index, field, body in lists:
             for start in range(0, len(body), size) if len(body) >= size else ():
                 run = body[start : start + size]
-                if not _must_stay(tree, run, name, at_top=index == 0):
+                if index or not _must_stay(run, name):
                     yield partial(_delete, index, field, start, start + size)
         size //= 2
 
@@ -66,8 +66,9 @@ def _lists(tree: ast.Module) -> Iterator[tuple[int, str, list[Any]]]:
                 yield index, field, body
 
 
-def _must_stay(tree: ast.Module, run: list[ast.stmt], name: str, *, at_top: bool) -> bool:
-    return at_top and any(is_import(one) or getattr(one, "name", None) == name for one in run) and bool(tree.body)
+def _must_stay(run: list[ast.stmt], name: str) -> bool:
+    """Whether a run at the top level has an import or the case itself."""
+    return any(is_import(one) or getattr(one, "name", None) == name for one in run)
 
 
 def _delete(index: int, field: str, start: int, end: int, nodes: list[ast.AST]) -> None:

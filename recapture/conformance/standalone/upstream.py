@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.conformance import tasks
 from recapture.conformance.preparation import SURVEY_SECONDS
-from recapture.conformance.reduction.cheaper import BACKENDS
 from recapture.conformance.standalone.choice import choose, run
 from recapture.machine.environment import Environment
 from recapture.pool.protocol import Ended
@@ -59,7 +58,3 @@ def gather(reduction: Reduction, reduced: Reduced | None) -> Upstream:
     if isinstance(environment, Ended):
         raise EnvironmentUnfitError("this environment cannot be described")
     return Upstream(reduction.address, reduction.spec.device, found, script, outcomes, environment, reduced)
-
-
-STAGES = {"eager": BACKENDS["eager"], "aot_eager": BACKENDS["aot_eager"], "inductor": "Inductor"}
-"""The stage that each backend of `LADDER` adds."""

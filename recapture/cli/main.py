@@ -27,6 +27,7 @@ COMMANDS = {
     "check": "recapture.cli.check:check_command",
     "run": "recapture.cli.run:run_command",
     "repro": "recapture.cli.repro:repro_command",
+    "reduce": "recapture.cli.reduce:reduce_command",
     "bench": "recapture.cli.bench:bench_command",
     "report": "recapture.cli.report:report",
     "diff": "recapture.cli.diff:diff",

@@ -1,0 +1,149 @@
+"""``recapture check --across``: the same check in the environments of other releases of torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from recapture.base.errors import UsageError
+from recapture.base.option_fields import option
+from recapture.cli.in_images import typed_words
+from recapture.cli.output import echo, echo_json
+from recapture.machine.pins import Image, find_release, load_images
+
+if TYPE_CHECKING:
+    import click
+
+    from recapture.analysis.across import AcrossReport
+    from recapture.declare.own_code.request import CheckRequest
+
+__all__ = ["AcrossOptions", "across_only", "check_across"]
+
+FAILED = 1
+"""Exit status if ``--fail-on`` found something."""
+
+
+def releases(text: str) -> tuple[Image, ...]:
+    """Return the images of a list such as ``2.6.0,2.11.0``, or of ``all`` releases; none of these is drifted."""
+    if text.strip() == "all":
+        return tuple(image for image in load_images().values() if image.drifted_from is None)
+    return tuple(find_release(name.strip()) for name in text.split(","))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcrossOptions:
+    """The releases that a check runs on, and how; without releases it runs in this Python."""
+
+    lists: tuple[tuple[Image, ...], ...] = option(
+        "--across",
+        default=(),
+        metavar="RELEASE[,RELEASE…]|all",
+        parse=releases,
+        help="Check on these releases of torch, such as 2.6.0,2.11.0, each in its own environment.",
+    )
+    requirements: tuple[Path, ...] = option(
+        "--with",
+        default=(),
+        metavar="FILE",
+        parse=Path,
+        help="With --across: a requirements file of what the code imports; may be given several times.",
+    )
+    via: Literal["venv", "docker"] | None = option(
+        "--via", default=None, help="With --across: environments made with uv, or containers. [default: venv]"
+    )
+    keep: int | None = option(
+        "--keep", default=None, between=(1, None), help="With --across: the most environments on disk, 5 to 7 GB each."
+    )
+    again: bool = option("--again", default=False, help="With --across: run again what earlier calls have answered.")
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images in the order given, each once. Raises UsageError if another option needs releases."""
+        if not self.lists and (self.requirements or self.via is not None or self.keep is not None or self.again):
+            raise UsageError("--with, --via, --keep and --again say how to check on other releases: name them with --across")
+        if self.keep is not None and self.via == "docker":
+            raise UsageError("--keep is for --via venv")
+        return tuple({image.name: image for images in self.lists for image in images}.values())
+
+
+def across_only(given: dict[str, object]) -> None:
+    """Raise UsageError for options that say what one check does besides its report: `given` has them by name."""
+    names = [name for name, value in given.items() if value]
+    if names:
+        raise UsageError(f"{names[0]} is for a check on one release: leave it out, or leave out --across")
+
+
+def check_across(
+    context: click.Context,
+    request: CheckRequest,
+    options: AcrossOptions,
+    *,
+    as_json: bool,
+    html_file: Path | None,
+    fail_on: tuple[str, ...],
+) -> int:
+    """Check on every release, print the report, and return the exit status.
+
+    The status is 1 if ``--fail-on`` found something, else the highest status of a release that was not checked.
+    """
+    import msgspec
+
+    from recapture.analysis.across import failures
+    from recapture.base.files import write_output
+    from recapture.base.text import printable
+    from recapture.fleet.check_runs import CheckRuns
+    from recapture.images.requirements import Requirements
+    from recapture.report.check_across import across_page, across_text
+
+    images = options.images
+    runs = CheckRuns(
+        target=request.title,
+        words=typed_words(context, "lists", "requirements", "via", "keep", "again", "as_json", "html_file", "fail_on"),
+        places=_places(request),
+        device=request.device,
+        via=options.via or "venv",
+        requirements=Requirements.read(options.requirements),
+        keep=options.keep,
+        again=options.again,
+        show=lambda text: echo(f"recapture: {text}", err=True),
+    )
+    report = runs.run(images)
+    _raise_if_nowhere(report)
+    if as_json:
+        echo_json(msgspec.json.format(msgspec.json.encode(as_data(report))).decode() + "\n")
+    else:
+        echo(across_text(report))
+    if html_file is not None:
+        try:
+            write_output(html_file, printable(across_page(report)).encode())
+        except OSError as error:
+            raise UsageError(f"cannot write {html_file}: {error.strerror}") from None
+    found = failures(report, fail_on)
+    for line in found:
+        echo(f"recapture: --fail-on: {line}", err=True)
+    return FAILED if found else max(one.status for one in report.releases)
+
+
+def as_data(report: AcrossReport) -> dict[str, object]:
+    """Return a report as plain data: the answers in words, and every release's own report."""
+    import msgspec
+
+    words = {"headline": report.headline, "changes": report.changes, "same": report.constants}
+    return {**words, **msgspec.to_builtins(report)}
+
+
+def _places(request: CheckRequest) -> tuple[str, ...]:
+    """Return the files and modules of the user that a request names."""
+    places = [request.place, *([request.inputs[0]] if request.inputs is not None else [])]
+    return tuple(one for one in places if one and one != "torchvision")
+
+
+def _raise_if_nowhere(report: AcrossReport) -> None:
+    """Raise the reason, in one line, if no release could be checked and all have the same."""
+    from recapture.base.errors import EnvironmentUnfitError
+
+    reasons = {one.gap for one in report.releases}
+    if len(reasons) == 1 and (reason := reasons.pop()):
+        status = max(one.status for one in report.releases)
+        raise (UsageError if status == UsageError.exit_status else EnvironmentUnfitError)(reason)

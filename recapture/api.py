@@ -21,6 +21,7 @@ from recapture.results.verdicts import RIGHT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from recapture.conformance.own_code.obstacles import Obstacle
     from recapture.declare.own_code.case_text import Prepared
     from recapture.results.records import Record
 
@@ -34,8 +35,11 @@ class CheckFailedError(AssertionError):
 class CheckResult:
     """The result of a check: `report` has a row for each compiler. A notebook shows it as a table."""
 
-    def __init__(self, report: CheckReport, scripts: Mapping[str, str]) -> None:
+    def __init__(
+        self, report: CheckReport, scripts: Mapping[str, str], obstacles: tuple[Obstacle, ...] = ()
+    ) -> None:
         self.report = report
+        self.obstacles = obstacles
         self._scripts = scripts
 
     @property
@@ -159,12 +163,13 @@ def run_check(
     warn: Callable[[str], None] = lambda _: None,
     speeds: Callable[[Path, tuple[str, ...]], Mapping[str, tuple[float, float, float]]] | None = None,
     keep: Callable[[str], object] = lambda _: None,
+    obstacles: bool = False,
 ) -> CheckResult:
     """Check a request, and return its result.
 
     `prepared`, `finished` and `warn` receive what happens as it happens. With `scripts`, a script is kept for each
     compiler that is not right. `speeds` measures the compilers that are right, by the path of the generated case;
-    `keep` receives that case's source.
+    `keep` receives that case's source. With `obstacles`, the result has the lines in the way of the compilers.
     """
     rows: dict[str, CheckRow] = {}
     records: dict[str, Record] = {}
@@ -179,6 +184,7 @@ def run_check(
 
     with CheckSession(request, options, folder) as session:
         session.wants_scripts = scripts
+        session.wants_obstacles = obstacles
         session.run(prepared, one, warn)
         keep(session.path.read_text(encoding="utf-8"))
         if speeds is not None:
@@ -198,4 +204,4 @@ def run_check(
             eager_seconds=session.prepared.seconds,
             rows=tuple(rows[name] for name in session.compilers),
         )
-        return CheckResult(report, session.scripts)
+        return CheckResult(report, session.scripts, session.obstacles)

@@ -91,7 +91,7 @@ class AcrossReport(msgspec.Struct, frozen=True, kw_only=True):
         if not judged:
             return f"{self.target}: no release could be checked"
         if not changing:
-            return f"{self.target}: the answer of all {plural(len(judged), 'compiler')} is the same {where}"
+            return f"{self.target}: no compiler changes its answer {where} ({plural(len(judged), 'compiler')})"
         word = "changes its" if len(changing) == 1 else "change their"
         return f"{self.target}: {len(changing)} of {plural(len(judged), 'compiler')} {word} answer {where}"
 

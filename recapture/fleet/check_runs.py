@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -101,6 +102,7 @@ class CheckRuns:
         if status not in _SUCCESS:
             kind = UsageError if status == UsageError.exit_status else EnvironmentUnfitError
             raise kind(heard.problem or f"recapture check ended with exit status {status}")
+        heard.flush()
         try:
             report = msgspec.json.decode(heard.output, type=CheckReport)
         except msgspec.DecodeError as error:
@@ -169,12 +171,10 @@ class _Heard:
     """What a check in another environment wrote: its report, and the last line of its errors."""
 
     def __init__(self, show: Callable[[str], object]) -> None:
-        import time
-
-        self._clock = time.monotonic
-        self._began = self._clock()
+        self._began = time.monotonic()
         self._show = show
         self._rest = b""
+        self._waiting = False
         self.output = b""
         self.problem = ""
 
@@ -185,11 +185,11 @@ class _Heard:
 
     def begin(self) -> None:
         """Count the seconds from now."""
-        self._began = self._clock()
+        self._began = time.monotonic()
 
     def seconds(self) -> float:
         """Return the seconds since the beginning."""
-        return round(self._clock() - self._began, 1)
+        return round(time.monotonic() - self._began, 1)
 
     def _of_output(self, chunk: bytes) -> None:
         self.output += chunk
@@ -199,8 +199,15 @@ class _Heard:
         for line in lines:
             text = line.decode(errors="replace").strip()
             if text.startswith("recapture: "):
+                self.flush()
                 self.problem = text.removeprefix("recapture: ")
-                self._show(self.problem)
+                self._waiting = True
+
+    def flush(self) -> None:
+        """Show the last line, which waits because it may be the reason of the end."""
+        if self._waiting:
+            self._show(self.problem)
+        self._waiting = False
 
 
 def release_of(image: Image) -> str:

@@ -35,9 +35,7 @@ class CheckFailedError(AssertionError):
 class CheckResult:
     """The result of a check: `report` has a row for each compiler. A notebook shows it as a table."""
 
-    def __init__(
-        self, report: CheckReport, scripts: Mapping[str, str], obstacles: tuple[Obstacle, ...] = ()
-    ) -> None:
+    def __init__(self, report: CheckReport, scripts: Mapping[str, str], obstacles: tuple[Obstacle, ...] = ()) -> None:
         self.report = report
         self.obstacles = obstacles
         self._scripts = scripts

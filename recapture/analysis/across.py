@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["REGRESSION", "AcrossReport", "ReleaseAnswer", "failures", "guilty_layer", "state_of"]
 
 REGRESSION = "regression"
-"""What ``--fail-on`` looks for besides `recapture.analysis.check.FAIL_ON`: worse on the newest release than on the oldest."""
+"""What ``--fail-on`` looks for besides FAIL_ON of a check: worse on the newest release than on the oldest."""
 
 _STATES = {
     Verdict.PASS: "right",
@@ -214,7 +214,9 @@ def failures(report: AcrossReport, wanted: Sequence[str]) -> list[str]:
         for compiler in report.compilers:
             line = report.line(compiler)
             if line and _rank(line[-1][1]) > _rank(line[0][1]):
-                found.append(f"{compiler}: {_constant(line[0][1])} on {line[0][0]}, {line[-1][1].words} on {line[-1][0]}")
+                found.append(
+                    f"{compiler}: {_constant(line[0][1])} on {line[0][0]}, {line[-1][1].words} on {line[-1][0]}"
+                )
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from recapture.analysis.check import CheckReport
+from recapture.analysis.check import CheckReport  # noqa: TC001 - msgspec resolves it
 from recapture.analysis.rewrites import rewrite_of_case, rewrites_for
 from recapture.analysis.summary import first_line, suite_of
 from recapture.base.errors import UsageError, did_you_mean
@@ -82,7 +82,9 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
         """The answer in one sentence."""
         words = {row.compiler: row.words for row in self.report.rows}
         today = [f"{name} {_plainly(words[name])}" for name in TODAY if name in words]
-        right = [row.compiler for row in self.report.rows if row.compiler in NEXT and Verdict(row.verdict) in RIGHT]
+        right = [
+            row.compiler for row in self.report.rows if row.compiler not in TODAY and Verdict(row.verdict) in RIGHT
+        ]
         there = f"it can move to {', '.join(right)}" if right else "none of the others is right as it stands"
         lines = len([one for one in self.lines if one.file])
         way = f"; {lines} line{'s' if lines != 1 else ''} in the way of others" if lines else ""
@@ -94,7 +96,7 @@ def _plainly(words: str) -> str:
 
 
 def hints(reason: str, line: str, following: str = "", case: str = "") -> tuple[str, ...]:
-    """Return the rewrites that fit, each in words with its case; that of `case` itself, if there is one, comes first."""
+    """Return the rewrites that fit, each in words with its case; one that belongs to `case` itself is the only one."""
     if re.search(r"Guard failed: .*size\(\)", reason):
         return ("a size of the example: export with dynamic shapes, as the compiler export:dynamic does",)
     own = rewrite_of_case(case)
@@ -105,7 +107,7 @@ def hints(reason: str, line: str, following: str = "", case: str = "") -> tuple[
     )
 
 
-# --- over the cells of results ------------------------------------------------------------------------------------------
+# --- over the cells of results --------------------------------------------------------------------------------------
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +163,9 @@ def moves(records: Iterable[Record], before: str, after: str, directory: str = "
     known = {name for found in cells.values() for name in found}
     for name in (before, after):
         if name not in known:
-            raise UsageError(f"no record of compiler {name!r} in {directory or 'these results'}{did_you_mean(name, known)}")
+            raise UsageError(
+                f"no record of compiler {name!r} in {directory or 'these results'}{did_you_mean(name, known)}"
+            )
     pairs = {case: (found[before], found[after]) for case, found in cells.items() if {before, after} <= found.keys()}
     judged = {
         case: (old, new) for case, (old, new) in sorted(pairs.items()) if not {old.verdict, new.verdict} & NOT_RUN

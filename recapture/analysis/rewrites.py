@@ -26,7 +26,8 @@ class Rewrite(NamedTuple):
 
 
 _ON_DATA = (
-    r"data[- ]dependent (branch|expression|control flow|jump|assertion)|guard on data|generic_jump|dynamic control flow|"
+    r"data[- ]dependent (branch|expression|control flow|jump|assertion)|guard on data|generic_jump|"
+    r"dynamic control flow|"
     r"converting a tensor to a Python (boolean|bool)|is_nonzero|symbolically traced variables|bool\(\)|"
     r"call_function.*_local_scalar_dense|torch\.cond"
 )

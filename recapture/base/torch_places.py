@@ -70,7 +70,7 @@ def graph_breaks(function: Callable[..., Any], arguments: tuple[Any, ...]) -> li
     """
     import torch._dynamo
 
-    explain = torch._dynamo.explain
+    explain = torch._dynamo.explain  # noqa: SLF001 - where torch's own documentation has it
     found: Any = explain(function, *arguments)[4] if release() < (2, 1) else explain(function)(*arguments).break_reasons
     places = []
     for one in found:
@@ -88,10 +88,8 @@ def traced_constants(function: Callable[..., Any], arguments: tuple[Any, ...]) -
         warnings.simplefilter("always")
         torch.jit.trace(function, arguments, check_trace=False)
     tracer = torch.jit.TracerWarning
-    places = []
-    for one in caught:
-        if issubclass(one.category, tracer) and list(_of_user([(one.filename, one.lineno)])):
-            places.append(_place((one.filename, one.lineno), str(one.message)))
+    found = [(one.filename, one.lineno, str(one.message)) for one in caught if issubclass(one.category, tracer)]
+    places = [_place(where, said) for file, line, said in found for where in _of_user([(file, line)])]
     return list(dict.fromkeys(places))
 
 

@@ -138,8 +138,10 @@ def check_command(
 
     request = request_of(target, options)
     if across.images:
-        across_only({"--time": timed, "--junit": junit_file, "--github": github, "--save": saved})
-        return check_across(context, request, across, as_json=as_json, html_file=html_file, fail_on=fail_on)
+        across_only({"--time": timed, "--junit": junit_file, "--save": saved})
+        return check_across(
+            context, request, across, as_json=as_json, html_file=html_file, github=github, fail_on=fail_on
+        )
     if "regression" in fail_on:
         raise UsageError("--fail-on regression compares releases: name them with --across")
     require_torch()

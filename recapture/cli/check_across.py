@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
 
     from recapture.analysis.across import AcrossReport
     from recapture.declare.own_code.request import CheckRequest
+    from recapture.fleet.check_runs import CheckRuns
 
 __all__ = ["AcrossOptions", "across_only", "check_across"]
+
+NOT_PASSED = ("lists", "requirements", "via", "keep", "again", "as_json", "html_file", "github", "fail_on")
+"""Parameters of the command that are not passed on to the checks on the releases."""
 
 FAILED = 1
 """Exit status if ``--fail-on`` found something."""
@@ -61,7 +66,9 @@ class AcrossOptions:
     def images(self) -> tuple[Image, ...]:
         """The images in the order given, each once. Raises UsageError if another option needs releases."""
         if not self.lists and (self.requirements or self.via is not None or self.keep is not None or self.again):
-            raise UsageError("--with, --via, --keep and --again say how to check on other releases: name them with --across")
+            raise UsageError(
+                "--with, --via, --keep and --again say how to check on other releases: name them with --across"
+            )
         if self.keep is not None and self.via == "docker":
             raise UsageError("--keep is for --via venv")
         return tuple({image.name: image for images in self.lists for image in images}.values())
@@ -81,25 +88,29 @@ def check_across(
     *,
     as_json: bool,
     html_file: Path | None,
+    github: bool,
     fail_on: tuple[str, ...],
 ) -> int:
     """Check on every release, print the report, and return the exit status.
 
     The status is 1 if ``--fail-on`` found something, else the highest status of a release that was not checked.
     """
-    import msgspec
-
     from recapture.analysis.across import failures
-    from recapture.base.files import write_output
-    from recapture.base.text import printable
+
+    report = _runs(context, request, options).run(options.images)
+    _raise_if_nowhere(report)
+    found = failures(report, fail_on)
+    _print(report, found, as_json=as_json, html_file=html_file, github=github)
+    return FAILED if found else max(one.status for one in report.releases)
+
+
+def _runs(context: click.Context, request: CheckRequest, options: AcrossOptions) -> CheckRuns:
     from recapture.fleet.check_runs import CheckRuns
     from recapture.images.requirements import Requirements
-    from recapture.report.check_across import across_page, across_text
 
-    images = options.images
-    runs = CheckRuns(
+    return CheckRuns(
         target=request.title,
-        words=typed_words(context, "lists", "requirements", "via", "keep", "again", "as_json", "html_file", "fail_on"),
+        words=typed_words(context, *NOT_PASSED),
         places=_places(request),
         device=request.device,
         via=options.via or "venv",
@@ -108,21 +119,31 @@ def check_across(
         again=options.again,
         show=lambda text: echo(f"recapture: {text}", err=True),
     )
-    report = runs.run(images)
-    _raise_if_nowhere(report)
+
+
+def _print(report: AcrossReport, found: list[str], *, as_json: bool, html_file: Path | None, github: bool) -> None:
+    import msgspec
+
+    from recapture.base.files import write_output
+    from recapture.base.text import printable
+    from recapture.report.check_across import across_annotations, across_markdown, across_page, across_text
+
     if as_json:
         echo_json(msgspec.json.format(msgspec.json.encode(as_data(report))).decode() + "\n")
     else:
         echo(across_text(report))
-    if html_file is not None:
-        try:
+    try:
+        if html_file is not None:
             write_output(html_file, printable(across_page(report)).encode())
-        except OSError as error:
-            raise UsageError(f"cannot write {html_file}: {error.strerror}") from None
-    found = failures(report, fail_on)
+        if github and (summary := os.environ.get("GITHUB_STEP_SUMMARY")):
+            with Path(summary).open("a", encoding="utf-8") as file:
+                file.write(across_markdown(report))
+    except OSError as error:
+        raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None
     for line in found:
         echo(f"recapture: --fail-on: {line}", err=True)
-    return FAILED if found else max(one.status for one in report.releases)
+    for line in across_annotations(report, found) if github else ():
+        echo(line, err=True)
 
 
 def as_data(report: AcrossReport) -> dict[str, object]:

@@ -11,7 +11,7 @@ from recapture.cli.options import require_torch, takes
 from recapture.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
-    from recapture.analysis.migration import LineInTheWay, MigrationReport
+    from recapture.analysis.migration import LineInTheWay
     from recapture.conformance.own_code.obstacles import Obstacle
 
 __all__ = ["migrate_command"]

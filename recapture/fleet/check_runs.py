@@ -66,7 +66,7 @@ class CheckRuns:
         return environments_folder().parent / "checks"
 
     def run(self, images: Sequence[Image]) -> AcrossReport:
-        """Check on every image, oldest torch first. A release that cannot be checked is a gap, and the rest still run."""
+        """Check on every image, oldest torch first. One that cannot be checked is a gap, and the rest still run."""
         if self.via == "docker" and self.requirements.files:
             raise UsageError("--with is for --via venv: a container has the packages of its image alone")
         chosen = {one.name: one for one in sorted(images, key=lambda one: (version_key(one.torch), one.name))}

@@ -251,9 +251,7 @@ class Environments:
                 shutil.rmtree(left, ignore_errors=True)
         self.show(f"made in {time.monotonic() - started:.0f} s, {_size(self.root / name) / 1e9:.1f} GB")
 
-    def _make_layer(
-        self, image: Image, name: str, handle: int, base: Interpreter, requirements: Requirements
-    ) -> None:
+    def _make_layer(self, image: Image, name: str, handle: int, base: Interpreter, requirements: Requirements) -> None:
         """Make a layer under a temporary name, check that it shadows no package of the image, and publish it."""
         names = ", ".join(path.name for path in requirements.files)
         self.show(f"installing {names} for {image.name}")

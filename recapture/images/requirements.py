@@ -26,7 +26,9 @@ LARGEST = 1 << 20
 """Bytes of the largest requirements file that is read."""
 
 _OTHER_FILE = re.compile(r"(?:-r|--requirement|-c|--constraint)[\s=]+(?P<path>.+)")
-_DEPENDS = re.compile(r"(?P<who>[\w.-]+(?:==[\w.+!-]+)?|all versions of [\w.-]+) depends on (?P<what>[\w.-]+[<>=!~][^\s,]*)")
+_DEPENDS = re.compile(
+    r"(?P<who>[\w.-]+(?:==[\w.+!-]+)?|all versions of [\w.-]+) depends on (?P<what>[\w.-]+[<>=!~][^\s,]*)"
+)
 
 
 @dataclass(frozen=True)

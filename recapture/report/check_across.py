@@ -12,9 +12,11 @@ from recapture.report.markup import plain
 from recapture.report.tables import Table, code_span, terminal_lines, to_markdown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from recapture.analysis.across import AcrossReport
 
-__all__ = ["across_html", "across_markdown", "across_page", "across_text"]
+__all__ = ["across_annotations", "across_html", "across_markdown", "across_page", "across_text"]
 
 GAP = "?"
 """The character of a release that was not checked."""
@@ -37,6 +39,13 @@ def across_markdown(report: AcrossReport) -> str:
     table = _table(report)
     marked = Table(table.headers, [[code_span(str(name)), *marks] for name, *marks in table.rows], table.align)
     return f"## {plain(heading)}\n\n{items}\n\n{to_markdown(marked)}\n\n{plain(_legend(report))}\n"
+
+
+def across_annotations(report: AcrossReport, found: Sequence[str]) -> list[str]:
+    """Return GitHub's workflow commands: an error for each line that ``--fail-on`` found, a warning for each gap."""
+    gaps = [f"{one.release}: not checked: {one.gap}" for one in report.gaps]
+    commands = [("error", line) for line in found] + [("warning", line) for line in gaps]
+    return [f"::{kind}::{one_line(f'{report.target}: {line}').replace('%', '%25')}" for kind, line in commands]
 
 
 def across_html(report: AcrossReport) -> str:

@@ -27,9 +27,10 @@ def migration_text(report: MigrationReport) -> str:
     """Return the report of a target for a terminal."""
     rows = {row.compiler: row for row in report.report.rows}
     lines = [report.sentence, ""]
-    for heading, names in (("TorchScript today", TODAY), ("instead", NEXT)):
-        lines.append(f"{heading}:")
-        lines += [f"  {shorten_line(check_line(rows[name]))}" for name in names if name in rows]
+    others = [name for name in rows if name not in (*TODAY, *NEXT)]
+    for heading, names in (("TorchScript today", TODAY), ("instead", (*NEXT, *others))):
+        found = [f"  {_shortened(check_line(rows[name]))}" for name in names if name in rows]
+        lines += [f"{heading}:", *found] if found else []
     if report.lines:
         lines += ["", "in the way:"]
         for one in report.lines:
@@ -37,7 +38,7 @@ def migration_text(report: MigrationReport) -> str:
     return "\n".join(lines)
 
 
-def shorten_line(text: str) -> str:
+def _shortened(text: str) -> str:
     """Return a line of at most `WIDTH` characters, with its columns."""
     return text if len(text) <= WIDTH else text[: WIDTH - 1].rstrip() + "…"
 

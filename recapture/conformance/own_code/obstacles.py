@@ -83,7 +83,7 @@ def _of_compiler(compiler: str, target: Any, example: tuple[Any, ...]) -> list[O
         if compiler == "jit.trace":
             return [_obstacle(compiler, "constant", one) for one in traced_constants(target, example)]
         _capture(compiler, target, example)
-    except Exception as error:  # noqa: BLE001 - any exception is the refusal that is looked for
+    except Exception as error:  # any exception is the refusal that is looked for
         place = place_of_error(error, first=compiler == "jit.script")
         reason = f"{qualified(type(error))}: {safe_text(error)}"
         if place is None:
@@ -120,7 +120,7 @@ def _short(reason: str) -> str:
     text = reason.partition("\nfrom user code")[0]
     lines = []
     for line in text.splitlines():
-        if line.lstrip().startswith(("File \"", "~~~", "Developer debug", "Set TORCH", "You can suppress")):
+        if line.lstrip().startswith(('File "', "~~~", "Developer debug", "Set TORCH", "You can suppress")):
             break
         lines.append(line)
     return encodable(shorten(one_line(" ".join(lines)), REASON))

@@ -116,9 +116,8 @@ class CheckSession:
         used.
         """
         options = self.options
-        with WorkerPool(
-            device=options.device, jobs=options.jobs, worker=options.worker, imports=(*IMPORTS, PREPARE.split(":")[0], OBSTACLES.split(":")[0])
-        ) as pool:
+        imports = (*IMPORTS, *(task.partition(":")[0] for task in (PREPARE, OBSTACLES)))
+        with WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=imports) as pool:
             begin_survey(pool)
             self.prepared = self._prepare(pool)
             self.path.write_text(case_file(self.request, self.prepared), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.machinery
 from modulefinder import ModuleFinder
@@ -24,7 +25,7 @@ def code_hash(places: Iterable[str]) -> str:
 
 
 def code_files(places: Iterable[str]) -> list[Path]:
-    """Return the files of targets, and of the modules that they import, also indirectly, from their folders and this one.
+    """Return the files of targets, and of what they import, also indirectly, from their folders and the current one.
 
     A place is the path of a file, or the name of a module that is looked for in the current folder. Installed packages
     are left out: the environment decides about them. So are files that are imported by names computed at run time.
@@ -42,12 +43,11 @@ def _imported(place: str, folder: Path, *, is_file: bool) -> set[Path]:
     if not is_file and importlib.machinery.PathFinder.find_spec(place.partition(".")[0], [str(folder)]) is None:
         return set()
     finder = ModuleFinder(path=list(dict.fromkeys((str(folder), str(Path.cwd())))))
-    try:
+    # A file with a mistake is found again, and named, when it is executed.
+    with contextlib.suppress(Exception):
         if is_file:
             finder.run_script(str(Path(place).resolve()))
         else:
             finder.import_hook(place)
-    except Exception:  # noqa: BLE001 - a file with a mistake is found again, and named, when it is executed
-        pass
     files = (getattr(module, "__file__", None) for module in finder.modules.values())
     return {Path(file).resolve() for file in files if file is not None and file.endswith(".py")}

@@ -13,7 +13,7 @@ class Detector(torch.nn.Module):
     def forward(self, x):
         """Return one number for x of shape (rows, 4)."""
         scores = self.linear(x)
-        if scores.sum() > 0:
+        if x.sum() > 0:
             scores = scores * 2
         return scores[scores > 0.1].mean()
 
@@ -24,6 +24,6 @@ class Rewritten(Detector):
     def forward(self, x):
         """Return one number for x of shape (rows, 4)."""
         scores = self.linear(x)
-        scores = torch.where(scores.sum() > 0, scores * 2, scores)
+        scores = torch.where(x.sum() > 0, scores * 2, scores)
         high = (scores > 0.1).to(scores.dtype)
         return (scores * high).sum() / high.sum()

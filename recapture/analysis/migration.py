@@ -87,7 +87,7 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
         ]
         there = f"it can move to {', '.join(right)}" if right else "none of the others is right as it stands"
         lines = len([one for one in self.lines if one.file])
-        way = f"; {lines} line{'s' if lines != 1 else ''} in the way of others" if lines else ""
+        way = f"; {lines} line{'s' if lines != 1 else ''} in the way" if lines else ""
         return f"{self.report.target} on torch {self.report.torch}: today {', '.join(today)}; {there}{way}"
 
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 from planted_images import PlantedImages
 
 from recapture.analysis.across import AcrossReport, ReleaseAnswer, failures, guilty_layer
@@ -15,6 +22,7 @@ from recapture.cli.main import _run
 from recapture.declare.own_code.code_files import code_files
 from recapture.images import environments
 from recapture.images.interpreter import Interpreter
+from recapture.machine.pins import find_release
 from recapture.report.check_across import across_html, across_markdown, across_text
 
 
@@ -319,3 +327,55 @@ def test_a_dependency_that_does_not_fit_is_named_and_no_layer_is_left(planted_re
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "recapture: needs.txt does not fit a: extra==1.5 depends on marker==7, and a pins marker==1"
     assert not list(planted_releases.root.glob("*with*/bin"))
+
+
+# --- the workflow ---------------------------------------------------------------------------------------------------------
+
+WORKFLOW = Path(__file__).resolve().parents[1] / "examples" / "gate_an_upgrade" / "torch-upgrade.yml"
+
+
+def workflow_words():
+    """The words of the workflow's check, with its variables in place, for the planted target and releases."""
+    workflow = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    (line,) = (step["run"] for step in workflow["jobs"]["check"]["steps"] if "recapture check" in step.get("run", ""))
+    for name, value in {**workflow["env"], "TARGET": "model.py:net", "OLD": "1.0", "NEW": "1.1"}.items():
+        line = line.replace(f"${name}", value)
+    return shlex.split(line.replace("\\\n", " "))[1:]
+
+
+def test_the_workflow_names_releases_that_exist():
+    env = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["env"]
+    for name in ("OLD", "NEW"):
+        assert find_release(env[name]).python == "3.11", "the Python that the workflow sets up"
+
+
+@pytest.mark.parametrize(
+    ("now", "status", "annotation"),
+    [
+        ([row("fx", "pass")], 0, ""),
+        (
+            [row("fx", "specialized")],
+            1,
+            "::error::model.py:net: fx: right on 1.0, specialized: wrong on batch=1 on 1.1",
+        ),
+        ((3, "no module timm"), 3, "::warning::model.py:net: 1.1: not checked: no module timm"),
+    ],
+)
+def test_the_workflow_fails_where_a_release_is_worse_or_missing(
+    planted_releases, tmp_path, monkeypatch, capsys, now, status, annotation
+):
+    (tmp_path / "requirements.txt").write_text("marker\n")
+    (tmp_path / "needs.txt").write_text("")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    planted_releases.said = {"b": now}
+    assert _run(workflow_words()) == status
+    assert annotation in capsys.readouterr().err
+    assert (tmp_path / "summary.md").read_text().startswith("## model.py:net")
+    assert (tmp_path / "torch-upgrade.html").is_file()
+
+
+def test_the_workflow_is_one_that_github_accepts():
+    found = shutil.which("actionlint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert found, "actionlint comes with the development dependencies"
+    done = subprocess.run([found, WORKFLOW], capture_output=True, text=True, check=False)
+    assert done.stdout == ""

@@ -15,9 +15,11 @@ import pytest
 import yaml
 from planted_images import PlantedImages
 
+import recapture
 from recapture.analysis.across import AcrossReport, ReleaseAnswer, failures, guilty_layer
 from recapture.analysis.check import CheckReport, CheckRow
-from recapture.base.errors import EnvironmentUnfitError
+from recapture.api import CheckFailedError
+from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.cli.main import _run
 from recapture.declare.own_code.code_files import code_files
 from recapture.images import environments
@@ -296,6 +298,37 @@ def test_bad_input_is_one_line(planted_releases, tmp_path, capsys, words, compla
     assert _run(["check", "model.py:net", *words]) == 2
     assert complaint in capsys.readouterr().err.splitlines()[-1]
     assert planted_releases.ran == []
+
+
+def test_from_python_it_is_the_same_check(planted_releases, tmp_path):
+    planted_releases.said = {"b": [row("fx", "specialized")]}
+    (tmp_path / "needs.txt").write_text("marker\n")
+    found = recapture.check_across(
+        "model.py:net", "3, 4:int64", releases=["1.0", "1.1"], requirements=["needs.txt"], compilers=["fx"]
+    )
+    words = ("check", "--input", "3", "--input", "4:int64", "--compiler", "fx", "--device", "cpu", "--timeout", "600.0")
+    assert planted_releases.ran[0] == ("a+with", (*words, f"{tmp_path}/model.py:net", "--json"))
+    assert found.to_dict()["changes"] == ["fx: right on 1.0, silently wrong from 1.1 (wrong on batch=1)"]
+    assert repr(found).splitlines()[0] == found.report.headline
+    assert "<table>" in found._repr_html_()
+    with pytest.raises(CheckFailedError, match=r"specialized: wrong on batch=1 on 1\.1"):
+        found.raise_if()
+    with pytest.raises(UsageError, match="unknown 'regresion'; did you mean 'regression'"):
+        found.raise_if("regresion")
+    assert found.raise_if("failing") is found
+
+
+def test_a_release_that_was_not_checked_raises_too(planted_releases):
+    planted_releases.said = {"b": (3, "no module timm")}
+    found = recapture.check_across("model.py:net", "model.py:net", releases=["all"])
+    with pytest.raises(CheckFailedError, match=r"1\.1: not checked: no module timm"):
+        found.raise_if("failing")
+
+
+def test_objects_of_this_process_are_refused_in_one_line(planted_releases):
+    for target, example in ((lambda x: x, "3"), ("model.py:net", [3])):
+        with pytest.raises(UsageError, match="the target is in a file and the example is text"):
+            recapture.check_across(target, example, releases=["1.0"])
 
 
 # --- layers ---------------------------------------------------------------------------------------------------------------

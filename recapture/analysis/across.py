@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -137,6 +137,11 @@ class AcrossReport(msgspec.Struct, frozen=True, kw_only=True):
             "?" if report is None else "–" if row is None else mark_of(Verdict(row.verdict), row.phase)
             for report, row in rows
         ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data: the answers in words, and every release's own report."""
+        words = {"headline": self.headline, "changes": self.changes, "same": self.constants}
+        return {**words, **msgspec.to_builtins(self)}
 
     def _changes(self, compiler: str) -> bool:
         return len({state_of(row) for _, row, _ in self.line(compiler)}) > 1

@@ -11,7 +11,7 @@ from recapture.base.errors import UsageError
 from recapture.base.option_fields import option
 from recapture.cli.in_images import typed_words
 from recapture.cli.output import echo, echo_json
-from recapture.machine.pins import Image, find_release, load_images
+from recapture.machine.pins import Image, find_releases
 
 if TYPE_CHECKING:
     import click
@@ -29,13 +29,6 @@ FAILED = 1
 """Exit status if ``--fail-on`` found something."""
 
 
-def releases(text: str) -> tuple[Image, ...]:
-    """Return the images of a list such as ``2.6.0,2.11.0``, or of ``all`` releases; none of these is drifted."""
-    if text.strip() == "all":
-        return tuple(image for image in load_images().values() if image.drifted_from is None)
-    return tuple(find_release(name.strip()) for name in text.split(","))
-
-
 @dataclass(frozen=True, kw_only=True)
 class AcrossOptions:
     """The releases that a check runs on, and how; without releases it runs in this Python."""
@@ -44,7 +37,7 @@ class AcrossOptions:
         "--across",
         default=(),
         metavar="RELEASE[,RELEASE…]|all",
-        parse=releases,
+        parse=find_releases,
         help="Check on these releases of torch, such as 2.6.0,2.11.0, each in its own environment.",
     )
     requirements: tuple[Path, ...] = option(
@@ -98,7 +91,6 @@ def check_across(
     from recapture.analysis.across import failures
 
     report = _runs(context, request, options).run(options.images)
-    _raise_if_nowhere(report)
     found = failures(report, fail_on)
     _print(report, found, as_json=as_json, html_file=html_file, github=github)
     return FAILED if found else max(one.status for one in report.releases)
@@ -111,7 +103,7 @@ def _runs(context: click.Context, request: CheckRequest, options: AcrossOptions)
     return CheckRuns(
         target=request.title,
         words=typed_words(context, *NOT_PASSED),
-        places=_places(request),
+        places=request.places,
         device=request.device,
         via=options.via or "venv",
         requirements=Requirements.read(options.requirements),
@@ -129,7 +121,7 @@ def _print(report: AcrossReport, found: list[str], *, as_json: bool, html_file: 
     from recapture.report.check_across import across_annotations, across_markdown, across_page, across_text
 
     if as_json:
-        echo_json(msgspec.json.format(msgspec.json.encode(as_data(report))).decode() + "\n")
+        echo_json(msgspec.json.format(msgspec.json.encode(report.to_dict())).decode() + "\n")
     else:
         echo(across_text(report))
     try:
@@ -144,27 +136,3 @@ def _print(report: AcrossReport, found: list[str], *, as_json: bool, html_file: 
         echo(f"recapture: --fail-on: {line}", err=True)
     for line in across_annotations(report, found) if github else ():
         echo(line, err=True)
-
-
-def as_data(report: AcrossReport) -> dict[str, object]:
-    """Return a report as plain data: the answers in words, and every release's own report."""
-    import msgspec
-
-    words = {"headline": report.headline, "changes": report.changes, "same": report.constants}
-    return {**words, **msgspec.to_builtins(report)}
-
-
-def _places(request: CheckRequest) -> tuple[str, ...]:
-    """Return the files and modules of the user that a request names."""
-    places = [request.place, *([request.inputs[0]] if request.inputs is not None else [])]
-    return tuple(one for one in places if one and one != "torchvision")
-
-
-def _raise_if_nowhere(report: AcrossReport) -> None:
-    """Raise the reason, in one line, if no release could be checked and all have the same."""
-    from recapture.base.errors import EnvironmentUnfitError
-
-    reasons = {one.gap for one in report.releases}
-    if len(reasons) == 1 and (reason := reasons.pop()):
-        status = max(one.status for one in report.releases)
-        raise (UsageError if status == UsageError.exit_status else EnvironmentUnfitError)(reason)

@@ -66,7 +66,10 @@ class CheckRuns:
         return environments_folder().parent / "checks"
 
     def run(self, images: Sequence[Image]) -> AcrossReport:
-        """Check on every image, oldest torch first. One that cannot be checked is a gap, and the rest still run."""
+        """Check on every image, oldest torch first. One that cannot be checked is a gap, and the rest still run.
+
+        Raises the reason if it is the same for all of them.
+        """
         if self.via == "docker" and self.requirements.files:
             raise UsageError("--with is for --via venv: a container has the packages of its image alone")
         chosen = {one.name: one for one in sorted(images, key=lambda one: (version_key(one.torch), one.name))}
@@ -85,7 +88,9 @@ class CheckRuns:
                 answers[one.image] = ReleaseAnswer(
                     release=release_of(image), image=image.name, gap=gap, status=one.status, seconds=one.seconds
                 )
-        return AcrossReport(target=self.target, device=self.device, releases=tuple(answers[name] for name in chosen))
+        report = AcrossReport(target=self.target, device=self.device, releases=tuple(answers[name] for name in chosen))
+        _raise_if_nowhere(report)
+        return report
 
     def _answer(self, image: Image) -> ReleaseAnswer:
         """Return the kept answer of an image, or run the check. Raises what says why there is none."""
@@ -208,6 +213,14 @@ class _Heard:
         if self._waiting:
             self._show(self.problem)
         self._waiting = False
+
+
+def _raise_if_nowhere(report: AcrossReport) -> None:
+    """Raise the reason, in one line, if no release could be checked and all have the same."""
+    reasons = {one.gap for one in report.releases}
+    if len(reasons) == 1 and (reason := reasons.pop()):
+        usage = any(one.status == UsageError.exit_status for one in report.releases)
+        raise (UsageError if usage else EnvironmentUnfitError)(reason)
 
 
 def release_of(image: Image) -> str:

@@ -31,6 +31,7 @@ __all__ = [
     "docker_directory",
     "find_image",
     "find_release",
+    "find_releases",
     "load_images",
     "load_pins",
     "lock_hash",
@@ -134,6 +135,13 @@ def find_release(text: str) -> Image:
     if not found or not text:
         raise UsageError(f"no image has torch {text!r}{did_you_mean(text, main)}; there are {', '.join(main)}")
     return found[-1]
+
+
+def find_releases(text: str) -> tuple[Image, ...]:
+    """Return the images of a list such as ``2.6.0,2.11.0``, or of ``all`` releases; none of these is drifted."""
+    if text.strip() == "all":
+        return tuple(image for image in load_images().values() if image.drifted_from is None)
+    return tuple(find_release(name.strip()) for name in text.split(","))
 
 
 def lock_path(name: str) -> Path:

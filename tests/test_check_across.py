@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 from planted_images import PlantedImages
 
 import recapture
@@ -26,6 +25,18 @@ from recapture.images import environments
 from recapture.images.interpreter import Interpreter
 from recapture.machine.pins import find_release
 from recapture.report.check_across import across_html, across_markdown, across_text
+
+
+yaml = pytest.importorskip("yaml")
+
+
+class PlantedReleases(PlantedImages):
+    """Images whose checks are answered from `said`; `ran` has the image and the words of each check."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.said = {}
+        self.ran = []
 
 
 def row(compiler, verdict, **fields):
@@ -160,7 +171,7 @@ def test_hostile_names_are_escaped():
 @pytest.fixture
 def planted_releases(tmp_path, monkeypatch):
     """Images of the torch releases 1.0 and 1.1, whose checks a planted function answers; the target is a file."""
-    images = PlantedImages(tmp_path)
+    images = PlantedReleases(tmp_path)
     images.use(monkeypatch)
     monkeypatch.setattr(environments, "EXPECTED_BYTES", 1 << 20)
     toml = images.docker / "images.toml"
@@ -171,8 +182,6 @@ def planted_releases(tmp_path, monkeypatch):
     (tmp_path / "helper.py").write_text("N = 1\n")
     (tmp_path / "model.py").write_text("import helper\n\n\ndef net(x):\n    return x\n")
     monkeypatch.chdir(tmp_path)
-    images.said = {}
-    images.ran = []
 
     def recapture(self, *words, write):
         name = self.python.parent.parent.name.rpartition("-")[0]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recapture.analysis.migration import LineInTheWay, MigrationReport, MoveKind, Moves
+    from recapture.report.tables import Cell
 
 __all__ = ["migration_text", "moves_counts", "moves_text"]
 
@@ -63,7 +64,7 @@ def moves_counts(found: Moves) -> str:
 def moves_text(found: Moves) -> str:
     """Return one directory's moves for a terminal: counts, by suite, refused groups, and what is silently wrong."""
     lines = [moves_counts(found), ""]
-    rows = [[suite, *(found.count(kind, suite) for kind in MOVES)] for suite in found.suites]
+    rows: list[list[Cell]] = [[suite, *(found.count(kind, suite) for kind in MOVES)] for suite in found.suites]
     table = Table(["suite", *map(_words, MOVES)], rows, "lr")
     lines += [line.plain for line in terminal_lines(table)]
     if found.refused:

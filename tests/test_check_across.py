@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shlex
@@ -25,9 +26,6 @@ from recapture.images import environments
 from recapture.images.interpreter import Interpreter
 from recapture.machine.pins import find_release
 from recapture.report.check_across import across_html, across_markdown, across_text
-
-
-yaml = pytest.importorskip("yaml")
 
 
 class PlantedReleases(PlantedImages):
@@ -376,9 +374,14 @@ def test_a_dependency_that_does_not_fit_is_named_and_no_layer_is_left(planted_re
 WORKFLOW = Path(__file__).resolve().parents[1] / "examples" / "gate_an_upgrade" / "torch-upgrade.yml"
 
 
+def parsed_workflow():
+    """The workflow's content."""
+    return importlib.import_module("yaml").safe_load(WORKFLOW.read_text(encoding="utf-8"))
+
+
 def workflow_words():
     """The words of the workflow's check, with its variables in place, for the planted target and releases."""
-    workflow = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    workflow = parsed_workflow()
     (line,) = (step["run"] for step in workflow["jobs"]["check"]["steps"] if "recapture check" in step.get("run", ""))
     for name, value in {**workflow["env"], "TARGET": "model.py:net", "OLD": "1.0", "NEW": "1.1"}.items():
         line = line.replace(f"${name}", value)
@@ -386,7 +389,7 @@ def workflow_words():
 
 
 def test_the_workflow_names_releases_that_exist():
-    env = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["env"]
+    env = parsed_workflow()["env"]
     for name in ("OLD", "NEW"):
         assert find_release(env[name]).python == "3.11", "the Python that the workflow sets up"
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from recapture.analysis.across import REGRESSION, failures
 from recapture.analysis.check import FAIL_ON, CheckReport, CheckRow, failed, row_of
+from recapture.analysis.check_across import REGRESSION, failures
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import known_device
 from recapture.conformance.own_code.session import CheckOptions, CheckSession
@@ -29,7 +29,7 @@ from recapture.results.verdicts import RIGHT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recapture.analysis.across import AcrossReport
+    from recapture.analysis.check_across import AcrossReport
     from recapture.conformance.own_code.obstacles import Obstacle
     from recapture.declare.own_code.case_text import Prepared
     from recapture.results.records import Record

@@ -16,8 +16,8 @@ import pytest
 from planted_images import PlantedImages
 
 import recapture
-from recapture.analysis.across import AcrossReport, ReleaseAnswer, failures, guilty_layer
 from recapture.analysis.check import CheckReport, CheckRow
+from recapture.analysis.check_across import AcrossReport, ReleaseAnswer, failures, guilty_layer
 from recapture.api import CheckFailedError
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.cli.main import _run

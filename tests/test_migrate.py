@@ -173,6 +173,7 @@ def test_rewrites_pass_in_the_committed_records(results):
     assert set(found.values()) <= {"pass"}
 
 
+@pytest.mark.slow
 def test_every_rewrite_passes_under_export(warm, tmp_path):
     assert run_in_process(*(one.case for one in REWRITES), "--compiler", "export", "--results", tmp_path) == 0
     found = records_below(tmp_path)

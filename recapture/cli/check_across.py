@@ -16,7 +16,7 @@ from recapture.machine.pins import Image, find_releases
 if TYPE_CHECKING:
     import click
 
-    from recapture.analysis.across import AcrossReport
+    from recapture.analysis.check_across import AcrossReport
     from recapture.declare.own_code.request import CheckRequest
     from recapture.fleet.check_runs import CheckRuns
 
@@ -88,7 +88,7 @@ def check_across(
 
     The status is 1 if ``--fail-on`` found something, else the highest status of a release that was not checked.
     """
-    from recapture.analysis.across import failures
+    from recapture.analysis.check_across import failures
 
     report = _runs(context, request, options).run(options.images)
     found = failures(report, fail_on)

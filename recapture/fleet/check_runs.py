@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from recapture.analysis.across import AcrossReport, ReleaseAnswer
 from recapture.analysis.check import CheckReport
+from recapture.analysis.check_across import AcrossReport, ReleaseAnswer
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.files import write_atomically
 from recapture.base.paths import module_file

@@ -14,7 +14,7 @@ from recapture.report.tables import Table, code_span, terminal_lines, to_markdow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recapture.analysis.across import AcrossReport
+    from recapture.analysis.check_across import AcrossReport
 
 __all__ = ["across_annotations", "across_html", "across_markdown", "across_page", "across_text"]
 

@@ -170,7 +170,8 @@ def run_check(
     records: dict[str, Record] = {}
 
     def names() -> tuple[str, ...]:
-        return (*session.prepared.inputs, *request.held_out)
+        refused = (f"{name} (eager raises)" for name in session.prepared.must_raise)
+        return (*session.prepared.inputs, *request.held_out, *refused)
 
     def one(record: Record, seconds: float) -> None:
         records[record.compiler] = record
@@ -190,7 +191,8 @@ def run_check(
             torch=session.torch,
             device=options.device,
             image=session.image,
-            inputs=names(),
+            inputs=(*session.prepared.inputs, *request.held_out),
+            must_raise=session.prepared.must_raise,
             refused=session.prepared.refused,
             untried=session.prepared.untried,
             random=session.prepared.random,

@@ -21,6 +21,9 @@ __all__ = ["FAIL_ON", "CheckReport", "CheckRow", "failed", "row_of"]
 REASON = 220
 """Characters of a row's reason."""
 
+SLOW = 0.1
+"""Seconds of a call from which the number of inputs is small because of it."""
+
 FAIL_ON = ("silently_wrong", "failing", "breaks", "any")
 """What ``--fail-on`` and ``raise_if`` look for: silently wrong compilers, failing ones, graph breaks, any of these."""
 
@@ -67,8 +70,8 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of a check: what was checked, where, on which inputs, and a row for each compiler.
 
-    `inputs` are the names of the held-out inputs, `refused` those that eager itself refuses, with its reason, `untried`
-    those that were left out because the target is slow. `random` says that eager's result depends on the seed.
+    `inputs` are the names of the held-out inputs, `refused` those that eager itself refuses, with its reason,
+    `must_raise` those of them that compilers were called with, `untried` those that were left out. `random` says that eager's result depends on the seed.
     """
 
     target: str
@@ -77,6 +80,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     inputs: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
+    must_raise: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
     random: bool = False
     train: bool = False
@@ -105,10 +109,12 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     def inputs_in_words(self) -> str:
         """How many inputs were tried, refused by eager, and left out."""
         parts = [f"the example and {plural(len(self.inputs), 'held-out input')}"]
-        parts += [f"{len(self.refused)} refused by eager and dropped"] if self.refused else []
-        parts += (
-            [f"{len(self.untried)} left out because one call takes {self.eager_seconds:.1f} s"] if self.untried else []
-        )
+        if self.refused:
+            tried = f", {len(self.must_raise)} of them tried: they must raise" if self.must_raise else ""
+            parts.append(f"{len(self.refused)} refused by eager{tried}")
+        if self.untried:
+            slow = f" because one call takes {self.eager_seconds:.1f} s" if self.eager_seconds > SLOW else ""
+            parts.append(f"{len(self.untried)} left out{slow}")
         return ", ".join(parts)
 
 
@@ -140,7 +146,7 @@ def row_of(record: Record, inputs: Sequence[str], seconds: float = 0.0, *, rando
         verdict=record.verdict.value,
         phase=record.phase,
         input=None if record.input is None else named(record.input),
-        reason=named(shorten(explain(record, REASON), REASON)),
+        reason=named(shorten(_unplaced(explain(record, REASON), record), REASON)),
         advice=_advice(record, named(record.input or ""), random=random),
         differences=tuple(
             named(f"{one.input}: {one.where} ({one.kind}): {one_line(one.detail)}") for one in record.differences
@@ -149,6 +155,11 @@ def row_of(record: Record, inputs: Sequence[str], seconds: float = 0.0, *, rando
         break_reasons=tuple(one_line(one) for one in record.break_reasons),
         seconds=round(seconds, 2),
     )
+
+
+def _unplaced(text: str, record: Record) -> str:
+    """Return a reason without the input at its beginning, which the verdict in words names."""
+    return text.removeprefix(f"on {record.input}, ") if record.verdict in SILENTLY_WRONG else text
 
 
 def _name(index: int, inputs: Sequence[str]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -37,17 +38,29 @@ PREPARE = f"{__name__}:prepare"
 SECONDS = 4.0
 """Seconds of eager calls that the derived inputs may cost in each cell; a slow model gets fewer of them."""
 
-MOST_INPUTS = 24
+MOST_INPUTS = 40
 """The most derived inputs; each is called with every compiler."""
 
 FEWEST_INPUTS = 5
 """The number of derived inputs that even a slow model gets."""
+
+MOST_REFUSED = 6
+"""The most inputs that eager refuses and every compiler is called with, each for another reason."""
 
 REASON = 120
 """Characters of eager's reason for refusing an input."""
 
 MOST_MINED = 12
 """The most numbers and strings that are taken from the target's source."""
+
+MOST_FUNCTIONS = 200
+"""The most functions of the target's file whose code is read."""
+
+LONGEST_STRING = 30
+"""Characters of the longest string that is taken from the target's source."""
+
+ABOUT_NONFINITE = frozenset({"isnan", "isinf", "isfinite", "nan_to_num", "isposinf", "isneginf", "nansum", "nanmean"})
+"""Functions whose use says that NaN and infinity are expected."""
 
 
 class Preparation(msgspec.Struct, frozen=True):
@@ -98,37 +111,56 @@ class _Examination:
         subject.start_again()
         other = self._call(subject, "example", self.example, seed="another")
         random = bool(compare(first, other, rules=Rules(show_values=False)).differences)
+        codes = _codes(self.built)
         prepared = Prepared(
             kind=self.kind,
             name=self.name,
-            constants=tuple(_mined(self.built)),
+            constants=tuple(_mined(codes)),
+            nonfinite=any(ABOUT_NONFINITE & set(one.co_names) for one in codes),
             modules=tuple(sorted(self.modules)),
             seconds=round(seconds, 4),
             random=random,
         )
         if not request.derive:
             return prepared
-        facts = prepared.facts(request)
         most = max(FEWEST_INPUTS, min(MOST_INPUTS, int(SECONDS / max(seconds, 1e-6))))
+        return self._derived(prepared, subject, without, enter, most)
+
+    def _derived(
+        self, prepared: Prepared, subject: FreshCase, without: set[str], enter: Callable[[str], None], most: int
+    ) -> Prepared:
+        """Call eager on derived inputs until `most` are accepted, and note what it refuses."""
+        facts = prepared.facts(self.request)
+        example = self._arguments()
+        seen = [see(example)]
         kept: list[str] = []
         refused: list[tuple[str, str]] = []
-        seen = [see(example)]
+        raising: dict[str, str] = {}
         names = list(variants(example, **facts))
         for number, name in enumerate(names):
+            if len(kept) == most:
+                names = names[number:]
+                break
             if name in without:
                 refused.append((name, "the process died"))
                 continue
-            if len(kept) == most:
-                return msgspec.structs.replace(
-                    prepared, inputs=tuple(kept), refused=tuple(refused), untried=tuple(names[number:])
-                )
             enter(name)
-            why = self._refusal(subject, name, facts, seen)
-            if why is None:
+            tried = self._tried(subject, name, facts, seen, raising)
+            if tried.outcome == "kept":
                 kept.append(name)
-            elif why:
-                refused.append((name, why))
-        return msgspec.structs.replace(prepared, inputs=tuple(kept), refused=tuple(refused))
+            elif tried.outcome != "known":
+                refused.append((name, tried.reason))
+            if tried.outcome == "raises":
+                raising[tried.kind] = name
+        else:
+            names = []
+        return msgspec.structs.replace(
+            prepared,
+            inputs=tuple(kept),
+            refused=tuple(refused),
+            must_raise=tuple(raising.values()),
+            untried=tuple(names),
+        )
 
     def _arguments(self) -> tuple[Any, ...]:
         seed_everything(ARGUMENTS_SEED)
@@ -170,8 +202,10 @@ class _Examination:
     ) -> Observation:
         return subject.call(subject.target, label, make, seed=seed)
 
-    def _refusal(self, subject: FreshCase, name: str, facts: dict[str, Any], seen: list[Any]) -> str | None:
-        """Return None if an input can be used, else eager's reason, or an empty text if it is no new input."""
+    def _tried(
+        self, subject: FreshCase, name: str, facts: dict[str, Any], seen: list[Any], raising: dict[str, str]
+    ) -> _Tried:
+        """Call eager on one input, twice if it may be used: it must do the same again."""
 
         def make() -> tuple[Any, ...]:
             return derive(name, self.example(), **facts)
@@ -182,18 +216,47 @@ class _Examination:
             given = see(make())
             one = self._call(subject, name, make)
         except BaseException as error:  # what makes a variant may not fit these arguments
-            return shorten(one_line(f"{qualified(type(error))}: {safe_text(error)}"), REASON)
+            return _Tried("refused", shorten(one_line(f"{qualified(type(error))}: {safe_text(error)}"), REASON))
         if one.raised is not None:
-            return shorten(one_line(f"{one.raised.type}: {one.raised.message}"), REASON)
+            reason = shorten(one_line(f"{one.raised.type}: {one.raised.message}"), REASON)
+            kind = re.sub(r"\d+", "0", f"{one.raised.type}: {one.raised.message}")
+            wanted = kind not in raising and len(raising) < MOST_REFUSED and self._may_be_refused(make, one)
+            subject.start_again()
+            again = self._call(subject, name, make) if wanted else None
+            same = again is not None and again.raised is not None and again.raised.type == one.raised.type
+            return _Tried("raises" if same else "refused", reason, kind)
         # With the arguments of an earlier input, it would be called twice for nothing. A step of training is a new one.
         if not name.startswith("step ") and any(_same(given, before) for before in seen):
-            return ""
+            return _Tried("known")
         seen.append(given)
         subject.start_again()
         again = self._call(subject, name, make)
         if again.raised is not None or compare(one, again, rules=Rules(show_values=False)).differences:
-            return "eager disagrees with itself"
-        return None
+            return _Tried("refused", "eager disagrees with itself")
+        return _Tried("kept")
+
+    def _may_be_refused(self, make: Callable[[], tuple[Any, ...]], one: Observation) -> bool:
+        """Whether compilers are called with an input that eager refuses: not on a GPU, which it may stop for good."""
+        if self.request.train or self.request.device != "cpu" or one.raised is None:
+            return False
+        if not isinstance(one.raised.error, Exception) or isinstance(one.raised.error, MemoryError):
+            return False
+        try:
+            inspect.signature(getattr(self.built, "forward", self.built)).bind(*make())
+        except (TypeError, ValueError):
+            return False
+        return True
+
+
+class _Tried(NamedTuple):
+    """What eager made of an input: ``kept``, ``known`` from an earlier one, ``raises`` (to be tried) or ``refused``.
+
+    `kind` is the reason without its numbers.
+    """
+
+    outcome: str
+    reason: str = ""
+    kind: str = ""
 
 
 def _same(one: Any, two: Any) -> bool:
@@ -229,25 +292,39 @@ def _kind(built: Any, name: str) -> tuple[str, str]:
     return "callable", called if called is not None and called.isidentifier() else "anonymous"
 
 
-def _mined(built: Any) -> list[Any]:
-    """Return the numbers and strings in the code of a function, or of a module's methods, and of what they define."""
-    codes: list[Any] = []
-    kinds = {type(one) for one in built.modules()} if hasattr(built, "modules") else ()
-    for kind in kinds:
+def _codes(built: Any) -> list[Any]:
+    """Return the code of a function, or of a module's methods, and of what they define or call in the same files."""
+    roots = [built] if hasattr(built, "__code__") else []
+    for kind in {type(one) for one in built.modules()} if hasattr(built, "modules") else ():
         if not kind.__module__.startswith("torch"):
-            codes += [one.__code__ for one in vars(kind).values() if inspect.isfunction(one)]
-    if hasattr(built, "__code__"):
-        codes.append(built.__code__)
+            roots.append(kind)
+    found: dict[int, Any] = {}
+    while roots and len(found) < MOST_FUNCTIONS:
+        one = roots.pop()
+        if inspect.isclass(one):
+            roots += [getattr(item, "__func__", item) for item in vars(one).values()]
+            continue
+        code = one if inspect.iscode(one) else getattr(one, "__code__", None)
+        if not inspect.iscode(code) or id(code) in found:
+            continue
+        found[id(code)] = code
+        roots += [item for item in code.co_consts if inspect.iscode(item)]
+        around = getattr(one, "__globals__", {})
+        called = [around.get(name) for name in code.co_names]
+        roots += [item for item in called if getattr(item, "__module__", None) == around.get("__name__", "")]
+    return list(found.values())
+
+
+def _mined(codes: list[Any]) -> list[Any]:
+    """Return the numbers and short strings in code."""
     found: dict[tuple[type, Any], Any] = {}
-    while codes:
-        code = codes.pop()
+    for code in codes:
         for one in code.co_consts:
-            if inspect.iscode(one):
-                codes.append(one)
-            elif type(one) in (int, float) and abs(one) > 1 and abs(one) < 1e6:
+            if type(one) in (int, float) and 1e-6 < abs(one) < 1e6 and one not in (1, -1):
                 found.setdefault((type(one), one), one)
-            elif type(one) is str and one.isidentifier() and one != code.co_name and encodable(one) == one:
-                found.setdefault((str, one), one)
+            elif type(one) is str and 0 < len(one) <= LONGEST_STRING and one != code.co_name and encodable(one) == one:
+                if one.isidentifier():
+                    found.setdefault((str, one), one)
     return sorted(found.values(), key=lambda one: (type(one) is str, str(one)))[:MOST_MINED]
 
 

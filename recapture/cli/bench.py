@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import click
 
 from recapture.base.errors import UsageError
 from recapture.bench.selection import BenchOptions
 from recapture.cli.in_images import ImageOptions, run_in_images
-from recapture.cli.options import takes
+from recapture.cli.options import benchmark_file, benchmark_format, json_flag, takes
+from recapture.cli.output import print_json, write_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recapture.report.benchmark_json import BenchmarkFormat
 
 __all__ = ["bench_command"]
 
@@ -21,9 +28,20 @@ PIPE_WIDTH = 180
 @takes(options=BenchOptions, where=ImageOptions)
 @click.option("--channels-last", is_flag=True, help="The same as --layout channels-last.")
 @click.option("--list", "list_only", is_flag=True, help="Show the workloads and do nothing.")
+@json_flag
+@benchmark_file
+@benchmark_format
 @click.pass_context
 def bench_command(
-    context: click.Context, options: BenchOptions, where: ImageOptions, *, channels_last: bool, list_only: bool
+    context: click.Context,
+    options: BenchOptions,
+    where: ImageOptions,
+    *,
+    channels_last: bool,
+    list_only: bool,
+    as_json: bool,
+    benchmark_file: Path | None,
+    form: BenchmarkFormat,
 ) -> int:
     """Measure the speed of compilers over eager on workloads, after checking the results.
 
@@ -32,6 +50,7 @@ def bench_command(
     that computes the same as eager gets a speedup with an interval, and its compile cost.
     """
     from recapture.bench.benchmark import list_workloads, run_benchmark
+    from recapture.report.benchmark_json import benchmark_json
     from recapture.report.console import SafeConsole
     from recapture.report.publisher import FilePublisher
     from recapture.report.speedups_terminal import BenchProgress, print_speedups
@@ -41,6 +60,8 @@ def bench_command(
     if (options.shapes or options.train) and not options.models:
         raise UsageError(f"{'--input' if options.shapes else '--train'} is for a model named with --model")
     if where.images:
+        if benchmark_file is not None:
+            raise UsageError("--benchmark-json is for one environment: `recapture report` writes it for several")
         return run_in_images(context, where, results=options.results, device=options.device)
     if channels_last:
         options = dataclasses.replace(options, layouts=(*options.layouts, "channels-last"))
@@ -49,13 +70,23 @@ def bench_command(
     if not console.is_terminal:  # a file or a pipe has no width
         console = SafeConsole(highlight=False, width=PIPE_WIDTH)
     if list_only:
-        for info in list_workloads(options):
+        found = list_workloads(options)
+        if as_json:
+            rows = [{"workload": one.spec.name, "summary": one.summary, "error": one.error} for one in found]
+            print_json(rows)
+            return 0
+        for info in found:
             text = info.summary or info.error
             console.print(info.spec.name + (f": {text}" if text else ""), markup=False, soft_wrap=True)
         return 0
     errors = SafeConsole(stderr=True, highlight=False)
     with BenchProgress(errors) as progress:
         summary = run_benchmark(options, progress, FilePublisher(), lambda line: errors.print(line, markup=False))
+    if benchmark_file is not None:
+        write_file(benchmark_file, benchmark_json([summary.speedups], form))
+    if as_json:
+        print_json(summary.speedups)
+        return 0
     print_speedups(console, summary.speedups, summary.workloads)
     console.print(f"results: {summary.path.with_suffix('.md')}", markup=False, soft_wrap=True)
     return 0

@@ -12,13 +12,23 @@ import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.text import printable
-from recapture.cli.options import PathParameter, console, keyword_option, kind_option, suite_option
-from recapture.cli.output import echo, warn_if_misfiled
+from recapture.cli.options import (
+    PathParameter,
+    benchmark_file,
+    benchmark_format,
+    console,
+    json_flag,
+    keyword_option,
+    kind_option,
+    suite_option,
+)
+from recapture.cli.output import echo, print_json, warn_if_misfiled, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from recapture.analysis.cell_filter import CellFilter
+    from recapture.report.benchmark_json import BenchmarkFormat
     from recapture.results.speedups import Speedups
 
 __all__ = ["report"]
@@ -99,6 +109,9 @@ def _render_one(found: list[Path], cells: CellFilter, output: Path, *, as_html: 
 @kind_option("Render only cells with a difference of this kind, and write no file unless --output names one")
 @click.option("--quiet", is_flag=True, help="Do not print the summary.")
 @click.option("--interrupted", is_flag=True, help="First close interrupted runs, which can then not be resumed.")
+@json_flag
+@benchmark_file
+@benchmark_format
 def report(
     directories: tuple[Path, ...],
     as_html: bool,
@@ -108,11 +121,14 @@ def report(
     kinds: tuple[str, ...],
     quiet: bool,
     interrupted: bool,
+    as_json: bool,
+    benchmark_file: Path | None,
+    form: BenchmarkFormat,
 ) -> None:
     """Render reports from the records in DIRECTORY and in every results directory below it (default: results).
 
     The ratios of speedups are recomputed from their samples. With --suite, -k or --kind, no file is written unless
-    --output names one.
+    --output names one. --json prints the records instead of the summary.
     """
     from recapture.analysis.cell_filter import CellFilter
     from recapture.conformance.ledger import settle
@@ -138,6 +154,8 @@ def report(
     if output is not None:
         _render_one(found, cells, output, as_html=as_html)
         return
+    quiet = quiet or as_json
+    shown: list[dict[str, object]] = []
     out = console()
     if suites:
         cells.check(map(read_results, found))
@@ -146,15 +164,30 @@ def report(
             write_report(path)
         results = cells.applied(read_results(path))
         warn_if_misfiled(results)
+        shown.append({"directory": str(path), "environment": results.environment, "records": results.records})
         if as_html:
             _write(path / HTML, render_html(results.records, results.environment))
         if not quiet:
             if number:
                 out.print()
             print_summary(out, results.records, results.environment, path)
+    measured: list[Speedups] = []
     for path in () if cells else timed:
         speedups = _derived(path)
+        measured.append(speedups)
         _write(path.with_suffix(".md"), render_speedups(speedups))
         if not quiet:
             out.print()
             print_speedups(out, speedups)
+    if benchmark_file is not None:
+        write_file(benchmark_file, _benchmarks(measured, form))
+    if as_json:
+        print_json({"results": shown, "speedups": measured})
+
+
+def _benchmarks(measured: list[Speedups], form: BenchmarkFormat) -> str:
+    from recapture.report.benchmark_json import benchmark_json
+
+    if not measured:
+        raise UsageError("--benchmark-json: there are no measured speedups in these results")
+    return benchmark_json(measured, form)

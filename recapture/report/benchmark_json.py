@@ -26,7 +26,7 @@ BenchmarkFormat = Literal["pytorch", "github-action-benchmark"]
 
 FORMATS: tuple[BenchmarkFormat, ...] = ("pytorch", "github-action-benchmark")
 
-MARKED = 'recapture'
+MARKED = "recapture"
 """Name of the benchmark in PyTorch's database, and of where a model comes from."""
 
 

@@ -52,7 +52,7 @@ def _pytorch(speedups: Speedups) -> Iterator[dict[str, Any]]:
         common = {
             "benchmark": {
                 "name": MARKED,
-                "mode": "training" if row.what == "step" else "inference",
+                "mode": "training" if _trains(row) else "inference",
                 "dtype": row.configuration.dtype,
                 "extra_info": {"device": environment.device, "image": environment.image, "verdict": str(row.verdict)},
             },
@@ -71,6 +71,11 @@ def _pytorch(speedups: Speedups) -> Iterator[dict[str, Any]]:
         }
         for metric in _metrics(row, measured):
             yield {**common, "metric": metric}
+
+
+def _trains(row: Row) -> bool:
+    """Whether an iteration is a training step: it was compiled as a whole, or its gradients were compared."""
+    return row.what == "step" or any(one.group != "result" for one in row.deviations)
 
 
 def _metrics(row: Row, measured: Measured) -> Iterator[dict[str, Any]]:

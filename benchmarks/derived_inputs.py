@@ -224,14 +224,14 @@ def summary(finished: list[Finished]) -> str:
     alarms = [row for row in new if row.compiler == "eager"]
     share = f" ({len(found) / len(left):.0%})" if left else ""
     cases = {row.case for row in rows}
-    lines = [
-        f"{len(cases)} cases, {sum(one.inputs for one in finished)} derived inputs, and "
-        f"{sum(one.must_raise for one in finished)} that eager refuses",
-        *(f"  not prepared: {case}: {why}" for one in finished for case, why in one.not_prepared.items()),
+    kept, raising = sum(one.inputs for one in finished), sum(one.must_raise for one in finished)
+    lines = [f"{len(cases)} cases, {kept} derived inputs, and {raising} that eager refuses"]
+    lines += [f"  not prepared: {case}: {why}" for one in finished for case, why in one.not_prepared.items()]
+    lines.append(
         f"silently wrong on a hand-written input: {len(meant)}; no change of inputs can show it: "
         f"{len(meant) - len(left)}; of the others found by derived inputs: {len(found)} of {len(left)}{share}, "
-        f"{sum(row.refused for row in found)} of them on an input that eager refuses",
-    ]
+        f"{sum(row.refused for row in found)} of them on an input that eager refuses"
+    )
     for compiler in dict.fromkeys(row.compiler for row in left):
         mine = [row for row in left if row.compiler == compiler]
         lines.append(f"  {compiler}: {sum(row in found for row in mine)} of {len(mine)}")

@@ -70,9 +70,7 @@ def llama() -> Any:
 
 def qwen2() -> Any:
     """Make a decoder without a cache."""
-    return _model(
-        "Qwen2ForCausalLM", "Qwen2Config", vocab_size=100, num_key_value_heads=2, use_cache=False, **SMALL
-    )
+    return _model("Qwen2ForCausalLM", "Qwen2Config", vocab_size=100, num_key_value_heads=2, use_cache=False, **SMALL)
 
 
 def opt() -> Any:
@@ -92,7 +90,9 @@ def opt() -> Any:
 
 def t5() -> Any:
     """Make an encoder of relative positions."""
-    return _model("T5EncoderModel", "T5Config", vocab_size=100, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4)
+    return _model(
+        "T5EncoderModel", "T5Config", vocab_size=100, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4
+    )
 
 
 def vit() -> Any:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from recapture.analysis.check import CheckReport, CheckRow
 from recapture.api import run_check
 from recapture.base.errors import RecaptureError
 from recapture.base.text import one_line, shorten
@@ -25,8 +25,14 @@ from recapture.declare.own_code.request import CheckRequest, parse_input
 from recapture.report.tables import Table, code_span, to_markdown
 from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG
 
+if TYPE_CHECKING:
+    from recapture.analysis.check import CheckReport, CheckRow
+
 CHEAP = ("eager", "jit.trace", "jit.script", "fx", "make_fx", "export", "compile:eager")
 """Default compilers: they generate no code."""
+
+SECONDS = 150.0
+"""Seconds that a compiler may take for one model."""
 
 TARGETS = str(Path(__file__).with_name("own_model_targets.py"))
 
@@ -95,18 +101,6 @@ class Tried(msgspec.Struct, frozen=True):
 def requests() -> dict[str, CheckRequest]:
     """Return what is checked, by name: ``torchvision:resnet18``."""
     found = {}
-    for name, given in TORCHVISION.items():
-        text = given[:1].isdigit()
-        found[f"torchvision:{name}"] = CheckRequest(
-            place="torchvision",
-            name=name,
-            given=(parse_input(given),) if text else (),
-            inputs=None if text else (TARGETS, given),
-        )
-    for name in TIMM:
-        found[f"timm:{name}"] = CheckRequest(
-            place=TARGETS, name=f"timm_{name}", given=(parse_input("1x3x160x160" if "test" in name else IMAGES),)
-        )
     for name in TRANSFORMERS:
         images = name == "vit"
         found[f"transformers:{name}"] = CheckRequest(
@@ -114,6 +108,18 @@ def requests() -> dict[str, CheckRequest]:
             name=name,
             given=(parse_input(IMAGES),) if images else (),
             inputs=None if images else (TARGETS, "tokens"),
+        )
+    for name in TIMM:
+        found[f"timm:{name}"] = CheckRequest(
+            place=TARGETS, name=f"timm_{name}", given=(parse_input("1x3x160x160" if "test" in name else IMAGES),)
+        )
+    for name, given in TORCHVISION.items():
+        text = given[:1].isdigit()
+        found[f"torchvision:{name}"] = CheckRequest(
+            place="torchvision",
+            name=name,
+            given=(parse_input(given),) if text else (),
+            inputs=None if text else (TARGETS, given),
         )
     return found
 
@@ -142,7 +148,9 @@ def _check(name: str, request: CheckRequest, compilers: tuple[str, ...], jobs: i
     report, error = None, ""
     try:
         report = run_check(
-            request, CheckOptions(compilers=compilers, jobs=jobs), finished=lambda row: print(f"  {row.compiler}", end="")
+            request,
+            CheckOptions(compilers=compilers, jobs=jobs, timeout=SECONDS),
+            finished=lambda row: print(f"  {row.compiler}", end=""),
         ).report
     except RecaptureError as failure:
         error = str(failure)
@@ -162,22 +170,25 @@ def table(tried: list[Tried]) -> str:
         lines.append([code_span(model), inputs, *cells, f"{seconds:.0f}"])
     heads = ["model", "inputs", *compilers, "seconds"]
     text = to_markdown(Table(heads, lines, "l"))
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for found in rows.values():
         for row in found.values():
             groups = {"right": RIGHT, "silently wrong": SILENTLY_WRONG, "failing": FAILING}
-            counts[next((word for word, group in groups.items() if row.verdict in {*map(str, group)}), row.verdict)] += 1
+            counts[
+                next((word for word, group in groups.items() if row.verdict in {*map(str, group)}), row.verdict)
+            ] += 1
     summed = ", ".join(f"{number} {word}" for word, number in counts.most_common())
     return f"{text}\n\n{len(rows)} models, {sum(counts.values())} cells: {summed}.\n"
 
 
 def details(tried: list[Tried]) -> str:
     """Return a line for each cell that is not right, with its reason."""
-    lines = []
-    for model, found in rows_of(tried).items():
-        for row in found.values():
-            if row.verdict not in {*map(str, RIGHT), "not_applicable"}:
-                lines.append(f"{model} {row.compiler}: {row.words}: {shorten(one_line(row.reason), 200)}")
+    lines = [
+        f"{model} {row.compiler}: {row.words}: {shorten(one_line(row.reason), 200)}"
+        for model, found in rows_of(tried).items()
+        for row in found.values()
+        if row.verdict not in {*map(str, RIGHT), "not_applicable"}
+    ]
     lines += [f"{one.model}: {one.error}" for one in tried if one.error]
     return "\n".join(lines)
 

@@ -21,6 +21,7 @@ from recapture.results.verdicts import RIGHT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from recapture.bench.own_code import Timed
     from recapture.declare.own_code.case_text import Prepared
     from recapture.results.records import Record
 
@@ -157,7 +158,7 @@ def run_check(
     prepared: Callable[[Prepared], object] = lambda _: None,
     finished: Callable[[CheckRow], object] = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
-    speeds: Callable[[Path, tuple[str, ...]], Mapping[str, tuple[float, float, float]]] | None = None,
+    speeds: Callable[[Path, tuple[str, ...]], Mapping[str, Timed]] | None = None,
     keep: Callable[[str], object] = lambda _: None,
 ) -> CheckResult:
     """Check a request, and return its result.
@@ -184,8 +185,8 @@ def run_check(
         keep(session.path.read_text(encoding="utf-8"))
         if speeds is not None:
             right = tuple(name for name, record in records.items() if record.verdict in RIGHT)
-            for name, figure in speeds(session.path, right).items():
-                rows[name] = msgspec.structs.replace(rows[name], speedup=figure)
+            for name, timed in speeds(session.path, right).items():
+                rows[name] = msgspec.structs.replace(rows[name], speedup=timed.speedup, finding=timed.finding)
         report = CheckReport(
             target=request.title,
             torch=session.torch,

@@ -110,7 +110,10 @@ def test_a_broken_source_of_names_completes_nothing(monkeypatch):
 
 def test_completion_is_on_for_what_names_something():
     kinds = {
-        (path, one.name): one.type.kind for path, leaf in LEAVES.items() for one in leaf.params if isinstance(one.type, Completed)
+        (path, one.name): one.type.kind
+        for path, leaf in LEAVES.items()
+        for one in leaf.params
+        if isinstance(one.type, Completed)
     }
     assert kinds[("run", "selection")] == "cells"
     assert kinds[("bench", "compilers")] == "compilers"
@@ -151,7 +154,9 @@ def test_json_is_one_document_on_standard_output(words, capsys, request):
     json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("words", "status"), [(["merge", "nowhere", "--json"], 2), (["report", "nowhere", "--json"], 2)])
+@pytest.mark.parametrize(
+    ("words", "status"), [(["merge", "nowhere", "--json"], 2), (["report", "nowhere", "--json"], 2)]
+)
 def test_bad_input_prints_no_json(words, status, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as left:

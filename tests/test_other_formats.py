@@ -1,6 +1,6 @@
 """What is written for other tools fits what they publish: JUnit's XML, and the JSON of two stores of benchmarks."""
 
-import datetime
+import datetime as dt
 import json
 import math
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_report_without_rows_and_with_hostile_texts_is_junit(junit, tmp_path):
 
 def test_the_schema_refuses_what_a_reader_refuses(junit, tmp_path):
     """The test above could not fail if the schema took anything."""
-    good = check_junit(REPORT, datetime.datetime(2026, 1, 2, 3, 4, 5)).decode()  # noqa: DTZ001
+    good = check_junit(REPORT, dt.datetime(2026, 1, 2, 3, 4, 5)).decode()  # noqa: DTZ001
     assert 'timestamp="2026-01-02T03:04:05"' in good
     file = tmp_path / "junit.xml"
     for old, new in (
@@ -78,7 +78,9 @@ def test_speedups_fit_the_format_of_the_other_tool(stored, form):
     assert measured
     if form == "pytorch":
         speedups = [one for one in entries if one["metric"]["name"] == "speedup"]
-        assert [one["metric"]["benchmark_values"] for one in speedups] == [[row.measured.speedup[0]] for row in measured]
+        assert [one["metric"]["benchmark_values"] for one in speedups] == [
+            [row.measured.speedup[0]] for row in measured
+        ]
         assert {one["benchmark"]["mode"] for one in entries} == {"inference", "training"}
         times = [one["metric"]["benchmark_values"] for one in entries if one["metric"]["name"] == "latency_s"]
         assert [len(one) for one in times] == [len(row.processes) for row in measured]

@@ -33,8 +33,8 @@ _HELD_OUT = re.compile(r"held_out\[(\d+)\]")
 class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     """One compiler: its verdict, on which input, why, and what to do about it.
 
-    `seconds` is the time of its process. `speedup` is eager's time divided by the compiler's, with the ends of its
-    interval, or None if it was not measured.
+    `seconds` is the time of its process. `speedup` is eager's time divided by the compiler's, with the ends of its 95 %
+    interval, or None if it was not measured; `finding` is what that shows: ``faster``, ``slower``, or neither.
     """
 
     compiler: str
@@ -48,6 +48,16 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     break_reasons: tuple[str, ...] = ()
     seconds: float = 0.0
     speedup: tuple[float, float, float] | None = None
+    finding: str = ""
+
+    @property
+    def speed(self) -> str:
+        """The speed in words: ``1.48× as fast as eager [1.45, 1.53]``; empty if it was not measured."""
+        if self.speedup is None:
+            return ""
+        ratio, low, high = self.speedup
+        interval = f"{ratio:.2f}× as fast as eager [{low:.2f}, {high:.2f}]"
+        return interval if self.finding in ("faster", "slower") else f"inconclusive: {interval}, {self.finding}"
 
     @property
     def words(self) -> str:
@@ -71,7 +81,8 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of a check: what was checked, where, on which inputs, and a row for each compiler.
 
     `inputs` are the names of the held-out inputs, `refused` those that eager itself refuses, with its reason,
-    `must_raise` those of them that compilers were called with, `untried` those that were left out. `random` says that eager's result depends on the seed.
+    `must_raise` those of them that compilers were called with, `untried` those that were left out. `random` says that
+    eager's result depends on the seed.
     """
 
     target: str

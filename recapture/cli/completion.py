@@ -7,12 +7,14 @@ or runs a suite, because an answer has to come while somebody waits with a finge
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 __all__ = ["add_completion"]
 
@@ -44,10 +46,10 @@ ARGUMENTS = {
 """What is completed for an argument, by its command and name."""
 
 
-class Completed(click.ParamType):
+class Completed(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A type of parameter that converts as another one does, and completes names."""
 
-    def __init__(self, inner: click.ParamType, kind: str) -> None:
+    def __init__(self, inner: click.ParamType, kind: str) -> None:  # type: ignore[type-arg,unused-ignore]
         self.inner = inner
         self.kind = kind
         self.name = inner.name

@@ -43,7 +43,7 @@ def list_command(gpu: str | None, *, as_json: bool) -> None:
         _print_table(gpu, driver)
 
 
-def _described(image: Image, gpu: str | None, driver: str | None) -> dict[str, str | bool | None]:
+def _described(image: Image, gpu: str | None, driver: int | None) -> dict[str, str | bool | None]:
     """Return an image's pins as plain data, and the reason why it cannot run on a GPU."""
     names = ("name", "torch", "python", "torchvision", "triton", "numpy", "scipy")
     found: dict[str, str | bool | None] = {name: getattr(image, name) for name in names}
@@ -53,7 +53,7 @@ def _described(image: Image, gpu: str | None, driver: str | None) -> dict[str, s
     return found
 
 
-def _print_table(gpu: str | None, driver: str | None) -> None:
+def _print_table(gpu: str | None, driver: int | None) -> None:
     from rich.table import Table
 
     from recapture.report.console import SafeConsole

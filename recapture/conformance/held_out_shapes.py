@@ -14,7 +14,7 @@ __all__ = ["held_out_shapes"]
 
 
 def held_out_shapes(case: Case) -> tuple[tuple[Any, ...], ...]:
-    """Return the arguments of each held-out input of a case that eager takes, with every tensor replaced by one on the device ``meta``.
+    """Return the arguments of each held-out input that eager takes, with every tensor replaced by one on ``meta``.
 
     The factories run under the fixed seed, as for a call. Use a case that is executed for this alone: a factory may
     change what it is made from. Containers are made again, because they may belong to a module that all executions

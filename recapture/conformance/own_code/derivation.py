@@ -99,7 +99,7 @@ class _Examination:
     def run(self, without: set[str], enter: Callable[[str], None]) -> Prepared:
         """Call eager on the example and on every derived input."""
         request = self.request
-        example = self._arguments()
+        self._arguments()  # refused here, in words of the target
         subject = self._subject()
         self._call(subject, "example", self.example)  # the first call may take longer
         began = time.perf_counter()
@@ -296,8 +296,7 @@ def _codes(built: Any) -> list[Any]:
     """Return the code of a function, or of a module's methods, and of what they define or call in the same files."""
     roots = [built] if hasattr(built, "__code__") else []
     for kind in {type(one) for one in built.modules()} if hasattr(built, "modules") else ():
-        if not kind.__module__.startswith("torch"):
-            roots.append(kind)
+        roots += [] if kind.__module__.startswith("torch") else [kind]
     found: dict[int, Any] = {}
     while roots and len(found) < MOST_FUNCTIONS:
         one = roots.pop()
@@ -322,9 +321,8 @@ def _mined(codes: list[Any]) -> list[Any]:
         for one in code.co_consts:
             if type(one) in (int, float) and 1e-6 < abs(one) < 1e6 and one not in (1, -1):
                 found.setdefault((type(one), one), one)
-            elif type(one) is str and 0 < len(one) <= LONGEST_STRING and one != code.co_name and encodable(one) == one:
-                if one.isidentifier():
-                    found.setdefault((str, one), one)
+            elif type(one) is str and len(one) <= LONGEST_STRING and one.isidentifier() and one != code.co_name:
+                found.setdefault((str, encodable(one)), encodable(one))
     return sorted(found.values(), key=lambda one: (type(one) is str, str(one)))[:MOST_MINED]
 
 

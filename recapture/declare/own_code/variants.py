@@ -93,9 +93,7 @@ def _all_changed(
         yield from ((name, partial(changed, args, change)) for name, change in changes)
 
 
-def _alone(
-    args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]], careful: bool
-) -> Iterator[tuple[str, Made]]:
+def _alone(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]], careful: bool) -> Iterator[tuple[str, Made]]:
     """Yield changes of one of several tensors."""
     if not 1 < len(tensors) <= MOST_ALONE:
         return
@@ -116,7 +114,7 @@ def _places(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterat
         if any(path == where for where, _ in tensors):
             yield f"{path}=None", partial(put, args, path, None)
             yield f"{path} in a list", partial(put, args, path, [value, value])
-    for (path, one), (other, two) in zip(tensors[1:], tensors):
+    for (path, one), (other, two) in zip(tensors[1:], tensors, strict=False):
         if one.shape == two.shape and one.dtype == two.dtype:
             yield f"{path} is {other}", partial(put, args, path, two)
 
@@ -158,14 +156,14 @@ def _others(value: Any, constants: Sequence[Any]) -> list[Any]:
         mined = [one for one in constants if type(one) is int][:MOST_CONSTANTS]
         candidates = [value + 1, 0, -value, *mined, *(one + 1 for one in mined), float(value), value + 0.5, BIG]
     elif isinstance(value, float):
-        mined = [float(one) for one in constants if type(one) in (int, float)][:MOST_CONSTANTS]
-        near = [number for one in mined for number in (one, one + 1, one - 1)]
+        limits = [float(one) for one in constants if type(one) in (int, float)][:MOST_CONSTANTS]
+        near = [number for one in limits for number in (one, one + 1, one - 1)]
         whole = [int(value)] if value == value // 1 else []
         candidates = [-value, 2 * value + 1, 0.0, *near, value // 1 + 0.5, *whole]
     elif isinstance(value, complex):
         candidates = [value.conjugate(), -value]
     elif isinstance(value, str):
-        candidates = [one for one in constants if isinstance(one, str)][:MOST_CONSTANTS] + [value.upper(), ""]
+        candidates = [*[one for one in constants if isinstance(one, str)][:MOST_CONSTANTS], value.upper(), ""]
     elif value is None:
         return [True, 2]
     elif isinstance(value, torch.dtype):
@@ -175,7 +173,7 @@ def _others(value: Any, constants: Sequence[Any]) -> list[Any]:
 
 
 def _containers(args: tuple[Any, ...]) -> Iterator[tuple[str, Made]]:
-    """Yield lists and tuples that are longer, shorter, empty or reversed, and dicts with other keys or another order."""
+    """Yield lists and tuples that are longer, shorter, empty or reversed, and dicts with other keys or order."""
     for path, value in containers_in(args, "args"):
         if type(value) in (list, tuple):
             yield f"{path} with {len(value) + 1} items", partial(put, args, path, value + value[-1:])

@@ -17,18 +17,19 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 import msgspec
 
 from recapture.analysis.summary import explain
 from recapture.conformance.own_code.derivation import PREPARE, Preparation
+from recapture.conformance.own_code.session import OF_A_BACKWARD
 from recapture.conformance.plan import RunOptions
 from recapture.conformance.preparation import IMPORTS, collect_suites
 from recapture.conformance.runner import run_cells
 from recapture.declare.collection import Selection, SuiteFile, shipped_suites
-from recapture.declare.own_code.case_text import Prepared, case_file
+from recapture.declare.own_code.case_text import Prepared, case_file, case_name
 from recapture.declare.own_code.request import CheckRequest
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool
@@ -38,6 +39,9 @@ from recapture.results.verdicts import SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from recapture.results.records import Record
+
+Cell: TypeAlias = "tuple[str, str | None, str | None]"
+"""A suite, a case and a compiler; None for all of them."""
 
 CHEAP = ("eager", "jit.trace", "fx", "make_fx")
 """Default compilers: they generate no code."""
@@ -107,11 +111,14 @@ class Finished(msgspec.Struct, frozen=True):
     refused: int
 
 
-def _run(pool: WorkerPool, files: list[SuiteFile], names: list[str], compilers: tuple[str, ...], results: Path) -> Any:
-    wanted = {name.partition("::")[0]: name.partition("::")[2] or None for name in names}
-    chosen = tuple((one.name, wanted.get(one.name), None) for one in files)
+def _run(
+    pool: WorkerPool, files: list[SuiteFile], cells: list[Cell], compilers: tuple[str, ...], results: Path
+) -> list[Record]:
+    """Run some cells of some files, or every case with these compilers if none is named."""
+    chosen = tuple(cells) or tuple((one.name, None, None) for one in files)
     selection = Selection(tuple(files), chosen, frozenset())
-    options = RunOptions(selection=selection, compilers=compilers, jobs=pool.jobs, results=results, words=("derived",))
+    named = () if cells else compilers
+    options = RunOptions(selection=selection, compilers=named, jobs=pool.jobs, results=results, words=("derived",))
     with RunProgress() as progress:
         return run_cells(options, progress, lambda text: print(text, file=sys.stderr), opened=pool).selected
 
@@ -123,9 +130,12 @@ def _suite(
     suite = SuiteFile(info.name, Path(info.path))
     written = {key: row for key, row in recorded.items() if key[0].startswith(f"{info.name}::")}
     if not written:
-        rows = _run(pool, [suite], [], compilers, folder / f"written {info.name}")
-        written = {(row.case, row.compiler): row for row in rows}
-    meant = {key[0] for key, row in written.items() if row.verdict is Verdict.SPECIALIZED and key[1] in compilers}
+        ran = _run(pool, [suite], [], compilers, folder / f"written {info.name}")
+        written = {(row.case, row.compiler): row for row in ran}
+    meant: dict[str, list[str]] = {}
+    for (address, how), row in written.items():
+        if row.verdict is Verdict.SPECIALIZED and how in compilers and how != "eager":
+            meant.setdefault(address, ["eager"]).append(how)
     known: dict[str, Prepared] = {}
     files: dict[str, SuiteFile] = {}
     failed = {}
@@ -139,7 +149,14 @@ def _suite(
             continue
         files[address], known[address] = file, found
     addresses = {file.name: address for address, file in files.items()}
-    derived = _run(pool, [*files.values()], [], compilers, folder / f"derived {info.name}") if files else []
+    cells: list[Cell] = []
+    if not every:
+        cells = [
+            (file.name, case_name(known[one].name), how)
+            for one, file in files.items()
+            for how in sorted(set(meant[one]))
+        ]
+    derived = _run(pool, [*files.values()], cells, compilers, folder / f"derived {info.name}") if files else []
     rows = []
     for record in derived:
         address = addresses[record.case.split("::")[0]]
@@ -202,6 +219,7 @@ def main(
         tempfile.TemporaryDirectory() as name,
         WorkerPool(device="cpu", jobs=jobs, imports=(*IMPORTS, PREPARE.split(":")[0])) as pool,
     ):
+        pool.client.preload("bare", [OF_A_BACKWARD])
         for info in collect_suites(pool, tuple(one for one in suites if one.name not in done)):
             done[info.name] = _suite(pool, info, compilers, recorded, Path(name), every=every)
             if file is not None:

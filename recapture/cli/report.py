@@ -27,6 +27,8 @@ from recapture.cli.output import echo, print_json, warn_if_misfiled, write_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rich.console import Console
+
     from recapture.analysis.cell_filter import CellFilter
     from recapture.report.benchmark_json import BenchmarkFormat
     from recapture.results.speedups import Speedups
@@ -132,11 +134,6 @@ def report(
     """
     from recapture.analysis.cell_filter import CellFilter
     from recapture.conformance.ledger import settle
-    from recapture.report.html_page import render_html
-    from recapture.report.markdown import write_report
-    from recapture.report.speedups import render_speedups
-    from recapture.report.speedups_terminal import print_speedups
-    from recapture.report.terminal import print_summary
     from recapture.results.directories import find_results, find_speedups, read_results
     from recapture.results.records import PARTIAL
 
@@ -154,35 +151,50 @@ def report(
     if output is not None:
         _render_one(found, cells, output, as_html=as_html)
         return
-    quiet = quiet or as_json
-    shown: list[dict[str, object]] = []
-    out = console()
+    out = None if quiet or as_json else console()
     if suites:
         cells.check(map(read_results, found))
-    for number, path in enumerate(found):
-        if not cells:
-            write_report(path)
-        results = cells.applied(read_results(path))
-        warn_if_misfiled(results)
-        shown.append({"directory": str(path), "environment": results.environment, "records": results.records})
-        if as_html:
-            _write(path / HTML, render_html(results.records, results.environment))
-        if not quiet:
-            if number:
-                out.print()
-            print_summary(out, results.records, results.environment, path)
-    measured: list[Speedups] = []
-    for path in () if cells else timed:
-        speedups = _derived(path)
-        measured.append(speedups)
-        _write(path.with_suffix(".md"), render_speedups(speedups))
-        if not quiet:
-            out.print()
-            print_speedups(out, speedups)
+    shown = [_report_records(path, cells, out, first=path == found[0], as_html=as_html) for path in found]
+    measured = [] if cells else [_report_speeds(path, out) for path in timed]
     if benchmark_file is not None:
         write_file(benchmark_file, _benchmarks(measured, form))
     if as_json:
         print_json({"results": shown, "speedups": measured})
+
+
+def _report_records(
+    path: Path, cells: CellFilter, out: Console | None, *, first: bool, as_html: bool
+) -> dict[str, object]:
+    """Write the reports beside some records, print their summary, and return them."""
+    from recapture.report.html_page import render_html
+    from recapture.report.markdown import write_report
+    from recapture.report.terminal import print_summary
+    from recapture.results.directories import read_results
+
+    if not cells:
+        write_report(path)
+    results = cells.applied(read_results(path))
+    warn_if_misfiled(results)
+    if as_html:
+        _write(path / HTML, render_html(results.records, results.environment))
+    if out is not None:
+        if not first:
+            out.print()
+        print_summary(out, results.records, results.environment, path)
+    return {"directory": str(path), "environment": results.environment, "records": results.records}
+
+
+def _report_speeds(path: Path, out: Console | None) -> Speedups:
+    """Write the report beside some speedups, print their tables, and return them."""
+    from recapture.report.speedups import render_speedups
+    from recapture.report.speedups_terminal import print_speedups
+
+    speedups = _derived(path)
+    _write(path.with_suffix(".md"), render_speedups(speedups))
+    if out is not None:
+        out.print()
+        print_speedups(out, speedups)
+    return speedups
 
 
 def _benchmarks(measured: list[Speedups], form: BenchmarkFormat) -> str:

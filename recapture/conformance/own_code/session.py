@@ -48,6 +48,9 @@ LEFT_OUT = frozenset(
 )
 """Compilers that run only when they are named: the reference, and variants from which a check learns little."""
 
+OF_A_BACKWARD = "torch.fx.experimental.symbolic_shapes"
+"""What the first backward of a process imports, with sympy: a second of CPU time that every cell would need."""
+
 PREPARE_SECONDS = 300.0
 """Seconds that loading a target and trying its derived inputs in eager may take."""
 
@@ -116,6 +119,7 @@ class CheckSession:
             device=options.device, jobs=options.jobs, worker=options.worker, imports=(*IMPORTS, PREPARE.split(":")[0])
         ) as pool:
             begin_survey(pool)
+            pool.client.preload("bare", [OF_A_BACKWARD])
             self.prepared = self._prepare(pool)
             self.path.write_text(case_file(self.request, self.prepared), encoding="utf-8")
             announce(self.prepared)

@@ -20,6 +20,10 @@ LARGEST_INTEGER = 10
 """Random integer tensors have values below this, so that they can be indices of a small embedding."""
 
 
+TORCHVISION_PARTS = ("", ".segmentation", ".detection", ".video", ".optical_flow")
+"""Modules of ``torchvision.models`` whose functions make models."""
+
+
 class TargetError(Exception):
     """A target or its inputs cannot be made; the message is one line for the user."""
 
@@ -78,10 +82,6 @@ def _executed(path: str) -> Any:
         sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-TORCHVISION_PARTS = ("", ".segmentation", ".detection", ".video", ".optical_flow")
-"""Modules of ``torchvision.models`` whose functions make models."""
 
 
 def _torchvision(name: str) -> Any:

@@ -60,16 +60,23 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
         return interval if self.finding in ("faster", "slower") else f"inconclusive: {interval}, {self.finding}"
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether a compiler is right on the example and raises an exception on another input, which eager takes."""
+        return self.verdict == "error" and self.phase in ("call", "backward") and self.input not in (None, "example")
+
+    @property
     def words(self) -> str:
         """The verdict in words: ``silently wrong on batch=1``."""
         if self.verdict in _values(SILENTLY_WRONG):
             more = f" and {plural(len(self.wrong_on) - 1, 'more input')}" if len(self.wrong_on) > 1 else ""
             return f"{self.verdict}: wrong on {self.input}{more}"
+        if self.is_narrow:
+            return f"right on the example, {'no backward' if self.phase == 'backward' else 'fails loudly'} on {self.input}"
         if self.verdict == "error":
             where = {
                 "capture": "refuses it",
                 "call": f"fails on {self.input}",
-                "backward": f"no backward on {self.input}",
+                "backward": "no backward",
             }
             return f"error: {where.get(self.phase or '', 'fails')}"
         if self.verdict == "pass_with_breaks":
@@ -107,11 +114,13 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """The answer in one sentence."""
         wrong = [row.compiler for row in self.with_verdict(*SILENTLY_WRONG)]
-        failing = [row.compiler for row in self.with_verdict(*FAILING)]
+        narrow = [row.compiler for row in self.rows if row.is_narrow]
+        failing = [row.compiler for row in self.with_verdict(*FAILING) if not row.is_narrow]
         right = [row.compiler for row in self.with_verdict(*RIGHT)]
         parts = [
             f"silently wrong under {', '.join(wrong)}" if wrong else "",
             f"right under {', '.join(right)}" if right else "",
+            f"right on the example, but refuses other inputs loudly under {', '.join(narrow)}" if narrow else "",
             f"not usable under {', '.join(failing)}" if failing else "",
         ]
         return f"{self.target} on torch {self.torch}: {'; '.join(filter(None, parts)) or 'nothing could be judged'}"

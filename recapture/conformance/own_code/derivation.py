@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import re
 import sys
@@ -46,6 +47,9 @@ FEWEST_INPUTS = 5
 
 MOST_REFUSED = 6
 """The most inputs that eager refuses and every compiler is called with, each for another reason."""
+
+OF_VALUES = (ValueError, ArithmeticError, AssertionError, IndexError, RuntimeError)
+"""Exceptions that refuse values and shapes. Others, as a TypeError, mostly say that a variant is of a wrong type."""
 
 REASON = 120
 """Characters of eager's reason for refusing an input."""
@@ -239,13 +243,23 @@ class _Examination:
         """Whether compilers are called with an input that eager refuses: not on a GPU, which it may stop for good."""
         if self.request.train or self.request.device != "cpu" or one.raised is None:
             return False
-        if not isinstance(one.raised.error, Exception) or isinstance(one.raised.error, MemoryError):
+        if not isinstance(one.raised.error, OF_VALUES) and not _is_deliberate(one.raised.error):
             return False
         try:
             inspect.signature(getattr(self.built, "forward", self.built)).bind(*make())
         except (TypeError, ValueError):
             return False
         return True
+
+
+def _is_deliberate(error: BaseException) -> bool:
+    """Whether Python code raised an exception itself, by ``raise`` or ``assert``, and no operation on wrong types."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is None or not isinstance(error, Exception) or place.tb_lasti < 0:
+        return False
+    return dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]] == "RAISE_VARARGS"
 
 
 class _Tried(NamedTuple):

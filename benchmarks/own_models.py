@@ -12,11 +12,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from recapture.analysis.check import CheckReport, CheckRow  # noqa: TC001 - msgspec resolves them
 from recapture.api import run_check
 from recapture.base.errors import RecaptureError
 from recapture.base.text import one_line, shorten
@@ -24,9 +24,6 @@ from recapture.conformance.own_code.session import CheckOptions
 from recapture.declare.own_code.request import CheckRequest, parse_input
 from recapture.report.tables import Table, code_span, to_markdown
 from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG
-
-if TYPE_CHECKING:
-    from recapture.analysis.check import CheckReport, CheckRow
 
 CHEAP = ("eager", "jit.trace", "jit.script", "fx", "make_fx", "export", "compile:eager")
 """Default compilers: they generate no code."""

@@ -127,6 +127,26 @@ def test_values_on_both_sides_of_a_number_of_the_source_are_tried():
     assert found["values of 10"]()[1].item() == 10
 
 
+def test_what_code_looks_up_is_tried():
+    """The keys of a dict that a function makes, and of one beside it."""
+    from recapture.conformance.own_code.derivation import _codes, _mined
+
+    table = {"relu": torch.relu, "negate": torch.neg}
+    namespace = {"TABLE": table, "__name__": "theirs"}
+    exec("def f(x, name):\n    return {'one': 1, 'two': 2}[name] if name in ('three', 7) else TABLE[name](x)\n", namespace)
+    assert {"one", "two", "three", "relu", "negate", 7} <= set(_mined(*_codes(namespace["f"])))
+
+
+def test_functions_slices_and_sets_are_varied():
+    found = variants((torch.relu, slice(0, 2), {1, 2}, [1], (2, 3)))
+    assert found["args[0]=torch.neg"]()[0] is torch.neg
+    assert found["args[1]=slice(1, None, None)"]()[1] == slice(1, None)
+    assert found["args[2] with one more"]()[2] == {1, 2, 3}
+    assert found["args[3] as a tuple"]()[3] == (1,)
+    assert found["every list longer"]()[3:] == ([1, 1], (2, 3, 3))
+    assert not any("0x" in name for name in found)
+
+
 def test_bytes_get_as_large_as_they_can():
     (made,) = derive("large", (torch.tensor([1, 2], dtype=torch.uint8),))
     assert made.tolist() == [200, 254]
@@ -201,7 +221,7 @@ def test_a_compiler_that_refuses_other_inputs_loudly_is_told_from_one_that_canno
     assert result.report.sentence.endswith(
         "right under fx; right on the example, but refuses other inputs loudly under make_fx"
     )
-    assert [row.compiler for row in result.report.with_verdict("error")] == ["make_fx"]
+    assert [row.compiler for row in result.rows if row.is_narrow] == ["make_fx"]
 
 
 def test_what_eager_refuses_is_dropped_and_counted(served):

@@ -71,7 +71,9 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
             more = f" and {plural(len(self.wrong_on) - 1, 'more input')}" if len(self.wrong_on) > 1 else ""
             return f"{self.verdict}: wrong on {self.input}{more}"
         if self.is_narrow:
-            return f"right on the example, {'no backward' if self.phase == 'backward' else 'fails loudly'} on {self.input}"
+            return (
+                f"right on the example, {'no backward' if self.phase == 'backward' else 'fails loudly'} on {self.input}"
+            )
         if self.verdict == "error":
             where = {
                 "capture": "refuses it",

@@ -28,7 +28,7 @@ from recapture.declare.own_code.request import CheckRequest  # noqa: TC001 - msg
 from recapture.declare.own_code.variants import derive, variants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from recapture.conformance.observe import Observation
 
@@ -115,11 +115,11 @@ class _Examination:
         subject.start_again()
         other = self._call(subject, "example", self.example, seed="another")
         random = bool(compare(first, other, rules=Rules(show_values=False)).differences)
-        codes = _codes(self.built)
+        codes, keys = _codes(self.built)
         prepared = Prepared(
             kind=self.kind,
             name=self.name,
-            constants=tuple(_mined(codes)),
+            constants=tuple(_mined(codes, keys)),
             nonfinite=any(ABOUT_NONFINITE & set(one.co_names) for one in codes),
             modules=tuple(sorted(self.modules)),
             seconds=round(seconds, 4),
@@ -306,8 +306,12 @@ def _kind(built: Any, name: str) -> tuple[str, str]:
     return "callable", called if called is not None and called.isidentifier() else "anonymous"
 
 
-def _codes(built: Any) -> list[Any]:
-    """Return the code of a function, or of a module's methods, and of what they define or call in the same files."""
+def _codes(built: Any) -> tuple[list[Any], list[Any]]:
+    """Return the code of a function, or of a module's methods, and of what they define or call in the same files.
+
+    Second are the keys of the dicts of these files that the code names: what it may look up.
+    """
+    keys: list[Any] = []
     roots = [built] if hasattr(built, "__code__") else []
     for kind in {type(one) for one in built.modules()} if hasattr(built, "modules") else ():
         roots += [] if kind.__module__.startswith("torch") else [kind]
@@ -324,20 +328,30 @@ def _codes(built: Any) -> list[Any]:
         roots += [item for item in code.co_consts if inspect.iscode(item)]
         around = getattr(one, "__globals__", {})
         called = [around.get(name) for name in code.co_names]
+        keys += [key for item in called if type(item) is dict for key in list(item)[:MOST_MINED]]
         roots += [item for item in called if getattr(item, "__module__", None) == around.get("__name__", "")]
-    return list(found.values())
+    return list(found.values()), keys
 
 
-def _mined(codes: list[Any]) -> list[Any]:
-    """Return the numbers and short strings in code."""
+def _mined(codes: list[Any], keys: list[Any]) -> list[Any]:
+    """Return the numbers and short strings in code, and among the keys that it may look up."""
     found: dict[tuple[type, Any], Any] = {}
-    for code in codes:
-        for one in code.co_consts:
+    for name, constants in [*((code.co_name, code.co_consts) for code in codes), ("", keys)]:
+        for one in _flat(constants):
             if type(one) in (int, float) and 1e-6 < abs(one) < 1e6 and one not in (1, -1):
                 found.setdefault((type(one), one), one)
-            elif type(one) is str and len(one) <= LONGEST_STRING and one.isidentifier() and one != code.co_name:
+            elif type(one) is str and len(one) <= LONGEST_STRING and one.isidentifier() and one != name:
                 found.setdefault((str, encodable(one)), encodable(one))
     return sorted(found.values(), key=lambda one: (type(one) is str, str(one)))[:MOST_MINED]
+
+
+def _flat(constants: Iterable[Any]) -> Iterator[Any]:
+    """Yield constants and the items of constant tuples and sets, which hold the keys of a dict and what ``in`` asks."""
+    for one in constants:
+        if type(one) in (tuple, frozenset):
+            yield from _flat(one)
+        else:
+            yield one
 
 
 def _installed(names: set[str]) -> set[str]:

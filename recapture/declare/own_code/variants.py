@@ -130,8 +130,8 @@ def _scalars(args: tuple[Any, ...], constants: Sequence[Any]) -> Iterator[tuple[
     tensors = [one for _, one in tensors_in(args, "args")]
     rows = []
     for path, value in plain_values(args, "args"):
-        others = _others(value, constants)
-        row = [(f"{path}={other!r}", partial(put, args, path, other)) for other in others]
+        others = {repr(other): other for other in _others(value, constants)} or _functions(value)
+        row = [(f"{path}={text}", partial(put, args, path, other)) for text, other in others.items()]
         if value is None and tensors:
             row += [(f"{path} a tensor", partial(put, args, path, tensors[0].detach().clone()))]
         elif not isinstance(value, str):
@@ -139,6 +139,13 @@ def _scalars(args: tuple[Any, ...], constants: Sequence[Any]) -> Iterator[tuple[
         rows.append(row)
     for found in zip_longest(*rows):
         yield from filter(None, found)
+
+
+def _functions(value: Any) -> dict[str, Any]:
+    """Return other functions of one tensor for a function."""
+    import torch
+
+    return {"torch.neg": torch.neg, "torch.abs": torch.abs} if callable(value) else {}
 
 
 def _others(value: Any, constants: Sequence[Any]) -> list[Any]:
@@ -166,6 +173,10 @@ def _others(value: Any, constants: Sequence[Any]) -> list[Any]:
         candidates = [*[one for one in constants if isinstance(one, str)][:MOST_CONSTANTS], value.upper(), ""]
     elif value is None:
         return [True, 2]
+    elif isinstance(value, slice):
+        candidates = [slice(None), slice(1, None), slice(0, 1), slice(None, None, 2)]
+    elif isinstance(value, range):
+        candidates = [range(len(value) + 1), range(max(len(value) - 1, 0)), value[::-1]]
     elif isinstance(value, torch.dtype):
         candidates = [torch.float64, torch.float32, torch.int64]
     # By their texts: 2 and 2.0 are equal, and so are 0.0 and -0.0.
@@ -173,16 +184,38 @@ def _others(value: Any, constants: Sequence[Any]) -> list[Any]:
 
 
 def _containers(args: tuple[Any, ...]) -> Iterator[tuple[str, Made]]:
-    """Yield lists and tuples that are longer, shorter, empty or reversed, and dicts with other keys or order."""
-    for path, value in containers_in(args, "args"):
-        if type(value) in (list, tuple):
-            yield f"{path} with {len(value) + 1} items", partial(put, args, path, value + value[-1:])
-            yield f"{path} with {len(value) - 1} items", partial(put, args, path, value[:-1])
-            yield f"{path} reversed", partial(put, args, path, value[::-1])
-            yield f"{path} empty", partial(put, args, path, value[:0])
-        elif value:
-            key = next(iter(value))
-            yield f"{path} without {key!r}", partial(put, args, path, {k: v for k, v in value.items() if k != key})
-            yield f"{path} in another order", partial(put, args, path, dict(reversed(list(value.items()))))
-            if isinstance(key, str):
-                yield f"{path} with another key", partial(put, args, path, {**value, "another": value[key]})
+    """Yield containers that are longer, shorter, empty, reversed, or of another type, and dicts with other keys."""
+    found = list(containers_in(args, "args"))
+    lists = [(path, value) for path, value in found if type(value) in (list, tuple) and value]
+    if len(lists) > 1:
+        yield "every list longer", partial(_longer, args, [path for path, _ in lists])
+    for path, value in found:
+        for name, other in _other_containers(value):
+            yield f"{path} {name}", partial(put, args, path, other)
+
+
+def _other_containers(value: Any) -> Iterator[tuple[str, Any]]:
+    if type(value) in (list, tuple):
+        yield f"with {len(value) + 1} items", value + value[-1:]
+        yield f"with {len(value) - 1} items", value[:-1]
+        yield "reversed", value[::-1]
+        yield "empty", value[:0]
+        yield ("as a tuple", tuple(value)) if type(value) is list else ("as a list", list(value))
+    elif type(value) is not dict:
+        numbers = [one for one in value if type(one) in (int, float)]
+        yield "with one more", type(value)([*value, max(numbers) + 1]) if numbers else value
+        yield "with one fewer", type(value)(list(value)[1:])
+    elif value:
+        key = next(iter(value))
+        yield f"without {key!r}", {name: item for name, item in value.items() if name != key}
+        yield "in another order", dict(reversed(list(value.items())))
+        if isinstance(key, str):
+            yield "with another key", {**value, "another": value[key]}
+
+
+def _longer(args: tuple[Any, ...], paths: Sequence[str]) -> Any:
+    """Return the arguments with the last item of every list and tuple repeated, the inner ones first."""
+    for path in sorted(paths, key=len, reverse=True):
+        value = dict(containers_in(args, "args"))[path]
+        args = put(args, path, value + value[-1:])
+    return args

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -68,18 +69,19 @@ def tensors_in(value: Any, path: str) -> list[tuple[str, Any]]:
 
 
 def plain_values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the numbers, flags, strings, members of enums, dtypes and Nones in a nest, with their paths."""
-    kinds = (bool, int, float, complex, str, type(None))
-    if type(value) in kinds or isinstance(value, enum.Enum) or type(value).__name__ == "dtype":
+    """Yield the scalars, slices, ranges, members of enums, dtypes, functions and Nones in a nest, with their paths."""
+    kinds = (bool, int, float, complex, str, slice, range, type(None))
+    named = isinstance(value, (enum.Enum, types.FunctionType, types.BuiltinFunctionType))
+    if type(value) in kinds or named or type(value).__name__ == "dtype":
         yield path, value
     for key, item in _parts(value) or ():
         yield from plain_values(item, f"{path}{key}")
 
 
 def containers_in(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the lists, dicts and tuples in a nest, with their paths; not the nest itself."""
+    """Yield the lists, dicts, tuples and sets in a nest, with their paths; not the nest itself."""
     for key, item in _parts(value) or ():
-        if type(item) in (list, dict, tuple):
+        if type(item) in (list, dict, tuple, set, frozenset):
             yield f"{path}{key}", item
         yield from containers_in(item, f"{path}{key}")
 

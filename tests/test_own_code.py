@@ -133,7 +133,10 @@ def test_what_code_looks_up_is_tried():
 
     table = {"relu": torch.relu, "negate": torch.neg}
     namespace = {"TABLE": table, "__name__": "theirs"}
-    exec("def f(x, name):\n    return {'one': 1, 'two': 2}[name] if name in ('three', 7) else TABLE[name](x)\n", namespace)
+    exec(
+        "def f(x, name):\n    return {'one': 1, 'two': 2}[name] if name in ('three', 7) else TABLE[name](x)\n",
+        namespace,
+    )
     assert {"one", "two", "three", "relu", "negate", 7} <= set(_mined(*_codes(namespace["f"])))
 
 
@@ -210,7 +213,9 @@ def test_a_flag_and_a_word_of_the_source_are_varied(served, name, given, on):
 
 def test_code_without_a_branch_is_right(served):
     result = checked("plain", "4x3", "3x2", compilers=("jit.trace", "fx", "jit.script"))
-    assert {row.compiler: row.verdict for row in result.rows} == dict.fromkeys(("jit.trace", "jit.script", "fx"), "pass")
+    assert {row.compiler: row.verdict for row in result.rows} == dict.fromkeys(
+        ("jit.trace", "jit.script", "fx"), "pass"
+    )
     assert result.raise_if("any") is result
 
 

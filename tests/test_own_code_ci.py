@@ -82,7 +82,10 @@ def test_the_sentence_puts_what_is_wrong_first():
     [
         (CheckRow(compiler="fx", verdict="pass_with_breaks"), "right, with graph breaks"),
         (CheckRow(compiler="fx", verdict="error", phase="capture"), "error: refuses it"),
-        (CheckRow(compiler="fx", verdict="error", phase="call", input="zeros"), "right on the example, fails loudly on zeros"),
+        (
+            CheckRow(compiler="fx", verdict="error", phase="call", input="zeros"),
+            "right on the example, fails loudly on zeros",
+        ),
         (CheckRow(compiler="fx", verdict="wrong", input="example", wrong_on=("example",)), "wrong: wrong on example"),
         (CheckRow(compiler="fx", verdict="timeout"), "timeout"),
     ],

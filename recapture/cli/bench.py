@@ -16,6 +16,8 @@ from recapture.cli.output import print_json, write_file
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rich.console import Console
+
     from recapture.report.benchmark_json import BenchmarkFormat
 
 __all__ = ["bench_command"]
@@ -49,9 +51,10 @@ def bench_command(
     a workload selects one compiler. Without arguments, every workload for the device is measured. Each configuration
     that computes the same as eager gets a speedup with an interval, and its compile cost.
     """
-    from recapture.bench.benchmark import list_workloads, run_benchmark
+    from recapture.bench.benchmark import run_benchmark
     from recapture.report.benchmark_json import benchmark_json
     from recapture.report.console import SafeConsole
+    from recapture.report.operator_table import print_profile
     from recapture.report.publisher import FilePublisher
     from recapture.report.speedups_terminal import BenchProgress, print_speedups
 
@@ -70,23 +73,31 @@ def bench_command(
     if not console.is_terminal:  # a file or a pipe has no width
         console = SafeConsole(highlight=False, width=PIPE_WIDTH)
     if list_only:
-        found = list_workloads(options)
-        if as_json:
-            rows = [{"workload": one.spec.name, "summary": one.summary, "error": one.error} for one in found]
-            print_json(rows)
-            return 0
-        for info in found:
-            text = info.summary or info.error
-            console.print(info.spec.name + (f": {text}" if text else ""), markup=False, soft_wrap=True)
+        _list_workloads(options, console, as_json=as_json)
         return 0
     errors = SafeConsole(stderr=True, highlight=False)
     with BenchProgress(errors) as progress:
-        summary = run_benchmark(options, progress, FilePublisher(), lambda line: errors.print(line, markup=False))
+        publisher = FilePublisher()
+        summary = run_benchmark(options, progress, publisher, lambda line: errors.print(line, markup=False))
     if benchmark_file is not None:
         write_file(benchmark_file, benchmark_json([summary.speedups], form))
     if as_json:
         print_json(summary.speedups)
         return 0
     print_speedups(console, summary.speedups, summary.workloads)
+    for title, folder, times in publisher.profiles:
+        print_profile(console, title, folder, times)
     console.print(f"results: {summary.path.with_suffix('.md')}", markup=False, soft_wrap=True)
     return 0
+
+
+def _list_workloads(options: BenchOptions, console: Console, *, as_json: bool) -> None:
+    from recapture.bench.benchmark import list_workloads
+
+    found = list_workloads(options)
+    if as_json:
+        print_json([{"workload": one.spec.name, "summary": one.summary, "error": one.error} for one in found])
+        return
+    for info in found:
+        text = info.summary or info.error
+        console.print(info.spec.name + (f": {text}" if text else ""), markup=False, soft_wrap=True)

@@ -129,7 +129,7 @@ def test_values_on_both_sides_of_a_number_of_the_source_are_tried():
 
 def test_what_code_looks_up_is_tried():
     """The keys of a dict that a function makes, and of one beside it."""
-    from recapture.conformance.own_code.derivation import _codes, _mined
+    from recapture.conformance.own_code.mining import codes_of, mined
 
     table = {"relu": torch.relu, "negate": torch.neg}
     namespace = {"TABLE": table, "__name__": "theirs"}
@@ -137,7 +137,7 @@ def test_what_code_looks_up_is_tried():
         "def f(x, name):\n    return {'one': 1, 'two': 2}[name] if name in ('three', 7) else TABLE[name](x)\n",
         namespace,
     )
-    assert {"one", "two", "three", "relu", "negate", 7} <= set(_mined(*_codes(namespace["f"])))
+    assert {"one", "two", "three", "relu", "negate", 7} <= set(mined(*codes_of(namespace["f"])))
 
 
 def test_functions_slices_and_sets_are_varied():

@@ -20,6 +20,7 @@ from recapture.base.torch_compat import seed_everything
 from recapture.conformance.fresh_case import FreshCase
 from recapture.conformance.judge import Rules, compare
 from recapture.conformance.observe import ARGUMENTS_SEED
+from recapture.conformance.own_code.mining import about_nonfinite, codes_of, mined
 from recapture.conformance.seen import see
 from recapture.declare.own_code import loading
 from recapture.declare.own_code.case_text import Prepared, example_expression, found_expression
@@ -28,7 +29,7 @@ from recapture.declare.own_code.request import CheckRequest  # noqa: TC001 - msg
 from recapture.declare.own_code.variants import derive, variants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
 
     from recapture.conformance.observe import Observation
 
@@ -53,18 +54,6 @@ OF_VALUES = (ValueError, ArithmeticError, AssertionError, IndexError, RuntimeErr
 
 REASON = 120
 """Characters of eager's reason for refusing an input."""
-
-MOST_MINED = 12
-"""The most numbers and strings that are taken from the target's source."""
-
-MOST_FUNCTIONS = 200
-"""The most functions of the target's file whose code is read."""
-
-LONGEST_STRING = 30
-"""Characters of the longest string that is taken from the target's source."""
-
-ABOUT_NONFINITE = frozenset({"isnan", "isinf", "isfinite", "nan_to_num", "isposinf", "isneginf", "nansum", "nanmean"})
-"""Functions whose use says that NaN and infinity are expected."""
 
 
 class Preparation(msgspec.Struct, frozen=True):
@@ -115,12 +104,12 @@ class _Examination:
         subject.start_again()
         other = self._call(subject, "example", self.example, seed="another")
         random = bool(compare(first, other, rules=Rules(show_values=False)).differences)
-        codes, keys = _codes(self.built)
+        codes, keys = codes_of(self.built)
         prepared = Prepared(
             kind=self.kind,
             name=self.name,
-            constants=tuple(_mined(codes, keys)),
-            nonfinite=any(ABOUT_NONFINITE & set(one.co_names) for one in codes),
+            constants=tuple(mined(codes, keys)),
+            nonfinite=about_nonfinite(codes),
             modules=tuple(sorted(self.modules)),
             seconds=round(seconds, 4),
             random=random,
@@ -304,54 +293,6 @@ def _kind(built: Any, name: str) -> tuple[str, str]:
     if inspect.isfunction(built) and called is not None and called.isidentifier():
         return "function", called
     return "callable", called if called is not None and called.isidentifier() else "anonymous"
-
-
-def _codes(built: Any) -> tuple[list[Any], list[Any]]:
-    """Return the code of a function, or of a module's methods, and of what they define or call in the same files.
-
-    Second are the keys of the dicts of these files that the code names: what it may look up.
-    """
-    keys: list[Any] = []
-    roots = [built] if hasattr(built, "__code__") else []
-    for kind in {type(one) for one in built.modules()} if hasattr(built, "modules") else ():
-        roots += [] if kind.__module__.startswith("torch") else [kind]
-    found: dict[int, Any] = {}
-    while roots and len(found) < MOST_FUNCTIONS:
-        one = roots.pop()
-        if inspect.isclass(one):
-            roots += [getattr(item, "__func__", item) for item in vars(one).values()]
-            continue
-        code = one if inspect.iscode(one) else getattr(one, "__code__", None)
-        if not inspect.iscode(code) or id(code) in found:
-            continue
-        found[id(code)] = code
-        roots += [item for item in code.co_consts if inspect.iscode(item)]
-        around = getattr(one, "__globals__", {})
-        called = [around.get(name) for name in code.co_names]
-        keys += [key for item in called if type(item) is dict for key in list(item)[:MOST_MINED]]
-        roots += [item for item in called if getattr(item, "__module__", None) == around.get("__name__", "")]
-    return list(found.values()), keys
-
-
-def _mined(codes: list[Any], keys: list[Any]) -> list[Any]:
-    """Return the numbers and short strings in code, and among the keys that it may look up."""
-    found: dict[tuple[type, Any], Any] = {}
-    for name, constants in [*((code.co_name, code.co_consts) for code in codes), ("", keys)]:
-        for one in _flat(constants):
-            if type(one) in (int, float) and 1e-6 < abs(one) < 1e6 and one not in (1, -1):
-                found.setdefault((type(one), one), one)
-            elif type(one) is str and len(one) <= LONGEST_STRING and one.isidentifier() and one != name:
-                found.setdefault((str, encodable(one)), encodable(one))
-    return sorted(found.values(), key=lambda one: (type(one) is str, str(one)))[:MOST_MINED]
-
-
-def _flat(constants: Iterable[Any]) -> Iterator[Any]:
-    """Yield constants and the items of constant tuples and sets, which hold the keys of a dict and what ``in`` asks."""
-    for one in constants:
-        if type(one) in (tuple, frozenset):
-            yield from _flat(one)
-        else:
-            yield one
 
 
 def _installed(names: set[str]) -> set[str]:

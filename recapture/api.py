@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from recapture.analysis.check_across import AcrossReport
     from recapture.conformance.own_code.obstacles import Obstacle
+    from recapture.bench.own_code import Timed
     from recapture.declare.own_code.case_text import Prepared
     from recapture.results.records import Record
 
@@ -256,7 +257,7 @@ def run_check(
     prepared: Callable[[Prepared], object] = lambda _: None,
     finished: Callable[[CheckRow], object] = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
-    speeds: Callable[[Path, tuple[str, ...]], Mapping[str, tuple[float, float, float]]] | None = None,
+    speeds: Callable[[Path, tuple[str, ...]], Mapping[str, Timed]] | None = None,
     keep: Callable[[str], object] = lambda _: None,
     obstacles: bool = False,
 ) -> CheckResult:
@@ -270,7 +271,8 @@ def run_check(
     records: dict[str, Record] = {}
 
     def names() -> tuple[str, ...]:
-        return (*session.prepared.inputs, *request.held_out)
+        refused = (f"{name} (eager raises)" for name in session.prepared.must_raise)
+        return (*session.prepared.inputs, *request.held_out, *refused)
 
     def one(record: Record, seconds: float) -> None:
         records[record.compiler] = record
@@ -284,14 +286,15 @@ def run_check(
         keep(session.path.read_text(encoding="utf-8"))
         if speeds is not None:
             right = tuple(name for name, record in records.items() if record.verdict in RIGHT)
-            for name, figure in speeds(session.path, right).items():
-                rows[name] = msgspec.structs.replace(rows[name], speedup=figure)
+            for name, timed in speeds(session.path, right).items():
+                rows[name] = msgspec.structs.replace(rows[name], speedup=timed.speedup, finding=timed.finding)
         report = CheckReport(
             target=request.title,
             torch=session.torch,
             device=options.device,
             image=session.image,
-            inputs=names(),
+            inputs=(*session.prepared.inputs, *request.held_out),
+            must_raise=session.prepared.must_raise,
             refused=session.prepared.refused,
             untried=session.prepared.untried,
             random=session.prepared.random,

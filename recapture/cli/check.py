@@ -15,7 +15,7 @@ from recapture.base.errors import UsageError
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, known_device, option
 from recapture.cli.check_across import AcrossOptions, across_only, check_across
 from recapture.cli.options import PathParameter, require_torch, takes
-from recapture.cli.output import echo, echo_json
+from recapture.cli.output import echo, echo_json, write_file
 from recapture.declare.own_code.request import (
     DEFAULT_SHAPE,
     CheckRequest,
@@ -123,16 +123,11 @@ def check_command(
     saved: Path | None,
     fail_on: tuple[str, ...],
 ) -> int:
-    r"""Compare every compiler with eager on your own function or model.
+    """Compare every compiler with eager on your own function or model.
 
     TARGET is my_model.py:Net, package.module:factory or torchvision:resnet18: a function, an nn.Module, or a function
     without arguments that makes one. Held-out inputs are derived from the example: other batch sizes, values, layouts
     and Python values. What eager refuses is dropped.
-
-    \b
-    Example: recapture check my_model.py:Net --input 8x3x224x224
-             recapture check torchvision:resnet18 --compiler jit.trace --json
-             recapture check my_model.py:Net --input 8x4 --across 2.6.0,2.11.0 --with requirements.txt
     """
     from recapture.analysis.check import failed
 
@@ -157,11 +152,11 @@ def check_command(
     if html_file is not None:
         from recapture.report.check import check_page
 
-        _write(html_file, check_page(report))
+        write_file(html_file, check_page(report))
     if junit_file is not None:
         from recapture.report.check_ci import check_junit
 
-        _write(junit_file, check_junit(report).decode())
+        write_file(junit_file, check_junit(report).decode())
     if github:
         _tell_github(report)
     return FAILED if failed(report, fail_on) else 0
@@ -197,7 +192,7 @@ def _report(
         memory=options.memory,
     )
     stream = _Stream(compilers_of_check(options.compilers, request), quiet=quiet)
-    keep: Callable[[str], object] = (lambda text: _write(saved, text)) if saved is not None else (lambda _: None)
+    keep: Callable[[str], object] = (lambda text: write_file(saved, text)) if saved is not None else (lambda _: None)
     result = run_check(
         request,
         settings,
@@ -209,8 +204,8 @@ def _report(
     )
     if timed and not quiet:
         for row in result.rows:
-            if row.speedup is not None:
-                echo("{:18} {:.2f}× as fast as eager [{:.2f}, {:.2f}]".format(row.compiler, *row.speedup))
+            if row.speed:
+                echo(f"{row.compiler:18} {row.speed}")
     return result.report
 
 
@@ -251,13 +246,3 @@ class _Stream:
             names = ", ".join(self.slow)
             echo(f"recapture: {seconds:.0f} s so far; {names} compile C++ or Triton: 10 s to minutes each", err=True)
             self.slow = []
-
-
-def _write(path: Path, text: str) -> None:
-    from recapture.base.files import write_output
-    from recapture.base.text import printable
-
-    try:
-        write_output(path, printable(text).encode())
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None

@@ -26,8 +26,6 @@ def migrate_command(target: str, options: CheckArguments, *, as_json: bool) -> N
 
     TARGET and its inputs are written as for recapture check, and derived in the same way. The answer names the lines
     that a compiler refuses or breaks the graph at, and the rewrites that the collection has for them.
-
-    Example: recapture migrate my_model.py:Net --input 8x3x224x224
     """
     import msgspec
 

@@ -49,6 +49,9 @@ LEFT_OUT = frozenset(
 )
 """Compilers that run only when they are named: the reference, and variants from which a check learns little."""
 
+OF_A_BACKWARD = "torch.fx.experimental.symbolic_shapes"
+"""What the first backward of a process imports, with sympy: a second of CPU time that every cell would need."""
+
 PREPARE_SECONDS = 300.0
 """Seconds that loading a target and trying its derived inputs in eager may take."""
 
@@ -119,6 +122,7 @@ class CheckSession:
         imports = (*IMPORTS, *(task.partition(":")[0] for task in (PREPARE, OBSTACLES)))
         with WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=imports) as pool:
             begin_survey(pool)
+            pool.client.preload("bare", [OF_A_BACKWARD])
             self.prepared = self._prepare(pool)
             self.path.write_text(case_file(self.request, self.prepared), encoding="utf-8")
             announce(self.prepared)

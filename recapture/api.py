@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recapture.analysis.check_across import AcrossReport
-    from recapture.conformance.own_code.obstacles import Obstacle
     from recapture.bench.own_code import Timed
+    from recapture.conformance.own_code.obstacles import Obstacle
     from recapture.declare.own_code.case_text import Prepared
     from recapture.results.records import Record
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "list": "recapture.cli.list:list_command",
     "check": "recapture.cli.check:check_command",
     "run": "recapture.cli.run:run_command",
+    "explain": "recapture.cli.explain:explain_command",
     "repro": "recapture.cli.repro:repro_command",
     "bench": "recapture.cli.bench:bench_command",
     "report": "recapture.cli.report:report",

@@ -121,6 +121,7 @@ def report(
     from recapture.report.speedups import render_speedups
     from recapture.report.speedups_terminal import print_speedups
     from recapture.report.terminal import print_summary
+    from recapture.results.artifact_folders import left_artifacts
     from recapture.results.directories import find_results, find_speedups, read_results
     from recapture.results.records import PARTIAL
 
@@ -147,7 +148,8 @@ def report(
         results = cells.applied(read_results(path))
         warn_if_misfiled(results)
         if as_html:
-            _write(path / HTML, render_html(results.records, results.environment))
+            folders = left_artifacts(path, results.records)
+            _write(path / HTML, render_html(results.records, results.environment, folders))
         if not quiet:
             if number:
                 out.print()

@@ -16,6 +16,7 @@ from recapture.declare.collection import Selection, find_suites, only_when_named
 from recapture.declare.compilers import builtin_compilers
 from recapture.declare.name_filter import matcher
 from recapture.machine.hardware import cores
+from recapture.results.artifact_folders import artifacts_folder
 from recapture.results.issues import chosen_issues
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class RunOptions:
     worker: Literal["auto", "fork", "fresh"] = option(
         "--worker", default="auto", show_default=False, help="How cells get a process."
     )
+    explain: bool = option(
+        "--explain", default=False, help="Record what torch reports about each cell: graphs, breaks, the refused line."
+    )
+    artifacts: Path | None = None
+    """The folder that receives each cell's graphs and generated code, in a folder by suite, case and compiler."""
     words: tuple[str, ...] = ()
     """The selection as typed on the command line; it is written to the environment."""
 
@@ -184,6 +190,8 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
                     device=options.device,
                     compiler_suite=owner.name if owner else None,
                     compiler_file=owner.path if owner else None,
+                    explains=options.explain,
+                    artifacts=_artifacts(options, suite.name, case.name, name),
                 )
                 cells.append(PlannedCell(spec, case))
     refused = refused_cases(options, suites)
@@ -192,6 +200,11 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
     if not cells and suites:
         raise UsageError("nothing to run: no case matches the selection")
     return cells
+
+
+def _artifacts(options: RunOptions, *cell: str) -> str | None:
+    """Return the folder for the artifacts of a cell: its suite, case and compiler."""
+    return None if options.artifacts is None else str(artifacts_folder(options.artifacts.absolute(), *cell))
 
 
 def _is_selected(options: RunOptions, suite: SuiteInfo, case: CaseInfo, compiler: str, *, optional: bool) -> bool:

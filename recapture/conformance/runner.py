@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from recapture.declare.collection import SuiteInfo
     from recapture.machine import doctor
     from recapture.pool.protocol import Ended
+    from recapture.results.cell_facts import CellFacts
     from recapture.results.shard_files import ShardPlan
 
 __all__ = ["GIB", "CellProgress", "RunSummary", "run_cells"]
@@ -76,7 +77,8 @@ class RunSummary:
     """The outcome of a run: its results directory, its records, and what was not run.
 
     `records` are all records in the directory, `selected` those of the selected cells. `failed_suites` could not be
-    collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid.
+    collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid. `facts`
+    are by the cell's address, where the run explains its cells.
     """
 
     directory: Path
@@ -86,6 +88,7 @@ class RunSummary:
     failed_suites: list[SuiteInfo]
     refused_cases: list[str]
     rss_server: int
+    facts: dict[str, CellFacts]
 
 
 def run_cells(
@@ -149,7 +152,9 @@ def run_cells(
                 execution.run(second)
             records, environment = ledger.close()
             selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
-            return RunSummary(directory, records, selected, environment, failed, refused, pool.client.rss)
+            return RunSummary(
+                directory, records, selected, environment, failed, refused, pool.client.rss, execution.facts
+            )
 
 
 def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, suites: list[SuiteInfo]) -> Environment:
@@ -269,6 +274,7 @@ class CellExecution:
         wanted = options.device == "cuda" if shares_processes is None else shares_processes
         self.shares = wanted and pool.client.fork
         self.queue: deque[PlannedCell] = deque()
+        self.facts: dict[str, CellFacts] = {}
         self.again: set[Key] = set()
         """Cells that failed in a process that others had used before, and run again alone."""
         self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
@@ -326,13 +332,15 @@ class CellExecution:
             compiler=compiler,
             device=device,
             case_hash=cell.info.hash,
-            **{name: getattr(findings, name) for name in Findings.__struct_fields__},
+            **{name: getattr(findings, name) for name in Findings.__struct_fields__ if name != "facts"},
         )
         claims = tuple(
             ClaimResult(name, expected, Claim(name, expected).holds(row))
             for name, expected in cell.info.claims.get(compiler, ())
         )
         row = msgspec.structs.replace(row, claims=claims)
+        if findings.facts is not None:
+            self.facts[cell.address] = findings.facts
         seconds = round(ended.seconds, 4) if ended else 0.0
         worker: Literal["fork", "fresh"] = "fork" if self.pool.client.fork else "fresh"
         peak = ended.peak_rss if ended else None

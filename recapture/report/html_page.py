@@ -95,13 +95,7 @@ def render_html(
     seen = {summary.mark(record) for record in records}
     claims = _claims(records, places)
     found = reasons(records)
-    groups = {
-        "failures": _groups(failure_groups(records), found),
-        "breaks": _groups(break_groups(records)),
-        "noted": _groups(noted_groups(records)),
-        "remarks": _groups(remark_groups(records)),
-        "not_run": _groups(not_run_groups(records)),
-    }
+    groups = _all_groups(records, found)
     brief = environment_facts.brief(environment) if environment else []
     page = templates.get_template("conformance.html.j2").render(
         place=environment_facts.place(every, environment),
@@ -136,6 +130,17 @@ def render_html(
         **groups,
     )
     return page.rstrip() + "\n"
+
+
+def _all_groups(records: Sequence[Record], found: Mapping[Key, Reason]) -> dict[str, list[dict[str, Any]]]:
+    """Return the groups of cells that the page lists, by the name that its template uses."""
+    return {
+        "failures": _groups(failure_groups(records), found),
+        "breaks": _groups(break_groups(records)),
+        "noted": _groups(noted_groups(records)),
+        "remarks": _groups(remark_groups(records)),
+        "not_run": _groups(not_run_groups(records)),
+    }
 
 
 def _sections(groups: Mapping[str, object], *, has_claims: bool, has_environment: bool) -> list[tuple[str, str, bool]]:

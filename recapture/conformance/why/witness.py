@@ -134,11 +134,11 @@ class Witness:
         if self._phase == "reference":
             return
         if name == "dynamo_graph_break_reason":
-            self._keep(self._breaks, self._break(payload))
+            self._keep(self._breaks, self._break(payload, self._input))
         elif name == "recompile_reasons":
             self._keep(self._recompiles, RecompileFacts(_guards(payload), self._input))
 
-    def _break(self, payload: str) -> BreakFacts:
+    def _break(self, payload: str, label: str | None) -> BreakFacts:
         """Return a graph break from the text of the trace, or from a reason that ends in ``at FILE:LINE``."""
         said = torch_reports.graph_break_text(payload)
         found = re.search(r"Graph break in user code at (\S+):(\d+)", payload) or re.search(
@@ -151,7 +151,7 @@ class Witness:
             explanation=None if said.explanation is None else shorten(scrub(said.explanation), MOST_TEXT),
             hints=_texts(said.hints),
             id=said.id,
-            input=self._input,
+            input=label,
         )
 
     def place(self, name: str, line: int, text: str = "") -> SourcePlace:
@@ -165,7 +165,9 @@ class Witness:
         breaks: tuple[BreakFacts, ...] | None = tuple(self._breaks)
         recompiles: tuple[RecompileFacts, ...] | None = tuple(self._recompiles)
         if self._uses_dynamo and release() < (2, 6):
-            breaks = tuple(map(self._break, trial.log.break_reasons)) if trial.log and trial.log.breaks_known else None
+            known = trial.log is not None and trial.log.breaks_known
+            reasons = trial.log.break_reasons if trial.log is not None else []
+            breaks = tuple(self._break(reason, None) for reason in reasons) if known else None
             recompiles = None
         skips = torch_reports.cudagraph_skips() if self._uses_dynamo else 0
         return CellFacts(
@@ -219,7 +221,7 @@ def _guards(payload: str) -> tuple[str, ...]:
         found = payload.splitlines()
     texts = found if isinstance(found, list) else [found]
     # After " (user code shown" torch explains its own notation.
-    return _texts(re.sub(r"^\d+/\d+: | \(user code shown.*", "", str(one)) for one in texts)
+    return _texts(re.sub(r"^\d+/\d+: | \(user code shown.*| \([\w/]+\.py:\d+ in \w+\)", "", str(one)) for one in texts)
 
 
 def _texts(texts: Any) -> tuple[str, ...]:

@@ -64,8 +64,8 @@ def _facts(facts: CellFacts, most: int, *, brief: bool) -> Iterator[str]:
     warned = [f"{one.category} at {one.place}: {one.message}" for one in facts.warnings]
     yield from _listed("warning", list(dict.fromkeys(warned)), most)
     yield from _graphs(facts, most)
-    if not facts.uses_dynamo:
-        return
+    if not facts.uses_dynamo or (facts.refusal is not None and not facts.graphs):
+        return  # nothing was captured that could break, or be compiled again
     if facts.breaks is None:
         yield f"graph breaks: {UNKNOWN}"
     else:
@@ -113,7 +113,7 @@ def _break(found: BreakFacts) -> Iterator[str]:
 
 def _graphs(facts: CellFacts, most: int) -> Iterator[str]:
     if facts.graphs is None:
-        yield "graphs: none was captured, or this compiler does not show it"
+        yield "graphs: none was captured" + ("" if facts.refusal else ", or this compiler does not show it")
         return
     yield f"graphs: {len(facts.graphs)}"
     for number, graph in enumerate(facts.graphs[:most]):

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 from page_text import docstring, grid, member_docs, plain
-from results_pages import best_speeds_page, groups_of, known_issues_page, releases_page, silently_wrong_page
+from results_pages import (
+    best_speeds_page,
+    changes_page,
+    groups_of,
+    known_issues_page,
+    releases_page,
+    silently_wrong_page,
+)
 
 from recapture.analysis.changes import CATEGORIES, FAIL_ON, SPEED_CATEGORIES
 from recapture.base import errors
@@ -342,6 +349,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "claims": claims_page,
     "releases": releases_page,
     "known-issues": known_issues_page,
+    "changes": changes_page,
     "silently-wrong": silently_wrong_page,
     "speedups": best_speeds_page,
 }

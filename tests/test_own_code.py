@@ -307,7 +307,7 @@ def test_json_has_the_same_facts(served, capsys):
     assert found["sentence"].endswith("right under fx")
 
 
-@pytest.mark.serial
+@pytest.mark.slow
 def test_a_program_from_standard_input_can_check_its_function(tmp_path):
     """As in a prompt: the function is in no file."""
     pytest.importorskip("cloudpickle")

@@ -76,11 +76,13 @@ def _hardware(old: Speedups, new: Speedups) -> str:
     return next(differ, "")
 
 
-def _timed_on(speedups: Speedups) -> tuple[str, str, str]:
+def _timed_on(speedups: Speedups) -> tuple[str, str, str, str]:
     """Return the hardware that affects timing; on a GPU also the processor, because models may wait for launches."""
     gpu, cpu = speedups.environment.gpu, speedups.environment.cpu
     threads = f"{speedups.method.get('CPU threads')} CPU threads"
-    return (gpu.name or "an unknown GPU") if gpu else "a CPU", cpu.model or "an unknown CPU", threads
+    settings = speedups.method.get("cores and allocator", "leave")
+    steady = "cores and allocator set" if settings == "set" else "cores and allocator left as they are"
+    return (gpu.name or "an unknown GPU") if gpu else "a CPU", cpu.model or "an unknown CPU", threads, steady
 
 
 def _changes(old: Speedups, new: Speedups, *, seconds: bool) -> Iterable[SpeedChange]:

@@ -121,6 +121,7 @@ def _method(options: BenchOptions, worker: str) -> dict[str, str | int | float]:
         "worker": worker,
         "compiling at a time": options.compile_jobs,
         "CPU threads": options.threads,
+        **({"cores and allocator": options.cpu_settings} if options.device == "cpu" else {}),
         "clock": "CUDA events" if options.device == "cuda" else "monotonic",
     }
 

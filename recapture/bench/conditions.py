@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from recapture.bench.cpu_settings import allocator_name
 from recapture.results.speedups import Conditions
 
 if TYPE_CHECKING:
@@ -167,12 +168,11 @@ def cpu_conditions(
     if before is not None and after is not None:
         others = round(max(0.0, after[0] - before[0] - own) / seconds, 3)
         steal = round(max(0.0, after[1] - before[1]) / seconds / (os.cpu_count() or 1), 4)
-    preloaded = os.environ.get("LD_PRELOAD", "")
     return Conditions(
         threads=torch.get_num_threads(),
         affinity=len(os.sched_getaffinity(0)),
         governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        allocator=next((name for name in ("jemalloc", "tcmalloc", "mimalloc") if name in preloaded), "libc"),
+        allocator=allocator_name(),
         load=round(os.getloadavg()[0], 2),
         cpu_others=others,
         steal=steal,

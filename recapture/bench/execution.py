@@ -105,6 +105,8 @@ class RowExecution:
             compile_threads=max(1, min(cores, 2 * cores // beside)),
             cpu_threads=options.threads,
             gpu=gpu,
+            # A process that only compiles uses all cores, as a user's does.
+            steady=timing and options.device == "cpu" and options.cpu_settings == "set",
             profile=None if folder is None else str(folder.resolve()),
         )
         return Request(MEASURE, job, timed=True)

@@ -22,6 +22,7 @@ from recapture.base.torch_compat import (
 )
 from recapture.base.torch_settings import float32_flags
 from recapture.base.torch_watch import CaptureLog, compile_seconds, recorded_cudagraphs, watch_cudagraphs, watch_dynamo
+from recapture.bench import cpu_settings
 from recapture.bench.conditions import CpuWatch
 from recapture.bench.gate import Snapshot, deviations
 from recapture.bench.probes import allocated, kernel_seconds, operators, peak_memory, warm_libraries
@@ -67,13 +68,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     cpu_threads: int
     gpu: int | None = None
     profile: str | None = None
+    steady: bool = False
+    """Whether to fix the process to cores and keep freed memory, as `recapture.bench.cpu_settings` does."""
 
 
 class Operator(msgspec.Struct, frozen=True):
-    """An operator's CPU and device time in microseconds over a few iterations, and its number of calls."""
+    """An operator's times in microseconds over `probes.ITERATIONS` iterations, and its number of calls.
+
+    `cpu` and `device` are the operator's own time, `total` is the CPU's with the operators that it calls.
+    """
 
     name: str
     cpu: float
+    total: float
     device: float
     calls: int
 
@@ -112,6 +119,9 @@ def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible[job.gpu] if visible else str(job.gpu)
     import torch
 
+    if job.steady:
+        cpu_settings.fix_cores(job.cpu_threads)
+        cpu_settings.keep_freed_memory()
     torch.set_num_threads(job.cpu_threads)
     keep_caches(job.cache, job.compile_threads)
     workload = load_workload(job.model)

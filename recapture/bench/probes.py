@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
     from recapture.bench.subject import Subject
 
-__all__ = ["allocated", "kernel_seconds", "operators", "peak_memory", "warm_libraries"]
+__all__ = ["ITERATIONS", "allocated", "kernel_seconds", "operators", "peak_memory", "warm_libraries"]
 
 ITERATIONS = 3
+"""Iterations that a probe observes."""
 
 
 def allocated(device: str) -> int:
@@ -103,11 +104,17 @@ def kernel_seconds(subject: Subject, device: str) -> float | None:
     return total / 1e6 / ITERATIONS if total else None
 
 
-def operators(subject: Subject, device: str, trace: Path | None) -> list[tuple[str, float, float, int]]:
-    """Return (operator, CPU µs, device µs, calls) for a few iterations, by CPU time; write a Chrome trace."""
+def operators(subject: Subject, device: str, trace: Path | None) -> list[tuple[str, float, float, float, int]]:
+    """Return (operator, own CPU µs, CPU µs, own device µs, calls), by own CPU time; write a Chrome trace."""
     averages = _profiled(subject, device, lambda one: one.export_chrome_trace(str(trace)) if trace else None)
     rows = [
-        (str(one.key), float(one.self_cpu_time_total), _device_time(one), int(one.count))
+        (
+            str(one.key),
+            float(one.self_cpu_time_total),
+            float(one.cpu_time_total),
+            _device_time(one),
+            int(one.count),
+        )
         for one in averages
         if not _spans_kernels(one)
     ]

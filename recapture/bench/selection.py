@@ -11,8 +11,8 @@ from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_de
 from recapture.base.paths import data_folder
 from recapture.bench import tasks
 from recapture.bench.configuration import DEFAULT_COMPILERS, configurations
+from recapture.bench.cpu_settings import physical_cores
 from recapture.declare.workload_sources import ModelSpec, WorkloadInfo, shapes_of
-from recapture.machine.hardware import cores
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import cause_of_death
@@ -57,9 +57,14 @@ class BenchOptions:
     memory: int = option("--memory", default=64 * GIB, unit=GIB, between=(0.1, MOST_GIB), help="GiB of RAM.")
     threads: int = option(
         "--threads",
-        default_factory=cores,
+        default_factory=lambda: len(physical_cores()),
         between=(1, None),
-        help="CPU threads of torch. [default: the number of cores]",
+        help="CPU threads of torch. [default: the number of physical cores]",
+    )
+    cpu_settings: Literal["set", "leave"] = option(
+        "--cpu-settings",
+        default="set",
+        help="Fix timed CPU processes to cores and keep freed memory, or leave both.",
     )
     compile_jobs: int = option(
         "--compile-jobs",

@@ -33,6 +33,7 @@ def bench_command(
     """
     from recapture.bench.benchmark import list_workloads, run_benchmark
     from recapture.report.console import SafeConsole
+    from recapture.report.operator_table import print_profile
     from recapture.report.publisher import FilePublisher
     from recapture.report.speedups_terminal import BenchProgress, print_speedups
 
@@ -55,7 +56,10 @@ def bench_command(
         return 0
     errors = SafeConsole(stderr=True, highlight=False)
     with BenchProgress(errors) as progress:
-        summary = run_benchmark(options, progress, FilePublisher(), lambda line: errors.print(line, markup=False))
+        publisher = FilePublisher()
+        summary = run_benchmark(options, progress, publisher, lambda line: errors.print(line, markup=False))
     print_speedups(console, summary.speedups, summary.workloads)
+    for title, folder, times in publisher.profiles:
+        print_profile(console, title, folder, times)
     console.print(f"results: {summary.path.with_suffix('.md')}", markup=False, soft_wrap=True)
     return 0

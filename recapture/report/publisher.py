@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recapture.analysis.operator_times import OperatorTimes
 from recapture.base.files import write_atomically
+from recapture.bench.probes import ITERATIONS
 from recapture.report.operator_table import write_profile
 from recapture.report.speedups import render_speedups
 
@@ -21,10 +23,16 @@ __all__ = ["FilePublisher"]
 class FilePublisher:
     """Writes ``speedups-<gpu>.md`` and operator tables (implements `recapture.bench.filing.Publisher`)."""
 
+    def __init__(self) -> None:
+        self.profiles: list[tuple[str, Path, OperatorTimes]] = []
+        """The title, folder and operators of each profiled row."""
+
     def speedups(self, path: Path, speedups: Speedups) -> None:
         """Write the report of the rows in `path`, beside it."""
         write_atomically(path.with_suffix(".md"), render_speedups(speedups).encode())
 
     def operators(self, folder: Path, title: str, operators: tuple[Sequence[Operator], Sequence[Operator]]) -> None:
         """Write the operator table of a row into its folder of profiles."""
-        write_profile(folder, title, operators)
+        times = OperatorTimes(*operators, ITERATIONS)
+        self.profiles.append((title, folder, times))
+        write_profile(folder, title, times)

@@ -131,7 +131,7 @@ class Editor:
             self.put_raw(path, self.random.choice(NUMBERS))
 
     def other_type(self):
-        self.put(self.place(), self.random.choice(OTHERS))
+        self.put(self.place(), copy.deepcopy(self.random.choice(OTHERS)))  # a later change must not reach the constant
 
     def deep(self):
         self.put_raw(self.place(), self.random.choice(DEEP))
@@ -145,7 +145,7 @@ class Editor:
         path = self.place(dict)
         if path is not None:
             name = self.random.choice(("brand_new", *MARKS))
-            at(self.document, path)[name] = self.random.choice(OTHERS)
+            at(self.document, path)[name] = copy.deepcopy(self.random.choice(OTHERS))
 
     def twice(self):
         path = self.place(dict)

@@ -18,7 +18,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from recapture.base.errors import RecaptureError
 from recapture.conformance.cell import CellSpec
@@ -88,13 +88,18 @@ def line(row: dict[str, object]) -> str:
     """Return a row as a line."""
     if "failed" in row:
         return f"{row['cell']}: {row['failed']}"
-    (lines, size), (less, smaller) = row["before"], row["after"]  # type: ignore[misc]
+    lines, size, less, smaller = (*_sizes(row, "before"), *_sizes(row, "after"))
     rate = float(str(row["tries"])) / max(float(str(row["seconds"])), 0.01)
     return (
         f"{row['cell']}: {lines} lines, {size} bytes → {less} lines, {smaller} bytes; {row['tries']} tries, "
         f"{rate:.1f} a second, {row['seconds']} s; {row['ending']}; verdict {'kept' if row['kept'] else 'LOST'}; "
         f"{row['stage'] or 'no stage'}; {row['script']}"
     )
+
+
+def _sizes(row: dict[str, object], which: str) -> tuple[int, int]:
+    lines, size = cast("list[int]", row[which])
+    return lines, size
 
 
 def run_alone(rows: list[dict[str, object]], records: dict[str, Record]) -> int:

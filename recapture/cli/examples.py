@@ -21,6 +21,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "recapture repro control_flow::branch_on_sum::jit.trace --upstream --reduce",
     ),
     "reduce": ("recapture reduce control_flow::branch_on_sum::jit.trace",),
+    "explain": (
+        "recapture explain control_flow::branch_on_sum::jit.trace",
+        "recapture explain graphs::bar::compile --debug",
+    ),
     "stage": ("recapture stage types::bool_plus_bool::compile",),
     "bench": (
         "recapture bench --model torchvision:resnet18 --input 8x3x224x224 --compiler compile",

@@ -27,6 +27,7 @@ COMMANDS = {
     "check": "recapture.cli.check:check_command",
     "migrate": "recapture.cli.migrate:migrate_command",
     "run": "recapture.cli.run:run_command",
+    "explain": "recapture.cli.explain:explain_command",
     "repro": "recapture.cli.repro:repro_command",
     "stage": "recapture.cli.stage:stage_command",
     "reduce": "recapture.cli.reduce:reduce_command",

@@ -205,6 +205,7 @@ def _report_records(
     from recapture.report.html_page import render_html
     from recapture.report.markdown import write_report
     from recapture.report.terminal import print_summary
+    from recapture.results.artifact_folders import left_artifacts
     from recapture.results.directories import read_results
 
     if not cells:
@@ -212,7 +213,8 @@ def _report_records(
     results = cells.applied(read_results(path))
     warn_if_misfiled(results)
     if as_html:
-        _write(path / HTML, render_html(results.records, results.environment))
+        folders = left_artifacts(path, results.records)
+        _write(path / HTML, render_html(results.records, results.environment, folders))
     if out is not None:
         if not first:
             out.print()

@@ -17,23 +17,23 @@ __all__ = ["item_drops", "number_edits", "parts"]
 
 
 class Spot(NamedTuple):
-    """Where an expression stands: the number of its parent in `ast.walk`, the field, and the index in it."""
+    """Where an expression stands: the number of its parent in `ast.walk`, the field, and the place in it."""
 
     parent: int
     field: str
-    index: int | None
+    place: int | None
 
     def set(self, nodes: list[ast.AST], value: Any) -> None:
         """Put another expression there."""
-        if self.index is None:
+        if self.place is None:
             setattr(nodes[self.parent], self.field, value)
         else:
-            getattr(nodes[self.parent], self.field)[self.index] = value
+            getattr(nodes[self.parent], self.field)[self.place] = value
 
     def get(self, nodes: list[ast.AST]) -> Any:
         """Return the expression."""
         value = getattr(nodes[self.parent], self.field)
-        return value if self.index is None else value[self.index]
+        return value if self.place is None else value[self.place]
 
 
 def parts(tree: ast.Module, name: str) -> Iterator[Edit]:  # noqa: ARG001 - as the other edits

@@ -15,7 +15,7 @@ from recapture.results.verdicts import FAILING, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from recapture.conformance.cell import Findings
-    from recapture.results.records import Difference, ErrorInfo
+    from recapture.results.records import Difference, ErrorInfo, Record
 
 __all__ = ["REDUCIBLE", "Fault", "fault_of", "same_fault"]
 
@@ -63,7 +63,7 @@ class Fault(msgspec.Struct, frozen=True):
         return f"{self.verdict}: {self.how}" if self.how else str(self.verdict)
 
 
-def fault_of(found: Findings) -> Fault:
+def fault_of(found: Findings | Record) -> Fault:
     """Return what identifies the fault that a cell shows."""
     where = None if found.phase is None else str(found.phase)
     on = None if found.input is None else found.input.split("[")[0]

@@ -133,7 +133,6 @@ def test_the_committed_results_are_compared(capsys):
     ("words", "complaint"),
     [
         (["--from", "jit.script"], "belong together"),
-        (["--json"], "belong together"),
         (["--from", "jit.script", "--to", "expert"], "did you mean 'export'?"),
     ],
 )

@@ -74,13 +74,15 @@ class CheckRuns:
             raise UsageError("--with is for --via venv: a container has the packages of its image alone")
         chosen = {one.name: one for one in sorted(images, key=lambda one: (version_key(one.torch), one.name))}
         answers: dict[str, ReleaseAnswer] = {}
-        expected = {name: kept.seconds for name, image in chosen.items() if (kept := self._kept(image, stale=True))}
+        expected = {name: self._expected(image) for name, image in chosen.items()}
 
         def run(name: str) -> int:
             answers[name] = self._answer(chosen[name])
             return 0
 
-        outcomes = run_in_each(list(chosen), run, self.show, expected)
+        outcomes = run_in_each(
+            list(chosen), run, self.show, {name: one for name, one in expected.items() if one is not None}
+        )
         for one in outcomes:
             if one.problem:
                 image = chosen[one.image]
@@ -91,6 +93,13 @@ class CheckRuns:
         report = AcrossReport(target=self.target, device=self.device, releases=tuple(answers[name] for name in chosen))
         _raise_if_nowhere(report)
         return report
+
+    def _expected(self, image: Image) -> float | None:
+        """Return the seconds that an image will take: none if its answer is kept, else as before; None if unknown."""
+        before = self._kept(image, stale=True)
+        if before is None:
+            return None
+        return before.seconds if self.again or self._kept(image) is None else 0.0
 
     def _answer(self, image: Image) -> ReleaseAnswer:
         """Return the kept answer of an image, or run the check. Raises what says why there is none."""

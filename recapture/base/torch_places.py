@@ -1,6 +1,6 @@
 """Where in a user's source torch refuses or breaks: from the stacks of its errors, its explanations and warnings.
 
-What tells the place (tried on 2.0.1, 2.6.0, 2.11.0 and 2.15.0):
+What tells the place (tried on 2.11.0):
 
 - TorchScript: the first ``File "…", line N`` of the message; the later ones are the callers.
 - Dynamo, and `torch.export` with ``strict=True``: ``real_stack`` of the error, else the last place of the message.

@@ -23,6 +23,7 @@ from results_pages import (
 
 from recapture.analysis.changes import CATEGORIES, FAIL_ON, SPEED_CATEGORIES
 from recapture.base import errors
+from recapture.cli.examples import EXAMPLES
 from recapture.cli.main import COMMANDS, cli
 from recapture.declare.case import case
 from recapture.declare.claim import Claim
@@ -210,7 +211,9 @@ def command_line_page() -> str:
                 if record is not None and not record[0].endswith("--help")
             ]
             listed = grid(["option", "meaning"], rows) if rows else ""
-            parts.append(f"## {path}\n\n```text\n{usage}\n```\n\n{text}\n\n{listed}")
+            shown = "\n".join(EXAMPLES.get(path.removeprefix("recapture "), ()))
+            example = f"\nFor example:\n\n```sh\n{shown}\n```\n" if shown else ""
+            parts.append(f"## {path}\n\n```text\n{usage}\n```\n\n{text}\n\n{listed}{example}")
     return "\n".join(parts)
 
 

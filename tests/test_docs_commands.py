@@ -26,7 +26,7 @@ def each_document():
         yield pytest.param(path, marks=[pytest.mark.slow] if name in RUN_SERVERS else [], id=name)
 
 
-@pytest.mark.parametrize("path", each_document())
+@pytest.mark.parametrize("path", list(each_document()))
 def test_the_blocks_of_a_document_run(path, tmp_path):
     make_copy(tmp_path)
     run_document(path.read_text(encoding="utf-8"), tmp_path)

@@ -31,9 +31,13 @@ MAY_ASK_FOR_ITS_FILE = {"base/paths.py", "pool/bootstrap.py"}
 
 MAY_USE_PRIVATE_TORCH = {
     "base/torch_compat.py": None,
+    "base/torch_graphs.py": None,
     "base/torch_operators.py": None,
+    "base/torch_places.py": {"_dynamo"},
+    "base/torch_reports.py": None,
     "base/torch_settings.py": None,
     "base/torch_tensors.py": None,
+    "base/torch_trace.py": None,
     "base/torch_watch.py": None,
     # AOTInductor's documented interface: torch._inductor.aoti_compile_and_package, aoti_load_package.
     # torch.utils._pytree: containers as torch.export knows them, which has no public name in the releases supported.

@@ -62,8 +62,10 @@ def records(deadly, module_command):
 
 def test_cells_that_die_cost_themselves_alone(warm, tmp_path):
     """Those of the run below that need neither a deadline nor much memory, in this process."""
-    names = ("neighbour::eager", "segfaults::eager", "aborts::eager", "exits::eager")
-    names += ("neighbour::dies-in-capture", "neighbour::dies-in-call", "neighbour::exits-with-status")
+    names = (
+        *("neighbour::eager", "segfaults::eager", "aborts::eager", "exits::eager"),
+        *("neighbour::dies-in-capture", "neighbour::dies-in-call", "neighbour::exits-with-status"),
+    )
     assert run_in_process(*(f"{DEADLY}::{name}" for name in names), "--jobs", 2, "--results", tmp_path) == 0
     found = {cell.removeprefix("deadly::"): row for cell, row in records_below(tmp_path).items()}
     assert {name: (str(row.verdict), row.phase, row.reason) for name, row in found.items()} == {

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from recapture.analysis.cell_changes import category
+from recapture.analysis.reasons.reason import reasons
 from recapture.analysis.stage_words import culprit, stage_changed
 from recapture.conformance.cell import Findings
 from recapture.conformance.why.facts import Facts
@@ -31,7 +32,7 @@ FACTS = Facts(
     family="compile",
     top="inductor",
     rungs=COMPILE,
-    switches={stage: switches_of(stage, "compile") for stage in STAGES},  # type: ignore[arg-type]
+    switches={stage: switches_of(stage, "compile") for stage in STAGES},  # type: ignore[misc]
 )
 
 
@@ -54,7 +55,7 @@ class Played:
 def test_the_ladder_finds_the_first_guilty_stage_within_the_budget(guilty, name):
     compiler = Played(guilty)
     report = find_stage(WRONG, FACTS, compiler)
-    assert report.stage == GuiltyStage(name)  # type: ignore[arg-type]
+    assert report.stage == GuiltyStage(name)  # type: ignore[misc]
     assert len(compiler.tried) == report.cells <= 5
 
 
@@ -109,7 +110,7 @@ def test_the_type_of_an_error_says_where_the_ladder_begins(kind, guilty, first):
 
     report = find_stage(cell, FACTS, run)
     assert tried[0] == first
-    assert report.stage == GuiltyStage(STAGES[guilty])  # type: ignore[arg-type]
+    assert report.stage == GuiltyStage(STAGES[guilty])  # type: ignore[misc]
 
 
 def test_a_switch_of_last_resort_is_tried_when_the_others_change_nothing():
@@ -257,7 +258,7 @@ def test_a_stage_that_no_run_can_have_recorded_is_refused(tmp_path, change, mess
 
 
 def test_reports_name_the_stage_and_the_workaround_of_a_silent_wrong():
-    text = silent_wrongs([GUILTY])
+    text = silent_wrongs([GUILTY], reasons([GUILTY]))
     assert "guilty: **Inductor, vectorization**; workaround: `torch._inductor.config.patch" in text
     assert "| Inductor, vectorization | silently wrong " in guilty_stages([GUILTY])
     assert guilty_stages([WRONG]) == ""

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.torch_compat import pytree, release
+from recapture.base.torch_trace import hear_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,34 +77,16 @@ def watch_dynamo() -> Iterator[CaptureLog]:
 @contextmanager
 def _watch_trace_log(log: CaptureLog) -> Iterator[None]:
     """Listen to the stream behind TORCH_TRACE."""
-    trace_log = importlib.import_module("torch._logging._internal").trace_log
     log.recompile_reasons = recompiles = []
 
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            artifact = (getattr(record, "metadata", None) or {}).get("artifact", {}).get("name")
-            payload = str(getattr(record, "payload", "") or "")
-            if artifact == "dynamo_graph_break_reason":
-                log.break_reasons.append(_brief(payload))
-            elif artifact == "recompile_reasons":
-                recompiles.append(payload)
+    def hear(name: str, _about: dict[str, Any], payload: str) -> None:
+        if name == "dynamo_graph_break_reason":
+            log.break_reasons.append(_brief(payload))
+        elif name == "recompile_reasons":
+            recompiles.append(payload)
 
-    listener = Listener(logging.DEBUG)
-    level, propagate, disabled = trace_log.level, trace_log.propagate, trace_log.disabled
-    trace_log.addHandler(listener)
-    trace_log.setLevel(logging.DEBUG)
-    trace_log.propagate = False
-    trace_log.disabled = False
-    # Graph breaks must be seen even if a case calls logging.disable().
-    trace_log.isEnabledFor = lambda _level: True
-    try:
+    with hear_trace(hear):
         yield
-    finally:
-        del trace_log.isEnabledFor
-        trace_log.removeHandler(listener)
-        trace_log.setLevel(level)
-        trace_log.propagate = propagate
-        trace_log.disabled = disabled
 
 
 def _brief(payload: str) -> str:

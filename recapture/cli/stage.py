@@ -58,8 +58,6 @@ def stage_command(context: click.Context, options: StageOptions, where: ImageOpt
     CELL is an address (suite::case::compiler), a case, a suite or a file. Each cell runs again with its compiler
     stopped after a stage, and then with parts of the guilty stage switched off. Nothing is recorded: `recapture run
     --explain` does that.
-
-    Example: recapture stage types::signed_zero::compile
     """
     if as_json and len(where.images) > 1:
         raise UsageError("--json prints the cells of one installation: name one image")

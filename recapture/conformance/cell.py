@@ -16,6 +16,7 @@ from recapture.conformance.why.variation import Variation, varied
 from recapture.declare.case import CASES_ATTRIBUTE, Case
 from recapture.declare.collection import execute, unmet
 from recapture.declare.compilers import builtin_compilers, compilers_of
+from recapture.results.cell_facts import CellFacts  # noqa: TC001 - msgspec resolves the annotation at run time
 from recapture.results.records import Difference, ErrorInfo, Phase
 from recapture.results.verdicts import Verdict  # noqa: TC001 - msgspec resolves the annotation at run time
 
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 
     from recapture.declare.compiler import Compiler
 
-__all__ = ["CellSpec", "Findings", "compiler_of", "examine"]
+__all__ = ["CellSpec", "Findings", "compiler_of", "examine", "findings_of", "rule"]
 
 
 class CellSpec(msgspec.Struct, frozen=True):
     """Everything a child needs to run one cell.
 
-    `compiler_file` is the suite file of a user's own compiler, `varied` what is changed to find the guilty stage.
+    `compiler_file` is the suite file of a user's own compiler, `varied` what is changed to find the guilty stage. With
+    `explains`, the findings say what torch reported. `artifacts` is a folder that receives graphs and generated code,
+    for a person to read.
     """
 
     suite: str
@@ -41,10 +44,12 @@ class CellSpec(msgspec.Struct, frozen=True):
     compiler_suite: str | None = None
     compiler_file: str | None = None
     varied: Variation | None = None
+    explains: bool = False
+    artifacts: str | None = None
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child reports about its cell; the host adds claims and hash to make a record."""
+    """What a child reports about its cell; the host adds claims and hash to make a record, without `facts`."""
 
     verdict: Verdict
     phase: Phase | None = None
@@ -58,25 +63,36 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     graph_breaks: int | None = None
     recompiles: int | None = None
     break_reasons: tuple[str, ...] = ()
+    explanation: tuple[str, ...] = ()
+    facts: CellFacts | None = None
 
 
 def examine(spec: CellSpec, enter: Callable[[str], None]) -> Findings:
     """Run one cell in this process; `enter` is called at the start of each phase, to show where a crash happened."""
+    ruling, trial = rule(spec, enter)
+    return findings_of(ruling, trial)
+
+
+def rule(
+    spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compiler], Compiler] = lambda one: one
+) -> tuple[Ruling, Trial]:
+    """Run one cell and decide it; `watched` may replace its compiler by one that is observed."""
     enter("reference")
-    trial = _try(spec, enter)
+    trial = _try(spec, enter, watched)
     ruling = decide(trial)
     if ruling is None:
         raise RuntimeError("a trial that was carried out has a verdict")
     if ruling.raised is not None:
         print(ruling.raised.traceback, file=sys.stderr)
-    return _findings(ruling, trial)
+    return ruling, trial
 
 
-def _try(spec: CellSpec, enter: Callable[[str], None]) -> Trial:
+def _try(spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compiler], Compiler]) -> Trial:
     case = _load(spec)
     compiler = compiler_of(spec)
     if spec.varied is not None:
         compiler = varied(compiler, spec.varied)
+    compiler = watched(compiler)
     try:
         missing = _not_applicable(case, compiler, spec.device)
     except Exception as error:  # raised by the compiler's own `unavailable`
@@ -109,7 +125,7 @@ def _not_applicable(case: Case, compiler: Compiler, device: str) -> str | None:
     return None if reason is None else encodable(reason)
 
 
-def _findings(ruling: Ruling, trial: Trial) -> Findings:
+def findings_of(ruling: Ruling, trial: Trial) -> Findings:
     """Return the ruling in recorded form: texts without addresses and paths, and the counts of the capture."""
     log = trial.log
     return Findings(

@@ -16,6 +16,7 @@ from recapture.declare.collection import Selection, find_suites, only_when_named
 from recapture.declare.compilers import builtin_compilers
 from recapture.declare.name_filter import matcher
 from recapture.machine.hardware import cores
+from recapture.results.artifact_folders import artifacts_folder
 from recapture.results.issues import chosen_issues
 
 if TYPE_CHECKING:
@@ -69,12 +70,16 @@ class RunOptions:
         "--worker", default="auto", show_default=False, help="How cells get a process."
     )
     explain: bool = option(
-        "--explain", default=False, help="Record the guilty stage of each wrong or failing cell: up to 5 cells more."
+        "--explain",
+        default=False,
+        help="Record what torch reports about each cell, and, with up to 5 more runs of it, the guilty stage.",
     )
     budget: int | None = None
-    """The most extra cells for each wrong or failing one, to find its guilty stage; None for the usual number."""
+    """The most extra cells for each wrong or failing one, to find its guilty stage; None: the usual number, 0: none."""
     bisector: float | None = None
     """Seconds that torch's own bisector may take where no switch tells the guilty part; None: not used."""
+    artifacts: Path | None = None
+    """The folder that receives each cell's graphs and generated code, in a folder by suite, case and compiler."""
     words: tuple[str, ...] = ()
     """The selection as typed on the command line; it is written to the environment."""
 
@@ -191,6 +196,8 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
                     device=options.device,
                     compiler_suite=owner.name if owner else None,
                     compiler_file=owner.path if owner else None,
+                    explains=options.explain,
+                    artifacts=_artifacts(options, suite.name, case.name, name),
                 )
                 cells.append(PlannedCell(spec, case))
     refused = refused_cases(options, suites)
@@ -199,6 +206,11 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
     if not cells and suites:
         raise UsageError("nothing to run: no case matches the selection")
     return cells
+
+
+def _artifacts(options: RunOptions, *cell: str) -> str | None:
+    """Return the folder for the artifacts of a cell: its suite, case and compiler."""
+    return None if options.artifacts is None else str(artifacts_folder(options.artifacts.absolute(), *cell))
 
 
 def _is_selected(options: RunOptions, suite: SuiteInfo, case: CaseInfo, compiler: str, *, optional: bool) -> bool:

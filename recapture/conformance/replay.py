@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from recapture.base.text import printable
 from recapture.conformance.trial import carry_out
 from recapture.conformance.verdict import decide, failed_loudly
-from recapture.declare.inputs import named_inputs
+from recapture.declare.inputs import named_inputs, refused_labels
 
 if TYPE_CHECKING:
     from recapture.conformance.judge import Comparison
@@ -49,8 +49,8 @@ class Script:
     device: str
 
 
-def replay(path: str, script: Script) -> None:
-    """Run the cell in the script at `path`, and print the observations and the verdict."""
+def replay(path: str, script: Script) -> str | None:
+    """Run the cell in the script at `path`, print the observations and the verdict, and return the verdict."""
     import torch
 
     _show("torch", torch.__version__)
@@ -76,8 +76,10 @@ def replay(path: str, script: Script) -> None:
         _show("graph break:", reason)
     for text in trial.warnings:
         _show("note:", text)
-    if ruling is not None:
-        _show_ruling(ruling)
+    if ruling is None:
+        return None
+    _show_ruling(ruling)
+    return str(ruling.verdict)
 
 
 def _execute(path: str, suite: str) -> ModuleType:
@@ -93,11 +95,13 @@ def _execute(path: str, suite: str) -> ModuleType:
 def _load(path: str, script: Script) -> Any:
     """Execute the script and return its case."""
     options = vars(_execute(path, script.suite))[script.cases][script.case]
-    inputs = named_inputs(options["target"], options["example"], options.get("held_out", ()))
+    held_out, refused = options.get("held_out", ()), options.get("refused", ())
+    inputs = named_inputs(options["target"], options["example"], (*held_out, *refused))
     return SimpleNamespace(
         target=options["target"],
         is_module=inspect.isclass(options["target"]),
         inputs=lambda: inputs,
+        refused_inputs=refused_labels(held_out, refused),
         watch=options.get("watch"),
         reset=options.get("reset"),
         rewrite_of=options.get("rewrite_of"),

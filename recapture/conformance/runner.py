@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from recapture.declare.collection import SuiteInfo
     from recapture.machine import doctor
     from recapture.pool.protocol import Ended
+    from recapture.results.cell_facts import CellFacts
     from recapture.results.shard_files import ShardPlan
 
 __all__ = ["GIB", "CellProgress", "RunSummary", "run_cells"]
@@ -80,7 +81,7 @@ class RunSummary:
 
     `records` are all records in the directory, `selected` those of the selected cells. `failed_suites` could not be
     collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid. `staged`
-    are the cells whose guilty stage was searched.
+    are the cells whose guilty stage was searched. `facts` are by the cell's address, where the run explains its cells.
     """
 
     directory: Path
@@ -91,6 +92,7 @@ class RunSummary:
     refused_cases: list[str]
     rss_server: int
     staged: list[Staged]
+    facts: dict[str, CellFacts]
 
 
 def run_cells(
@@ -155,7 +157,17 @@ def run_cells(
             staged = record_stages(pool, ledger, options, warn, None if second else servers.hand_over)
             records, environment = ledger.close()
             selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
-            return RunSummary(directory, records, selected, environment, failed, refused, pool.client.rss, staged)
+            return RunSummary(
+                directory,
+                records,
+                selected,
+                environment,
+                failed,
+                refused,
+                rss_server=pool.client.rss,
+                staged=staged,
+                facts=execution.facts,
+            )
 
 
 def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, suites: list[SuiteInfo]) -> Environment:
@@ -234,6 +246,7 @@ class CellExecution:
         wanted = options.device == "cuda" if shares_processes is None else shares_processes
         self.shares = wanted and pool.client.fork
         self.queue: deque[PlannedCell] = deque()
+        self.facts: dict[str, CellFacts] = {}
         self.again: set[Key] = set()
         """Cells that failed in a process that others had used before, and run again alone."""
         self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
@@ -291,13 +304,15 @@ class CellExecution:
             compiler=compiler,
             device=device,
             case_hash=cell.info.hash,
-            **{name: getattr(findings, name) for name in Findings.__struct_fields__},
+            **{name: getattr(findings, name) for name in Findings.__struct_fields__ if name != "facts"},
         )
         claims = tuple(
             ClaimResult(name, expected, Claim(name, expected).holds(row))
             for name, expected in cell.info.claims.get(compiler, ())
         )
         row = msgspec.structs.replace(row, claims=claims)
+        if findings.facts is not None:
+            self.facts[cell.address] = findings.facts
         seconds = round(ended.seconds, 4) if ended else 0.0
         worker: Literal["fork", "fresh"] = "fork" if self.pool.client.fork else "fresh"
         peak = ended.peak_rss if ended else None

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from recapture.base.torch_compat import reset_dynamo, seed_everything, skip_guard_timing
-from recapture.conformance.cell import CellSpec, examine
+from recapture.conformance.cell import CellSpec, Findings, examine
 from recapture.conformance.process_state import ProcessState
 from recapture.conformance.repro import CellToPrint
 from recapture.conformance.repro import print_cell as print_script
 from recapture.conformance.sharing import SHARED_VERDICTS
+from recapture.conformance.why.explanation import explain
 from recapture.declare.collection import collect_suite
 from recapture.declare.compilers import builtin_compilers
 from recapture.pool.worker import Reusable
@@ -54,7 +55,11 @@ builtin_compilers()  # imports their modules once, in the server
 def cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
     """Run one cell: `CellSpec` → `Findings`."""
     skip_guard_timing()
-    return msgspec.json.encode(examine(msgspec.json.decode(payload, type=CellSpec), enter))
+    return msgspec.json.encode(_examined(msgspec.json.decode(payload, type=CellSpec), enter))
+
+
+def _examined(spec: CellSpec, enter: Callable[[str], None]) -> Findings:
+    return explain(spec, enter) if spec.explains or spec.artifacts else examine(spec, enter)
 
 
 def shared_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
@@ -68,7 +73,7 @@ def shared_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
         seed_everything()
         torch.ones(1, device=spec.device)  # the first use of a device changes torch
     before = ProcessState()
-    found = examine(spec, enter)
+    found = _examined(spec, enter)
     result = msgspec.json.encode(found)
     reset_dynamo()
     gc.collect()  # so that this cell's tensors do not count towards the memory of the next

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from recapture.analysis import summary
 from recapture.analysis.differences import how_far, kinds_of, noted_by_compiler, place, silent_kinds
 from recapture.analysis.groups import noted_groups, together
+from recapture.analysis.reasons.reason import key_of, lines_by_case
 from recapture.analysis.stage_words import stage_of
 from recapture.analysis.suspects import FEWEST, suspects
 from recapture.base.text import plural, shorten
@@ -17,15 +18,20 @@ from recapture.results.kinds import KINDS
 from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from recapture.analysis.groups import Group
+    from recapture.analysis.reasons.reason import Key
+    from recapture.analysis.reasons.sentence import Reason
     from recapture.results.records import Difference, Record
 
 __all__ = ["MESSAGE_LIMIT", "folded", "noted", "silent_wrongs"]
 
 MESSAGE_LIMIT = 200
 """Characters of a message in a report; the records have the complete message."""
+
+WHY_LIMIT = 400
+"""Characters of a reason."""
 
 DIFFERENCES_SHOWN = 4
 """Number of differences shown for one silently wrong cell; the records have all of them."""
@@ -36,8 +42,8 @@ SUSPECT = (
 """Sentence below the heading of suspect references."""
 
 
-def silent_wrongs(records: Sequence[Record]) -> str:
-    """Return the silent differences: counted by kind, then cell by cell, then the suspect references."""
+def silent_wrongs(records: Sequence[Record], found: Mapping[Key, Reason]) -> str:
+    """Return the silent differences: counted by kind, then cell by cell with reasons, then the suspect references."""
     by_case = summary.silent_wrongs(records)
     number = sum(len(cells) for cells in by_case.values())
     if not number:
@@ -53,11 +59,25 @@ def silent_wrongs(records: Sequence[Record]) -> str:
             names = ", ".join(code(record.compiler) for record in members)
             said = _differences(members[0].differences) or plain(members[0].reason or "no difference is recorded")
             lines.append(f"  - {names} ({members[0].verdict}): {said}{blame(stage_of(members[0]))}")
+            lines += [f"    - {plain(why)}" for why in _whys(members, found)]
     wrong_cases = plural(len(by_case), "case")
     return (
         f"## Silently wrong\n\n{plural(number, 'cell')} of {wrong_cases} did something else than eager "
         f"and said nothing.\n\n{_kinds_table(records)}\n\n" + "\n".join(lines) + _suspects(records)
     )
+
+
+def _whys(records: Sequence[Record], found: Mapping[Key, Reason]) -> list[str]:
+    """Return the reasons of cells with the same differences, each with its compilers if there are several."""
+    texts: dict[str, list[str]] = {}
+    for record in records:
+        reason = found.get(key_of(record))
+        if reason is not None:
+            texts.setdefault(str(reason), []).append(record.compiler)
+        for line in record.explanation:
+            texts.setdefault(f"torch reported: {line}", []).append(record.compiler)
+    alone = len(texts) == 1
+    return [f"why: {text}" if alone else f"why ({', '.join(names)}): {text}" for text, names in texts.items()]
 
 
 def _kinds_table(records: Sequence[Record]) -> str:
@@ -119,13 +139,22 @@ def noted(shown: Sequence[Record], records: Sequence[Record]) -> str:
     )
 
 
-def folded(group: Group) -> str:
-    """Return a group as one line that expands to its cells, in HTML, because a summary cannot contain Markdown."""
+def folded(group: Group, found: Mapping[Key, Reason] | None = None) -> str:
+    """Return a group as one line that expands to its cells, in HTML, because a summary cannot contain Markdown.
+
+    With reasons, each is said once, and beside a case is the line of its code.
+    """
     title = f"<b>{html_text(group.title)}</b> " if group.title not in ("graph break", "note") else ""
     text = f"<code>{html_text(shorten(group.text, MESSAGE_LIMIT))}</code>" if group.text else ""
+    known = found or {}
+    whys = dict.fromkeys(known[key_of(one)].text for one in group.records if key_of(one) in known)
+    shown = "".join(f"<p>Why: {html_text(shorten(why, WHY_LIMIT))}</p>\n" for why in whys)
+    places = lines_by_case(group.records, known)
     cells = "\n".join(
-        f"<li><code>{html_text(case)}</code>: {', '.join(f'<code>{html_text(name)}</code>' for name in names)}</li>"
+        f"<li><code>{html_text(case)}</code>: {', '.join(f'<code>{html_text(name)}</code>' for name in names)}"
+        + (f" at <code>{html_text(places[case])}</code>" if case in places else "")
+        + "</li>"
         for case, names in together(group.records).items()
     )
     number = plural(len(group.records), "cell")
-    return f"<details><summary>{number}: {title}{text}</summary>\n<ul>\n{cells}\n</ul>\n</details>"
+    return f"<details><summary>{number}: {title}{text}</summary>\n{shown}<ul>\n{cells}\n</ul>\n</details>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -24,6 +25,7 @@ from recapture.analysis.groups import (
     together,
 )
 from recapture.analysis.matrix import in_matrix
+from recapture.analysis.reasons.reason import key_of, lines_by_case, reasons
 from recapture.analysis.stage_words import culprit, stage_of
 from recapture.analysis.summary import ClaimStatus
 from recapture.analysis.suspects import FEWEST, suspects
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from recapture.analysis.groups import Group
+    from recapture.analysis.reasons.reason import Key
+    from recapture.analysis.reasons.sentence import Reason
     from recapture.machine.environment import Environment
     from recapture.results.records import Record
 
@@ -66,8 +70,13 @@ WIDE_COLUMN_WIDTH = 4.0
 """Width of a column of the matrix with a horizontal header, in root em."""
 
 
-def render_html(every: Sequence[Record], environment: Environment | None) -> str:
-    """Return the report as one HTML page without external parts; the same bytes for the same records."""
+def render_html(
+    every: Sequence[Record], environment: Environment | None, artifacts: Mapping[str, str] | None = None
+) -> str:
+    """Return the report as one HTML page without external parts; the same bytes for the same records.
+
+    `artifacts` are folders with what a cell left for debugging, by the cell's address, relative to the page.
+    """
     import jinja2
 
     templates = jinja2.Environment(
@@ -86,13 +95,8 @@ def render_html(every: Sequence[Record], environment: Environment | None) -> str
     label = CHARACTER_WIDTH * min(longest, LABEL_LENGTH) + LABEL_PADDING
     seen = {summary.mark(record) for record in records}
     claims = _claims(records, places)
-    groups = {
-        "failures": _groups(failure_groups(records)),
-        "breaks": _groups(break_groups(records)),
-        "noted": _groups(noted_groups(records)),
-        "remarks": _groups(remark_groups(records)),
-        "not_run": _groups(not_run_groups(records)),
-    }
+    found = reasons(records)
+    groups = _all_groups(records, found)
     brief = environment_facts.brief(environment) if environment else []
     page = templates.get_template("conformance.html.j2").render(
         place=environment_facts.place(every, environment),
@@ -113,7 +117,7 @@ def render_html(every: Sequence[Record], environment: Environment | None) -> str
         share=round(COLUMNS_SHARE / max(len(compilers), 1), 2),
         legend={mark: (words, _LEGEND_KINDS[mark]) for mark, words in summary.LEGEND.items() if mark in seen},
         suites=_suites(ordered, places, compilers),
-        details=[_detail(record) for record in ordered],
+        details=[_detail(record, found.get(key_of(record)), (artifacts or {}).get(record.cell)) for record in ordered],
         claims=claims,
         tally=_tally(claims),
         claim_texts=_claim_texts(records),
@@ -127,6 +131,17 @@ def render_html(every: Sequence[Record], environment: Environment | None) -> str
         **groups,
     )
     return page.rstrip() + "\n"
+
+
+def _all_groups(records: Sequence[Record], found: Mapping[Key, Reason]) -> dict[str, list[dict[str, Any]]]:
+    """Return the groups of cells that the page lists, by the name that its template uses."""
+    return {
+        "failures": _groups(failure_groups(records), found),
+        "breaks": _groups(break_groups(records)),
+        "noted": _groups(noted_groups(records)),
+        "remarks": _groups(remark_groups(records)),
+        "not_run": _groups(not_run_groups(records)),
+    }
 
 
 def _sections(groups: Mapping[str, object], *, has_claims: bool, has_environment: bool) -> list[tuple[str, str, bool]]:
@@ -209,9 +224,11 @@ def _cell(record: Record, place: int) -> dict[str, Any]:
     }
 
 
-def _detail(record: Record) -> dict[str, Any]:
+def _detail(record: Record, reason: Reason | None, folder: str | None) -> dict[str, Any]:
     """Return the data of an opened cell, without empty fields."""
     built = msgspec.to_builtins(record)
+    built["why"] = str(reason) if reason else None
+    built["folder"] = f"{quote(folder)}/" if folder else None
     for name, differences in (("differences", record.differences), ("noted", record.noted)):
         for one, difference in zip(built[name], differences, strict=True):
             one["far"] = how_far(difference)
@@ -286,9 +303,12 @@ def _wrong_cases(records: Iterable[Record], places: Mapping[tuple[str, str], int
     return sorted(found, key=lambda case: -len(case["cells"]))
 
 
-def _groups(groups: Iterable[Group]) -> list[dict[str, Any]]:
+def _groups(groups: Iterable[Group], found: Mapping[Key, Reason] | None = None) -> list[dict[str, Any]]:
+    known = found or {}
     return [
         {
+            "whys": list(dict.fromkeys(known[key_of(one)].text for one in group.records if key_of(one) in known)),
+            "lines": lines_by_case(group.records, known),
             "title": group.title,
             "text": shorten(group.text, TEXT_LIMIT),
             "number": len(group.records),

@@ -12,6 +12,7 @@ from recapture.analysis.groups import (
     remark_groups,
 )
 from recapture.analysis.matrix import in_matrix
+from recapture.analysis.reasons.reason import reasons
 from recapture.analysis.static_shapes import static_refusals
 from recapture.analysis.summary import ClaimStatus
 from recapture.base.errors import UsageError
@@ -20,25 +21,34 @@ from recapture.base.text import one_line, plural, shorten
 from recapture.report.captures_markdown import model_captures
 from recapture.report.claim_sources import address, sentence
 from recapture.report.differences_markdown import MESSAGE_LIMIT, folded, noted, silent_wrongs
-from recapture.report.markup import code, plain
+from recapture.report.markup import code, link, plain
 from recapture.report.stages_markdown import guilty_stages
 from recapture.report.tables import Cell, Span, Table, code_span, strong, to_markdown
+from recapture.results.artifact_folders import INDEX, left_artifacts
 from recapture.results.directories import REPORT, read_results
 from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from recapture.analysis.reasons.reason import Key
+    from recapture.analysis.reasons.sentence import Reason
     from recapture.machine.environment import Environment
     from recapture.results.records import Record
 
 __all__ = ["render_conformance", "write_report"]
 
 
-def render_conformance(records: Sequence[Record], environment: Environment | None) -> str:
-    """Return the conformance report of one results directory, without dates, times or paths."""
+def render_conformance(
+    records: Sequence[Record], environment: Environment | None, artifacts: Mapping[str, str] | None = None
+) -> str:
+    """Return the conformance report of one results directory, without dates, times or paths.
+
+    `artifacts` are folders with what a cell left for debugging, by the cell's address, relative to the report.
+    """
     shown, left_out = in_matrix(records)
+    found = reasons(records)
     sections = [
         _head(records, environment),
         _environment(environment),
@@ -46,11 +56,12 @@ def render_conformance(records: Sequence[Record], environment: Environment | Non
         _counts(shown),
         model_captures(records),
         _claims(records),
-        silent_wrongs(records),
+        silent_wrongs(records, found),
         guilty_stages(records),
+        _artifacts(artifacts or {}),
         _matrices(shown),
         plain(left_out),
-        _failures(records),
+        _failures(records, found),
         _breaks(records),
         noted(shown, records),
         _remarks(records),
@@ -67,7 +78,8 @@ def write_report(directory: Path) -> Path:
     results = read_results(directory)
     path = directory / REPORT
     try:
-        write_atomically(path, render_conformance(results.records, results.environment).encode())
+        text = render_conformance(results.records, results.environment, left_artifacts(directory, results.records))
+        write_atomically(path, text.encode())
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
     return path
@@ -218,7 +230,14 @@ def _matrices(records: Sequence[Record]) -> str:
     return "\n\n".join(sections)
 
 
-def _failures(records: Sequence[Record]) -> str:
+def _artifacts(folders: Mapping[str, str]) -> str:
+    if not folders:
+        return ""
+    lines = [f"- {link(code(cell), f'{folder}/{INDEX}')}" for cell, folder in sorted(folders.items())]
+    return "## Left for debugging\n\nGraphs, IR, generated code and traces of these cells.\n\n" + "\n".join(lines)
+
+
+def _failures(records: Sequence[Record], found: Mapping[Key, Reason]) -> str:
     groups = failure_groups(records)
     if not groups:
         return ""
@@ -226,7 +245,7 @@ def _failures(records: Sequence[Record]) -> str:
     return (
         f"## Failing\n\n{plural(number, 'cell')}, {plural(len(groups), 'different failure')}.\n\n"
         + _static_shapes(records)
-        + "\n".join(map(folded, groups))
+        + "\n".join(folded(group, found) for group in groups)
     )
 
 

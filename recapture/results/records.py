@@ -61,6 +61,9 @@ TIMINGS = "timings.jsonl"
 MOST_OUTPUT = 512 << 20
 """Bytes of the largest file of cells' printed output that is read."""
 
+OMITTED = ("explanation",)
+"""Fields of a record that the file omits if they are empty: records without them keep their bytes."""
+
 EXAMPLE = "example"
 """Name of the input that a compiler captures with."""
 
@@ -133,6 +136,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     graph_breaks: int | None = None
     recompiles: int | None = None
     break_reasons: tuple[str, ...] = ()
+    explanation: tuple[str, ...] = ()
     claims: tuple[ClaimResult, ...] = ()
     case_hash: str
     stage: GuiltyStage | msgspec.UnsetType = msgspec.UNSET
@@ -251,10 +255,14 @@ def schema_of(kind: type[msgspec.Struct], title: str) -> dict[str, Any]:
 
 
 def _line(row: Record | Timing) -> bytes:
-    if row.schema == SCHEMA_VERSION or not isinstance(row, Record):
+    if not isinstance(row, Record):
         return msgspec.json.encode(row) + b"\n"
     built = msgspec.to_builtins(row)
-    del built["noted"]  # version 1 does not have it
+    for name in OMITTED:
+        if not built[name]:
+            del built[name]
+    if row.schema != SCHEMA_VERSION:
+        del built["noted"]  # version 1 does not have it
     return msgspec.json.encode(built) + b"\n"
 
 
@@ -287,6 +295,8 @@ def _check_record(row: Record) -> None:
         first = next(one.input for one in row.differences if held_out or not one.input.startswith(HELD_OUT))
         if row.input != first:
             raise ValueError(f"`input` is {row.input}, but the first of `differences` is on {first}")
+    if any(not line.strip() or "\n" in line for line in row.explanation):
+        raise ValueError("`explanation` has a line that is empty or is several lines")
     if row.verdict is Verdict.ERROR and row.error is None:
         raise ValueError("`verdict` is error, but there is no `error`")
     if row.stage is not msgspec.UNSET:

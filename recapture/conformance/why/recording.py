@@ -35,7 +35,7 @@ def record_stages(
     A record that names a stage already keeps it, so that a run can be resumed. `prepare` makes the pool preload what
     cells need that generate code, if it has not; `warn` receives a line about what begins.
     """
-    if not options.explain:
+    if not options.explain or options.budget == 0:
         return []
     rows = [(cell, ledger.done[key]) for key, cell in ledger.cells.items()]
     wanted = [(cell, row) for cell, row in rows if stageable(row) and row.stage is msgspec.UNSET]

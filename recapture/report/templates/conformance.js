@@ -41,6 +41,8 @@ function card(record) {
   const table = make("table");
   const at = [record.phase, record.input].filter(Boolean).join(" on ");
   line(table, "verdict", record.verdict + (at ? " (" + at + ")" : ""));
+  if (record.why) line(table, "why", record.why);
+  if (record.explanation) line(table, "torch reported", record.explanation);
   for (const one of record.differences || []) line(table, one.input, difference(one));
   if (record.error) line(table, record.error.type, record.error.message);
   if (record.reason) line(table, "reason", record.reason);
@@ -52,6 +54,11 @@ function card(record) {
   if (record.notes) line(table, "remarks", record.notes);
   for (const one of record.claims || []) line(table, "claim " + one.id, claimText(one));
   if (record.error) line(table, "fingerprint", record.error.fingerprint);
+  if (record.folder) {
+    const link = make("a", "graphs, generated code and trace");
+    link.href = record.folder;
+    line(table, "left", link);
+  }
   box.append(table);
   return box;
 }
@@ -110,7 +117,7 @@ matrix.addEventListener("keydown", (event) => {
 
 // The filter: all words must be of one cell, whose kind is among the ticked ones.
 const texts = details.map(({ error = {}, differences = [], noted = [], claims = [], ...one }) => [
-  one.case, one.compiler, one.verdict, one.stage, error.type, error.message, one.reason, ...[...differences, ...noted].flatMap(Object.values),
+  one.case, one.compiler, one.verdict, one.stage, error.type, error.message, one.reason, one.why, one.explanation, ...[...differences, ...noted].flatMap(Object.values),
   one.notes, one.break_reasons, ...claims.map((claim) => claim.id)].join(" ").toLowerCase());
 const cells = rows.map((row) => [...row.querySelectorAll("button")]);
 const kinds = [...document.querySelectorAll("[data-kind]")], field = document.getElementById("filter");

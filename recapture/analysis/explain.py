@@ -1,0 +1,41 @@
+"""What `recapture explain` says about one cell: the verdict, the reason, and what torch reported."""
+
+from __future__ import annotations
+
+import msgspec
+
+from recapture.analysis.reasons.reason import reason_of
+from recapture.results.cell_facts import CellFacts  # noqa: TC001 - msgspec resolves the annotation at run time
+from recapture.results.records import Record  # noqa: TC001 - msgspec resolves the annotation at run time
+
+__all__ = ["Explanation", "explanation_of"]
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """One explained cell. `kind` and `why` are the reason; `folder` holds its artifacts, if there are any."""
+
+    cell: str
+    torch: str
+    image: str
+    why: str | None
+    kind: str | None
+    record: Record
+    facts: CellFacts | None = None
+    folder: str | None = None
+
+
+def explanation_of(
+    record: Record, facts: CellFacts | None, torch: str, image: str, beside: list[Record], folder: str | None = None
+) -> Explanation:
+    """Return the explanation of one cell; `beside` are other records of its case, of this run or an earlier one."""
+    reason = reason_of(record, beside)
+    return Explanation(
+        cell=record.cell,
+        torch=torch,
+        image=image,
+        why=None if reason is None else str(reason),
+        kind=None if reason is None else reason.kind,
+        record=record,
+        facts=facts,
+        folder=folder,
+    )

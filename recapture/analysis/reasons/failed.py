@@ -1,0 +1,129 @@
+"""Why a cell fails or did not run, from its verdict, phase and message."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from recapture.analysis.reasons.messages import RULES
+from recapture.analysis.reasons.sentence import Reason, family
+from recapture.analysis.reasons.silent import eager_raises
+from recapture.base.source_lines import source_line
+from recapture.base.text import shorten
+from recapture.results.records import EXAMPLE
+from recapture.results.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recapture.base.source_lines import SourceLine
+    from recapture.results.records import ErrorInfo, Record
+
+__all__ = ["failed_reason"]
+
+MOST_QUOTED = 160
+"""Characters of a message that is quoted."""
+
+LONG = 100
+"""Characters from which a first line is cut to its first sentence."""
+
+_EXPLANATION = re.compile(r"^\s*Explanation: (.+?)(?:\.\s|\.?$)", re.MULTILINE)
+_TORCHSCRIPT_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)", re.MULTILINE)
+
+
+def failed_reason(record: Record, beside: Sequence[Record]) -> Reason:
+    """Return why a cell failed, or says nothing about its compiler; `beside` are records of the same case."""
+    if record.verdict is Verdict.CRASH:
+        unchecked = " (an AOTInductor library reads its inputs unchecked)" if family(record.compiler) == "aoti" else ""
+        cause = (record.reason or "died of an unknown cause").removeprefix("died of ")
+        return Reason("died", f"the process died {_during(record)}{unchecked}: {cause}")
+    if record.verdict in (Verdict.TIMEOUT, Verdict.OOM):
+        said = record.reason or (record.error and _first(record.error)) or "no more is known"
+        return Reason("limit", f"{_words(record.verdict)} {_during(record)}: {said}")
+    if record.verdict is Verdict.UNSTABLE:
+        said = record.reason or "its two runs differ"
+        return Reason("unstable", f"eager gives two results for one seed, so that no compiler is judged: {said}")
+    if record.error is None or record.verdict is Verdict.ENVIRONMENT:
+        return Reason("not here", record.reason or (_first(record.error) if record.error else "no reason is recorded"))
+    return _raised(record, record.error, beside)
+
+
+def _words(verdict: Verdict) -> str:
+    return "it was still running at its deadline" if verdict is Verdict.TIMEOUT else "memory ran out"
+
+
+def _during(record: Record) -> str:
+    """Return the step that failed, in words."""
+    on = f" on {record.input}" if record.input and record.phase != "capture" else ""
+    return {"capture": "at capture", "call": f"in the call{on}", "backward": f"in the backward{on}"}.get(
+        record.phase or "", "before the capture"
+    )
+
+
+def _raised(record: Record, error: ErrorInfo, beside: Sequence[Record]) -> Reason:
+    line = source_line(error.message)
+    if record.phase == "reference":
+        return Reason("not possible in eager", f"eager itself cannot run: {_quoted(error)}", line)
+    if record.phase == "backward":
+        text = f"the backward after the call on {record.input} fails where eager's works: {_quoted(error)}"
+        return Reason("no backward", text, line)
+    kind = family(record.compiler)
+    theirs = eager_raises(beside, record.input) if record.phase == "call" else ""
+    if theirs and theirs.rpartition(".")[2] != error.type.rpartition(".")[2]:
+        text = (
+            f"eager raises {theirs} on {record.input}, and this another type, which an `except` for eager's does not "
+        )
+        return Reason("other exception", f"{text}catch: {_quoted(error)}", line)
+    text = f"{error.type}: {error.message}"
+    for rule in RULES:
+        if (rule.families and kind not in rule.families) or (rule.phase and rule.phase != record.phase):
+            continue
+        found = rule.pattern.search(text)
+        if found is not None:
+            return Reason(rule.kind, _filled(rule.text, found, record, error), line)
+    return _unknown(record, error, kind, line)
+
+
+def _filled(template: str, found: re.Match[str], record: Record, error: ErrorInfo) -> str:
+    parts = {name: shorten(value or "", MOST_QUOTED) for name, value in found.groupdict().items()}
+    return template.format(
+        **parts,
+        input=record.input or EXAMPLE,
+        during=_during(record),
+        compiler=record.compiler,
+        type=error.type.rpartition(".")[2],
+        first=shorten(_first(error), MOST_QUOTED),
+        explanation=shorten(_explanation(error), MOST_QUOTED),
+    )
+
+
+def _explanation(error: ErrorInfo) -> str:
+    """Return torch's own explanation, or the first line of the message if it has none."""
+    found = _EXPLANATION.search(error.message)
+    return found[1] if found else _first(error)
+
+
+def _unknown(record: Record, error: ErrorInfo, kind: str, line: SourceLine | None) -> Reason:
+    """Return the reason of an exception whose message no rule knows."""
+    if record.phase == "capture":
+        return Reason("message", f"refused at capture: {_quoted(error)}", line)
+    if kind in ("fx", "make_fx", "jit.trace", "export", "aoti", "onnx") and record.input != EXAMPLE:
+        text = f"a step that was recorded for the example fails on {record.input}: {_quoted(error)}"
+        return Reason("recorded step fails", text, line)
+    text = f"the call on {record.input} raises {_quoted(error)}; eager returns there, or raises another type"
+    return Reason("other exception", text, line)
+
+
+def _quoted(error: ErrorInfo) -> str:
+    name = error.type if error.type.endswith(".Error") else error.type.rpartition(".")[2]
+    return shorten(f"{name}: {_first(error)}", MOST_QUOTED)
+
+
+def _first(error: ErrorInfo) -> str:
+    """Return the first line of a message, without what follows its first sentence if it is long."""
+    inner = _TORCHSCRIPT_RAISED.findall(error.message) if error.message.startswith("The following operation") else []
+    text = inner[-1] if inner else next((line.strip() for line in error.message.splitlines() if line.strip()), "")
+    if not text or text == "from user code:":
+        return "an assertion without a message" if error.type == "AssertionError" else "no message"
+    sentence = re.match(r".{20,}?[.!?](?=\s)", text) if len(text) > LONG else None
+    return (sentence[0] if sentence else text).rstrip(":. ")

@@ -1,0 +1,225 @@
+"""The reasons that are derived from records: every cell that is not right has one, and it says what a reader needs."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from planted_records import evidence
+
+from recapture.analysis.reasons.reason import key_of, reason_of, reasons
+from recapture.analysis.reasons.sentence import KINDS_OF_REASONS
+from recapture.base.errors import UsageError
+from recapture.base.source_lines import SourceLine, source_line
+from recapture.report.html_page import render_html
+from recapture.report.markdown import render_conformance
+from recapture.results.artifact_folders import ARTIFACTS, INDEX, artifacts_folder, left_artifacts
+from recapture.results.directories import find_results, read_results
+from recapture.results.records import Difference, ErrorInfo, Record, read_jsonl, write_jsonl
+from recapture.results.verdicts import RIGHT, Verdict
+
+COMMITTED = Path(__file__).resolve().parents[1] / "results"
+TORCH_2_11 = COMMITTED / "torch2.11.0-cu130" / "cpu"
+
+
+def record(verdict=Verdict.PASS, compiler="compile", **fields):
+    row = {"case": "s::a", "compiler": compiler, "device": "cpu", "case_hash": "0", "verdict": verdict}
+    return Record(**row | fields)
+
+
+def wrong(compiler, *differences, **fields):
+    first = differences[0].input
+    verdict = Verdict.WRONG if first == "example" else Verdict.SPECIALIZED
+    return record(verdict, compiler, input=first, differences=differences, **fields)
+
+
+def refused(compiler, message, kind="RuntimeError", phase="capture", label="example"):
+    return record(Verdict.ERROR, compiler, phase=phase, input=label, error=ErrorInfo(kind, message, "0123456789"))
+
+
+VALUE = Difference("held_out[0]", "result", "value", "1 of 2 elements differ: eager 1, this 2 at [0]")
+
+
+@pytest.mark.parametrize("directory", find_results(COMMITTED), ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_every_committed_cell_that_is_not_right_has_a_reason(directory):
+    results = read_results(directory)
+    found = reasons(results.records)
+    bad = [one for one in results.records if one.verdict not in RIGHT]
+    for one in bad:
+        assert found[key_of(one)].kind in KINDS_OF_REASONS, one.cell
+        assert len(str(found[key_of(one)])) > 20, one.cell
+    quoted = [one.cell for one in bad if found[key_of(one)].kind == "message"]
+    assert len(quoted) <= len(bad) * 0.02, quoted
+    assert not (directory == TORCH_2_11 and quoted)
+
+
+def test_a_right_cell_captured_whole_has_no_reason_and_a_broken_one_names_its_breaks():
+    assert reason_of(record()) is None
+    broken = record(
+        Verdict.PASS_WITH_BREAKS, graph_breaks=2, break_reasons=("generic_jump at suite.py:12", "print at suite.py:13")
+    )
+    reason = reason_of(broken)
+    assert str(reason) == "2 graph breaks: generic_jump (at suite.py:12)"
+
+
+def test_the_order_of_the_records_does_not_change_a_reason():
+    records = list(read_results(TORCH_2_11).records)
+    first = reasons(records)
+    random.Random(0).shuffle(records)
+    assert reasons(records) == first
+
+
+EXPECTED = {
+    "control_flow::branch_on_sum::jit.trace": ("recorded path", "TracerWarning", "held_out[0]"),
+    "control_flow::assert_on_data::jit.trace": ("lost exception", "AssertionError"),
+    "control_flow::branch_on_sum::fx": ("data-dependent", "proxy"),
+    "control_flow::branch_on_sum::export": ("data-dependent", "torch.cond", "control_flow.py:22 `if x.sum() < 0:`"),
+    "basic_use::LinearReLU::export": ("static size", "x.size()[0] == 10", "held_out[1]", "dynamic shapes"),
+    "types::add_unannotated_int::export": ("fixed value", "args_1 == 3"),
+    "types::add_unannotated_int::jit.script": ("needs tensors", "annotation", "y is int"),
+    "types::add_unannotated_int::aoti": ("unchecked input", "args[1] is 4, the example's 3"),
+    "types::half_overflows_between::compile": ("Inductor", "compile:aot_eager are right"),
+    "types::half_overflows_between::aoti": ("Inductor", "compile is wrong in the same way"),
+    "types::signed_zero::compile": ("Dynamo", "guards accept held_out[0]"),
+    "types::signed_zero::compile:eager": ("Dynamo", "run eagerly"),
+    "graphs::CountsItsCalls::export": ("lost effect", "state.calls", "eager 1, this 0"),
+    "graphs::counts_calls_globally::jit.trace": ("not repeatable", "two graphs"),
+    "graphs::returns_named_tuple::jit.trace": ("other type", "tuple in the place of eager's graphs.Extremes"),
+    "control_flow::mean_or_zero::aoti": ("died", "held_out[0]", "SIGSEGV"),
+    "control_flow::assert_on_data::compile": ("other exception", "eager raises AssertionError", "RuntimeError"),
+    "control_flow::match_on_rank::jit.script": ("unsupported code", "Match", "control_flow.py:114"),
+    "scipy_numpy::scipy_dct::compile:fullgraph": ("numpy", "scipy_numpy.py:38"),
+    "graphs::where_instead_of_item::eager": ("rewrite", "held_out[0]"),
+    "graphs::DenseNet121::compile": ("not here", "cuda alone"),
+}
+
+
+@pytest.mark.parametrize("cell", EXPECTED)
+def test_a_committed_cell_is_explained(cell):
+    records = read_results(TORCH_2_11).records
+    (one,) = (row for row in records if row.cell == cell)
+    reason = reasons(records)[key_of(one)]
+    kind, *words = EXPECTED[cell]
+    assert reason.kind == kind
+    for word in words:
+        assert word in str(reason)
+
+
+def test_the_stage_of_a_wrong_compile_cell_is_read_from_the_other_backends():
+    compiled = wrong("compile", VALUE)
+    dynamo, aot = record(compiler="compile:eager"), record(compiler="compile:aot_eager")
+    assert reason_of(compiled).kind == "compiled"
+    assert reason_of(compiled, [dynamo]).kind == "compiled"
+    assert reason_of(compiled, [dynamo, aot]).kind == "Inductor"
+    assert reason_of(compiled, [dynamo, wrong("compile:aot_eager", VALUE)]).kind == "AOTAutograd"
+    assert reason_of(compiled, [wrong("compile:eager", VALUE)]).kind == "Dynamo"
+    elsewhere = Difference("held_out[1]", "result", "dtype", "eager torch.int64, this torch.float32")
+    assert reason_of(compiled, [wrong("compile:eager", elsewhere)]).kind == "compiled"
+    other_device = msgspec.structs.replace(wrong("compile:eager", VALUE), device="cuda")
+    assert reason_of(compiled, [other_device]).kind == "compiled"
+
+
+@pytest.mark.parametrize("verdict", [one for one in Verdict if one not in RIGHT])
+@pytest.mark.parametrize("compiler", ["eager", "compile", "jit.script", "make_fx", "aoti", "onnx", "users-own"])
+def test_every_verdict_of_every_compiler_has_a_reason(verdict, compiler):
+    one = record(verdict, compiler, **evidence(verdict))
+    assert reason_of(one).kind in KINDS_OF_REASONS
+
+
+def test_a_message_that_no_rule_knows_is_quoted():
+    reason = reason_of(refused("make_fx", "something nobody has seen\nsecond line"))
+    assert reason.kind == "message"
+    assert "RuntimeError: something nobody has seen" in reason.text
+    assert "second line" not in reason.text
+
+
+STACK = """Unsupported: x
+from user code:
+   File "torch/a.py", line 3, in f
+    y
+  File "mine.py", line 7, in g
+    if x > 0:"""
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (STACK, SourceLine("mine.py", 7, "if x > 0:")),
+        ('not supported:\n  File "mine.py", line 9\ndef f(x):\n    try:\n    ~~~ <--- HERE\n        x', SourceLine("mine.py", 9, "try:")),
+        ("Caused by: if bool(x):  # mine.py:5 in f (tensor.py:1 in g)", SourceLine("mine.py", 5, "if bool(x):")),
+        ("Caused by: (mine.py:83 in item_in_condition)", SourceLine("mine.py", 83)),
+        ("Data-dependent branching at mine.py:4", SourceLine("mine.py", 4)),
+        ('File "mine.py", line 6, in f\n…', SourceLine("mine.py", 6)),
+        ("nothing", None),
+    ],
+)  # fmt: skip
+def test_the_users_line_is_read_from_a_message(message, line):
+    assert source_line(message) == line
+
+
+HOSTILE = 'File "x.py", line 3, in f\n   </li><script>|`**[a](b)\x1b[31m\u202e'
+
+
+def test_hostile_text_in_a_reason_is_escaped_in_every_report():
+    rows = [
+        refused("export", HOSTILE),
+        msgspec.structs.replace(
+            wrong("compile", msgspec.structs.replace(VALUE, detail="</li><script>|\x1b[31m")),
+            explanation=("<script>\x1b[31m",),
+        ),
+    ]
+    markdown = render_conformance(rows, None, {"s::a::compile": "debug/a/b/)<script>"})
+    page = render_html(rows, None, {"s::a::compile": 'debug/a/"><script>'})
+    for text in (markdown, page):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "<script>|" not in page
+    outside = re.sub(r"`+[^`]*`+", "", markdown)
+    assert not re.search(r"(?<!\\)<script", outside)
+    assert "debug/a/b/)" not in markdown
+
+
+def test_the_reports_say_why_and_link_what_was_left(tmp_path):
+    one = msgspec.structs.replace(wrong("compile", VALUE), explanation=("1 graph of 2 operators: add, mul",))
+    two = refused("fx", "symbolically traced variables cannot be used as inputs to control flow")
+    directory = tmp_path / "torch2.11.0-cu130" / "cpu"
+    directory.mkdir(parents=True)
+    assert left_artifacts(directory, [one]) == {}
+    folder = artifacts_folder(directory / ARTIFACTS, "s", "a", "compile")
+    folder.mkdir(parents=True)
+    assert left_artifacts(directory, [one, two]) == {}  # not finished: nothing lists what is there
+    (folder / INDEX).write_text("")
+    left = left_artifacts(directory, [one, two])
+    assert left == {"s::a::compile": "debug/s/a/compile"}
+    markdown = render_conformance([one, two], None, left)
+    assert "why (compile): the compiled call gives another result on held\\_out" not in markdown
+    assert "the compiled call gives another result on held_out\\[0\\]" in markdown
+    assert "torch reported: 1 graph of 2 operators: add, mul" in markdown
+    assert "<p>Why: an `if`, a loop" in markdown
+    assert "[`s::a::compile`](debug/s/a/compile/README.md)" in markdown
+    page = render_html([one, two], None, left)
+    assert "debug/s/a/compile/" in page
+    assert '"why":' in page.replace(" ", "").replace("&#34;", '"')
+
+
+@pytest.mark.parametrize("name", ["../../x", "..", ".", "", "a/b", "x" * 400, "jit.trace"])
+def test_no_name_leads_out_of_the_folder_of_artifacts(tmp_path, name):
+    folder = artifacts_folder(tmp_path, name, name, name)
+    assert len(folder.relative_to(tmp_path).parts) == 3
+    assert ".." not in folder.parts
+    assert folder.resolve().is_relative_to(tmp_path.resolve())
+
+
+def test_an_explanation_is_kept_and_its_absence_changes_no_byte(tmp_path):
+    path = tmp_path / "conformance.jsonl"
+    write_jsonl(path, [record()])
+    assert b"explanation" not in path.read_bytes()
+    explained = record(explanation=("1 graph of 2 operators: add, mul",))
+    write_jsonl(path, [explained])
+    assert read_jsonl(path, Record) == [explained]
+    write_jsonl(path, [record(explanation=("two\nlines",))])
+    with pytest.raises(UsageError, match="explanation"):
+        read_jsonl(path, Record)

@@ -1,12 +1,15 @@
 """Measures derived inputs on the shipped suites: how many silent wrongs they find without the hand-written inputs.
 
-    python -m benchmarks.derived_inputs [--compiler NAME]... [--suite NAME]... [--jobs N] [--recorded DIR]
+    python -m benchmarks.derived_inputs [--compiler NAME]... [--suite NAME]... [--recorded DIR] [--all]
 
 Every case is treated as a user's own function or module: its held-out inputs are ignored, and inputs are derived from
-its example. The reference are the case's own inputs, run at the same time. A cell counts if its verdict with them is
-`specialized`: right on the example, silently wrong on an input that somebody thought of. A false alarm is a cell that
-is silently wrong under `eager`, whose two sides are the same code. Cells that are silently wrong with derived inputs
-alone are listed, because they are findings or faults of the judge.
+its example. The reference are the case's own inputs: recorded ones, or run at the same time. A cell counts if its
+verdict with them is `specialized`: right on the example, silently wrong on an input that somebody thought of. Cells
+that no change of inputs can reveal are named, with the reason, in derived_inputs.toml, and counted separately.
+
+A false alarm is a cell that is silently wrong under `eager`, whose two sides are the same code. With ``--all``, every
+case is checked, not only those that count, and cells that are silently wrong with derived inputs alone are listed: they
+are findings or faults of the judge. ``--records FILE`` keeps each finished suite, so that a stopped benchmark goes on.
 """
 
 from __future__ import annotations
@@ -14,18 +17,19 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 import msgspec
 
 from recapture.analysis.summary import explain
 from recapture.conformance.own_code.derivation import PREPARE, Preparation
+from recapture.conformance.own_code.session import OF_A_BACKWARD
 from recapture.conformance.plan import RunOptions
 from recapture.conformance.preparation import IMPORTS, collect_suites
 from recapture.conformance.runner import run_cells
 from recapture.declare.collection import Selection, SuiteFile, shipped_suites
-from recapture.declare.own_code.case_text import Prepared, case_file
+from recapture.declare.own_code.case_text import Prepared, case_file, case_name
 from recapture.declare.own_code.request import CheckRequest
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool
@@ -36,6 +40,9 @@ from recapture.results.verdicts import SILENTLY_WRONG, Verdict
 if TYPE_CHECKING:
     from recapture.results.records import Record
 
+Cell: TypeAlias = "tuple[str, str | None, str | None]"
+"""A suite, a case and a compiler; None for all of them."""
+
 CHEAP = ("eager", "jit.trace", "fx", "make_fx")
 """Default compilers: they generate no code."""
 
@@ -43,22 +50,24 @@ SECONDS = 120.0
 """Seconds that the inputs of one case may take."""
 
 EXAMPLE = """\
-from pathlib import Path
-
-from recapture.declare.collection import execute
+import sys
 
 
 def inputs():
-    module = execute({suite!r}, Path({path!r}))
+    module = next(one for one in [*sys.modules.values()] if getattr(one, "__file__", None) == {path!r})
     return next(one for one in module.__recapture_cases__ if one.name == {case!r}).example()
 """
+"""The user's function of inputs: it takes the example from the file that the target is from."""
+
+BEYOND_INPUTS = Path(__file__).with_suffix(".toml")
+"""Cells that derived inputs cannot find, by reason."""
 
 
 def _derived(pool: WorkerPool, suite: SuiteFile, case: str, folder: Path) -> tuple[SuiteFile | None, Prepared | str]:
     """Write the generated case of one shipped case; return its file and what is known, or why there is none."""
     inputs = folder / "inputs" / f"{suite.name}_{case}.py"
     inputs.parent.mkdir(exist_ok=True)
-    inputs.write_text(EXAMPLE.format(suite=suite.name, path=str(suite.path), case=case))
+    inputs.write_text(EXAMPLE.format(path=str(suite.path), case=case))
     request = CheckRequest(place=str(suite.path), name=case, inputs=(str(inputs), "inputs"))
     without: tuple[str, ...] = ()
     while True:
@@ -75,31 +84,107 @@ def _derived(pool: WorkerPool, suite: SuiteFile, case: str, folder: Path) -> tup
     return SuiteFile(path.stem, path), found
 
 
-def _run(files: list[SuiteFile], compilers: tuple[str, ...], jobs: int, results: Path) -> list[Record]:
-    selection = Selection(tuple(files), tuple((one.name, None, None) for one in files), frozenset())
-    options = RunOptions(selection=selection, compilers=compilers, jobs=jobs, results=results, words=("derived",))
+class Row(msgspec.Struct, frozen=True):
+    """One cell: its verdicts with hand-written and with derived inputs, the input that shows it, and the reasons.
+
+    `refused` says that this input is one that eager refuses; `missed` is why the hand-written input shows it.
+    """
+
+    case: str
+    compiler: str
+    written: str
+    derived: str
+    input: str = ""
+    refused: bool = False
+    reason: str = ""
+    missed: str = ""
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """One suite: its rows, the cases that could not be prepared, and the numbers of inputs kept, tried and refused."""
+
+    suite: str
+    rows: list[Row]
+    not_prepared: dict[str, str]
+    inputs: int
+    must_raise: int
+    refused: int
+
+
+def _run(
+    pool: WorkerPool, files: list[SuiteFile], cells: list[Cell], compilers: tuple[str, ...], results: Path
+) -> list[Record]:
+    """Run some cells of some files, or every case with these compilers if none is named."""
+    chosen = tuple(cells) or tuple((one.name, None, None) for one in files)
+    selection = Selection(tuple(files), chosen, frozenset())
+    named = () if cells else compilers
+    options = RunOptions(selection=selection, compilers=named, jobs=pool.jobs, results=results, words=("derived",))
     with RunProgress() as progress:
-        return run_cells(options, progress, lambda text: print(text, file=sys.stderr)).selected
+        return run_cells(options, progress, lambda text: print(text, file=sys.stderr), opened=pool).selected
 
 
-def _prepared(
-    jobs: int, suites: list[SuiteFile], folder: Path
-) -> tuple[dict[str, str], list[SuiteFile], dict[str, Prepared]]:
-    """Return the shipped case of each generated file's stem, the files, and what is known about each."""
-    names: dict[str, str] = {}
-    files: list[SuiteFile] = []
+def _suite(
+    pool: WorkerPool, info: Any, compilers: tuple[str, ...], recorded: dict[Any, Record], folder: Path, *, every: bool
+) -> Finished:
+    """Measure one suite."""
+    suite = SuiteFile(info.name, Path(info.path))
+    written = {key: row for key, row in recorded.items() if key[0].startswith(f"{info.name}::")}
+    if not written:
+        ran = _run(pool, [suite], [], compilers, folder / f"written {info.name}")
+        written = {(row.case, row.compiler): row for row in ran}
+    meant: dict[str, list[str]] = {}
+    for (address, how), row in written.items():
+        if row.verdict is Verdict.SPECIALIZED and how in compilers and how != "eager":
+            meant.setdefault(address, ["eager"]).append(how)
     known: dict[str, Prepared] = {}
-    with WorkerPool(device="cpu", jobs=jobs, imports=(*IMPORTS, PREPARE.split(":")[0])) as pool:
-        for info in collect_suites(pool, tuple(suites)):
-            for case in info.cases:
-                file, found = _derived(pool, SuiteFile(info.name, Path(info.path)), case.name, folder)
-                address = f"{info.name}::{case.name}"
-                if file is None or isinstance(found, str):
-                    print(f"not prepared: {address}: {found}")
-                    continue
-                names[file.name], known[address] = address, found
-                files.append(file)
-    return names, files, known
+    files: dict[str, SuiteFile] = {}
+    failed = {}
+    for case in info.cases:
+        address = f"{info.name}::{case.name}"
+        if not every and address not in meant:
+            continue
+        file, found = _derived(pool, suite, case.name, folder)
+        if file is None or isinstance(found, str):
+            failed[address] = str(found)
+            continue
+        files[address], known[address] = file, found
+    addresses = {file.name: address for address, file in files.items()}
+    cells: list[Cell] = []
+    if not every:
+        cells = [
+            (file.name, case_name(known[one].name), how)
+            for one, file in files.items()
+            for how in sorted(set(meant[one]))
+        ]
+    derived = _run(pool, [*files.values()], cells, compilers, folder / f"derived {info.name}") if files else []
+    rows = []
+    for record in derived:
+        address = addresses[record.case.split("::")[0]]
+        if (address, record.compiler) in written:
+            rows.append(_row(address, record, written[address, record.compiler], known[address]))
+    return Finished(
+        info.name,
+        rows,
+        failed,
+        sum(len(one.inputs) for one in known.values()),
+        sum(len(one.must_raise) for one in known.values()),
+        sum(len(one.refused) for one in known.values()),
+    )
+
+
+def _row(address: str, record: Record, written: Record, prepared: Prepared) -> Row:
+    names = (*prepared.inputs, *prepared.must_raise)
+    number = (record.input or "").partition("[")[2].rstrip("]")
+    return Row(
+        address,
+        record.compiler,
+        str(written.verdict),
+        str(record.verdict),
+        names[int(number)] if number.isdigit() else record.input or "",
+        number.isdigit() and int(number) >= len(prepared.inputs),
+        explain(record, 160),
+        explain(written, 160),
+    )
 
 
 @click.command()
@@ -107,49 +192,77 @@ def _prepared(
 @click.option("--suite", "wanted", multiple=True)
 @click.option("--jobs", default=1)
 @click.option(
-    "--recorded", type=click.Path(path_type=Path), help="Take the verdicts with the cases' own inputs from here."
+    "--recorded",
+    "records",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Take the verdicts with the cases' own inputs from here; may be given several times.",
 )
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Also write the rows to this file.")
+@click.option("--all", "every", is_flag=True, help="Check cases that count for nothing, too: for false alarms.")
+@click.option("--records", "file", type=click.Path(path_type=Path), help="Keep finished suites in this file.")
 def main(
-    compilers: tuple[str, ...], wanted: tuple[str, ...], jobs: int, recorded: Path | None, file: Path | None
+    compilers: tuple[str, ...],
+    wanted: tuple[str, ...],
+    jobs: int,
+    records: tuple[Path, ...],
+    every: bool,
+    file: Path | None,
 ) -> None:
     """Print what derived inputs find on the shipped suites."""
     suites = [one for one in shipped_suites() if not wanted or one.name in wanted]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        names, files, known = _prepared(jobs, suites, folder)
-        derived = {
-            (names[row.case.split("::")[0]], row.compiler): row
-            for row in _run(files, compilers, jobs, folder / "derived")
-        }
-        rows = read_conformance(recorded) if recorded else _run(suites, compilers, jobs, folder / "written")
-        written = {(row.case, row.compiler): row for row in rows}
-    inputs = sum(len(one.inputs) for one in known.values())
-    refused = sum(len(one.refused) for one in known.values())
-    print(f"{len(known)} cases, {inputs} derived inputs, {refused} more refused by eager and dropped")
-    both = [key for key in written if key in derived]
-    meant = [key for key in both if written[key].verdict is Verdict.SPECIALIZED]
-    found = [key for key in meant if derived[key].verdict in SILENTLY_WRONG]
-    share = f" ({len(found) / len(meant):.0%})" if meant else ""
-    print(f"silently wrong on a hand-written input: {len(meant)}; found by derived inputs: {len(found)}{share}")
-    for case, compiler in sorted(set(meant) - set(found)):
-        print(f"  missed: {case}::{compiler}: {explain(written[case, compiler], 120)}")
-    new = [key for key in both if derived[key].verdict in SILENTLY_WRONG and written[key].verdict not in SILENTLY_WRONG]
-    print(f"found by derived inputs alone: {len(new)}")
-    for case, compiler in sorted(new):
-        on = _named(derived[case, compiler], known[case])
-        print(f"  new: {case}::{compiler} on {on}: {explain(derived[case, compiler], 160)}")
-    alarms = [key for key in derived if key[1] == "eager" and derived[key].verdict in SILENTLY_WRONG]
-    print(f"false alarms, silently wrong under eager: {len(alarms)} {alarms or ''}")
-    if file is not None:
-        both_sides = {f"{case}::{how}": [derived[case, how].verdict, written[case, how].verdict] for case, how in both}
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(both_sides)))
+    recorded = {(row.case, row.compiler): row for one in records for row in read_conformance(one)}
+    done: dict[str, Finished] = {}
+    if file is not None and file.is_file():
+        lines = file.read_bytes().splitlines()
+        done = {one.suite: one for one in (msgspec.json.decode(line, type=Finished) for line in lines)}
+    with (
+        tempfile.TemporaryDirectory() as name,
+        WorkerPool(device="cpu", jobs=jobs, imports=(*IMPORTS, PREPARE.split(":")[0])) as pool,
+    ):
+        pool.client.preload("bare", [OF_A_BACKWARD])
+        for info in collect_suites(pool, tuple(one for one in suites if one.name not in done)):
+            done[info.name] = _suite(pool, info, compilers, recorded, Path(name), every=every)
+            if file is not None:
+                with file.open("ab") as stream:
+                    stream.write(msgspec.json.encode(done[info.name]) + b"\n")
+    print(summary([done[one.name] for one in suites]))
 
 
-def _named(record: Record, prepared: Prepared) -> str:
-    on = record.input or ""
-    number = on.partition("[")[2].rstrip("]")
-    return prepared.inputs[int(number)] if number.isdigit() else on
+def summary(finished: list[Finished]) -> str:
+    """Return the counts, the misses, what is new, and the false alarms as text."""
+    wrong = {str(one) for one in SILENTLY_WRONG}
+    rows = [row for one in finished for row in one.rows]
+    beyond = msgspec.toml.decode(BEYOND_INPUTS.read_bytes(), type=dict[str, list[str]])
+    reasons = {cell: reason for reason, cells in beyond.items() for cell in cells}
+    meant = [row for row in rows if row.written == str(Verdict.SPECIALIZED) and row.compiler != "eager"]
+    left = [row for row in meant if f"{row.case}::{row.compiler}" not in reasons]
+    found = [row for row in left if row.derived in wrong]
+    missed = [row for row in left if row.derived not in wrong]
+    new = [row for row in rows if row.derived in wrong and row.written not in wrong]
+    alarms = [row for row in new if row.compiler == "eager"]
+    share = f" ({len(found) / len(left):.0%})" if left else ""
+    cases = {row.case for row in rows}
+    kept, raising = sum(one.inputs for one in finished), sum(one.must_raise for one in finished)
+    lines = [f"{len(cases)} cases, {kept} derived inputs, and {raising} that eager refuses"]
+    lines += [f"  not prepared: {case}: {why}" for one in finished for case, why in one.not_prepared.items()]
+    lines.append(
+        f"silently wrong on a hand-written input: {len(meant)}; no change of inputs can show it: "
+        f"{len(meant) - len(left)}; of the others found by derived inputs: {len(found)} of {len(left)}{share}, "
+        f"{sum(row.refused for row in found)} of them on an input that eager refuses"
+    )
+    for compiler in dict.fromkeys(row.compiler for row in left):
+        mine = [row for row in left if row.compiler == compiler]
+        lines.append(f"  {compiler}: {sum(row in found for row in mine)} of {len(mine)}")
+    lines += [f"  missed: {row.case}::{row.compiler} ({row.derived}): {row.missed}" for row in missed]
+    lines += [
+        f"  beyond inputs: {row.case}::{row.compiler}: {reasons[f'{row.case}::{row.compiler}']}"
+        for row in meant
+        if row not in left
+    ]
+    lines.append(f"found by derived inputs alone: {len(new)}")
+    lines += [f"  new: {row.case}::{row.compiler} on {row.input}: {row.reason}" for row in new]
+    lines.append(f"false alarms, silently wrong under eager: {len(alarms)}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

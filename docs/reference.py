@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 from page_text import docstring, grid, member_docs, plain
-from results_pages import best_speeds_page, groups_of, known_issues_page, releases_page, silently_wrong_page
+from results_pages import (
+    best_speeds_page,
+    changes_page,
+    groups_of,
+    known_issues_page,
+    releases_page,
+    silently_wrong_page,
+)
 
 from recapture.analysis.changes import CATEGORIES, FAIL_ON, SPEED_CATEGORIES
 from recapture.base import errors
+from recapture.cli.examples import EXAMPLES
 from recapture.cli.main import COMMANDS, cli
 from recapture.declare.case import case
 from recapture.declare.claim import Claim
@@ -203,7 +211,9 @@ def command_line_page() -> str:
                 if record is not None and not record[0].endswith("--help")
             ]
             listed = grid(["option", "meaning"], rows) if rows else ""
-            parts.append(f"## {path}\n\n```text\n{usage}\n```\n\n{text}\n\n{listed}")
+            shown = "\n".join(EXAMPLES.get(path.removeprefix("recapture "), ()))
+            example = f"\nFor example:\n\n```sh\n{shown}\n```\n" if shown else ""
+            parts.append(f"## {path}\n\n```text\n{usage}\n```\n\n{text}\n\n{listed}{example}")
     return "\n".join(parts)
 
 
@@ -342,6 +352,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "claims": claims_page,
     "releases": releases_page,
     "known-issues": known_issues_page,
+    "changes": changes_page,
     "silently-wrong": silently_wrong_page,
     "speedups": best_speeds_page,
 }

@@ -7,12 +7,22 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from packaging.version import Version
 from page_text import grid, plain
 
 from recapture.declare.compilers import builtin_compilers
 from recapture.results import records, verdicts
+from recapture.results.transitions import UNDOCUMENTED, known_transitions
 
-__all__ = ["LATEST", "best_speeds_page", "groups_of", "known_issues_page", "releases_page", "silently_wrong_page"]
+__all__ = [
+    "LATEST",
+    "best_speeds_page",
+    "changes_page",
+    "groups_of",
+    "known_issues_page",
+    "releases_page",
+    "silently_wrong_page",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -39,6 +49,36 @@ def known_issues_page() -> str:
     text = (RESULTS / "known-issues.md").read_text(encoding="utf-8")
     told = "`recapture history --issues --format markdown` prints this page."
     return f"# Known issues\n\n{told}\n\n" + re.sub(r"^#", "##", text, flags=re.MULTILINE)
+
+
+def changes_page() -> str:
+    """The known changes between releases, newest first, with their sources."""
+    changes = sorted(known_transitions(), key=lambda one: (Version(one.first), one.case), reverse=True)
+    confirmed = sum(one.source != UNDOCUMENTED for one in changes)
+    rows = (
+        [
+            f"{one.last} → {one.first}",
+            f"`{one.case}`",
+            ", ".join(f"`{name}`" for name in one.compilers),
+            f"{one.was} → {one.now}",
+            plain(one.what),
+            one.source if one.source == UNDOCUMENTED else f"[{source_name(one.source)}]({one.source})",
+        ]
+        for one in changes
+    )
+    return f"""# Changes explained
+
+{len(changes)} changes between two recorded releases on the CPU, which the records showed first. For {confirmed} of
+them, a thread, a change or a document confirms what happened. They stand in `suites/transitions.toml`; a test
+compares each with the committed records, and `recapture history CELL` prints those of a cell.
+
+{grid(["releases", "case", "compilers", "change", "what happened", "source"], rows)}"""
+
+
+def source_name(address: str) -> str:
+    """Return a short name for the address of a source: the number of a thread, else the site."""
+    parts = address.rstrip("/").split("/")
+    return f"#{parts[-1]}" if parts[-1].isdigit() else parts[2]
 
 
 def counts() -> dict[str, Counter[str]]:

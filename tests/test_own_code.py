@@ -1,5 +1,7 @@
 """Checks of a user's own code: targets, derived inputs, verdicts by name, and bad input."""
 
+import dataclasses
+import enum
 import importlib.util
 import json
 import sys
@@ -74,6 +76,96 @@ def test_scalars_flags_strings_and_lists_have_variants():
     assert len(found["args[4] with 2 items"]()[4]) == 2
 
 
+def test_equal_numbers_of_other_types_and_signs_are_variants():
+    found = variants((2, 0.0, None, torch.ones(3)))
+    assert {
+        "args[0]=2.0",
+        "args[1]=-0.0",
+        "args[1]=0",
+        "args[2]=True",
+        "args[2] a tensor",
+        "args[3]=None",
+    } <= found.keys()
+    assert str(found["args[1]=-0.0"]()[1]) == "-0.0"
+    assert type(found["args[0]=2.0"]()[0]) is float
+
+
+def test_members_of_an_enum_and_the_fields_of_a_dataclass_are_varied():
+    @dataclasses.dataclass
+    class Settings:
+        scale: float
+        kind: enum.Enum
+        weights: torch.Tensor
+
+    kinds = enum.Enum("kinds", "low high")
+    found = variants((Settings(1.5, kinds.low, torch.ones(2)),))
+    (made,) = found[f"args[0].kind={kinds.high!r}"]()
+    assert (made.kind, made.scale) == (kinds.high, 1.5)
+    assert found["args[0].scale=-1.5"]()[0].scale == -1.5
+    assert found["zeros"]()[0].weights.tolist() == [0, 0]
+
+
+def test_ranks_dtypes_and_memory_are_varied():
+    x = torch.arange(6.0).reshape(2, 3) + 1
+    found = {name: make()[0] for name, make in variants((x,)).items() if not name.startswith("args")}
+    assert found["another dimension"].shape == (2, 2, 3)
+    assert found["first row alone"].shape == (3,)
+    assert found["batch=0"].shape == (0, 3)
+    assert found["dtype=float64"].dtype == torch.float64
+    assert found["floats as integers"].dtype == torch.int64
+    assert found["expanded"].stride(0) == 0
+    assert found["part of a larger tensor"].storage_offset() == 6
+    assert found["part of a larger tensor"].equal(x)
+    assert found["first value negated"].tolist() == [[-1, 2, 3], [4, 5, 6]]
+
+
+def test_values_on_both_sides_of_a_number_of_the_source_are_tried():
+    found = variants((torch.ones(3), torch.tensor(5)), constants=(10,))
+    for name, below in (("values beyond 10", False), ("values below 10", True)):
+        made = found[name]()
+        assert [bool(one.max() < 10) for one in made] == [below, below]
+    assert found["values of 10"]()[1].item() == 10
+
+
+def test_what_code_looks_up_is_tried():
+    """The keys of a dict that a function makes, and of one beside it."""
+    from recapture.conformance.own_code.mining import codes_of, mined
+
+    table = {"relu": torch.relu, "negate": torch.neg}
+    namespace = {"TABLE": table, "__name__": "theirs"}
+    exec(
+        "def f(x, name):\n    return {'one': 1, 'two': 2}[name] if name in ('three', 7) else TABLE[name](x)\n",
+        namespace,
+    )
+    assert {"one", "two", "three", "relu", "negate", 7} <= set(mined(*codes_of(namespace["f"])))
+
+
+def test_functions_slices_and_sets_are_varied():
+    found = variants((torch.relu, slice(0, 2), {1, 2}, [1], (2, 3)))
+    assert found["args[0]=torch.neg"]()[0] is torch.neg
+    assert found["args[1]=slice(1, None, None)"]()[1] == slice(1, None)
+    assert found["args[2] with one more"]()[2] == {1, 2, 3}
+    assert found["args[3] as a tuple"]()[3] == (1,)
+    assert found["every list longer"]()[3:] == ([1, 1], (2, 3, 3))
+    assert not any("0x" in name for name in found)
+
+
+def test_bytes_get_as_large_as_they_can():
+    (made,) = derive("large", (torch.tensor([1, 2], dtype=torch.uint8),))
+    assert made.tolist() == [200, 254]
+
+
+def test_lists_dicts_and_aliases_are_varied():
+    x, y = torch.ones(2), torch.zeros(2)
+    found = variants(([x, y], {"a": x, "b": 2}, y))
+    assert len(found["args[0] empty"]()[0]) == 0
+    assert found["args[0] reversed"]()[0][0] is y
+    assert list(found["args[1] without 'a'"]()[1]) == ["b"]
+    assert list(found["args[1] with another key"]()[1]) == ["a", "b", "another"]
+    aliased = found["args[0][1] is args[0][0]"]()
+    assert aliased[0][1] is aliased[0][0]
+
+
 def test_a_leaf_that_requires_grad_stays_one():
     x = torch.ones(2, 2, requires_grad=True)
     made = derive("negated", (x,))[0]
@@ -120,18 +212,72 @@ def test_a_flag_and_a_word_of_the_source_are_varied(served, name, given, on):
 
 
 def test_code_without_a_branch_is_right(served):
-    result = checked("plain", "4x3", "3x2", compilers=("jit.trace", "fx", "make_fx", "jit.script"))
+    result = checked("plain", "4x3", "3x2", compilers=("jit.trace", "fx", "jit.script"))
     assert {row.compiler: row.verdict for row in result.rows} == dict.fromkeys(
-        ("jit.trace", "jit.script", "fx", "make_fx"), "pass"
+        ("jit.trace", "jit.script", "fx"), "pass"
     )
     assert result.raise_if("any") is result
+
+
+def test_a_compiler_that_refuses_other_inputs_loudly_is_told_from_one_that_cannot_be_used(served):
+    """The program that make_fx records multiplies matrices; with another dimension, eager multiplies batches."""
+    result = checked("plain", "4x3", "3x2", compilers=("fx", "make_fx"))
+    assert result["make_fx"].words.startswith("right on the example, fails loudly on ")
+    assert result.report.sentence.endswith(
+        "right under fx; right on the example, but refuses other inputs loudly under make_fx"
+    )
+    assert [row.compiler for row in result.rows if row.is_narrow] == ["make_fx"]
 
 
 def test_what_eager_refuses_is_dropped_and_counted(served):
     report = checked("refuses_small", "4x3").report
     assert ("batch=1", "ValueError: too few rows") in report.refused
     assert "batch=1" not in report.inputs
-    assert "2 refused by eager and dropped" in report.inputs_in_words
+    assert f"{len(report.refused)} refused by eager" in report.inputs_in_words
+
+
+def test_a_value_where_eager_raises_is_silently_wrong(served):
+    """A tracer records the path on which nothing was refused."""
+    result = checked("refuses_small", "4x3", compilers=("jit.trace", "jit.script", "compile:eager"))
+    assert "batch=1" in result.report.must_raise
+    assert len(result.report.must_raise) <= 6
+    assert "of them tried: they must raise" in result.report.inputs_in_words
+    traced = result["jit.trace"]
+    assert traced.verdict == "specialized"
+    assert "batch=1 (eager raises)" in traced.wrong_on
+    assert "held_out" not in traced.reason + "".join(traced.differences)
+
+
+def test_another_exception_than_eager_s_is_no_alarm(served):
+    """Where eager says ValueError before it halves the batch, a tracer says that a view does not fit."""
+    result = checked("refuses_odd", "4x3", compilers=("jit.trace",))
+    assert {"batch=1", "batch=5"} & set(result.report.must_raise)
+    assert result["jit.trace"].verdict == "pass"
+
+
+def test_an_argument_of_a_wrong_type_is_not_tried(served):
+    """`None.shape` is an AttributeError that nobody raised on purpose, and no compiler needs to raise it, too."""
+    report = checked("refuses_small", "4x3").report
+    refused = dict(report.refused)
+    assert "AttributeError" in refused["args[0]=None"]
+    assert "args[0]=None" not in report.must_raise
+
+
+@pytest.mark.parametrize("made", [{"train": True}, {"device": "cuda"}])
+def test_no_refused_input_is_tried_in_training_and_on_a_gpu(made):
+    from types import SimpleNamespace
+
+    from recapture.conformance.own_code.derivation import _Examination
+
+    one = object.__new__(_Examination)
+    one.request, one.built = CheckRequest(**made), lambda x: x
+    raised = SimpleNamespace(raised=SimpleNamespace(error=ValueError("x")))
+    assert not one._may_be_refused(lambda: (1,), raised)
+    one.request = CheckRequest()
+    assert one._may_be_refused(lambda: (1,), raised)
+    for error in (KeyboardInterrupt(), MemoryError(), TypeError("an operand")):
+        assert not one._may_be_refused(lambda: (1,), SimpleNamespace(raised=SimpleNamespace(error=error)))
+    assert not one._may_be_refused(lambda: (1, 2), raised)
 
 
 def test_an_input_that_kills_eager_is_dropped(served):
@@ -307,7 +453,47 @@ def test_json_has_the_same_facts(served, capsys):
     assert found["sentence"].endswith("right under fx")
 
 
+def test_the_speed_is_said_with_its_interval_and_may_be_inconclusive(served, monkeypatch, capsys):
+    from recapture.bench import own_code
+
+    def measured(path, compilers, device, show):
+        assert path.read_text().count("@workload") == 1
+        show("recapture: fx was not timed: it is late")
+        figures = {"eager": own_code.Timed((1.0, 0.9, 1.1), "no difference shown")}
+        return figures | {"jit.trace": own_code.Timed((1.5, 1.4, 1.6), "faster")}
+
+    monkeypatch.setattr(own_code, "speedups_of", measured)
+    words = [f"{USER}:plain", "--input", "4x3", "--input", "3x2", "--compiler", "jit.trace", "--compiler", "eager"]
+    assert _run(["check", *words, "--compiler", "fx", "--time"]) == 0
+    shown = capsys.readouterr()
+    assert "jit.trace          1.50× as fast as eager [1.40, 1.60]\n" in shown.out
+    assert "eager              inconclusive: 1.00× as fast as eager [0.90, 1.10], no difference shown\n" in shown.out
+    assert "fx was not timed: it is late" in shown.err
+
+
 @pytest.mark.serial
+@pytest.mark.slow
+def test_a_check_measures_what_is_right(tmp_path, capsys):
+    words = [
+        f"{USER}:plain",
+        "--input",
+        "40x30",
+        "--input",
+        "30x20",
+        "--compiler",
+        "jit.trace",
+        "--compiler",
+        "make_fx",
+    ]
+    assert _run(["check", *words, "--time", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    for row in rows:
+        ratio, low, high = row["speedup"]
+        assert 0 < low <= ratio <= high
+        assert row["finding"]
+
+
+@pytest.mark.slow
 def test_a_program_from_standard_input_can_check_its_function(tmp_path):
     """As in a prompt: the function is in no file."""
     pytest.importorskip("cloudpickle")

@@ -36,7 +36,7 @@ def test_junit_counts_each_compiler_once():
         "skipped": "1",
         "time": "1.500",
     }
-    outcomes = {one.get("name"): [child.tag for child in one] for one in suite}
+    outcomes = {one.get("name"): [child.tag for child in one] for one in suite.iter("testcase")}
     assert outcomes == {"fx": [], "jit.trace": ["failure"], "export": ["error"], "onnx": ["skipped"]}
     failure = suite.find("testcase/failure")
     assert failure.get("type") == "specialized"
@@ -82,7 +82,10 @@ def test_the_sentence_puts_what_is_wrong_first():
     [
         (CheckRow(compiler="fx", verdict="pass_with_breaks"), "right, with graph breaks"),
         (CheckRow(compiler="fx", verdict="error", phase="capture"), "error: refuses it"),
-        (CheckRow(compiler="fx", verdict="error", phase="call", input="zeros"), "error: fails on zeros"),
+        (
+            CheckRow(compiler="fx", verdict="error", phase="call", input="zeros"),
+            "right on the example, fails loudly on zeros",
+        ),
         (CheckRow(compiler="fx", verdict="wrong", input="example", wrong_on=("example",)), "wrong: wrong on example"),
         (CheckRow(compiler="fx", verdict="timeout"), "timeout"),
     ],

@@ -21,6 +21,9 @@ __all__ = ["FAIL_ON", "CheckReport", "CheckRow", "failed", "row_of"]
 REASON = 220
 """Characters of a row's reason."""
 
+SLOW = 0.1
+"""Seconds of a call from which the number of inputs is small because of it."""
+
 FAIL_ON = ("silently_wrong", "failing", "breaks", "any")
 """What ``--fail-on`` and ``raise_if`` look for: silently wrong compilers, failing ones, graph breaks, any of these."""
 
@@ -30,8 +33,8 @@ _HELD_OUT = re.compile(r"held_out\[(\d+)\]")
 class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     """One compiler: its verdict, on which input, why, and what to do about it.
 
-    `seconds` is the time of its process. `speedup` is eager's time divided by the compiler's, with the ends of its
-    interval, or None if it was not measured.
+    `seconds` is the time of its process. `speedup` is eager's time divided by the compiler's, with the ends of its 95 %
+    interval, or None if it was not measured; `finding` is what that shows: ``faster``, ``slower``, or neither.
     """
 
     compiler: str
@@ -45,6 +48,21 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     break_reasons: tuple[str, ...] = ()
     seconds: float = 0.0
     speedup: tuple[float, float, float] | None = None
+    finding: str = ""
+
+    @property
+    def speed(self) -> str:
+        """The speed in words: ``1.48× as fast as eager [1.45, 1.53]``; empty if it was not measured."""
+        if self.speedup is None:
+            return ""
+        ratio, low, high = self.speedup
+        interval = f"{ratio:.2f}× as fast as eager [{low:.2f}, {high:.2f}]"
+        return interval if self.finding in ("faster", "slower") else f"inconclusive: {interval}, {self.finding}"
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a compiler is right on the example and raises an exception on another input, which eager takes."""
+        return self.verdict == "error" and self.phase in ("call", "backward") and self.input not in (None, "example")
 
     @property
     def words(self) -> str:
@@ -52,11 +70,15 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
         if self.verdict in _values(SILENTLY_WRONG):
             more = f" and {plural(len(self.wrong_on) - 1, 'more input')}" if len(self.wrong_on) > 1 else ""
             return f"{self.verdict}: wrong on {self.input}{more}"
+        if self.is_narrow:
+            return (
+                f"right on the example, {'no backward' if self.phase == 'backward' else 'fails loudly'} on {self.input}"
+            )
         if self.verdict == "error":
             where = {
                 "capture": "refuses it",
                 "call": f"fails on {self.input}",
-                "backward": f"no backward on {self.input}",
+                "backward": "no backward",
             }
             return f"error: {where.get(self.phase or '', 'fails')}"
         if self.verdict == "pass_with_breaks":
@@ -67,8 +89,9 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of a check: what was checked, where, on which inputs, and a row for each compiler.
 
-    `inputs` are the names of the held-out inputs, `refused` those that eager itself refuses, with its reason, `untried`
-    those that were left out because the target is slow. `random` says that eager's result depends on the seed.
+    `inputs` are the names of the held-out inputs, `refused` those that eager itself refuses, with its reason,
+    `must_raise` those of them that compilers were called with, `untried` those that were left out. `random` says that
+    eager's result depends on the seed.
     """
 
     target: str
@@ -77,6 +100,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     inputs: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
+    must_raise: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
     random: bool = False
     train: bool = False
@@ -92,11 +116,13 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """The answer in one sentence."""
         wrong = [row.compiler for row in self.with_verdict(*SILENTLY_WRONG)]
-        failing = [row.compiler for row in self.with_verdict(*FAILING)]
+        narrow = [row.compiler for row in self.rows if row.is_narrow]
+        failing = [row.compiler for row in self.with_verdict(*FAILING) if not row.is_narrow]
         right = [row.compiler for row in self.with_verdict(*RIGHT)]
         parts = [
             f"silently wrong under {', '.join(wrong)}" if wrong else "",
             f"right under {', '.join(right)}" if right else "",
+            f"right on the example, but refuses other inputs loudly under {', '.join(narrow)}" if narrow else "",
             f"not usable under {', '.join(failing)}" if failing else "",
         ]
         return f"{self.target} on torch {self.torch}: {'; '.join(filter(None, parts)) or 'nothing could be judged'}"
@@ -105,10 +131,12 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     def inputs_in_words(self) -> str:
         """How many inputs were tried, refused by eager, and left out."""
         parts = [f"the example and {plural(len(self.inputs), 'held-out input')}"]
-        parts += [f"{len(self.refused)} refused by eager and dropped"] if self.refused else []
-        parts += (
-            [f"{len(self.untried)} left out because one call takes {self.eager_seconds:.1f} s"] if self.untried else []
-        )
+        if self.refused:
+            tried = f", {len(self.must_raise)} of them tried: they must raise" if self.must_raise else ""
+            parts.append(f"{len(self.refused)} refused by eager{tried}")
+        if self.untried:
+            slow = f" because one call takes {self.eager_seconds:.1f} s" if self.eager_seconds > SLOW else ""
+            parts.append(f"{len(self.untried)} left out{slow}")
         return ", ".join(parts)
 
 
@@ -140,7 +168,7 @@ def row_of(record: Record, inputs: Sequence[str], seconds: float = 0.0, *, rando
         verdict=record.verdict.value,
         phase=record.phase,
         input=None if record.input is None else named(record.input),
-        reason=named(shorten(explain(record, REASON), REASON)),
+        reason=named(shorten(_unplaced(explain(record, REASON), record), REASON)),
         advice=_advice(record, named(record.input or ""), random=random),
         differences=tuple(
             named(f"{one.input}: {one.where} ({one.kind}): {one_line(one.detail)}") for one in record.differences
@@ -149,6 +177,11 @@ def row_of(record: Record, inputs: Sequence[str], seconds: float = 0.0, *, rando
         break_reasons=tuple(one_line(one) for one in record.break_reasons),
         seconds=round(seconds, 2),
     )
+
+
+def _unplaced(text: str, record: Record) -> str:
+    """Return a reason without the input at its beginning, which the verdict in words names."""
+    return text.removeprefix(f"on {record.input}, ") if record.verdict in SILENTLY_WRONG else text
 
 
 def _name(index: int, inputs: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recapture.base.errors import RecaptureError
 from recapture.bench.benchmark import run_benchmark
@@ -15,13 +15,20 @@ if TYPE_CHECKING:
 
     from recapture.results.speedups import Speedups
 
-__all__ = ["speedups_of"]
+__all__ = ["Timed", "speedups_of"]
 
 PROCESSES = 3
 """Timed processes for each compiler: fewer than a recorded benchmark has, for an answer within a minute."""
 
 SECONDS = 1.0
 """Seconds of timing in each process."""
+
+
+class Timed(NamedTuple):
+    """Eager's time divided by a compiler's, with the ends of its 95 % interval, and what that shows."""
+
+    speedup: tuple[float, float, float]
+    finding: str
 
 
 class _Silent:
@@ -31,10 +38,8 @@ class _Silent:
         return lambda *_, **__: None
 
 
-def speedups_of(
-    path: Path, compilers: tuple[str, ...], device: str, show: Callable[[str], None]
-) -> dict[str, tuple[float, float, float]]:
-    """Return eager's time divided by each compiler's, with its interval, for the workload that a file declares.
+def speedups_of(path: Path, compilers: tuple[str, ...], device: str, show: Callable[[str], None]) -> dict[str, Timed]:
+    """Return the speed of each compiler relative to eager, for the workload that a file declares.
 
     A compiler without figures is left out; `show` receives the reason as one line.
     """
@@ -58,7 +63,7 @@ def speedups_of(
     figures = {}
     for row in found.rows:
         if row.measured is not None:
-            figures[row.configuration.compiler] = row.measured.speedup
+            figures[row.configuration.compiler] = Timed(row.measured.speedup, row.measured.finding)
         elif row.reason:
             show(f"recapture: {row.configuration.compiler} was not timed: {row.reason}")
     return figures

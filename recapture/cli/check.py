@@ -13,8 +13,9 @@ import click
 
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, known_device, option
+from recapture.cli.check_across import AcrossOptions, across_only, check_across
 from recapture.cli.options import PathParameter, require_torch, takes
-from recapture.cli.output import echo, echo_json
+from recapture.cli.output import echo, echo_json, write_file
 from recapture.declare.own_code.request import (
     DEFAULT_SHAPE,
     CheckRequest,
@@ -93,7 +94,7 @@ def request_of(target: str, options: CheckArguments) -> CheckRequest:
 
 @click.command("check")
 @click.argument("target", metavar="TARGET")
-@takes(options=CheckArguments)
+@takes(options=CheckArguments, across=AcrossOptions)
 @click.option("--time", "timed", is_flag=True, help="Also measure the speed of the compilers that are right.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option("--html", "html_file", type=PathParameter(), help="Write a self-contained page to this file.")
@@ -102,13 +103,17 @@ def request_of(target: str, options: CheckArguments) -> CheckRequest:
 @click.option("--save", "saved", type=PathParameter(), help="Write the generated case to this file, to keep and edit.")
 @click.option(
     "--fail-on",
-    type=click.Choice(["silently_wrong", "failing", "breaks", "any"]),
+    type=click.Choice(["silently_wrong", "failing", "breaks", "any", "regression"]),
     multiple=True,
-    help="Exit with status 1 on: a silently wrong compiler, a failing one, a graph break, or any of these.",
+    help="Exit with status 1 on: a silently wrong compiler, a failing one, a graph break, or any of these. With "
+    "--across also regression: a compiler that is worse on the newest release than on the oldest.",
 )
+@click.pass_context
 def check_command(
+    context: click.Context,
     target: str,
     options: CheckArguments,
+    across: AcrossOptions,
     *,
     timed: bool,
     as_json: bool,
@@ -118,20 +123,23 @@ def check_command(
     saved: Path | None,
     fail_on: tuple[str, ...],
 ) -> int:
-    r"""Compare every compiler with eager on your own function or model.
+    """Compare every compiler with eager on your own function or model.
 
     TARGET is my_model.py:Net, package.module:factory or torchvision:resnet18: a function, an nn.Module, or a function
     without arguments that makes one. Held-out inputs are derived from the example: other batch sizes, values, layouts
     and Python values. What eager refuses is dropped.
-
-    \b
-    Example: recapture check my_model.py:Net --input 8x3x224x224
-             recapture check torchvision:resnet18 --compiler jit.trace --json
     """
     from recapture.analysis.check import failed
 
-    require_torch()
     request = request_of(target, options)
+    if across.images:
+        across_only({"--time": timed, "--junit": junit_file, "--save": saved})
+        return check_across(
+            context, request, across, as_json=as_json, html_file=html_file, github=github, fail_on=fail_on
+        )
+    if "regression" in fail_on:
+        raise UsageError("--fail-on regression compares releases: name them with --across")
+    require_torch()
     report = _report(request, options, timed=timed, quiet=as_json, saved=saved)
     if as_json:
         import msgspec
@@ -144,11 +152,11 @@ def check_command(
     if html_file is not None:
         from recapture.report.check import check_page
 
-        _write(html_file, check_page(report))
+        write_file(html_file, check_page(report))
     if junit_file is not None:
         from recapture.report.check_ci import check_junit
 
-        _write(junit_file, check_junit(report).decode())
+        write_file(junit_file, check_junit(report).decode())
     if github:
         _tell_github(report)
     return FAILED if failed(report, fail_on) else 0
@@ -184,7 +192,7 @@ def _report(
         memory=options.memory,
     )
     stream = _Stream(compilers_of_check(options.compilers, request), quiet=quiet)
-    keep: Callable[[str], object] = (lambda text: _write(saved, text)) if saved is not None else (lambda _: None)
+    keep: Callable[[str], object] = (lambda text: write_file(saved, text)) if saved is not None else (lambda _: None)
     result = run_check(
         request,
         settings,
@@ -196,8 +204,8 @@ def _report(
     )
     if timed and not quiet:
         for row in result.rows:
-            if row.speedup is not None:
-                echo("{:18} {:.2f}× as fast as eager [{:.2f}, {:.2f}]".format(row.compiler, *row.speedup))
+            if row.speed:
+                echo(f"{row.compiler:18} {row.speed}")
     return result.report
 
 
@@ -238,13 +246,3 @@ class _Stream:
             names = ", ".join(self.slow)
             echo(f"recapture: {seconds:.0f} s so far; {names} compile C++ or Triton: 10 s to minutes each", err=True)
             self.slow = []
-
-
-def _write(path: Path, text: str) -> None:
-    from recapture.base.files import write_output
-    from recapture.base.text import printable
-
-    try:
-        write_output(path, printable(text).encode())
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None

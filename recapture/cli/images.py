@@ -6,13 +6,13 @@ import click
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.base.text import plural
-from recapture.cli.options import takes
-from recapture.cli.output import echo, standard_streams
+from recapture.cli.options import json_flag, takes
+from recapture.cli.output import echo, print_json, standard_streams
 from recapture.images.build import BuildOptions, build_image
 from recapture.images.container import ContainerOptions, check_image_runs_on, run_image
 from recapture.images.engine import EngineOptions, connect, is_local
 from recapture.images.environments import Environments, environments_folder
-from recapture.machine.pins import can_run_on, find_image, load_images, load_pins, parse_capability
+from recapture.machine.pins import Image, can_run_on, find_image, load_images, load_pins, parse_capability
 
 __all__ = ["images"]
 
@@ -24,21 +24,40 @@ def images() -> None:
 
 @images.command("list")
 @click.option("--gpu", metavar="CAPABILITY", help="Show which can run on it, such as 7.0. [default: the GPU found]")
-def list_command(gpu: str | None) -> None:
+@json_flag
+def list_command(gpu: str | None, *, as_json: bool) -> None:
     """List the images, and which of them can run on a GPU."""
-    from rich.table import Table
-
     from recapture.machine.nvidia_gpus import local_gpus
-    from recapture.report.console import SafeConsole
 
     driver = None
     if gpu is None:
         found = local_gpus()
         if found:
             gpu, driver = found[0].capability, found[0].driver
-            echo(f"{found[0].name}, capability {gpu}, driver {driver}:")
+            echo(f"{found[0].name}, capability {gpu}, driver {driver}:", err=as_json)
     else:
         parse_capability(gpu)
+    if as_json:
+        print_json([_described(image, gpu, driver) for image in load_images().values()])
+    else:
+        _print_table(gpu, driver)
+
+
+def _described(image: Image, gpu: str | None, driver: int | None) -> dict[str, str | bool | None]:
+    """Return an image's pins as plain data, and the reason why it cannot run on a GPU."""
+    names = ("name", "torch", "python", "torchvision", "triton", "numpy", "scipy")
+    found: dict[str, str | bool | None] = {name: getattr(image, name) for name in names}
+    if gpu:
+        reason = can_run_on(image, gpu, driver=driver)
+        found |= {"gpu": gpu, "runs": not reason, "reason": reason or None}
+    return found
+
+
+def _print_table(gpu: str | None, driver: int | None) -> None:
+    from rich.table import Table
+
+    from recapture.report.console import SafeConsole
+
     table = Table(box=None, pad_edge=False)
     for column in ("image", "python", "torchvision", "triton", "numpy", "scipy", *([f"on {gpu}"] if gpu else [])):
         table.add_column(column, no_wrap=True)
@@ -59,7 +78,8 @@ def list_command(gpu: str | None) -> None:
 
 @images.command()
 @click.argument("names", nargs=-1, metavar="[IMAGE]...")
-def lock(names: tuple[str, ...]) -> None:
+@json_flag
+def lock(names: tuple[str, ...], *, as_json: bool) -> None:
     """Write docker/locks: resolve the named images (default: all) as of their cut-off dates, with wheel hashes."""
     from recapture.images.lock_files import build_plan, image_plan, write_lock
 
@@ -68,16 +88,24 @@ def lock(names: tuple[str, ...]) -> None:
     plans = [image_plan(image, pins.tools) for image in chosen]
     if not names:
         plans.append(build_plan(pins.tools))
+    written = []
     for plan in plans:
-        echo(f"{plan.path}: {write_lock(plan)} packages")
+        written.append({"lock": str(plan.path), "packages": write_lock(plan)})
+        echo("{lock}: {packages} packages".format(**written[-1]), err=as_json)
+    if as_json:
+        print_json(written)
 
 
 @images.command()
 @click.argument("name", metavar="IMAGE")
 @takes(options=BuildOptions, engine=EngineOptions)
-def build(name: str, options: BuildOptions, engine: EngineOptions) -> None:
+@json_flag
+def build(name: str, options: BuildOptions, engine: EngineOptions, *, as_json: bool) -> None:
     """Build an image from its lock; print its size and build time. An image has five to seven gigabytes."""
     built = build_image(find_image(name), options, lambda line: echo(line, err=True), engine)
+    if as_json:
+        print_json({"tag": built.tag, "bytes": built.size, "seconds": built.seconds, "digest": built.digest})
+        return
     echo(f"{built.tag}: {built.size / 1e9:.2f} GB, built in {built.seconds:.0f} s, {built.digest}")
 
 
@@ -103,17 +131,21 @@ def run(
         if options.gpus and is_local(client):
             check_image_runs_on(image, options.gpus, local_gpus())
         status = run_image(client, image, arguments, options, standard_streams())
-    echo(f"on this machine: {options.results}")
+    echo(f"on this machine: {options.results}", err="--json" in arguments)
     return status
 
 
 @images.command()
 @click.argument("names", nargs=-1, metavar="[IMAGE]...")
-def clean(names: tuple[str, ...]) -> None:
+@json_flag
+def clean(names: tuple[str, ...], *, as_json: bool) -> None:
     """Remove the environments that `--via venv` made for these images (default: all); those in use are kept."""
     chosen = tuple(find_image(name).name for name in names)
     environments = Environments(root=environments_folder(), show=lambda text: echo(text, err=True))
     removed = environments.clean(chosen)
+    if as_json:
+        print_json([{"image": one.image, "bytes": one.size} for one in removed])
+        return
     for one in removed:
         echo(f"removed {one.image}, {one.size / 1e9:.1f} GB")
     echo(f"{plural(len(removed), 'environment')} removed from {environments.root}")

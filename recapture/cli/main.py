@@ -25,8 +25,10 @@ __all__ = ["main"]
 COMMANDS = {
     "list": "recapture.cli.list:list_command",
     "check": "recapture.cli.check:check_command",
+    "migrate": "recapture.cli.migrate:migrate_command",
     "run": "recapture.cli.run:run_command",
     "repro": "recapture.cli.repro:repro_command",
+    "stage": "recapture.cli.stage:stage_command",
     "reduce": "recapture.cli.reduce:reduce_command",
     "bench": "recapture.cli.bench:bench_command",
     "report": "recapture.cli.report:report",
@@ -64,6 +66,18 @@ class _Termination(KeyboardInterrupt):
     """SIGTERM was received: the command ends as after Ctrl-C."""
 
 
+def dressed(path: str, command: click.Command) -> None:
+    """Give a command, and those below it, the examples of its help and the completion of its arguments."""
+    from recapture.cli.completion import add_completion
+    from recapture.cli.examples import epilog
+
+    command.epilog = epilog(path)
+    add_completion(command)
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            dressed(f"{path} {name}", below)
+
+
 class _Lazy(click.Group):
     """A group that imports a command on first use, so that `--help` and errors are fast."""
 
@@ -75,6 +89,7 @@ class _Lazy(click.Group):
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
+        dressed(cmd_name, command)
         return command
 
     def resolve_command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -10,8 +11,8 @@ from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.option_fields import declared
 from recapture.cli.in_images import ImageOptions, run_in_images
 from recapture.cli.matrix_work import typed_work
-from recapture.cli.options import PathParameter, takes
-from recapture.cli.output import echo
+from recapture.cli.options import PathParameter, json_flag, takes
+from recapture.cli.output import echo, print_json
 from recapture.conformance.plan import RunOptions
 from recapture.fleet.matrix_options import MatrixOptions
 from recapture.fleet.slurm_script import SlurmOptions
@@ -31,6 +32,7 @@ __all__ = ["matrix_command"]
 )
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="The most environments on disk, 5 to 7 GB each.")
 @click.option("--folder", type=PathParameter(), help="Folder on a shared disk for what the shards write; for slurm.")
+@json_flag
 @click.pass_context
 def matrix_command(
     context: click.Context,
@@ -40,16 +42,19 @@ def matrix_command(
     via: Literal["here", "venv", "docker", "slurm"] | None,
     keep: int | None,
     folder: Path | None,
+    *,
+    as_json: bool,
 ) -> int:
     """Run the suites in all images; run again, it continues where it was.
 
     With --via slurm, every part becomes a task of a job array. This command shows the progress and merges; interrupted
     and run again with the same options, it finds its jobs. Exit status 3 means that parts are missing, which are named.
+    --json prints one document for each image, or with --via slurm what was merged and what is missing.
     """
     if via == "slurm":
         if folder is None:
             raise UsageError("--via slurm needs a --folder on a disk that all nodes share")
-        return _on_slurm(context, options, matrix, slurm, folder)
+        return _on_slurm(context, options, matrix, slurm, folder, as_json=as_json)
     for name in ("folder", "shards", "gpu_lists", *declared(SlurmOptions)):
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise UsageError(f"--{name.partition('_lists')[0].replace('_', '-')} is for --via slurm")
@@ -63,7 +68,13 @@ def matrix_command(
 
 
 def _on_slurm(
-    context: click.Context, options: RunOptions, matrix: MatrixOptions, slurm: SlurmOptions, folder: Path
+    context: click.Context,
+    options: RunOptions,
+    matrix: MatrixOptions,
+    slurm: SlurmOptions,
+    folder: Path,
+    *,
+    as_json: bool,
 ) -> int:
     from recapture.fleet.folder import merge_folders, prepare
     from recapture.fleet.slurm import SlurmRun
@@ -81,6 +92,8 @@ def _on_slurm(
         show("the jobs go on: run this again to wait for them and merge, or end them with scancel")
         raise
     outcome = merge_folders([folder], options.results)
+    if as_json:
+        print_json(dataclasses.asdict(outcome))
     for line in (*outcome.warnings, *outcome.merged):
         show(line)
     for line in outcome.missing:

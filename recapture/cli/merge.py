@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
 
 from recapture.base.errors import UsageError
-from recapture.cli.options import PathParameter
-from recapture.cli.output import echo
+from recapture.cli.options import PathParameter, json_flag
+from recapture.cli.output import echo, print_json
 
 __all__ = ["merge"]
 
@@ -23,8 +24,11 @@ __all__ = ["merge"]
     help="Folder for the merged results of all images.",
 )
 @click.option("--incomplete", is_flag=True, help="Write what is there, even if planned cells are missing.")
+@json_flag
 @click.pass_context
-def merge(context: click.Context, directories: tuple[Path, ...], results: Path, *, incomplete: bool) -> None:
+def merge(
+    context: click.Context, directories: tuple[Path, ...], results: Path, *, incomplete: bool, as_json: bool
+) -> None:
     """Join the parts of a run, such as shards, into results as of one machine.
 
     DIR is a results directory, or a folder with several, also of several images. Parts may overlap if they agree. The
@@ -35,7 +39,9 @@ def merge(context: click.Context, directories: tuple[Path, ...], results: Path, 
     outcome = merge_folders(directories, results, incomplete=incomplete)
     for line in outcome.warnings:
         echo(f"recapture: {line}", err=True)
-    for line in outcome.merged:
+    if as_json:
+        print_json(dataclasses.asdict(outcome))
+    for line in () if as_json else outcome.merged:
         echo(line)
     for line in outcome.missing:
         echo(f"recapture: missing: {line}", err=True)

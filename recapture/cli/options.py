@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 __all__ = [
     "PathParameter",
     "Range",
+    "benchmark_file",
+    "benchmark_format",
     "check_device",
     "console",
     "how_to_print",
+    "json_flag",
     "keyword_option",
     "kind_option",
     "require_torch",
@@ -171,15 +174,58 @@ def console() -> Console:
     return SafeConsole(highlight=False)
 
 
-how_to_print = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "markdown", "json"]),
-    default="text",
-    show_default=True,
-    help="Output format.",
+_AS_JSON = "recapture.as_json"
+"""Key of the context's notes for ``--json`` where ``--format`` says the same."""
+
+
+def _note_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    context.meta[_AS_JSON] = value
+
+
+def _form(context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    return "json" if context.meta.get(_AS_JSON) else value
+
+
+def how_to_print(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options ``--format`` and ``--json`` to a command that prints results; they arrive as `form`."""
+    short = click.option(
+        "--json",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_note_json,
+        help="The same as --format json.",
+    )
+    long = click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "markdown", "json"]),
+        default="text",
+        show_default=True,
+        callback=_form,
+        help="Output format.",
+    )
+    return long(short(command))
+
+
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+"""The option ``--json``."""
+
+
+benchmark_file = click.option(
+    "--benchmark-json", "benchmark_file", type=PathParameter(), help="Write the measured speedups to this file as JSON."
 )
-"""The option ``--format`` of commands that print results."""
+"""The option that names a file for another tool that stores benchmarks."""
+
+benchmark_format = click.option(
+    "--benchmark-format",
+    "form",
+    type=click.Choice(["pytorch", "github-action-benchmark"]),
+    default="pytorch",
+    show_default=True,
+    help="Whose JSON --benchmark-json writes: that of PyTorch's benchmark database, v3, or of github-action-benchmark.",
+)
+"""The option that says which tool that is."""
 
 
 def kind_option(text: str) -> Callable[[Any], Any]:

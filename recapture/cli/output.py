@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from recapture.base.errors import EnvironmentUnfitError
+from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.escape import json_text
 from recapture.base.text import printable, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from recapture.results.directories import Results
 
@@ -24,8 +25,10 @@ __all__ = [
     "echo_json",
     "echo_source",
     "name_output_errors",
+    "print_json",
     "standard_streams",
     "warn_if_misfiled",
+    "write_file",
 ]
 
 
@@ -70,6 +73,16 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     click.echo(printable(text, keep="\n\t"), err=err, nl=nl)
 
 
+def write_file(path: Path, text: str) -> None:
+    """Write text to a file that the user named; raises UsageError, in one line, if that cannot be done."""
+    from recapture.base.files import write_output
+
+    try:
+        write_output(path, printable(text).encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
 def echo_error(text: str) -> None:
     """Print one line to standard error, with the program's name as prefix."""
     click.echo(f"recapture: {shorten(text, LONGEST_ERROR)}", err=True)
@@ -84,6 +97,13 @@ def warn_if_misfiled(results: Results) -> None:
 def echo_json(text: str) -> None:
     """Print a JSON document with control characters as equivalent escapes."""
     click.echo(json_text(text), nl=False)
+
+
+def print_json(value: Any) -> None:
+    """Print plain data and msgspec's structures as an indented JSON document."""
+    import msgspec
+
+    echo_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 def echo_source(text: str) -> None:

@@ -33,8 +33,6 @@ def reduce_command(cell: str, options: ReduceOptions, output: Path | None, as_js
     The program keeps the kind of the difference and its place, or the exception and how its message begins. It is
     printed as a case, and as a script that needs torch alone and exits with 1 if it shows the fault. Ctrl-C, like the
     time limit, keeps the smallest program so far.
-
-    Example: recapture reduce control_flow::branch_on_sum::jit.trace
     """
     from recapture.conformance.reduction.reducing import open_reduction
     from recapture.conformance.standalone.choice import choose

@@ -12,13 +12,25 @@ import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.text import printable
-from recapture.cli.options import PathParameter, console, keyword_option, kind_option, suite_option
-from recapture.cli.output import echo, warn_if_misfiled
+from recapture.cli.options import (
+    PathParameter,
+    benchmark_file,
+    benchmark_format,
+    console,
+    json_flag,
+    keyword_option,
+    kind_option,
+    suite_option,
+)
+from recapture.cli.output import echo, print_json, warn_if_misfiled, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rich.console import Console
+
     from recapture.analysis.cell_filter import CellFilter
+    from recapture.report.benchmark_json import BenchmarkFormat
     from recapture.results.speedups import Speedups
 
 __all__ = ["report"]
@@ -86,6 +98,34 @@ def _render_one(found: list[Path], cells: CellFilter, output: Path, *, as_html: 
             write_output(output, printable(text).encode())
 
 
+def _print_moves(
+    roots: tuple[Path, ...], cells: CellFilter, before: str | None, after: str | None, *, as_json: bool
+) -> None:
+    """Print what becomes of cases that move from one compiler to another, in each results directory."""
+    from recapture.analysis.migration import moves
+    from recapture.report.migration import moves_counts, moves_text
+    from recapture.results.releases import read_by_age
+
+    if before is None or after is None:
+        raise UsageError("--from and --to belong together")
+    every = list({one.directory: one for root in roots for one in read_by_age(root)}.values())
+    cells.check(every)
+    found = []
+    for one in every:
+        try:
+            found.append(moves(cells.applied(one).records, before, after, str(one.directory)))
+        except UsageError as error:
+            if len(every) == 1:
+                raise
+            echo(f"recapture: {error}", err=True)
+    if not found:
+        raise UsageError(f"no results have both {before!r} and {after!r}")
+    if as_json:
+        print_json(found)
+    else:
+        echo(moves_text(found[0]) if len(found) == 1 else "\n".join(map(moves_counts, found)))
+
+
 @click.command()
 @click.argument("directories", nargs=-1, type=PathParameter(), metavar="[DIRECTORY]...")
 @click.option("--html", "as_html", is_flag=True, help=f"Also write {HTML}, a self-contained page.")
@@ -97,8 +137,13 @@ def _render_one(found: list[Path], cells: CellFilter, output: Path, *, as_html: 
 @suite_option
 @keyword_option
 @kind_option("Render only cells with a difference of this kind, and write no file unless --output names one")
+@click.option("--from", "before", metavar="COMPILER", help="With --to: what becomes of code that leaves this compiler.")
+@click.option("--to", "after", metavar="COMPILER", help="With --from: the compiler that the code goes to.")
 @click.option("--quiet", is_flag=True, help="Do not print the summary.")
 @click.option("--interrupted", is_flag=True, help="First close interrupted runs, which can then not be resumed.")
+@json_flag
+@benchmark_file
+@benchmark_format
 def report(
     directories: tuple[Path, ...],
     as_html: bool,
@@ -106,21 +151,22 @@ def report(
     suites: tuple[str, ...],
     matches: Callable[[str], bool] | None,
     kinds: tuple[str, ...],
+    before: str | None,
+    after: str | None,
     quiet: bool,
     interrupted: bool,
+    as_json: bool,
+    benchmark_file: Path | None,
+    form: BenchmarkFormat,
 ) -> None:
     """Render reports from the records in DIRECTORY and in every results directory below it (default: results).
 
     The ratios of speedups are recomputed from their samples. With --suite, -k or --kind, no file is written unless
-    --output names one.
+    --output names one. With --from and --to, nothing is written either: of one directory, every case that is no longer
+    right is shown, of several the counts. --json prints the records, or the moves, instead of the summary.
     """
     from recapture.analysis.cell_filter import CellFilter
     from recapture.conformance.ledger import settle
-    from recapture.report.html_page import render_html
-    from recapture.report.markdown import write_report
-    from recapture.report.speedups import render_speedups
-    from recapture.report.speedups_terminal import print_speedups
-    from recapture.report.terminal import print_summary
     from recapture.results.directories import find_results, find_speedups, read_results
     from recapture.results.records import PARTIAL
 
@@ -128,6 +174,9 @@ def report(
     if cells and as_html and output is None:
         raise UsageError("--suite, -k and --kind with --html need --output: the page beside the records has all cells")
     roots = directories or (Path("results"),)
+    if before is not None or after is not None:
+        _print_moves(roots, cells, before, after, as_json=as_json)
+        return
     if interrupted:
         for directory in roots:
             for partial in sorted(directory.rglob(PARTIAL)):
@@ -138,23 +187,55 @@ def report(
     if output is not None:
         _render_one(found, cells, output, as_html=as_html)
         return
-    out = console()
+    out = None if quiet or as_json else console()
     if suites:
         cells.check(map(read_results, found))
-    for number, path in enumerate(found):
-        if not cells:
-            write_report(path)
-        results = cells.applied(read_results(path))
-        warn_if_misfiled(results)
-        if as_html:
-            _write(path / HTML, render_html(results.records, results.environment))
-        if not quiet:
-            if number:
-                out.print()
-            print_summary(out, results.records, results.environment, path)
-    for path in () if cells else timed:
-        speedups = _derived(path)
-        _write(path.with_suffix(".md"), render_speedups(speedups))
-        if not quiet:
+    shown = [_report_records(path, cells, out, first=path == found[0], as_html=as_html) for path in found]
+    measured = [] if cells else [_report_speeds(path, out) for path in timed]
+    if benchmark_file is not None:
+        write_file(benchmark_file, _benchmarks(measured, form))
+    if as_json:
+        print_json({"results": shown, "speedups": measured})
+
+
+def _report_records(
+    path: Path, cells: CellFilter, out: Console | None, *, first: bool, as_html: bool
+) -> dict[str, object]:
+    """Write the reports beside some records, print their summary, and return them."""
+    from recapture.report.html_page import render_html
+    from recapture.report.markdown import write_report
+    from recapture.report.terminal import print_summary
+    from recapture.results.directories import read_results
+
+    if not cells:
+        write_report(path)
+    results = cells.applied(read_results(path))
+    warn_if_misfiled(results)
+    if as_html:
+        _write(path / HTML, render_html(results.records, results.environment))
+    if out is not None:
+        if not first:
             out.print()
-            print_speedups(out, speedups)
+        print_summary(out, results.records, results.environment, path)
+    return {"directory": str(path), "environment": results.environment, "records": results.records}
+
+
+def _report_speeds(path: Path, out: Console | None) -> Speedups:
+    """Write the report beside some speedups, print their tables, and return them."""
+    from recapture.report.speedups import render_speedups
+    from recapture.report.speedups_terminal import print_speedups
+
+    speedups = _derived(path)
+    _write(path.with_suffix(".md"), render_speedups(speedups))
+    if out is not None:
+        out.print()
+        print_speedups(out, speedups)
+    return speedups
+
+
+def _benchmarks(measured: list[Speedups], form: BenchmarkFormat) -> str:
+    from recapture.report.benchmark_json import benchmark_json
+
+    if not measured:
+        raise UsageError("--benchmark-json: there are no measured speedups in these results")
+    return benchmark_json(measured, form)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from recapture.base.errors import UsageError
-from recapture.cli.options import Range, check_device, require_torch
-from recapture.cli.output import echo_source
+from recapture.cli.options import Range, check_device, json_flag, require_torch
+from recapture.cli.output import echo_source, print_json
 
 if TYPE_CHECKING:
     from recapture.analysis.history import CellHistory
@@ -38,23 +38,28 @@ REDUCE_SECONDS = 120.0
     metavar="S",
     help=f"With --reduce: the time limit of the search. [default: {REDUCE_SECONDS:g}]",
 )
-def repro_command(cell: str, device: str, upstream: bool, smaller: bool, seconds: float | None) -> int:
+@json_flag
+def repro_command(
+    cell: str, device: str, *, upstream: bool, smaller: bool, seconds: float | None, as_json: bool
+) -> int:
     """Print one cell as a stand-alone script that needs only torch.
 
     With --upstream, print the text of an issue: a short script that exits with 1 if the fault shows, what it does with
     each backend of torch.compile, the releases that are recorded, and the versions. The script was run before.
-
-    Example: recapture repro control_flow::branch_on_sum::jit.trace --upstream --reduce
     """
     if (smaller and not upstream) or (seconds is not None and not smaller):
         raise UsageError("--reduce needs --upstream, and --seconds needs --reduce")
     require_torch()
     if upstream:
-        echo_source(_issue(cell, device, REDUCE_SECONDS if seconds is None else seconds, smaller=smaller))
-        return 0
-    from recapture.conformance.printing import script
+        kind, text = "issue", _issue(cell, device, REDUCE_SECONDS if seconds is None else seconds, smaller=smaller)
+    else:
+        from recapture.conformance.printing import script
 
-    echo_source(script(cell, device))
+        kind, text = "script", script(cell, device)
+    if as_json:
+        print_json({"cell": cell, "device": device, kind: text})
+    else:
+        echo_source(text)
     return 0
 
 

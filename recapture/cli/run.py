@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from recapture.base.errors import UsageError
 from recapture.cli.in_images import ImageOptions, run_in_images
-from recapture.cli.options import require_torch, takes
-from recapture.cli.output import echo
+from recapture.cli.options import json_flag, require_torch, takes
+from recapture.cli.output import echo, print_json
 from recapture.conformance.plan import RunOptions, check_compilers
 from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
+    from recapture.conformance.runner import RunSummary
     from recapture.results.records import Record
 
 __all__ = ["run_command"]
@@ -23,15 +25,16 @@ __all__ = ["run_command"]
 @click.command("run")
 @takes(options=RunOptions, where=ImageOptions)
 @click.option("--start-times", is_flag=True, help="Show how long each stage took before the first cell.")
+@json_flag
 @click.pass_context
-def run_command(context: click.Context, options: RunOptions, where: ImageOptions, *, start_times: bool) -> int:
+def run_command(
+    context: click.Context, options: RunOptions, where: ImageOptions, *, start_times: bool, as_json: bool
+) -> int:
     """Run cases with compilers and record a verdict for every cell.
 
     SUITE is a suite's name, FILE a file or folder of cases, CELL an address (suite::case or suite::case::compiler);
-    without arguments, every suite runs.
+    without arguments, every suite runs. --json prints one document, with several images one for each.
     """
-    import msgspec
-
     from recapture.base.start_times import described
     from recapture.conformance.runner import run_cells
     from recapture.declare.collection import shipped_groups, shipped_suites
@@ -39,7 +42,6 @@ def run_command(context: click.Context, options: RunOptions, where: ImageOptions
     from recapture.report.console import SafeConsole
     from recapture.report.markdown import write_report
     from recapture.report.run_progress import RunProgress
-    from recapture.report.terminal import print_summary
 
     options = dataclasses.replace(options, words=_words(context.params))
     shipped = {*shipped_suites(), *(suite for group in shipped_groups().values() for suite in group)}
@@ -52,12 +54,45 @@ def run_command(context: click.Context, options: RunOptions, where: ImageOptions
     if where.images:
         return run_in_images(context, where, results=options.results, device=options.device, resume=options.resume)
     require_torch()
-    console = SafeConsole()
     with RunProgress(SafeConsole(stderr=True)) as progress:
         summary = run_cells(options, progress, lambda text: echo(f"recapture: {text}", err=True))
     if start_times:
         echo(f"recapture: {described()}", err=True)
     write_report(summary.directory)
+    wrong = [f"suite {suite.name!r} was not run: {suite.error}" for suite in summary.failed_suites if not suite.lacking]
+    wrong += [f"a case was not run: {line}" for line in summary.refused_cases]
+    wrong += _without_reference(summary.selected)
+    if as_json:
+        _print_json(summary)
+    else:
+        _print_text(options, summary)
+    for line in wrong:
+        echo(f"recapture: {line}", err=True)
+    return 2 if wrong else 0
+
+
+def _print_json(summary: RunSummary) -> None:
+    """Print where the results are, and the records of what was selected."""
+    counts = Counter(str(row.verdict) for row in summary.selected)
+    print_json(
+        {
+            "results": str(summary.directory),
+            "image": summary.environment.image,
+            "torch": summary.environment.torch.version,
+            "verdicts": dict(counts.most_common()),
+            "records": summary.selected,
+        }
+    )
+
+
+def _print_text(options: RunOptions, summary: RunSummary) -> None:
+    """Print the table of what was selected, and where the results are."""
+    import msgspec
+
+    from recapture.report.console import SafeConsole
+    from recapture.report.terminal import print_summary
+
+    console = SafeConsole()
     if options.whole:
         print_summary(console, summary.records, summary.environment, summary.directory)
     else:
@@ -68,12 +103,6 @@ def run_command(context: click.Context, options: RunOptions, where: ImageOptions
     if not options.whole and len(summary.records) > len(summary.selected):
         there = f"{len(summary.records)} records in all: recapture report {summary.directory} shows them"
         console.print(there, soft_wrap=True, highlight=False, markup=False)
-    wrong = [f"suite {suite.name!r} was not run: {suite.error}" for suite in summary.failed_suites if not suite.lacking]
-    wrong += [f"a case was not run: {line}" for line in summary.refused_cases]
-    wrong += _without_reference(summary.selected)
-    for line in wrong:
-        echo(f"recapture: {line}", err=True)
-    return 2 if wrong else 0
 
 
 def _without_reference(records: list[Record]) -> list[str]:

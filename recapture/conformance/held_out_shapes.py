@@ -14,7 +14,7 @@ __all__ = ["held_out_shapes"]
 
 
 def held_out_shapes(case: Case) -> tuple[tuple[Any, ...], ...]:
-    """Return the arguments of each held-out input of a case, with every tensor replaced by one on the device ``meta``.
+    """Return the arguments of each held-out input that eager takes, with every tensor replaced by one on ``meta``.
 
     The factories run under the fixed seed, as for a call. Use a case that is executed for this alone: a factory may
     change what it is made from. Containers are made again, because they may belong to a module that all executions
@@ -22,7 +22,9 @@ def held_out_shapes(case: Case) -> tuple[tuple[Any, ...], ...]:
     one, has no elements here.
     """
     found: list[tuple[Any, ...]] = []
-    for _, make in case.inputs()[1:]:
+    for label, make in case.inputs()[1:]:
+        if label in case.refused_inputs:
+            continue
         seed_everything(ARGUMENTS_SEED)
         found.append(pytree().tree_map(_without_values, make()))
     return tuple(found)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from recapture.base.text import printable
 from recapture.conformance.trial import carry_out
 from recapture.conformance.verdict import decide, failed_loudly
-from recapture.declare.inputs import named_inputs
+from recapture.declare.inputs import named_inputs, refused_labels
 
 if TYPE_CHECKING:
     from recapture.conformance.judge import Comparison
@@ -95,11 +95,13 @@ def _execute(path: str, suite: str) -> ModuleType:
 def _load(path: str, script: Script) -> Any:
     """Execute the script and return its case."""
     options = vars(_execute(path, script.suite))[script.cases][script.case]
-    inputs = named_inputs(options["target"], options["example"], options.get("held_out", ()))
+    held_out, refused = options.get("held_out", ()), options.get("refused", ())
+    inputs = named_inputs(options["target"], options["example"], (*held_out, *refused))
     return SimpleNamespace(
         target=options["target"],
         is_module=inspect.isclass(options["target"]),
         inputs=lambda: inputs,
+        refused_inputs=refused_labels(held_out, refused),
         watch=options.get("watch"),
         reset=options.get("reset"),
         rewrite_of=options.get("rewrite_of"),

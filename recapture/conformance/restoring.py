@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections import OrderedDict
 from collections.abc import MutableMapping, MutableSequence, MutableSet
 from typing import TYPE_CHECKING, Any
 
@@ -52,21 +53,43 @@ class Saver:
         return _nothing
 
     def _saved_container(self, value: Any, depth: int) -> Callable[[], None]:
-        items = dict(value) if isinstance(value, MutableMapping) else list(value)
+        items = _contents(value)
         inner = [self.saved(one, depth + 1) for one in (items.values() if isinstance(items, dict) else items)]
 
         def restore() -> None:
-            now = dict(value) if isinstance(value, MutableMapping) else list(value)
-            if not _same_items(now, items):
-                value.clear()
-                if isinstance(value, MutableSequence):
-                    value.extend(items)
-                else:
-                    value.update(items) if isinstance(value, MutableMapping) else [value.add(one) for one in items]
+            if not _same_items(_contents(value), items):
+                _refill(value, items)
             for one in inner:
                 one()
 
         return restore
+
+
+def _own(value: Any) -> Any:
+    """Return the type whose methods read and write what a container holds.
+
+    A subclass may answer with something else: a dict of classes may make an object of a class that is looked up.
+    """
+    return next((kind for kind in (OrderedDict, dict, list, set) if isinstance(value, kind)), type(value))
+
+
+def _contents(value: Any) -> Any:
+    """Return what a container holds, as a dict or a list."""
+    own = _own(value)
+    return dict(own.items(value)) if isinstance(value, MutableMapping) else list(own.__iter__(value))
+
+
+def _refill(value: Any, items: Any) -> None:
+    """Put contents back into a container."""
+    own = _own(value)
+    own.clear(value)
+    if isinstance(value, MutableMapping):
+        for key, item in items.items():
+            own.__setitem__(value, key, item)
+        return
+    add = own.append if isinstance(value, MutableSequence) else own.add
+    for item in items:
+        add(value, item)
 
 
 def _same_items(now: Any, before: Any) -> bool:

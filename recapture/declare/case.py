@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 from recapture.base.errors import did_you_mean
 from recapture.declare.claim import Claim, ClaimSyntaxError, parse_claims
-from recapture.declare.inputs import Inputs, named_inputs
+from recapture.declare.inputs import Inputs, named_inputs, refused_labels
 from recapture.results.kinds import STRICT
 
 __all__ = ["CASES_ATTRIBUTE", "REFUSED_ATTRIBUTE", "Case", "CaseError", "RefusedCase", "Watch", "case"]
@@ -70,6 +70,7 @@ class Case:
     codegen_on: tuple[str, ...] | None
     compilers: tuple[str, ...] | None = None
     train_step: float | None = None
+    refused: tuple[Inputs, ...] = ()
     made_by: str | None = None
     """The function of the suite file that makes the case, if it is generated: see `recapture.declare.generated`."""
     source: str = ""
@@ -94,7 +95,12 @@ class Case:
 
     def inputs(self) -> list[tuple[str, Inputs]]:
         """Return every input with its name; see `named_inputs`."""
-        return named_inputs(self.target, self.example, self.held_out)
+        return named_inputs(self.target, self.example, (*self.held_out, *self.refused))
+
+    @property
+    def refused_inputs(self) -> frozenset[str]:
+        """The names of the inputs that eager refuses."""
+        return refused_labels(self.held_out, self.refused)
 
 
 def case(  # long: its docstring is the reference for authors of cases
@@ -102,6 +108,7 @@ def case(  # long: its docstring is the reference for authors of cases
     *,
     example: Inputs | None = None,
     held_out: Sequence[Inputs] = (),
+    refused: Sequence[Inputs] = (),
     claims: Mapping[str, Any] | None = None,
     concrete_args: Sequence[str] | None = None,
     rewrite_of: Callable[..., Any] | None = None,
@@ -123,7 +130,8 @@ def case(  # long: its docstring is the reference for authors of cases
     has not seen: another branch, shape, dtype or Python value. They are called under a fixed seed, once per run, and
     their results are placed on the device as they were made. The inputs are passed in order to one captured callable
     (and one module), as a program would. If a factory raises, the cells of its case are an ``error`` in phase
-    ``reference``.
+    ``reference``. `refused` makes further held-out inputs that eager refuses with an exception: a compiler that returns
+    a value for them is silently wrong, and any exception of it is right.
 
     `claims` maps a compiler to ``(id, expected)`` or a list of such pairs; `recapture.declare.claim` has the grammar.
     `concrete_args` names the arguments that ``fx:concrete_args`` specialises on. By default it takes all that hold no
@@ -170,7 +178,7 @@ def case(  # long: its docstring is the reference for authors of cases
         if example is None:
             hint = "lambda: (...,)" if target is None else "..."
             raise CaseError(f"case {name!r} has no example: write @case(example={hint})")
-        _check_inputs(name, example, held_out)
+        _check_inputs(name, example, held_out=held_out, refused=refused)
         _check_names(name, requires=requires, concrete_args=concrete_args, codegen_on=codegen_on)
         _check_names(name, strict=strict, compilers=compilers)
         _check_arguments(name, decorated, concrete_args or ())
@@ -191,6 +199,7 @@ def case(  # long: its docstring is the reference for authors of cases
             target=decorated,
             example=example,
             held_out=tuple(held_out),
+            refused=tuple(refused),
             claims=parsed,
             concrete_args=None if concrete_args is None else tuple(concrete_args),
             rewrite_of=rewrite_of,
@@ -244,10 +253,13 @@ def _place() -> tuple[int | None, dict[str, Any] | None]:
     return frame.f_lineno, frame.f_globals
 
 
-def _check_inputs(name: str, example: object, held_out: object) -> None:
-    if not isinstance(held_out, (list, tuple)):
-        raise CaseError(f"case {name!r}: held_out is not a list of callables but {held_out!r}"[:300])
-    for label, made in [("example", example), *((f"held_out[{i}]", made) for i, made in enumerate(held_out))]:
+def _check_inputs(name: str, example: object, **lists: object) -> None:
+    named: list[tuple[str, object]] = [("example", example)]
+    for label, found in lists.items():
+        if not isinstance(found, (list, tuple)):
+            raise CaseError(f"case {name!r}: {label} is not a list of callables but {found!r}"[:300])
+        named += [(f"{label}[{index}]", made) for index, made in enumerate(found)]
+    for label, made in named:
         if not callable(made):
             raise CaseError(f"case {name!r}: {label} is not a callable without arguments but {made!r}"[:300])
 

@@ -38,9 +38,8 @@ def style_of(row: CheckRow) -> str:
 
 def check_line(row: CheckRow, width: int | None = None) -> str:
     """Return the line of a compiler: verdict, reason, advice, and speed if it was measured."""
-    speed = f"{row.speedup[0]:.2f}× " if row.speedup is not None else ""
-    more = "; ".join(filter(None, (row.reason if row.verdict != "pass" else "", row.advice)))
-    text = f"{row.compiler:{NAME_WIDTH}} {row.words:{VERDICT_WIDTH}} {speed}{more}".rstrip()
+    more = "; ".join(filter(None, (row.speed, row.reason if row.verdict != "pass" else "", row.advice)))
+    text = f"{row.compiler:{NAME_WIDTH}} {row.words:{VERDICT_WIDTH}} {more}".rstrip()
     return text if width is None else shorten_kept(text, width)
 
 
@@ -52,14 +51,13 @@ def shorten_kept(text: str, width: int) -> str:
 def _cells(report: CheckReport) -> Iterator[tuple[str, ...]]:
     timed = any(row.speedup is not None for row in report.rows)
     for row in report.rows:
-        speed = "" if row.speedup is None else "{:.2f}× [{:.2f}, {:.2f}]".format(*row.speedup)
         cells = (row.compiler, row.words, shorten(row.reason, 200), row.advice)
-        yield (*cells, speed) if timed else cells
+        yield (*cells, row.speed) if timed else cells
 
 
 def _headers(report: CheckReport) -> list[str]:
     timed = any(row.speedup is not None for row in report.rows)
-    return ["compiler", "verdict", "reason", "what to do", *(["speedup"] if timed else [])]
+    return ["compiler", "verdict", "reason", "what to do", *(["speed"] if timed else [])]
 
 
 def check_markdown(report: CheckReport) -> str:

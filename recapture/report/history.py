@@ -17,6 +17,7 @@ from recapture.report.markup import code, plain
 from recapture.report.say import say, say_table
 from recapture.report.tables import Cell, Span, Table, code_span, strong
 from recapture.results.releases import labels
+from recapture.results.transitions import transitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -53,6 +54,8 @@ def to_markdown(histories: Iterable[CellHistory]) -> str:
             text += f"\n\nNot recorded with {plain(', '.join(absent))}."
         text += "\n\n" + "\n".join(changes) if changes else ""
         text += "\n\nTurns:\n\n" + "\n".join(turns) if turns else ""
+        known = [f"- {plain(line)}" for line in _known(members)]
+        text += "\n\nKnown changes:\n\n" + "\n".join(known) if known else ""
         sections.append(text)
     legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items())
     return "\n\n".join([*sections, f"{legend}; → changed; empty: no such cell."]) + "\n"
@@ -68,6 +71,8 @@ def print_histories(console: Console, histories: Iterable[CellHistory]) -> None:
                 say(console, line)
             for line in _turns(members[0]):
                 say(console, line, "bold")
+            for line in _known(members):
+                say(console, f"known: {line}")
             continue
         matrix, absent = _matrix(members)
         say_table(console, matrix.stacked())
@@ -78,6 +83,8 @@ def print_histories(console: Console, histories: Iterable[CellHistory]) -> None:
         for one in members:
             for line in _turns(one):
                 say(console, f"{one.compiler}: {line}")
+        for line in _known(members):
+            say(console, f"known: {line}")
         marks = {summary.mark(entry.record) for one in members for entry in one.entries if entry.record}
         legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items() if mark in marks)
         say(console, f"{legend}; → changed", "dim")
@@ -150,6 +157,17 @@ def _turns(one: CellHistory) -> Iterator[str]:
         if turn.skipped:
             text += f" ({plural(turn.skipped, 'release')} between say nothing)"
         yield text + (f"; changed: {', '.join(map(str, turn.changed))}" if turn.changed else "")
+
+
+def _known(members: Iterable[CellHistory]) -> Iterator[str]:
+    """Yield the known changes between releases that the cells have, with what they are about and where that stands."""
+    found = {}
+    for one in members:
+        releases = {entry.torch.partition("+")[0] for entry in one.entries if entry.record}
+        for change in transitions_of(one.case, one.compiler):
+            if {change.last, change.first} <= releases:
+                found[change] = change.line
+    yield from found.values()
 
 
 def _outcome(record: Record) -> str:

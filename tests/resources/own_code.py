@@ -48,6 +48,12 @@ def refuses_small(x):
     return x * 2
 
 
+def refuses_odd(x):
+    if x.shape[0] % 2:
+        raise ValueError("an odd number of rows")
+    return x.view(2, -1, x.shape[1]) * 2
+
+
 def dies(x):
     """Dies in eager on one derived input alone."""
     if (x == 0).all():

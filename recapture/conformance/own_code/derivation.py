@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
+import re
 import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -18,6 +20,7 @@ from recapture.base.torch_compat import seed_everything
 from recapture.conformance.fresh_case import FreshCase
 from recapture.conformance.judge import Rules, compare
 from recapture.conformance.observe import ARGUMENTS_SEED
+from recapture.conformance.own_code.mining import about_nonfinite, codes_of, mined
 from recapture.conformance.seen import see
 from recapture.declare.own_code import loading
 from recapture.declare.own_code.case_text import Prepared, example_expression, found_expression
@@ -37,17 +40,20 @@ PREPARE = f"{__name__}:prepare"
 SECONDS = 4.0
 """Seconds of eager calls that the derived inputs may cost in each cell; a slow model gets fewer of them."""
 
-MOST_INPUTS = 24
+MOST_INPUTS = 40
 """The most derived inputs; each is called with every compiler."""
 
 FEWEST_INPUTS = 5
 """The number of derived inputs that even a slow model gets."""
 
+MOST_REFUSED = 6
+"""The most inputs that eager refuses and every compiler is called with, each for another reason."""
+
+OF_VALUES = (ValueError, ArithmeticError, AssertionError, IndexError, RuntimeError)
+"""Exceptions that refuse values and shapes. Others, as a TypeError, mostly say that a variant is of a wrong type."""
+
 REASON = 120
 """Characters of eager's reason for refusing an input."""
-
-MOST_MINED = 12
-"""The most numbers and strings that are taken from the target's source."""
 
 
 class Preparation(msgspec.Struct, frozen=True):
@@ -86,7 +92,7 @@ class _Examination:
     def run(self, without: set[str], enter: Callable[[str], None]) -> Prepared:
         """Call eager on the example and on every derived input."""
         request = self.request
-        example = self._arguments()
+        self._arguments()  # refused here, in words of the target
         subject = self._subject()
         self._call(subject, "example", self.example)  # the first call may take longer
         began = time.perf_counter()
@@ -98,37 +104,56 @@ class _Examination:
         subject.start_again()
         other = self._call(subject, "example", self.example, seed="another")
         random = bool(compare(first, other, rules=Rules(show_values=False)).differences)
+        codes, keys = codes_of(self.built)
         prepared = Prepared(
             kind=self.kind,
             name=self.name,
-            constants=tuple(_mined(self.built)),
+            constants=tuple(mined(codes, keys)),
+            nonfinite=about_nonfinite(codes),
             modules=tuple(sorted(self.modules)),
             seconds=round(seconds, 4),
             random=random,
         )
         if not request.derive:
             return prepared
-        facts = prepared.facts(request)
         most = max(FEWEST_INPUTS, min(MOST_INPUTS, int(SECONDS / max(seconds, 1e-6))))
+        return self._derived(prepared, subject, without, enter, most)
+
+    def _derived(
+        self, prepared: Prepared, subject: FreshCase, without: set[str], enter: Callable[[str], None], most: int
+    ) -> Prepared:
+        """Call eager on derived inputs until `most` are accepted, and note what it refuses."""
+        facts = prepared.facts(self.request)
+        example = self._arguments()
+        seen = [see(example)]
         kept: list[str] = []
         refused: list[tuple[str, str]] = []
-        seen = [see(example)]
+        raising: dict[str, str] = {}
         names = list(variants(example, **facts))
         for number, name in enumerate(names):
+            if len(kept) == most:
+                names = names[number:]
+                break
             if name in without:
                 refused.append((name, "the process died"))
                 continue
-            if len(kept) == most:
-                return msgspec.structs.replace(
-                    prepared, inputs=tuple(kept), refused=tuple(refused), untried=tuple(names[number:])
-                )
             enter(name)
-            why = self._refusal(subject, name, facts, seen)
-            if why is None:
+            tried = self._tried(subject, name, facts, seen, raising)
+            if tried.outcome == "kept":
                 kept.append(name)
-            elif why:
-                refused.append((name, why))
-        return msgspec.structs.replace(prepared, inputs=tuple(kept), refused=tuple(refused))
+            elif tried.outcome != "known":
+                refused.append((name, tried.reason))
+            if tried.outcome == "raises":
+                raising[tried.kind] = name
+        else:
+            names = []
+        return msgspec.structs.replace(
+            prepared,
+            inputs=tuple(kept),
+            refused=tuple(refused),
+            must_raise=tuple(raising.values()),
+            untried=tuple(names),
+        )
 
     def _arguments(self) -> tuple[Any, ...]:
         seed_everything(ARGUMENTS_SEED)
@@ -170,8 +195,10 @@ class _Examination:
     ) -> Observation:
         return subject.call(subject.target, label, make, seed=seed)
 
-    def _refusal(self, subject: FreshCase, name: str, facts: dict[str, Any], seen: list[Any]) -> str | None:
-        """Return None if an input can be used, else eager's reason, or an empty text if it is no new input."""
+    def _tried(
+        self, subject: FreshCase, name: str, facts: dict[str, Any], seen: list[Any], raising: dict[str, str]
+    ) -> _Tried:
+        """Call eager on one input, twice if it may be used: it must do the same again."""
 
         def make() -> tuple[Any, ...]:
             return derive(name, self.example(), **facts)
@@ -182,18 +209,57 @@ class _Examination:
             given = see(make())
             one = self._call(subject, name, make)
         except BaseException as error:  # what makes a variant may not fit these arguments
-            return shorten(one_line(f"{qualified(type(error))}: {safe_text(error)}"), REASON)
+            return _Tried("refused", shorten(one_line(f"{qualified(type(error))}: {safe_text(error)}"), REASON))
         if one.raised is not None:
-            return shorten(one_line(f"{one.raised.type}: {one.raised.message}"), REASON)
+            reason = shorten(one_line(f"{one.raised.type}: {one.raised.message}"), REASON)
+            kind = re.sub(r"\d+", "0", f"{one.raised.type}: {one.raised.message}")
+            wanted = kind not in raising and len(raising) < MOST_REFUSED and self._may_be_refused(make, one)
+            subject.start_again()
+            again = self._call(subject, name, make) if wanted else None
+            same = again is not None and again.raised is not None and again.raised.type == one.raised.type
+            return _Tried("raises" if same else "refused", reason, kind)
         # With the arguments of an earlier input, it would be called twice for nothing. A step of training is a new one.
         if not name.startswith("step ") and any(_same(given, before) for before in seen):
-            return ""
+            return _Tried("known")
         seen.append(given)
         subject.start_again()
         again = self._call(subject, name, make)
         if again.raised is not None or compare(one, again, rules=Rules(show_values=False)).differences:
-            return "eager disagrees with itself"
-        return None
+            return _Tried("refused", "eager disagrees with itself")
+        return _Tried("kept")
+
+    def _may_be_refused(self, make: Callable[[], tuple[Any, ...]], one: Observation) -> bool:
+        """Whether compilers are called with an input that eager refuses: not on a GPU, which it may stop for good."""
+        if self.request.train or self.request.device != "cpu" or one.raised is None:
+            return False
+        if not isinstance(one.raised.error, OF_VALUES) and not _is_deliberate(one.raised.error):
+            return False
+        try:
+            inspect.signature(getattr(self.built, "forward", self.built)).bind(*make())
+        except (TypeError, ValueError):
+            return False
+        return True
+
+
+def _is_deliberate(error: BaseException) -> bool:
+    """Whether Python code raised an exception itself, by ``raise`` or ``assert``, and no operation on wrong types."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is None or not isinstance(error, Exception) or place.tb_lasti < 0:
+        return False
+    return dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]] == "RAISE_VARARGS"
+
+
+class _Tried(NamedTuple):
+    """What eager made of an input: ``kept``, ``known`` from an earlier one, ``raises`` (to be tried) or ``refused``.
+
+    `kind` is the reason without its numbers.
+    """
+
+    outcome: str
+    reason: str = ""
+    kind: str = ""
 
 
 def _same(one: Any, two: Any) -> bool:
@@ -227,28 +293,6 @@ def _kind(built: Any, name: str) -> tuple[str, str]:
     if inspect.isfunction(built) and called is not None and called.isidentifier():
         return "function", called
     return "callable", called if called is not None and called.isidentifier() else "anonymous"
-
-
-def _mined(built: Any) -> list[Any]:
-    """Return the numbers and strings in the code of a function, or of a module's methods, and of what they define."""
-    codes: list[Any] = []
-    kinds = {type(one) for one in built.modules()} if hasattr(built, "modules") else ()
-    for kind in kinds:
-        if not kind.__module__.startswith("torch"):
-            codes += [one.__code__ for one in vars(kind).values() if inspect.isfunction(one)]
-    if hasattr(built, "__code__"):
-        codes.append(built.__code__)
-    found: dict[tuple[type, Any], Any] = {}
-    while codes:
-        code = codes.pop()
-        for one in code.co_consts:
-            if inspect.iscode(one):
-                codes.append(one)
-            elif type(one) in (int, float) and abs(one) > 1 and abs(one) < 1e6:
-                found.setdefault((type(one), one), one)
-            elif type(one) is str and one.isidentifier() and one != code.co_name and encodable(one) == one:
-                found.setdefault((str, one), one)
-    return sorted(found.values(), key=lambda one: (type(one) is str, str(one)))[:MOST_MINED]
 
 
 def _installed(names: set[str]) -> set[str]:

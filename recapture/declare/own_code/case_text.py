@@ -19,7 +19,7 @@ __all__ = ["SUITE", "Prepared", "case_file"]
 SUITE = "check"
 """Name of the suite of a generated file."""
 
-HELPERS = ("loading", "variants")
+HELPERS = ("loading", "walking", "tensor_changes", "variants")
 """Modules beside this one whose source a generated file contains."""
 
 MOST_MODULES = 400
@@ -54,6 +54,7 @@ def derived(name):
 case(
     example=example,
     held_out=[{held_out}],
+    refused=[{refused}],
     backward={backward},
     train_step={train_step},
 )({name})
@@ -112,8 +113,9 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     `error` is one line that says why nothing can be checked. `kind` says how the target is declared, `name` how it is
     called. `inputs` are the names of the derived inputs that eager accepts, `refused` the others with eager's reason.
+    `must_raise` are those of them that compilers are called with: any exception is right, and a value is wrong.
     `constants`: see `variants`. `modules` are what the target imported. `seconds` is the time of one call of
-    eager, `random` whether its result depends on the seed.
+    eager, `random` whether its result depends on the seed, `nonfinite` whether its source speaks of NaN or infinity.
     """
 
     error: str | None = None
@@ -121,17 +123,19 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "target"
     inputs: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
+    must_raise: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
     constants: tuple[int | float | str, ...] = ()
     modules: tuple[str, ...] = ()
     seconds: float = 0.0
     random: bool = False
+    nonfinite: bool = False
 
     def facts(self, request: CheckRequest) -> dict[str, Any]:
         """Return the keyword arguments of `variants`."""
         return {
             "constants": self.constants,
-            "nonfinite": request.nonfinite,
+            "nonfinite": request.nonfinite or self.nonfinite,
             "dtypes": request.dtypes,
             "careful": request.device == "cuda",
             "steps": request.steps,
@@ -153,12 +157,17 @@ def case_file(request: CheckRequest, prepared: Prepared) -> str:
         facts=prepared.facts(request),
         example=example_expression(request),
         declared=kinds[prepared.kind].format(name=name, shown=request.name, title=title, train=request.train),
-        held_out="".join(f"\n        {one}," for one in [*derived, *own]) + ("\n    " if derived or own else ""),
+        held_out=_listed([*derived, *own]),
+        refused=_listed([f"lambda: derived({one!r})" for one in prepared.must_raise]),
         backward=None if prepared.kind != "module" or request.train else False,
         train_step=1e-4 if request.train else None,
         name=name,
         imports="\n".join(imports) or "    return",
     )
+
+
+def _listed(items: list[str]) -> str:
+    return "".join(f"\n        {one}," for one in items) + ("\n    " if items else "")
 
 
 def case_name(name: str) -> str:
@@ -193,24 +202,21 @@ def _unpickled(one: Pickled) -> str:
 
 
 def _source(helper: str) -> str:
-    """Return a helper's source without its docstring, ``__future__`` imports and ``__all__``."""
+    """Return a helper's source without its docstring, ``__future__``, imports of other helpers, and ``__all__``."""
     text = module_file("declare", "own_code", f"{helper}.py").read_text(encoding="utf-8")
+    lines: list[str | None] = list(text.split("\n"))
     tree = ast.parse(text)
-    kept = [node for node in tree.body[1:] if not _is_heading(node)]
-    lines = text.split("\n")
-    return "\n".join(lines[kept[0].lineno - 1 :])[:].replace(_all_line(tree, lines), "", 1)
+    for node in [tree.body[0], *filter(_is_left_out, tree.body)]:
+        lines[node.lineno - 1 : node.end_lineno] = [None] * (node.end_lineno - node.lineno + 1)  # type: ignore[operator]
+    kept = "\n".join(line for line in lines if line is not None).strip("\n")
+    return re.sub(r"\n{4,}", "\n\n\n", kept) + "\n"
 
 
-def _is_heading(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
-
-
-def _all_line(tree: ast.Module, lines: list[str]) -> str:
-    """Return the lines that define ``__all__``."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return "\n".join(lines[node.lineno - 1 : node.end_lineno]) + "\n"
-    return "\0"
+def _is_left_out(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "__future__" or (node.module or "").startswith("recapture.")
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+    return any(ast.unparse(one) == "__all__" for one in targets)
 
 
 def _names(text: str) -> set[str]:

@@ -20,6 +20,10 @@ LARGEST_INTEGER = 10
 """Random integer tensors have values below this, so that they can be indices of a small embedding."""
 
 
+TORCHVISION_PARTS = ("", ".segmentation", ".detection", ".video", ".optical_flow")
+"""Modules of ``torchvision.models`` whose functions make models."""
+
+
 class TargetError(Exception):
     """A target or its inputs cannot be made; the message is one line for the user."""
 
@@ -82,13 +86,18 @@ def _executed(path: str) -> Any:
 
 def _torchvision(name: str) -> Any:
     try:
-        models = importlib.import_module("torchvision.models")
+        parts = [importlib.import_module(f"torchvision.models{part}") for part in TORCHVISION_PARTS]
     except ImportError as error:
         raise TargetError(f"torchvision cannot be imported: {error}") from None
-    known = [one for one in dir(models) if one.islower() and callable(getattr(models, one))]
+    known = {
+        key: one
+        for part in parts
+        for key, one in vars(part).items()
+        if key.islower() and not key.startswith("_") and inspect.isfunction(one)
+    }
     if name not in known:
         raise TargetError(f"torchvision has no model {name!r}{_similar(name, known)}")
-    make = getattr(models, name)
+    make = known[name]
     without = {"weights": None, "weights_backbone": None}  # random weights, so that nothing is downloaded
     taken = inspect.signature(make).parameters
     given = {key: value for key, value in without.items() if key in taken}

@@ -1,34 +1,43 @@
 """Derives held-out inputs from one example: other sizes, values, layouts and Python values, each under a name.
 
 A generated case contains the source of this module, so that a script printed from it needs torch alone. It therefore
-imports nothing from this project.
+imports nothing from this project but such modules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
-__all__ = ["derive", "variants"]
+from recapture.declare.own_code.tensor_changes import (
+    MOST_CONSTANTS,
+    at_constants,
+    batches,
+    cast,
+    dtype_changes,
+    flipped,
+    layouts,
+    mixed_values,
+    ranks,
+    shifted,
+    sizes,
+    values,
+    with_first,
+)
+from recapture.declare.own_code.walking import changed, containers_in, mapped, plain_values, put, tensors_in
 
-Change = Callable[[Any], Any]
-"""A function from a detached tensor to its changed values; it may return the same tensor."""
+__all__ = ["derive", "variants"]
 
 Made = Callable[[], "tuple[Any, ...]"]
 """A function that makes the arguments of one variant."""
 
-LARGE, TINY = 1e4, 1e-4
-"""Factors of the variants ``large`` and ``tiny``."""
-
 MOST_ALONE = 4
 """The most tensors that are also changed one at a time."""
 
-MOST_CONSTANTS = 6
-"""The most numbers and strings of the target's source that are tried."""
-
-LARGEST_SIZE = 64
-"""The largest number of the target's source that is tried as a size."""
+BIG = 1 << 40
+"""An integer that does not fit into 32 bits."""
 
 
 def derive(name: str, args: tuple[Any, ...], **facts: Any) -> tuple[Any, ...]:
@@ -52,257 +61,161 @@ def variants(
     integer tensors only get values that the example has, because a wrong index stops a GPU. With `steps`, there are
     that many training steps in all, with other values, and other batch sizes.
     """
-    found: dict[str, Made] = {}
-    tensors = list(_tensors(args, "args"))
+    tensors = tensors_in(args, "args")
     numbers = [one for one in constants if isinstance(one, (int, float)) and not isinstance(one, bool)]
-    for step in range(2, steps + 1):
-        found[f"step {step}"] = partial(_changed, args, partial(_shifted, step))
     if steps:
-        return found | _all_changed(args, [*_batches(tensors, ())][:2])
-    found |= _all_changed(args, [*_batches(tensors, ()), *_values(careful)])
-    found |= dict(_scalars(args, constants))
-    if 1 < len(tensors) <= MOST_ALONE:
-        for path, one in tensors:
-            changes = [*_values(careful)][:2] + [*_batches([(path, one)], ())][:2]
-            found |= {f"{path} {name}": partial(_changed, args, change, path) for name, change in changes}
-    found |= dict(_containers(args))
-    found |= _all_changed(args, [*_sizes(tensors), *_layouts(), *_batches(tensors, numbers)])
-    found["requires_grad flipped"] = partial(_mapped, args, "args", _flipped)
-    for number in numbers[:MOST_CONSTANTS]:
-        found[f"values beyond {number:g}"] = partial(_changed, args, partial(_filled, number + abs(number) + 1))
-    if nonfinite:
-        for value in ("nan", "inf", "-inf"):
-            found[value] = partial(_changed, args, partial(_with_first, float(value)))
-    for name in dtypes:
-        found[f"dtype={name}"] = partial(_changed, args, partial(_cast, name))
-    return found
+        found = {f"step {step}": partial(changed, args, partial(shifted, step)) for step in range(2, steps + 1)}
+        return found | dict(_all_changed(args, [*batches(tensors, ())][:2]))
+    asked = [(value, partial(with_first, float(value))) for value in (("nan", "inf", "-inf") if nonfinite else ())]
+    asked += [(f"dtype={name}", partial(cast, name)) for name in dtypes]
+    first = [*batches(tensors, ()), *values(careful)]
+    groups = [
+        _all_changed(args, asked),
+        _all_changed(args, first[3:]),
+        _scalars(args, constants),
+        _alone(args, tensors, careful),
+        _containers(args),
+        _all_changed(args, [*ranks(tensors), *sizes(tensors)]),
+        _all_changed(args, [*mixed_values(), *dtype_changes()]),
+        _all_changed(args, [*at_constants(numbers, careful), *batches(tensors, numbers)]),
+        _places(args, tensors),
+        _all_changed(args, layouts()),
+    ]
+    # The first of each kind comes before the second of any, because a slow target gets only some of them.
+    head = dict(_all_changed(args, first[:3]))
+    return head | {name: made for row in zip_longest(*groups) for name, made in filter(None, row)}
 
 
-def _all_changed(args: tuple[Any, ...], changes: Sequence[tuple[str, Change]]) -> dict[str, Made]:
-    return {name: partial(_changed, args, change) for name, change in changes}
+def _all_changed(
+    args: tuple[Any, ...], changes: Iterable[tuple[str, Callable[[Any], Any]]]
+) -> Iterator[tuple[str, Made]]:
+    if tensors_in(args, "args"):
+        yield from ((name, partial(changed, args, change)) for name, change in changes)
 
 
-# --- changes of sizes -----------------------------------------------------------------------------------------------
-
-
-def _batches(tensors: Sequence[tuple[str, Any]], numbers: Sequence[float]) -> Iterator[tuple[str, Change]]:
-    """Yield changes of the first dimension: one, one more, and sizes around numbers of the target's source."""
-    batch = next((one.shape[0] for _, one in tensors if one.dim()), 0)
-    mined = [int(one) + more for one in numbers[:MOST_CONSTANTS] if one == int(one) for more in (0, 1)]
-    for size in dict.fromkeys(mined or [1, batch + 1]):
-        if batch and size != batch and 1 <= size <= max(LARGEST_SIZE, batch + 1):
-            yield f"batch={size}", partial(_resized, "first", batch, size)
-
-
-def _sizes(tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Change]]:
-    """Yield changes of the last dimension, and of all dimensions that have the size of the first."""
-    first = next((one for _, one in tensors if one.dim()), None)
-    if first is None or not first.numel():
+def _alone(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]], careful: bool) -> Iterator[tuple[str, Made]]:
+    """Yield changes of one of several tensors."""
+    if not 1 < len(tensors) <= MOST_ALONE:
         return
-    batch, last = first.shape[0], first.shape[-1]
-    if any(list(one.shape).count(batch) > 1 for _, one in tensors) or len(tensors) > 1:
-        yield f"every size {batch} is {batch + 1}", partial(_resized, "every", batch, batch + 1)
-    if first.dim() > 1:
-        yield f"last dimension={last + 1}", partial(_resized, "last", last, last + 1)
-    if first.dim() == 4:
-        yield "other height", partial(_resized, "height", first.shape[2], first.shape[2] + 1)
+    rows = []
+    for path, one in tensors:
+        mine = [(path, one)]
+        changes = [*[*values(careful)][:2], *dtype_changes(), *[*batches(mine, ())][:2], *[*ranks(mine)][:3]]
+        rows.append([(f"{path} {name}", partial(changed, args, change, path)) for name, change in changes])
+    for row in zip_longest(*rows):
+        yield from filter(None, row)
 
 
-def _resized(which: str, before: int, after: int, one: Any) -> Any:
-    """Return a tensor whose dimensions of one size have another one; values are repeated."""
-    import torch
-
-    dims = {"first": [0], "last": [one.dim() - 1], "height": [2], "every": [*range(one.dim())]}[which]
-    for dim in dims:
-        if one.dim() > dim >= 0 and one.shape[dim] == before:
-            one = one.index_select(dim, torch.arange(after, device=one.device) % before)
-    return one
-
-
-# --- changes of values ----------------------------------------------------------------------------------------------
-
-
-def _values(careful: bool) -> Iterator[tuple[str, Change]]:
-    yield "negated", partial(_negated, careful)
-    yield "zeros", lambda one: one & False if _is_bool(one) else one * 0
-    yield "reversed", lambda one: one.flip(tuple(range(one.dim())))
-    yield "large", partial(_scaled, LARGE)
-    yield "tiny", partial(_scaled, TINY)
-    yield "ones", partial(_filled, 1)
+def _places(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Made]]:
+    """Yield the arguments with tensors that require grad or not, are left out, are one tensor, or are in a list."""
+    yield "requires_grad flipped", partial(mapped, args, "args", flipped)
+    for number, value in enumerate(args):
+        path = f"args[{number}]"
+        if any(path == where for where, _ in tensors):
+            yield f"{path}=None", partial(put, args, path, None)
+            yield f"{path} in a list", partial(put, args, path, [value, value])
+    for (path, one), (other, two) in zip(tensors[1:], tensors, strict=False):
+        if one.shape == two.shape and one.dtype == two.dtype:
+            yield f"{path} is {other}", partial(put, args, path, two)
 
 
-def _negated(careful: bool, one: Any) -> Any:
-    if _is_bool(one):
-        return ~one
-    signed = one.is_floating_point() or one.is_complex() or (not careful and one.dtype.is_signed)
-    return -one if signed else one
-
-
-def _scaled(factor: float, one: Any) -> Any:
-    return one * factor if one.is_floating_point() or one.is_complex() else one
-
-
-def _shifted(step: int, one: Any) -> Any:
-    """Return other values of the same kind, for a further training step."""
-    return one.roll(step) * (1 + step / 8) if one.is_floating_point() else one.roll(step)
-
-
-def _filled(value: float, one: Any) -> Any:
-    return one * 0 + value if one.is_floating_point() else one
-
-
-def _with_first(value: float, one: Any) -> Any:
-    if not one.is_floating_point() or not one.numel():
-        return one
-    one = one.clone()
-    one.view(-1)[0] = value
-    return one
-
-
-def _cast(name: str, one: Any) -> Any:
-    import torch
-
-    return one.to(getattr(torch, name)) if one.is_floating_point() else one
-
-
-def _is_bool(one: Any) -> bool:
-    return str(one.dtype) == "torch.bool"
-
-
-# --- changes of layout and autograd ---------------------------------------------------------------------------------
-
-
-def _layouts() -> Iterator[tuple[str, Change]]:
-    yield "non-contiguous", _non_contiguous
-    yield "channels-last", _channels_last
-
-
-def _non_contiguous(one: Any) -> Any:
-    if one.dim() > 1:
-        return one.transpose(0, -1).contiguous().transpose(0, -1)
-    return one.repeat_interleave(2)[::2] if one.dim() == 1 else one
-
-
-def _channels_last(one: Any) -> Any:
-    import torch
-
-    return one.contiguous(memory_format=torch.channels_last) if one.dim() == 4 else one
-
-
-def _flipped(_path: str, one: Any) -> Any:
-    differentiable = one.is_floating_point() or one.is_complex()
-    return one.detach().requires_grad_(not one.requires_grad) if differentiable and one.is_leaf else one
-
-
-# --- changes of Python values ---------------------------------------------------------------------------------------
+# --- Python values and containers -----------------------------------------------------------------------------------
 
 
 def _scalars(args: tuple[Any, ...], constants: Sequence[Any]) -> Iterator[tuple[str, Made]]:
-    """Yield other numbers, flags and strings among the arguments.
+    """Yield other numbers, flags and strings among the arguments, the first of each before the second of any.
 
     Parameters that the example leaves out stay out: a captured program takes as many arguments as its example has.
     """
-    for path, value in _plain(args, "args"):
-        for other in _others(value, constants):
-            yield f"{path}={other!r}", partial(_put, args, path, other)
+    tensors = [one for _, one in tensors_in(args, "args")]
+    rows = []
+    for path, value in plain_values(args, "args"):
+        others = {repr(other): other for other in _others(value, constants)} or _functions(value)
+        row = [(f"{path}={text}", partial(put, args, path, other)) for text, other in others.items()]
+        if value is None and tensors:
+            row += [(f"{path} a tensor", partial(put, args, path, tensors[0].detach().clone()))]
+        elif not isinstance(value, str):
+            row += [(f"{path}=None", partial(put, args, path, None))]
+        rows.append(row)
+    for found in zip_longest(*rows):
+        yield from filter(None, found)
+
+
+def _functions(value: Any) -> dict[str, Any]:
+    """Return other functions of one tensor for a function."""
+    import torch
+
+    return {"torch.neg": torch.neg, "torch.abs": torch.abs} if callable(value) else {}
 
 
 def _others(value: Any, constants: Sequence[Any]) -> list[Any]:
-    """Return other values of a scalar's type; numbers and strings of the target's source are among them."""
+    """Return other values of a scalar's kind; numbers and strings of the target's source are among them."""
+    import enum
+
+    import torch
+
     candidates: list[Any] = []
-    if isinstance(value, bool):
-        return [not value]
-    if isinstance(value, int):
+    if isinstance(value, enum.Enum):
+        candidates = list(type(value))
+    elif isinstance(value, bool):
+        candidates = [not value]
+    elif isinstance(value, int):
         mined = [one for one in constants if type(one) is int][:MOST_CONSTANTS]
-        candidates = [value + 1, 0, -value, *mined, *(one + 1 for one in mined)]
+        candidates = [value + 1, 0, -value, *mined, *(one + 1 for one in mined), float(value), value + 0.5, BIG]
     elif isinstance(value, float):
-        candidates = [-value, 0.0, 2 * value + 1]
+        limits = [float(one) for one in constants if type(one) in (int, float)][:MOST_CONSTANTS]
+        near = [number for one in limits for number in (one, one + 1, one - 1)]
+        whole = [int(value)] if value == value // 1 else []
+        candidates = [-value, 2 * value + 1, 0.0, *near, value // 1 + 0.5, *whole]
+    elif isinstance(value, complex):
+        candidates = [value.conjugate(), -value]
     elif isinstance(value, str):
-        candidates = [one for one in constants if isinstance(one, str)][:MOST_CONSTANTS]
-    return [one for one in dict.fromkeys(candidates) if one != value]
+        candidates = [*[one for one in constants if isinstance(one, str)][:MOST_CONSTANTS], value.upper(), ""]
+    elif value is None:
+        return [True, 2]
+    elif isinstance(value, slice):
+        candidates = [slice(None), slice(1, None), slice(0, 1), slice(None, None, 2)]
+    elif isinstance(value, range):
+        candidates = [range(len(value) + 1), range(max(len(value) - 1, 0)), value[::-1]]
+    elif isinstance(value, torch.dtype):
+        candidates = [torch.float64, torch.float32, torch.int64]
+    # By their texts: 2 and 2.0 are equal, and so are 0.0 and -0.0.
+    return list({repr(one): one for one in candidates if repr(one) != repr(value)}.values())
 
 
 def _containers(args: tuple[Any, ...]) -> Iterator[tuple[str, Made]]:
-    """Yield lists that are one item longer or shorter, and dicts in another order."""
-    for number, value in enumerate(args):
-        path = f"args[{number}]"
-        if type(value) is list and value:
-            yield f"{path} with {len(value) + 1} items", partial(_put, args, path, [*value, value[-1]])
-            yield f"{path} with {len(value) - 1} items", partial(_put, args, path, value[:-1])
-        elif type(value) is dict and len(value) > 1:
-            yield f"{path} in another order", partial(_put, args, path, dict(reversed(list(value.items()))))
+    """Yield containers that are longer, shorter, empty, reversed, or of another type, and dicts with other keys."""
+    found = list(containers_in(args, "args"))
+    lists = [(path, value) for path, value in found if type(value) in (list, tuple) and value]
+    if len(lists) > 1:
+        yield "every list longer", partial(_longer, args, [path for path, _ in lists])
+    for path, value in found:
+        for name, other in _other_containers(value):
+            yield f"{path} {name}", partial(put, args, path, other)
 
 
-# --- walking over arguments -----------------------------------------------------------------------------------------
-
-
-def _changed(args: tuple[Any, ...], change: Change, alone: str = "") -> Any:
-    """Return the arguments with every tensor changed, or only the one at the path `alone`."""
-
-    def one(path: str, tensor: Any) -> Any:
-        if alone not in ("", path):
-            return tensor
-        detached = tensor.detach()
-        changed = change(detached)
-        if changed is detached:
-            return tensor
-        grad = tensor.requires_grad and (changed.is_floating_point() or changed.is_complex())
-        if type(tensor).__name__ == "Parameter":
-            return type(tensor)(changed, requires_grad=grad)
-        return changed.requires_grad_(grad)
-
-    return _mapped(args, "args", one)
-
-
-def _mapped(value: Any, path: str, change: Callable[[str, Any], Any]) -> Any:
-    """Return a nest of tuples, lists and dicts with its plain tensors changed; other objects stay as they are."""
-    if _is_plain_tensor(value):
-        return change(path, value)
+def _other_containers(value: Any) -> Iterator[tuple[str, Any]]:
     if type(value) in (list, tuple):
-        return type(value)(_mapped(item, f"{path}[{key}]", change) for key, item in enumerate(value))
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_mapped(item, f"{path}[{key}]", change) for key, item in enumerate(value)))
-    if type(value) is dict:
-        return {key: _mapped(item, f"{path}[{key!r}]", change) for key, item in value.items()}
-    return value
+        yield f"with {len(value) + 1} items", value + value[-1:]
+        yield f"with {len(value) - 1} items", value[:-1]
+        yield "reversed", value[::-1]
+        yield "empty", value[:0]
+        yield ("as a tuple", tuple(value)) if type(value) is list else ("as a list", list(value))
+    elif type(value) is not dict:
+        numbers = [one for one in value if type(one) in (int, float)]
+        yield "with one more", type(value)([*value, max(numbers) + 1]) if numbers else value
+        yield "with one fewer", type(value)(list(value)[1:])
+    elif value:
+        key = next(iter(value))
+        yield f"without {key!r}", {name: item for name, item in value.items() if name != key}
+        yield "in another order", dict(reversed(list(value.items())))
+        if isinstance(key, str):
+            yield "with another key", {**value, "another": value[key]}
 
 
-def _put(value: Any, path: str, other: Any, at: str = "args") -> Any:
-    """Return a nest of tuples, lists and dicts with another value at a path."""
-    if at == path:
-        return other
-    if type(value) in (list, tuple):
-        return type(value)(_put(item, path, other, f"{at}[{key}]") for key, item in enumerate(value))
-    if type(value) is dict:
-        return {key: _put(item, path, other, f"{at}[{key!r}]") for key, item in value.items()}
-    return value
-
-
-def _tensors(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-
-    def note(where: str, one: Any) -> Any:
-        found.append((where, one))
-        return one
-
-    _mapped(value, path, note)
-    yield from found
-
-
-def _plain(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the Python numbers, flags and strings in a nest, with their paths."""
-    if type(value) in (bool, int, float, str):
-        yield path, value
-    elif type(value) in (list, tuple):
-        for key, item in enumerate(value):
-            yield from _plain(item, f"{path}[{key}]")
-    elif type(value) is dict:
-        for key, item in value.items():
-            yield from _plain(item, f"{path}[{key!r}]")
-
-
-def _is_plain_tensor(value: Any) -> bool:
-    import torch
-
-    plain = type(value) in (torch.Tensor, torch.nn.Parameter)
-    return plain and value.layout == torch.strided and not value.is_quantized and not value.is_nested
+def _longer(args: tuple[Any, ...], paths: Sequence[str]) -> Any:
+    """Return the arguments with the last item of every list and tuple repeated, the inner ones first."""
+    for path in sorted(paths, key=len, reverse=True):
+        value = dict(containers_in(args, "args"))[path]
+        args = put(args, path, value + value[-1:])
+    return args

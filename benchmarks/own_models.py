@@ -1,0 +1,223 @@
+"""Tries ``recapture check`` on models that nobody here wrote: thirty of torchvision, ten of timm, ten of transformers.
+
+    python -m benchmarks.own_models --records FILE [--compiler NAME]... [--model NAME]... [--table]
+
+Weights are random, and inputs are small. Each finished model is appended to the file of records, one JSON object a
+line, so that an interrupted benchmark goes on where it stopped, and further compilers can be added. ``--table`` runs
+nothing and prints the Markdown table of what the file holds. timm and transformers are installed by the user.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import click
+import msgspec
+
+from recapture.analysis.check import CheckReport, CheckRow  # noqa: TC001 - msgspec resolves them
+from recapture.api import run_check
+from recapture.base.errors import RecaptureError
+from recapture.base.text import one_line, shorten
+from recapture.conformance.own_code.session import CheckOptions
+from recapture.declare.own_code.request import CheckRequest, parse_input
+from recapture.report.tables import Table, code_span, to_markdown
+from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG
+
+CHEAP = ("eager", "jit.trace", "jit.script", "fx", "make_fx", "export", "compile:eager")
+"""Default compilers: they generate no code."""
+
+SECONDS = 150.0
+"""Seconds that a compiler may take for one model."""
+
+TARGETS = str(Path(__file__).with_name("own_model_targets.py"))
+
+IMAGES = "2x3x64x64"
+"""Input of a model of images that takes any size."""
+
+TORCHVISION = {
+    "alexnet": IMAGES,
+    "vgg11": "2x3x32x32",
+    "resnet18": IMAGES,
+    "resnext50_32x4d": IMAGES,
+    "wide_resnet50_2": IMAGES,
+    "densenet121": IMAGES,
+    "inception_v3": "2x3x96x96",
+    "mnasnet0_5": IMAGES,
+    "mobilenet_v2": IMAGES,
+    "mobilenet_v3_small": IMAGES,
+    "efficientnet_b0": IMAGES,
+    "efficientnet_v2_s": IMAGES,
+    "regnet_x_400mf": IMAGES,
+    "regnet_y_400mf": IMAGES,
+    "shufflenet_v2_x0_5": IMAGES,
+    "squeezenet1_1": IMAGES,
+    "convnext_tiny": IMAGES,
+    "swin_t": IMAGES,
+    "swin_v2_t": IMAGES,
+    "vit_b_32": "1x3x224x224",
+    "fcn_resnet50": "1x3x48x48",
+    "deeplabv3_mobilenet_v3_large": IMAGES,
+    "lraspp_mobilenet_v3_large": IMAGES,
+    "ssdlite320_mobilenet_v3_large": "photographs",
+    "fasterrcnn_mobilenet_v3_large_320_fpn": "photographs",
+    "fcos_resnet50_fpn": "photographs",
+    "r3d_18": "1x3x4x32x32",
+    "r2plus1d_18": "1x3x4x32x32",
+    "mc3_18": "1x3x4x32x32",
+    "raft_small": "two_frames",
+}
+"""Models of torchvision: twenty of classification, three each of segmentation, detection and video, one of flow."""
+
+TIMM = (
+    *("resnet10t", "lcnet_050", "ghostnet_050", "tinynet_e", "test_vit"),
+    *("test_maxvit", "mobilevit_xxs", "edgenext_xx_small", "convnext_atto", "mambaout_femto"),
+)
+TRANSFORMERS = ("bert", "roberta", "albert", "distilbert", "gpt2", "llama", "qwen2", "opt", "t5", "vit")
+
+WORDS = {
+    "pass": "right",
+    "pass_with_breaks": "breaks",
+    "specialized": "**wrong**",
+    "wrong": "**wrong**",
+    "not_applicable": "–",
+}
+"""Short words of the table; other verdicts stand for themselves."""
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """One check of one model: what came out, or why nothing did; `seconds` is its wall time."""
+
+    model: str
+    report: CheckReport | None = None
+    error: str = ""
+    seconds: float = 0.0
+
+
+def requests() -> dict[str, CheckRequest]:
+    """Return what is checked, by name: ``torchvision:resnet18``."""
+    found = {}
+    for name in TRANSFORMERS:
+        images = name == "vit"
+        found[f"transformers:{name}"] = CheckRequest(
+            place=TARGETS,
+            name=name,
+            given=(parse_input(IMAGES),) if images else (),
+            inputs=None if images else (TARGETS, "tokens"),
+        )
+    for name in TIMM:
+        found[f"timm:{name}"] = CheckRequest(
+            place=TARGETS, name=f"timm_{name}", given=(parse_input("1x3x160x160" if "test" in name else IMAGES),)
+        )
+    for name, given in TORCHVISION.items():
+        text = given[:1].isdigit()
+        found[f"torchvision:{name}"] = CheckRequest(
+            place="torchvision",
+            name=name,
+            given=(parse_input(given),) if text else (),
+            inputs=None if text else (TARGETS, given),
+        )
+    return found
+
+
+def read(file: Path) -> list[Tried]:
+    """Return what a file of records holds; a line that an interruption cut off is left out."""
+    found = []
+    for line in file.read_bytes().splitlines() if file.is_file() else ():
+        try:
+            found.append(msgspec.json.decode(line, type=Tried))
+        except msgspec.DecodeError:
+            continue
+    return found
+
+
+def rows_of(tried: list[Tried]) -> dict[str, dict[str, CheckRow]]:
+    """Return the latest row of each model and compiler."""
+    found: dict[str, dict[str, CheckRow]] = {}
+    for one in tried:
+        found.setdefault(one.model, {}).update({row.compiler: row for row in one.report.rows} if one.report else {})
+    return found
+
+
+def _check(name: str, request: CheckRequest, compilers: tuple[str, ...], jobs: int) -> Tried:
+    began = time.monotonic()
+    report, error = None, ""
+    try:
+        report = run_check(
+            request,
+            CheckOptions(compilers=compilers, jobs=jobs, timeout=SECONDS),
+            finished=lambda row: print(f"  {row.compiler}", end=""),
+        ).report
+    except RecaptureError as failure:
+        error = str(failure)
+    return Tried(name, report, error, round(time.monotonic() - began, 1))
+
+
+def table(tried: list[Tried]) -> str:
+    """Return the Markdown table: a row for each model, a column for each compiler, and the outcomes counted."""
+    rows = rows_of(tried)
+    compilers = list(dict.fromkeys(name for found in rows.values() for name in found))
+    lines = []
+    for model, found in rows.items():
+        reports = [one.report for one in tried if one.model == model and one.report is not None]
+        inputs = str(len(reports[-1].inputs) + 1) if reports else "–"
+        seconds = sum(row.seconds for row in found.values())
+        cells = [WORDS.get(found[one].verdict, found[one].verdict) if one in found else "" for one in compilers]
+        lines.append([code_span(model), inputs, *cells, f"{seconds:.0f}"])
+    heads = ["model", "inputs", *compilers, "seconds"]
+    text = to_markdown(Table(heads, lines, "l"))
+    counts: Counter[str] = Counter()
+    for found in rows.values():
+        for row in found.values():
+            groups = {"right": RIGHT, "silently wrong": SILENTLY_WRONG, "failing": FAILING}
+            counts[
+                next((word for word, group in groups.items() if row.verdict in {*map(str, group)}), row.verdict)
+            ] += 1
+    summed = ", ".join(f"{number} {word}" for word, number in counts.most_common())
+    return f"{text}\n\n{len(rows)} models, {sum(counts.values())} cells: {summed}.\n"
+
+
+def details(tried: list[Tried]) -> str:
+    """Return a line for each cell that is not right, with its reason."""
+    lines = [
+        f"{model} {row.compiler}: {row.words}: {shorten(one_line(row.reason), 200)}"
+        for model, found in rows_of(tried).items()
+        for row in found.values()
+        if row.verdict not in {*map(str, RIGHT), "not_applicable"}
+    ]
+    lines += [f"{one.model}: {one.error}" for one in tried if one.error]
+    return "\n".join(lines)
+
+
+@click.command()
+@click.option("--records", "file", type=click.Path(path_type=Path), required=True, help="The file of records.")
+@click.option("--compiler", "compilers", multiple=True, default=CHEAP)
+@click.option("--model", "wanted", multiple=True, help="Only models whose name contains this.")
+@click.option("--jobs", default=1)
+@click.option("--table", "only_table", is_flag=True, help="Run nothing; print the table.")
+@click.option("--details", "only_details", is_flag=True, help="Run nothing; print what is not right.")
+def main(
+    file: Path, compilers: tuple[str, ...], wanted: tuple[str, ...], jobs: int, only_table: bool, only_details: bool
+) -> None:
+    """Check models that nobody here wrote, and print a table."""
+    if only_table or only_details:
+        print(table(read(file)) if only_table else details(read(file)))
+        return
+    for name, request in requests().items():
+        if wanted and not any(one in name for one in wanted):
+            continue
+        known = rows_of(read(file)).get(name, {})
+        todo = tuple(one for one in compilers if one not in known)
+        if not todo:
+            continue
+        print(name, end="", flush=True)
+        tried = _check(name, request, todo, jobs)
+        print(f"  {tried.seconds} s {tried.error}", flush=True)
+        with file.open("ab") as stream:
+            stream.write(msgspec.json.encode(tried) + b"\n")
+    print(table(read(file)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The known changes between releases: the committed records show each of them, and `history` names them."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from recapture.base.errors import UsageError
+from recapture.cli.main import main
+from recapture.declare.compilers import builtin_compilers
+from recapture.results.records import Record, read_jsonl
+from recapture.results.transitions import (
+    UNDOCUMENTED,
+    known_transitions,
+    load_transitions,
+    outcome_of,
+    transitions_of,
+)
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+ENTRY = """
+[[transitions]]
+case = "types::signed_zero"
+compilers = ["compile"]
+last = "2.13.0"
+first = "2.15.0"
+was = "wrong"
+now = "right"
+what = "Guards compare bits."
+source = "not documented"
+"""
+
+
+@functools.cache
+def recorded(release):
+    """The records of a release's image on the CPU by (case, compiler)."""
+    (folder,) = [path for path in RESULTS.glob(f"torch{release}-*") if not path.name.endswith("-drifted")]
+    rows = read_jsonl(folder / "cpu" / "conformance.jsonl", Record)
+    return {(row.case, row.compiler): row for row in rows}
+
+
+@pytest.mark.parametrize("change", known_transitions(), ids=lambda one: f"{one.case} {one.last} to {one.first}")
+def test_the_committed_records_show_the_change(change):
+    for compiler in change.compilers:
+        before, after = (recorded(release)[change.case, compiler] for release in (change.last, change.first))
+        assert (outcome_of(before.verdict), outcome_of(after.verdict)) == (change.was, change.now), compiler
+        assert before.case_hash == after.case_hash, "the case was edited between the two"
+
+
+def test_no_recorded_release_between_contradicts_a_change():
+    """Between the last old outcome and the first new one, no release has results: the range is as narrow as can be."""
+    releases = {
+        path.name.removeprefix("torch").split("-")[0]
+        for path in RESULTS.glob("torch*")
+        if not path.name.endswith("-drifted") and (path / "cpu").is_dir()
+    }
+    for change in known_transitions():
+        between = [one for one in releases if Version(change.last) < Version(one) < Version(change.first)]
+        assert between == [], change.line
+
+
+def test_at_least_twenty_changes_are_explained_and_most_are_confirmed():
+    changes = known_transitions()
+    assert len(changes) >= 20
+    assert len({(one.case, one.last, one.first) for one in changes}) == len(changes)
+    assert sum(one.source != UNDOCUMENTED for one in changes) >= 20
+    assert {name for one in changes for name in one.compilers} <= builtin_compilers().keys()
+
+
+def test_changes_of_a_cell_come_oldest_first():
+    found = transitions_of("scipy_numpy::scipy_solve", "compile")
+    assert [one.first for one in found] == ["2.11.0", "2.13.0"]
+    assert transitions_of("scipy_numpy::scipy_solve", "jit.script") == []
+
+
+@pytest.mark.parametrize("cell", ["types::signed_zero::compile", "types::signed_zero"])
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_history_says_what_a_change_is_about(capfd, cell, form):
+    with pytest.raises(SystemExit):
+        main(["history", cell, "--results", str(RESULTS), "--format", form])
+    printed = capfd.readouterr().out
+    assert "2.13.0 wrong, 2.15.0 right: Guards on float arguments" in printed
+    assert "192604" in printed
+    assert printed.count("Guards on float") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("2.15.0", "2.13.0", "2.13.0 is not before 2.13.0"),
+        ('"right"', '"wrong"', "wrong to wrong is no change"),
+        ('"right"', '"great"', "Invalid enum value 'great'"),
+        ("types::signed_zero", "signed_zero", "is not a case"),
+        ('["compile"]', "[]", "no compiler is named"),
+        ("2.13.0", "new", "Invalid version"),
+        ("not documented", "a friend", "neither an address nor"),
+        ("what =", "why =", "unknown field"),
+        ("[[transitions]]", "[[transitions", "Expected"),
+    ],
+)
+def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, old, new, said):
+    path = tmp_path / "transitions.toml"
+    path.write_text(ENTRY.replace(old, new, 1))
+    with pytest.raises(UsageError, match=said) as refused:
+        load_transitions(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot read the known changes: .*No such file"):
+        load_transitions(tmp_path / "none.toml")

@@ -58,7 +58,11 @@ def facts(payload: bytes, enter: Callable[[str], None]) -> bytes:
     absent = {
         stage: tuple(
             dict.fromkeys(
-                one.part for one in switches_of(stage, family) if one.part not in {kept.part for kept in usable[stage]}
+                one.part
+                for one in switches_of(stage, family)
+                if one.module is not None
+                and (spec.device == "cuda" or one.name != "triton.cudagraphs")
+                and one.part not in {kept.part for kept in usable[stage]}
             )
         )
         for stage in stages

@@ -257,7 +257,7 @@ class _Search:
                 if self.left > 0 and (yield from self._with(first, _words(first))) == "right":
                     smallest = first
         if not smallest:
-            for one in last_resort(switches):
+            for one in last_resort(switches, self.cell):
                 if self.left > 0 and (yield from self._with([one], _words([one]))) == "right":
                     smallest = [one]
                     break

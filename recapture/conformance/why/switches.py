@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.conformance.why.variation import Variation
+from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,9 +149,10 @@ def weight_of(switch: Switch, kind: str) -> int:
     return switch.weight * (TIMES if switch.part in LIKELY.get(kind, ()) else 1)
 
 
-def last_resort(switches: Sequence[Switch]) -> list[Switch]:
-    """Return the switches that are tried alone, after the others."""
-    return [one for one in switches if one.last]
+def last_resort(switches: Sequence[Switch], record: Record) -> list[Switch]:
+    """Return the switches that are tried alone, after the others; some are for errors only."""
+    silent = record.verdict in SILENTLY_WRONG
+    return [one for one in switches if one.last and not (silent and one.name == "suppress_errors")]
 
 
 def combined(switches: Sequence[Switch], backend: str | None) -> Variation:

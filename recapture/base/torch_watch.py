@@ -99,7 +99,7 @@ def _watch_trace_log(log: CaptureLog) -> Iterator[None]:
     try:
         yield
     finally:
-        del trace_log.isEnabledFor
+        vars(trace_log).pop("isEnabledFor", None)  # a library that was captured may have reset it
         trace_log.removeHandler(listener)
         trace_log.setLevel(level)
         trace_log.propagate = propagate

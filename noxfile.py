@@ -10,6 +10,7 @@ recapture makes.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 import sys
@@ -140,22 +141,26 @@ def test_environment(session: nox.Session) -> dict[str, str]:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests, two at a time, and report coverage; ``-- -m slow``, ``engine`` or ``slurm`` runs longer ones.
+    """Run the default tests, two at a time; ``-- -m slow``, ``engine`` or ``slurm`` runs others.
 
     Arguments go to one run of pytest. Without any, tests that measure time run alone, after the others.
+    RECAPTURE_COVERAGE=1 also reports coverage, which slows what runs inside the tests' own processes by two thirds.
     """
     install_tests(session)
     environment = test_environment(session)
     if session.posargs:
         session.run("pytest", *session.posargs, env=environment)
         return
-    session.run("coverage", "erase")
-    coverage = ("--cov", "--cov-report=")
+    measured = os.environ.get("RECAPTURE_COVERAGE") == "1"
+    if measured:
+        session.run("coverage", "erase")
+    coverage, added = (("--cov", "--cov-report="), ("--cov-append",)) if measured else ((), ())
     both = "not slow and not engine and not slurm and not fuzz"
     session.run("pytest", *SPREAD, *coverage, "--durations=15", "-m", f"{both} and not serial", env=environment)
     serial = [str(path) for path in sorted(Path("tests").glob("test_*.py")) if "mark.serial" in path.read_text("utf-8")]
-    session.run("pytest", *coverage, "--cov-append", "-m", f"{both} and serial", *serial, env=environment)
-    report_coverage(session)
+    session.run("pytest", *coverage, *added, "-m", f"{both} and serial", *serial, env=environment)
+    if measured:
+        report_coverage(session)
 
 
 @nox.session(venv_backend="none")

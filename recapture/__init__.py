@@ -10,17 +10,17 @@ from recapture.declare.generated import case_for_each
 from recapture.declare.workload import workload
 
 if TYPE_CHECKING:
-    from recapture.api import check
+    from recapture.api import check, check_across
 
-__all__ = ["Compiler", "__version__", "case", "case_for_each", "check", "compiler", "workload"]
+__all__ = ["Compiler", "__version__", "case", "case_for_each", "check", "check_across", "compiler", "workload"]
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import `recapture.check` when it is first used: what runs in an image's environment does without it."""
-    if name == "check":
-        from recapture.api import check
+    """Import what checks when it is first used: what runs in an image's environment does without it."""
+    if name in ("check", "check_across"):
+        from recapture import api
 
-        return check
+        return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,22 +10,32 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.analysis.check import FAIL_ON, CheckReport, CheckRow, failed, row_of
+from recapture.analysis.check_across import REGRESSION, failures
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import known_device
 from recapture.conformance.own_code.session import CheckOptions, CheckSession
 from recapture.declare.own_code.packing import pack, place_of, search_path
-from recapture.declare.own_code.request import CheckRequest, derived_dtype, parse_input, parse_target
+from recapture.declare.own_code.request import (
+    CheckRequest,
+    derived_dtype,
+    parse_input,
+    parse_inputs_place,
+    parse_target,
+)
 from recapture.report.check import check_html, check_line
+from recapture.report.check_across import across_html, across_text
 from recapture.results.verdicts import RIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from recapture.analysis.check_across import AcrossReport
     from recapture.bench.own_code import Timed
+    from recapture.conformance.own_code.obstacles import Obstacle
     from recapture.declare.own_code.case_text import Prepared
     from recapture.results.records import Record
 
-__all__ = ["CheckFailedError", "CheckResult", "check", "run_check"]
+__all__ = ["AcrossResult", "CheckFailedError", "CheckResult", "check", "check_across", "run_check"]
 
 
 class CheckFailedError(AssertionError):
@@ -35,8 +45,9 @@ class CheckFailedError(AssertionError):
 class CheckResult:
     """The result of a check: `report` has a row for each compiler. A notebook shows it as a table."""
 
-    def __init__(self, report: CheckReport, scripts: Mapping[str, str]) -> None:
+    def __init__(self, report: CheckReport, scripts: Mapping[str, str], obstacles: tuple[Obstacle, ...] = ()) -> None:
         self.report = report
+        self.obstacles = obstacles
         self._scripts = scripts
 
     @property
@@ -56,11 +67,7 @@ class CheckResult:
 
         Returns the result itself otherwise. Raises UsageError for another word.
         """
-        for name in wanted:
-            if name not in FAIL_ON:
-                raise UsageError(
-                    f"raise_if: unknown {name!r}{did_you_mean(name, FAIL_ON)}; known: {', '.join(FAIL_ON)}"
-                )
+        _check_words(wanted, FAIL_ON)
         rows = failed(self.report, wanted or ("silently_wrong",))
         if rows:
             raise CheckFailedError("\n".join([self.report.sentence, *map(check_line, rows)]))
@@ -129,6 +136,98 @@ def check(
         return run_check(request, options, folder=folder, scripts=True)
 
 
+class AcrossResult:
+    """The result of a check on several releases: `report` has an answer for each. A notebook shows it as a table."""
+
+    def __init__(self, report: AcrossReport) -> None:
+        self.report = report
+
+    def raise_if(self, *wanted: str) -> AcrossResult:
+        """Raise CheckFailedError as `CheckResult.raise_if` does, for any release, and for ``regression``.
+
+        A regression is a compiler that is worse on the newest release than on the oldest. A release that was not
+        checked fails too. Returns the result itself otherwise.
+        """
+        _check_words(wanted, (*FAIL_ON, REGRESSION))
+        found = failures(self.report, wanted or (REGRESSION,))
+        found += [f"{one.release}: not checked: {one.gap}" for one in self.report.gaps]
+        if found:
+            raise CheckFailedError("\n".join([self.report.headline, *found]))
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain data, as ``recapture check --across … --json`` prints it."""
+        return self.report.to_dict()
+
+    def _repr_html_(self) -> str:
+        return across_html(self.report)
+
+    def __repr__(self) -> str:
+        return across_text(self.report)
+
+
+def check_across(
+    target: Any,
+    example: str = "",
+    *,
+    releases: Sequence[str],
+    requirements: Sequence[str | Path] = (),
+    compilers: Sequence[str] = (),
+    device: str = "cpu",
+    train: bool = False,
+    timeout: float = 600.0,
+    again: bool = False,
+    show: Callable[[str], object] = lambda _: None,
+) -> AcrossResult:
+    """Compare compilers with eager on several releases of torch, each in its own environment.
+
+    `target` is text such as ``my_model.py:Net``, or a function or class at the top of a file. `example` is text:
+    shapes such as ``"8x4"`` or ``"8x4, 8:int64"``, or ``my_model.py:inputs``, a function that makes them. Objects of
+    this process cannot be sent to another release of torch. `releases` are such as ``["2.6.0", "2.11.0"]``,
+    `requirements` the files that say what the code imports. `timeout` is in seconds for each compiler. `show` receives
+    each line of progress.
+
+    The environments are made with uv, of 5 to 7 GB each, and kept; so are answers, unless `again`. Raises UsageError,
+    in one line, for what cannot be used.
+    """
+    from recapture.fleet.check_runs import CheckRuns
+    from recapture.images.requirements import Requirements
+    from recapture.machine.pins import find_releases
+
+    place = parse_target(target) if isinstance(target, str) else place_of(target)
+    if place is None or not isinstance(example, str):
+        raise UsageError("on other releases, the target is in a file and the example is text, such as '8x4'")
+    options: list[str] = []
+    found: dict[str, Any] = {"place": place[0], "name": place[1]}
+    if ":" in example and example.partition(":")[0].endswith(".py"):
+        found["inputs"] = parse_inputs_place(example)
+        options += ["--inputs", ":".join(found["inputs"])]
+    elif example:
+        given = [one.strip() for one in example.split(",")]
+        found["given"] = tuple(map(parse_input, given))
+        options += [word for one in given for word in ("--input", one)]
+    options += [word for one in compilers for word in ("--compiler", one)]
+    options += ["--train"] if train else []
+    options += ["--device", known_device(device), "--timeout", str(timeout)]
+    request = CheckRequest(**found)
+    runs = CheckRuns(
+        target=request.title,
+        words=(*options, ":".join(place)),
+        places=request.places,
+        device=device,
+        requirements=Requirements.read([Path(one) for one in requirements]),
+        again=again,
+        show=show,
+    )
+    return AcrossResult(runs.run([image for one in releases for image in find_releases(one)]))
+
+
+def _check_words(wanted: Sequence[str], known: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"raise_if: unknown {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}")
+
+
 def _request(target: Any, example: Any, held_out: Sequence[Any] | Mapping[str, Any], folder: Path) -> CheckRequest:
     """Return the request of objects of this process."""
     if not isinstance(held_out, Mapping):
@@ -160,12 +259,13 @@ def run_check(
     warn: Callable[[str], None] = lambda _: None,
     speeds: Callable[[Path, tuple[str, ...]], Mapping[str, Timed]] | None = None,
     keep: Callable[[str], object] = lambda _: None,
+    obstacles: bool = False,
 ) -> CheckResult:
     """Check a request, and return its result.
 
     `prepared`, `finished` and `warn` receive what happens as it happens. With `scripts`, a script is kept for each
     compiler that is not right. `speeds` measures the compilers that are right, by the path of the generated case;
-    `keep` receives that case's source.
+    `keep` receives that case's source. With `obstacles`, the result has the lines in the way of the compilers.
     """
     rows: dict[str, CheckRow] = {}
     records: dict[str, Record] = {}
@@ -181,6 +281,7 @@ def run_check(
 
     with CheckSession(request, options, folder) as session:
         session.wants_scripts = scripts
+        session.wants_obstacles = obstacles
         session.run(prepared, one, warn)
         keep(session.path.read_text(encoding="utf-8"))
         if speeds is not None:
@@ -201,4 +302,4 @@ def run_check(
             eager_seconds=session.prepared.seconds,
             rows=tuple(rows[name] for name in session.compilers),
         )
-        return CheckResult(report, session.scripts)
+        return CheckResult(report, session.scripts, session.obstacles)

@@ -20,10 +20,13 @@ from marking import (  # noqa: F401 - hooks of pytest
     quick_tests_start_no_server,
 )
 from planted_machine import Planted
+from planted_scripts import mine, printed, restored, run_script  # noqa: F401 - fixtures
 
 from recapture.bench import benchmark
 from recapture.cli.main import _run
-from recapture.conformance import preparation, runner
+from recapture.conformance import preparation, printing, runner
+from recapture.conformance.own_code import session
+from recapture.pool import worker_pool
 from recapture.pool.worker_pool import WorkerPool
 from recapture.results.records import Record, read_jsonl
 
@@ -65,15 +68,19 @@ def pool():
 
 
 def share(pool, patch):
-    """Make runs and benchmarks in this process use the shared server instead of starting their own."""
-    for module in (runner, benchmark):
+    """Make commands in this process use the shared server instead of starting their own.
+
+    All modules that name the class are imported above: one that is imported later would keep the shared server.
+    """
+    for module in (runner, benchmark, printing, session, worker_pool):  # `recapture list` takes it from the last
         patch.setattr(module, "WorkerPool", lambda **_: pool)
+    for module in (runner, benchmark):
         patch.setattr(module, "survey", lambda shared: shared.surveyed)
 
 
 @pytest.fixture
 def warm(pool, monkeypatch):
-    """The shared server, used by every run and benchmark of the test in this process."""
+    """The shared server, used by every command that the test runs in this process."""
     share(pool, monkeypatch)
     return pool
 

@@ -51,6 +51,17 @@ elif words[:2] == ["pip", "sync"]:
     if mode != "real torch":
         (site / "torch").mkdir()
         (site / "torch" / "__init__.py").write_text("raise ImportError('libtorch is broken')" if mode == "broken" else "")
+elif words[:2] == ["pip", "compile"]:
+    if os.environ.get("PLANTED_UV_COMPILE"):
+        sys.exit(os.environ["PLANTED_UV_COMPILE"])
+    lines = [line for one in words if one.endswith("needs.txt") for line in open(one).read().splitlines()]
+    pinned = dict(line.split("==") for line in open(words[words.index("--constraints") + 1]).read().splitlines())
+    found = [line if "==" in line else line + "==" + pinned[line] for line in lines]
+    pathlib.Path(words[words.index("--output-file") + 1]).write_text("\\n".join(found) + "\\n")
+elif words[:2] == ["pip", "install"]:
+    site = next(pathlib.Path(words[words.index("--python") + 1]).parent.parent.glob("lib/python*/site-packages"))
+    for name, version in re.findall(r"^(\\S+)==(\\S+)", open(words[-1]).read(), re.MULTILINE):
+        (site / f"{{name}}-{{version}}.dist-info").mkdir()
 else:
     sys.exit("unexpected: " + " ".join(words))
 """

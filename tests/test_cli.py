@@ -320,28 +320,30 @@ def test_a_case_that_breaks_keeps_its_older_rows(warm, mixed, tmp_path):
     assert "mixed::values::eager" in records_below(results)
 
 
-def test_list_and_repro_name_a_broken_case(command, mixed):
-    done = command("list", mixed)
-    assert done.returncode == 2
-    lines = [line.split()[0] for line in done.stdout.splitlines()]
+def test_list_and_repro_name_a_broken_case(warm, mixed, capfd):
+    capfd.readouterr()
+    assert _run(["list", str(mixed)]) == 2
+    said = capfd.readouterr()
+    lines = [line.split()[0] for line in said.out.splitlines()]
     assert lines == ["mixed:", "mixed::good", "mixed::divides", "mixed::exits"]
-    assert done.stderr.splitlines() == [f"recapture: {VALUES}", f"recapture: {MISSPELT}"]
-    done = command("repro", f"{mixed}::values::eager")
-    assert (done.returncode, done.stderr.splitlines()) == (2, [f"recapture: {VALUES.partition(', ')[2]}"])
+    assert said.err.splitlines() == [f"recapture: {VALUES}", f"recapture: {MISSPELT}"]
+    assert _run(["repro", f"{mixed}::values::eager"]) == 2
+    assert capfd.readouterr().err.splitlines() == [f"recapture: {VALUES.partition(', ')[2]}"]
 
 
-def test_list_shows_the_options_of_a_case(command, tmp_path):
+def test_list_shows_the_options_of_a_case(warm, capfd, tmp_path):
     path = tmp_path / "options.py"
     path.write_text(
         "from recapture import case\n\n\ndef count(module, result): ...\n\n\n"
         "@case(example=lambda: (1,), backward=False, strict=('order', 'stride'), watch=count)\ndef f(x):\n    'Adds.'\n"
     )
-    done = command("list", path)
+    capfd.readouterr()
+    assert _run(["list", str(path)]) == 0
     told = "  options::f  Adds. [backward: False; strict: order, stride; watch: count]"
-    assert done.stdout.splitlines() == ["options: 1 case", told]
-    done = command("list", path, "--json")
+    assert capfd.readouterr().out.splitlines() == ["options: 1 case", told]
+    assert _run(["list", str(path), "--json"]) == 0
     options = {"backward": "False", "strict": "order, stride", "watch": "count"}
-    assert json.loads(done.stdout)[0]["options"] == options
+    assert json.loads(capfd.readouterr().out)[0]["options"] == options
 
 
 def test_a_file_that_is_not_text_is_refused_by_name(warm, refused, tmp_path):
@@ -421,6 +423,7 @@ def test_an_import_that_hangs_is_ended(warm, refused, tmp_path, monkeypatch):
     assert line == "suite 'hangs_on_import' cannot be collected: died on import: passed its deadline"
 
 
+@pytest.mark.slow
 def test_every_broken_suite_at_once_stops_no_good_one(command):
     """The whole folder, with the one that kills the worker server: the good suite runs, the others are named."""
     folder = command.directory / "cases"

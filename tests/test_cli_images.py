@@ -168,6 +168,7 @@ def test_a_container_gets_the_same_words_without_the_folder_of_this_machine(plan
     ]
 
 
+@pytest.mark.slow
 def test_a_run_in_an_environment_records_cells(planted, monkeypatch, capfd):
     monkeypatch.setenv("PLANTED_UV", "real torch")
     words = ("control_flow::branch_on_sum", "--compiler", "eager", "--compiler", "fx", "--results", "mine")

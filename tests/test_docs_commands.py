@@ -4,11 +4,37 @@ import documents
 import pytest
 from documents import DocumentError, check_blocks, find_blocks, find_documents, make_copy, matches, run_document
 
+RUN_SERVERS = {
+    "README.md",
+    "docs/many-machines.md",
+    "docs/reading-a-verdict.md",
+    "docs/upgrade-in-ci.md",
+    "docs/your-own-case.md",
+    "docs/your-own-code.md",
+    "examples/own_case/README.md",
+    "examples/pytest_plugin/README.md",
+    "examples/reading_a_verdict/README.md",
+}
+"""Documents whose commands take from 5 to 25 seconds, because several of them start a worker server."""
 
-@pytest.mark.parametrize("path", find_documents(), ids=lambda path: str(path.relative_to(documents.ROOT)))
+
+def each_document():
+    """Every document to run; those that take long are slow."""
+    found = {str(path.relative_to(documents.ROOT)): path for path in find_documents()}
+    assert found.keys() >= RUN_SERVERS
+    for name, path in found.items():
+        yield pytest.param(path, marks=[pytest.mark.slow] if name in RUN_SERVERS else [], id=name)
+
+
+@pytest.mark.parametrize("path", each_document())
 def test_the_blocks_of_a_document_run(path, tmp_path):
     make_copy(tmp_path)
     run_document(path.read_text(encoding="utf-8"), tmp_path)
+
+
+@pytest.mark.parametrize("path", find_documents(), ids=lambda path: str(path.relative_to(documents.ROOT)))
+def test_each_block_of_a_document_is_run_or_says_why_not(path):
+    check_blocks(find_blocks(path.read_text(encoding="utf-8")))
 
 
 def test_the_readme_and_the_guides_have_commands_that_run():

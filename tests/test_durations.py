@@ -10,7 +10,7 @@ from test_ledger import ledger
 
 from recapture.conformance import durations
 from recapture.conformance.durations import earlier_runs
-from recapture.conformance.runner import _Stages
+from recapture.conformance.two_servers import TwoServers
 from recapture.results.records import Record, Timing, write_jsonl
 from recapture.results.verdicts import Verdict
 
@@ -94,6 +94,6 @@ def planned(case, compiler):
 def test_a_hanging_cell_does_not_keep_the_second_stage_waiting():
     a, b, c = planned("a", "eager"), planned("b", "jit.trace"), planned("c", "compile")
     hanging = {b.key}
-    assert _Stages("cpu", [], [a, b, c]).split([b, c, a], hanging) == ([a], [b, c])
-    assert _Stages("cpu", [], [a, b]).split([b, a], hanging) == ([b, a], [])  # there is no second stage
-    assert _Stages("cuda", [], [a, b, c]).split([b, c, a], hanging) == ([b, c, a], [])
+    assert TwoServers("cpu", [], [a, b, c]).split([b, c, a], hanging) == ([a], [b, c])
+    assert TwoServers("cpu", [], [a, b]).split([b, a], hanging) == ([b, a], [])  # there is no second stage
+    assert TwoServers("cuda", [], [a, b, c]).split([b, c, a], hanging) == ([b, c, a], [])

@@ -25,7 +25,7 @@ def fuzz(*arguments):
 
 
 def test_damaged_and_hostile_files_end_in_one_line_or_in_a_clean_report():
-    inputs = os.environ.get("RECAPTURE_FUZZ_INPUTS", "150")
+    inputs = os.environ.get("RECAPTURE_FUZZ_INPUTS", "60")
     done = fuzz("--inputs", inputs, "--seed", os.environ.get("RECAPTURE_FUZZ_SEED", "1"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{inputs} inputs" in done.stdout

@@ -75,6 +75,7 @@ def test_anything_in_place_of_a_result_is_one_crash(command):
     assert run(command, "smearing", expected, "--timeout", 30) == expected
 
 
+@pytest.mark.slow
 def test_a_case_that_removes_directories_of_the_run_costs_itself_only(command):
     erasing = (
         "removes_its_scratch_directory",
@@ -87,6 +88,7 @@ def test_a_case_that_removes_directories_of_the_run_costs_itself_only(command):
     assert run(command, "erasing", expected) == expected
 
 
+@pytest.mark.slow
 def test_directories_that_a_case_moved_are_removed_where_they_are_and_a_link_is_not_followed(command):
     moving = ("moves_its_scratch_directory", "moves_the_tasks", "puts_a_link_in_place_of_the_home")
     expected = {"neighbour": ("pass", None, None), **dict.fromkeys(moving, LOST)}
@@ -96,6 +98,7 @@ def test_directories_that_a_case_moved_are_removed_where_they_are_and_a_link_is_
     assert {path.read_text() for path in files} == {"precious"}
 
 
+@pytest.mark.slow
 def test_hidden_memory_and_processes_count_against_the_caps(command, shared_memory):
     oom = ("oom", "reference", "used more than 0.7 GiB")
     expected = {
@@ -158,6 +161,7 @@ def test_shared_memory_of_a_task_that_killed_its_server_is_removed(tmp_path, mon
         assert shared_memory() == 0
 
 
+@pytest.mark.slow
 def test_a_case_that_closes_limits_or_replaces_what_it_needs_costs_itself_only(command):
     """Closed directories stop an ordinary user, and not root."""
     passes = ("pass", None, None)

@@ -66,6 +66,17 @@ def test_an_engine_that_maps_user_ids_is_not_written_to_as_the_caller(options, l
     assert is_local(client) is local
 
 
+def test_a_target_is_given_with_the_modules_beside_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").touch()
+    given = []
+    place = SimpleNamespace(give=lambda here, inside: given.append((here, inside)))
+    command = _give_cases(("model.py:Net", "--inputs", "model.py:make", "absent.py:f"), place)
+    inside = [f"/cases/{number}/{tmp_path.name}" for number in (0, 2)]
+    assert given == [(tmp_path, one) for one in inside]
+    assert command == [f"{inside[0]}/model.py:Net", "--inputs", f"{inside[1]}/model.py:make", "absent.py:f"]
+
+
 def test_files_and_folders_of_cases_are_given_to_the_container_and_nothing_else(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("mine", "types", "compile"):

@@ -21,6 +21,7 @@ from recapture.results.records import Difference, Record
 from recapture.results.verdicts import Verdict
 
 
+@pytest.mark.slow
 def test_the_judge_catches_a_sample_of_planted_differences_and_blames_nothing(tmp_path, capsys):
     file = tmp_path / "rates.json"
     status = command.main(["--quick", "--jobs", "2", "--part", "planted", "--part", "equal", "--json", str(file)])

@@ -16,7 +16,7 @@ IMAGES = [str(path) for path in sorted((REPOSITORY / "results").glob("*/cpu"))]
 COMMANDS = [
     ["--help"],
     ["--version"],
-    ["list"],
+    pytest.param(["list"], marks=pytest.mark.slow),
     ["list", "types"],
     ["report", "{copy}"],
     ["report", "{copy}", "--output", "-"],
@@ -90,7 +90,13 @@ def test_a_failed_write_elsewhere_is_not_blamed_on_the_output(capfd, monkeypatch
 
 @pytest.mark.parametrize(
     "arguments",
-    [["list"], ["report", "{copy}", "--output", "-"], ["report", "{copy}"], ["diff", *IMAGES[:2]], ["history"]],
+    [
+        ["list", "types"],
+        ["report", "{copy}", "--output", "-"],
+        ["report", "{copy}"],
+        ["diff", *IMAGES[:2]],
+        ["history"],
+    ],
     ids=["list", "report-to-output", "report", "diff", "history"],
 )
 def test_a_reader_that_went_away_is_no_fault(arguments, tmp_path):

@@ -498,7 +498,7 @@ def test_a_check_measures_what_is_right(tmp_path, capsys):
         assert row["finding"]
 
 
-@pytest.mark.serial
+@pytest.mark.slow
 def test_a_program_from_standard_input_can_check_its_function(tmp_path):
     """As in a prompt: the function is in no file."""
     pytest.importorskip("cloudpickle")

@@ -21,6 +21,7 @@ def run_pytest(folder, *words):
     )
 
 
+@pytest.mark.slow
 def test_every_compiler_of_the_example_is_a_test_also_under_xdist(tmp_path):
     done = run_pytest(EXAMPLE, "-n", "2", "--rootdir", EXAMPLE, "--recapture-scripts", tmp_path, ".")
     assert done.returncode == 1, done.stdout

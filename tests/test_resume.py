@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 from conftest import SUITES, records_below, results_below, run_in_process
 from planted_bench import QUICK, TINY, bench, only
 
@@ -62,30 +63,33 @@ def interrupted(command, suite: Path, results: str, number: signal.Signals) -> i
     return len(read_jsonl(directory / "conformance.partial.jsonl", Record, tolerate_torn_tail=True))
 
 
-def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(warm, command, capfd):
+SIGNALS = [signal.SIGTERM, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGKILL, signal.SIGINT))]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(warm, command, capfd, number):
     """Killed, or stopped with Ctrl-C or SIGTERM, and its last line torn: only what is missing runs again."""
     suite = command.directory / "waiting.py"
     slow_suite(suite, cases=4)
     assert run_in_process(suite, *LIGHT, "--results", command.directory / "whole") == 0
     expected = results_below(command.directory / "whole")
-    for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
-        done = interrupted(command, suite, number.name, number)
-        directory = results_below(command.directory / number.name)
-        with (directory / "conformance.partial.jsonl").open("ab") as partial:
-            partial.write(b'{"case":"waiting::waits_03","compiler":"fx","dev')
-        capfd.readouterr()
-        assert run_in_process(suite, *LIGHT, "--results", command.directory / number.name, "--resume") == 0
-        assert capfd.readouterr().err.startswith(f"{12 - done} cells")
-        assert sorted(path.name for path in directory.iterdir() if not path.name.startswith(".")) == [
-            "conformance.jsonl",
-            "conformance.md",
-            "environment.json",
-            "output.jsonl",
-            "timings.jsonl",
-        ]
-        for file in ("conformance.jsonl", "conformance.md"):
-            assert (directory / file).read_bytes() == (expected / file).read_bytes()
-        assert (directory / "timings.jsonl").read_bytes().count(b"\n") == 12
+    done = interrupted(command, suite, number.name, number)
+    directory = results_below(command.directory / number.name)
+    with (directory / "conformance.partial.jsonl").open("ab") as partial:
+        partial.write(b'{"case":"waiting::waits_03","compiler":"fx","dev')
+    capfd.readouterr()
+    assert run_in_process(suite, *LIGHT, "--results", command.directory / number.name, "--resume") == 0
+    assert capfd.readouterr().err.startswith(f"{12 - done} cells")
+    assert sorted(path.name for path in directory.iterdir() if not path.name.startswith(".")) == [
+        "conformance.jsonl",
+        "conformance.md",
+        "environment.json",
+        "output.jsonl",
+        "timings.jsonl",
+    ]
+    for file in ("conformance.jsonl", "conformance.md"):
+        assert (directory / file).read_bytes() == (expected / file).read_bytes()
+    assert (directory / "timings.jsonl").read_bytes().count(b"\n") == 12
 
 
 def test_resume_runs_an_edited_case_again_and_nothing_else(warm, tmp_path, capfd):
@@ -189,6 +193,7 @@ def test_a_run_that_is_terminated_while_it_starts_leaves_nothing(command):
     assert command.leftovers(5.0) == []
 
 
+@pytest.mark.slow
 def test_a_terminated_benchmark_keeps_its_finished_rows_and_can_resume(warm, command, capfd):
     arguments = [TINY, "tiny_eval::eager", "tiny_eval::hangs", *QUICK, "--timeout", "300", "--results", "results"]
     process = command.start("bench", *arguments)

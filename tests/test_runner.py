@@ -170,6 +170,18 @@ def test_a_leak_of_torch_state_stays_in_its_call(gentle, case):
     assert gentle.verdict(f"disturbing::{case}::eager") == "pass"
 
 
+def test_another_run_gives_the_same_bytes(gentle, warm, tmp_path):
+    """Verdict for verdict, with a refusal at capture, a silently wrong, an unstable and a broken graph among them."""
+    cases = ("neighbour", "branches", "prints", "random_bytes", "raises_in_eager_alone")
+    names = [part for compiler in ("jit.trace", "compile:eager", "fx") for part in ("--compiler", compiler)]
+    cells = [f"{PLANTED / 'verdicts.py'}::{case}" for case in cases]
+    assert _run(["run", *cells, *names, "--results", str(tmp_path)]) == 0
+    lines = (results_below(tmp_path) / "conformance.jsonl").read_bytes().splitlines()
+    assert len(lines) == 3 * len(cases)
+    assert set(lines) <= set((results_below(gentle.directory) / "conformance.jsonl").read_bytes().splitlines())
+
+
+@pytest.mark.slow
 def test_two_runs_give_the_same_bytes(gentle, warm, tmp_path):
     """Verdict for verdict, with failures, breaks, crashes of capture and unstable cases among them."""
     some = [PLANTED / "verdicts.py", PLANTED / "raising.py"]
@@ -185,6 +197,7 @@ def test_two_runs_give_the_same_bytes(gentle, warm, tmp_path):
 LIGHT = ("--compiler", "eager", "--compiler", "jit.trace", "--compiler", "fx")
 
 
+@pytest.mark.slow
 def test_neither_jobs_nor_the_kind_of_worker_changes_a_verdict(warm, command, tmp_path):
     """Two at a time in one server, one at a time in another, and each in a Python of its own."""
     cells = [f"{PLANTED / 'verdicts.py'}::{case}" for case in ("raises_in_eager_alone", "branches")]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import SUITES, records_below, results_below
+from conftest import SUITES, records_below, results_below, run_in_process
 
 from recapture.pool.folders import Folder
 from recapture.pool.output_files import OUTPUT_CAP_BYTES, TAIL_BYTES, cut, tail
@@ -60,30 +60,47 @@ def records(deadly, module_command):
     return records_below(module_command.directory / "results")
 
 
+def test_cells_that_die_cost_themselves_alone(warm, tmp_path):
+    """Those of the run below that need neither a deadline nor much memory, in this process."""
+    names = ("neighbour::eager", "segfaults::eager", "aborts::eager", "exits::eager")
+    names += ("neighbour::dies-in-capture", "neighbour::dies-in-call", "neighbour::exits-with-status")
+    assert run_in_process(*(f"{DEADLY}::{name}" for name in names), "--jobs", 2, "--results", tmp_path) == 0
+    found = {cell.removeprefix("deadly::"): row for cell, row in records_below(tmp_path).items()}
+    assert {name: (str(row.verdict), row.phase, row.reason) for name, row in found.items()} == {
+        name: EXPECTED[name] for name in names
+    }
+
+
+@pytest.mark.slow
 def test_a_run_of_deadly_cells_ends_well(deadly):
     assert deadly.returncode == 0, deadly.stderr
     assert "Traceback" not in deadly.stderr
     assert f"{len(EXPECTED)} planned = {len(EXPECTED)} recorded" in deadly.stdout
 
 
+@pytest.mark.slow
 def test_every_planned_cell_has_one_record(records):
     assert sorted(records) == sorted(f"deadly::{cell}" for cell in EXPECTED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", EXPECTED)
 def test_a_deadly_cell_gets_its_verdict(records, cell):
     record = records[f"deadly::{cell}"]
     assert (str(record.verdict), record.phase, record.reason) == EXPECTED[cell]
 
 
+@pytest.mark.slow
 def test_sys_exit_in_a_compiler_is_an_error_like_any_other(records):
     assert records["deadly::neighbour::exits-with-status"].error.type == "SystemExit"
 
 
+@pytest.mark.slow
 def test_no_process_and_no_file_is_left_behind(deadly, module_command):
     assert module_command.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_timeout_says_where_it_hung(deadly, module_command):
     output = {}
     for line in (results_below(module_command.directory / "results") / "output.jsonl").read_text().splitlines():
@@ -93,6 +110,7 @@ def test_a_timeout_says_where_it_hung(deadly, module_command):
     assert "Segmentation fault" in output["deadly::segfaults::eager"]["stderr"]
 
 
+@pytest.mark.slow
 def test_deadlines_and_memory_caps_are_kept(deadly, module_command):
     rows = read_jsonl(results_below(module_command.directory / "results") / "timings.jsonl", Timing)
     timings = {f"{row.case}::{row.compiler}": row for row in rows}
@@ -102,6 +120,7 @@ def test_deadlines_and_memory_caps_are_kept(deadly, module_command):
     assert hog.seconds < TIMEOUT
 
 
+@pytest.mark.slow
 def test_environment_counts_planned_and_recorded(deadly, module_command):
     environment = msgspec.json.decode(
         (results_below(module_command.directory / "results") / "environment.json").read_bytes()

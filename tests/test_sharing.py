@@ -198,6 +198,23 @@ def output(directory: Path) -> dict[str, str]:
     return {row["cell"]: row["stdout"] for row in rows if "stdout" in row}
 
 
+def test_cells_of_a_few_cases_that_interfere_have_the_same_records_in_shared_processes(run, tmp_path):
+    suite = tmp_path / "interfering.py"
+    suite.write_text(INTERFERING)
+    left = ("leaves_another_dtype_when_it_is_traced", "dies_in_a_process_that_was_used", "prints", "branches")
+    cells = [f"{suite}::{case}" for case in left]
+    alone, ends = run(*cells, shares=False, compilers=COMPILERS[:3])
+    assert not any(end.reused for _, end in ends)
+    shared, ends = run(*cells, shares=True, compilers=COMPILERS[:3])
+    assert (alone / "conformance.jsonl").read_bytes() == (shared / "conformance.jsonl").read_bytes()
+    assert output(alone) == output(shared)
+    again = [task.address for task, _ in ends]
+    assert again.count("interfering::branches::fx") == 2
+    assert again.count("interfering::dies_in_a_process_that_was_used::jit.trace") == 2
+    assert "interfering::prints::jit.trace" in {task.address for task, end in ends if end.reused}
+
+
+@pytest.mark.slow
 def test_shared_processes_give_the_same_records(run, tmp_path):
     suite = tmp_path / "interfering.py"
     suite.write_text(INTERFERING)

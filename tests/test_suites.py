@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import inspect
 import sys
+import traceback
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -57,11 +59,16 @@ BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.BoolOp, ast.Match, ast.Tr
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small tensors on a busy machine: threads only wait for each other."""
+def quickly() -> Iterator[None]:
+    """Run on one thread, for threads only wait for each other here, and seed without describing the stack.
+
+    Where no GPU is in use, `torch.manual_seed` formats the stack three times, for messages of a later initialization.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traceback, "format_stack", lambda *_, **__: [])
+        yield
     torch.set_num_threads(before)
 
 
@@ -188,8 +195,13 @@ def test_no_tensor_is_made_on_the_default_device(path: Path, name: str) -> None:
         assert not [one for one in compare(plain, seen).differences if one.kind != "output"]
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def branches(path: Path, name: str) -> bool:
-    body = next(node for node in ast.parse(path.read_text()).body if getattr(node, "name", None) == name)
+    body = next(node for node in parsed(path).body if getattr(node, "name", None) == name)
     return any(isinstance(node, BRANCHES) for node in ast.walk(body))
 
 

@@ -173,6 +173,7 @@ def caches(payload, enter):
 
 
 @pytest.mark.hostile
+@pytest.mark.slow
 def test_every_directory_that_torch_loads_code_from_lies_in_the_runs_own_home(tmp_path, monkeypatch):
     (tmp_path / "where.py").write_text(WHERE)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
@@ -205,7 +206,6 @@ torch._inductor.aoti_compile_and_package(torch.export.export(Adds(), (torch.ones
 """
 
 
-@pytest.mark.hostile
 @pytest.mark.slow
 def test_a_header_that_another_user_planted_is_not_compiled(command):
     """Inductor finds precompiled headers in the temporary directory by their content's hash, and trusts them."""

@@ -11,6 +11,7 @@ from recapture.analysis import environment_facts, summary
 from recapture.analysis.changes import Change, ClaimChange, Diff, FactChange, Rename, Side
 from recapture.analysis.differences import identity, notes_of
 from recapture.analysis.speed_changes import diff_speeds, speedups_of
+from recapture.analysis.stage_words import stage_changed
 from recapture.base.errors import UsageError
 from recapture.base.text import shorten
 from recapture.results.directories import Results, holds_results, read_results
@@ -96,6 +97,8 @@ def diff(old: Results, new: Results) -> Diff:
 def category(old: Record | None, new: Record | None) -> str | None:
     """Return the category of a cell in `CATEGORIES`, or None if nothing changed."""
     name = _category_of_outcome(old, new)
+    if name is None and stage_changed(old, new):
+        return "noted_differently"
     if name is None and old is not None and new is not None and notes_of(old).keys() != notes_of(new).keys():
         return "noted_differently" if old.schema == new.schema else None  # version 1 has no noted differences
     return name

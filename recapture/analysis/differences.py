@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from recapture.analysis.stage_words import stage_changed
 from recapture.base.text import one_line, shorten
 from recapture.results.kinds import KINDS
 
@@ -169,4 +170,4 @@ def changed_note(old: Record, new: Record, limit: int) -> str:
     before, after = notes_of(old), notes_of(new)
     come = [text for key, text in after.items() if key not in before]
     gone = [f"no longer: {text}" for key, text in before.items() if key not in after]
-    return shorten(next(iter(come + gone), ""), limit)
+    return shorten(next(iter([*come, *gone, stage_changed(old, new)]), ""), limit)

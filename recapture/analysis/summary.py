@@ -35,6 +35,7 @@ __all__ = [
     "first_line",
     "in_report_order",
     "mark",
+    "mark_of",
     "measured",
     "natural_key",
     "overall_status",
@@ -119,9 +120,12 @@ class Counts:
 
 def mark(record: Record) -> str:
     """Return the character of `LEGEND` for a cell's outcome."""
-    if record.verdict is Verdict.ERROR and record.phase == "capture":
-        return "E"
-    return _MARKS[record.verdict]
+    return mark_of(record.verdict, record.phase)
+
+
+def mark_of(verdict: Verdict, phase: str | None) -> str:
+    """Return the character of `LEGEND` for a verdict and the phase of an error."""
+    return "E" if verdict is Verdict.ERROR and phase == "capture" else _MARKS[verdict]
 
 
 def suite_of(case: str) -> str:

@@ -13,6 +13,7 @@ import click
 
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, known_device, option
+from recapture.cli.check_across import AcrossOptions, across_only, check_across
 from recapture.cli.options import PathParameter, require_torch, takes
 from recapture.cli.output import echo, echo_json, write_file
 from recapture.declare.own_code.request import (
@@ -93,7 +94,7 @@ def request_of(target: str, options: CheckArguments) -> CheckRequest:
 
 @click.command("check")
 @click.argument("target", metavar="TARGET")
-@takes(options=CheckArguments)
+@takes(options=CheckArguments, across=AcrossOptions)
 @click.option("--time", "timed", is_flag=True, help="Also measure the speed of the compilers that are right.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option("--html", "html_file", type=PathParameter(), help="Write a self-contained page to this file.")
@@ -102,13 +103,17 @@ def request_of(target: str, options: CheckArguments) -> CheckRequest:
 @click.option("--save", "saved", type=PathParameter(), help="Write the generated case to this file, to keep and edit.")
 @click.option(
     "--fail-on",
-    type=click.Choice(["silently_wrong", "failing", "breaks", "any"]),
+    type=click.Choice(["silently_wrong", "failing", "breaks", "any", "regression"]),
     multiple=True,
-    help="Exit with status 1 on: a silently wrong compiler, a failing one, a graph break, or any of these.",
+    help="Exit with status 1 on: a silently wrong compiler, a failing one, a graph break, or any of these. With "
+    "--across also regression: a compiler that is worse on the newest release than on the oldest.",
 )
+@click.pass_context
 def check_command(
+    context: click.Context,
     target: str,
     options: CheckArguments,
+    across: AcrossOptions,
     *,
     timed: bool,
     as_json: bool,
@@ -126,8 +131,15 @@ def check_command(
     """
     from recapture.analysis.check import failed
 
-    require_torch()
     request = request_of(target, options)
+    if across.images:
+        across_only({"--time": timed, "--junit": junit_file, "--save": saved})
+        return check_across(
+            context, request, across, as_json=as_json, html_file=html_file, github=github, fail_on=fail_on
+        )
+    if "regression" in fail_on:
+        raise UsageError("--fail-on regression compares releases: name them with --across")
+    require_torch()
     report = _report(request, options, timed=timed, quiet=as_json, saved=saved)
     if as_json:
         import msgspec

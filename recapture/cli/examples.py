@@ -9,18 +9,26 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "check": (
         "recapture check my_model.py:Net --input 8x3x224x224",
         "recapture check torchvision:resnet18 --compiler jit.trace --json",
+        "recapture check my_model.py:Net --input 8x4 --across 2.6.0,2.11.0 --with requirements.txt",
     ),
+    "migrate": ("recapture migrate my_model.py:Net --input 8x3x224x224",),
     "run": (
         "recapture run control_flow --compiler jit.trace --compiler compile",
         "recapture run control_flow::branch_on_sum --image torch2.6.0-cu124",
     ),
-    "repro": ("recapture repro control_flow::branch_on_sum::jit.trace > repro.py",),
+    "repro": (
+        "recapture repro control_flow::branch_on_sum::jit.trace > repro.py",
+        "recapture repro control_flow::branch_on_sum::jit.trace --upstream --reduce",
+    ),
+    "reduce": ("recapture reduce control_flow::branch_on_sum::jit.trace",),
+    "stage": ("recapture stage types::bool_plus_bool::compile",),
     "bench": (
         "recapture bench --model torchvision:resnet18 --input 8x3x224x224 --compiler compile",
         "recapture bench --list",
     ),
     "report": (
         "recapture report results/torch2.11.0-cu130/cpu --html",
+        "recapture report results/torch2.11.0-cu130/cpu --from jit.script --to export",
         "recapture report --benchmark-json speeds.json --benchmark-format github-action-benchmark",
     ),
     "diff": (

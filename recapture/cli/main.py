@@ -25,8 +25,11 @@ __all__ = ["main"]
 COMMANDS = {
     "list": "recapture.cli.list:list_command",
     "check": "recapture.cli.check:check_command",
+    "migrate": "recapture.cli.migrate:migrate_command",
     "run": "recapture.cli.run:run_command",
     "repro": "recapture.cli.repro:repro_command",
+    "stage": "recapture.cli.stage:stage_command",
+    "reduce": "recapture.cli.reduce:reduce_command",
     "bench": "recapture.cli.bench:bench_command",
     "report": "recapture.cli.report:report",
     "diff": "recapture.cli.diff:diff",

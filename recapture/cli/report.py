@@ -98,6 +98,34 @@ def _render_one(found: list[Path], cells: CellFilter, output: Path, *, as_html: 
             write_output(output, printable(text).encode())
 
 
+def _print_moves(
+    roots: tuple[Path, ...], cells: CellFilter, before: str | None, after: str | None, *, as_json: bool
+) -> None:
+    """Print what becomes of cases that move from one compiler to another, in each results directory."""
+    from recapture.analysis.migration import moves
+    from recapture.report.migration import moves_counts, moves_text
+    from recapture.results.releases import read_by_age
+
+    if before is None or after is None:
+        raise UsageError("--from and --to belong together")
+    every = list({one.directory: one for root in roots for one in read_by_age(root)}.values())
+    cells.check(every)
+    found = []
+    for one in every:
+        try:
+            found.append(moves(cells.applied(one).records, before, after, str(one.directory)))
+        except UsageError as error:
+            if len(every) == 1:
+                raise
+            echo(f"recapture: {error}", err=True)
+    if not found:
+        raise UsageError(f"no results have both {before!r} and {after!r}")
+    if as_json:
+        print_json(found)
+    else:
+        echo(moves_text(found[0]) if len(found) == 1 else "\n".join(map(moves_counts, found)))
+
+
 @click.command()
 @click.argument("directories", nargs=-1, type=PathParameter(), metavar="[DIRECTORY]...")
 @click.option("--html", "as_html", is_flag=True, help=f"Also write {HTML}, a self-contained page.")
@@ -109,6 +137,8 @@ def _render_one(found: list[Path], cells: CellFilter, output: Path, *, as_html: 
 @suite_option
 @keyword_option
 @kind_option("Render only cells with a difference of this kind, and write no file unless --output names one")
+@click.option("--from", "before", metavar="COMPILER", help="With --to: what becomes of code that leaves this compiler.")
+@click.option("--to", "after", metavar="COMPILER", help="With --from: the compiler that the code goes to.")
 @click.option("--quiet", is_flag=True, help="Do not print the summary.")
 @click.option("--interrupted", is_flag=True, help="First close interrupted runs, which can then not be resumed.")
 @json_flag
@@ -121,6 +151,8 @@ def report(
     suites: tuple[str, ...],
     matches: Callable[[str], bool] | None,
     kinds: tuple[str, ...],
+    before: str | None,
+    after: str | None,
     quiet: bool,
     interrupted: bool,
     as_json: bool,
@@ -130,7 +162,8 @@ def report(
     """Render reports from the records in DIRECTORY and in every results directory below it (default: results).
 
     The ratios of speedups are recomputed from their samples. With --suite, -k or --kind, no file is written unless
-    --output names one. --json prints the records instead of the summary.
+    --output names one. With --from and --to, nothing is written either: of one directory, every case that is no longer
+    right is shown, of several the counts. --json prints the records, or the moves, instead of the summary.
     """
     from recapture.analysis.cell_filter import CellFilter
     from recapture.conformance.ledger import settle
@@ -141,6 +174,9 @@ def report(
     if cells and as_html and output is None:
         raise UsageError("--suite, -k and --kind with --html need --output: the page beside the records has all cells")
     roots = directories or (Path("results"),)
+    if before is not None or after is not None:
+        _print_moves(roots, cells, before, after, as_json=as_json)
+        return
     if interrupted:
         for directory in roots:
             for partial in sorted(directory.rglob(PARTIAL)):

@@ -12,6 +12,7 @@ from recapture.base.scrub import encodable, fingerprint, scrub
 from recapture.conformance.observe import Raised, see_raised
 from recapture.conformance.trial import carry_out
 from recapture.conformance.verdict import Failure, Ruling, Trial, decide
+from recapture.conformance.why.variation import Variation, varied
 from recapture.declare.case import CASES_ATTRIBUTE, Case
 from recapture.declare.collection import execute, unmet
 from recapture.declare.compilers import builtin_compilers, compilers_of
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
 
     from recapture.declare.compiler import Compiler
 
-__all__ = ["CellSpec", "Findings", "examine"]
+__all__ = ["CellSpec", "Findings", "compiler_of", "examine"]
 
 
 class CellSpec(msgspec.Struct, frozen=True):
-    """Everything a child needs to run one cell. `compiler_file` is the suite file of a user's own compiler."""
+    """Everything a child needs to run one cell.
+
+    `compiler_file` is the suite file of a user's own compiler, `varied` what is changed to find the guilty stage.
+    """
 
     suite: str
     path: str
@@ -36,6 +40,7 @@ class CellSpec(msgspec.Struct, frozen=True):
     device: str
     compiler_suite: str | None = None
     compiler_file: str | None = None
+    varied: Variation | None = None
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +74,9 @@ def examine(spec: CellSpec, enter: Callable[[str], None]) -> Findings:
 
 def _try(spec: CellSpec, enter: Callable[[str], None]) -> Trial:
     case = _load(spec)
-    compiler = _compiler(spec)
+    compiler = compiler_of(spec)
+    if spec.varied is not None:
+        compiler = varied(compiler, spec.varied)
     try:
         missing = _not_applicable(case, compiler, spec.device)
     except Exception as error:  # raised by the compiler's own `unavailable`
@@ -85,7 +92,8 @@ def _load(spec: CellSpec) -> Case:
     return next(one for one in cases if one.name == spec.case)
 
 
-def _compiler(spec: CellSpec) -> Compiler:
+def compiler_of(spec: CellSpec) -> Compiler:
+    """Return the compiler of a cell, from its file."""
     if spec.compiler_file is None or spec.compiler_suite is None:
         return builtin_compilers()[spec.compiler]
     return compilers_of(execute(f"compilers_of_{spec.compiler_suite}", Path(spec.compiler_file)))[spec.compiler]

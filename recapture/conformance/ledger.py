@@ -215,6 +215,11 @@ class Ledger:
         self.done[key] = row
         self.timings[key] = timing
 
+    def amend(self, row: Record) -> None:
+        """Write the record of a finished cell again, with more in it."""
+        append_record(self._partial, row)
+        self.done[row.case, row.compiler, row.device] = row
+
     def close(self) -> tuple[list[Record], Environment]:
         """Write the finished files: the planned cells, and the other rows of the directory that are kept."""
         absent = self.cells.keys() - self.done.keys()

@@ -68,6 +68,13 @@ class RunOptions:
     worker: Literal["auto", "fork", "fresh"] = option(
         "--worker", default="auto", show_default=False, help="How cells get a process."
     )
+    explain: bool = option(
+        "--explain", default=False, help="Record the guilty stage of each wrong or failing cell: up to 5 cells more."
+    )
+    budget: int | None = None
+    """The most extra cells for each wrong or failing one, to find its guilty stage; None for the usual number."""
+    bisector: float | None = None
+    """Seconds that torch's own bisector may take where no switch tells the guilty part; None: not used."""
     words: tuple[str, ...] = ()
     """The selection as typed on the command line; it is written to the environment."""
 

@@ -49,8 +49,8 @@ class Script:
     device: str
 
 
-def replay(path: str, script: Script) -> None:
-    """Run the cell in the script at `path`, and print the observations and the verdict."""
+def replay(path: str, script: Script) -> str | None:
+    """Run the cell in the script at `path`, print the observations and the verdict, and return the verdict."""
     import torch
 
     _show("torch", torch.__version__)
@@ -76,8 +76,10 @@ def replay(path: str, script: Script) -> None:
         _show("graph break:", reason)
     for text in trial.warnings:
         _show("note:", text)
-    if ruling is not None:
-        _show_ruling(ruling)
+    if ruling is None:
+        return None
+    _show_ruling(ruling)
+    return str(ruling.verdict)
 
 
 def _execute(path: str, suite: str) -> ModuleType:

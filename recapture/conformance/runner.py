@@ -15,10 +15,12 @@ from recapture.conformance.cell import Findings
 from recapture.conformance.durations import recorded_seconds
 from recapture.conformance.ledger import Ledger
 from recapture.conformance.plan import PlannedCell, RunOptions, plan_cells, refused_cases
-from recapture.conformance.preparation import IMPORTS, begin_survey, collect_suites, preload_level, survey
+from recapture.conformance.preparation import IMPORTS, begin_survey, collect_suites, survey
 from recapture.conformance.shards import shard_plan
-from recapture.conformance.sharing import SHARED_VERDICTS, compiles, group_of, in_groups
+from recapture.conformance.sharing import SHARED_VERDICTS, group_of, in_groups
 from recapture.conformance.tasks import CELL, SHARED_CELL
+from recapture.conformance.two_servers import TwoServers
+from recapture.conformance.why.recording import record_stages
 from recapture.declare.claim import Claim
 from recapture.machine.environment import Environment, SuiteEntry
 from recapture.pool.driver import Driver, Request
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from recapture.conformance.plan import Key
     from recapture.conformance.preparation import Checks
+    from recapture.conformance.why.trials import Staged
     from recapture.declare.collection import SuiteInfo
     from recapture.machine import doctor
     from recapture.pool.protocol import Ended
@@ -76,7 +79,8 @@ class RunSummary:
     """The outcome of a run: its results directory, its records, and what was not run.
 
     `records` are all records in the directory, `selected` those of the selected cells. `failed_suites` could not be
-    collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid.
+    collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid. `staged`
+    are the cells whose guilty stage was searched.
     """
 
     directory: Path
@@ -86,6 +90,7 @@ class RunSummary:
     failed_suites: list[SuiteInfo]
     refused_cases: list[str]
     rss_server: int
+    staged: list[Staged]
 
 
 def run_cells(
@@ -116,17 +121,17 @@ def run_cells(
         if not usable:
             raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
         cells, part = _shard(options, plan_cells(options, usable, failed))
-        stages = _Stages(options.device, usable, cells)
-        pool.many = len(stages.cells) >= MANY
+        servers = TwoServers(options.device, usable, cells)
+        pool.many = len(servers.cells) >= MANY
         refused = refused_cases(options, usable)
-        stages.launch_second_server(pool)
+        servers.launch_second_server(pool)
         checks, environment = survey(pool)
         note("machine")
-        stages.prepare_first_server(pool)
+        servers.prepare_first_server(pool)
         note("preload")
         directory = options.results / environment.image / environment.capability
         environment = _with_run(environment, options, pool, suites)
-        with Ledger(directory, options, stages.cells, environment) as ledger:
+        with Ledger(directory, options, servers.cells, environment) as ledger:
             _note_shard(directory, part)
             for text in (*ledger.warnings, *_warnings(environment, failed, refused)):
                 warn(text)
@@ -141,15 +146,16 @@ def run_cells(
             execution = CellExecution(pool, ledger, options, checks, progress, shares_processes=shares_processes)
             missing = ledger.missing()
             progress.start(len(missing), ledger.estimate(missing, options.jobs))
-            first, second = stages.split(missing, ledger.hanging)
+            first, second = servers.split(missing, ledger.hanging)
             execution.run(first)
             iter(checks)  # the first server makes them, and is about to be replaced
             if second:
-                stages.hand_over(pool)
+                servers.hand_over(pool)
                 execution.run(second)
+            staged = record_stages(pool, ledger, options, warn, None if second else servers.hand_over)
             records, environment = ledger.close()
             selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
-            return RunSummary(directory, records, selected, environment, failed, refused, pool.client.rss)
+            return RunSummary(directory, records, selected, environment, failed, refused, pool.client.rss, staged)
 
 
 def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, suites: list[SuiteInfo]) -> Environment:
@@ -184,47 +190,6 @@ def _shard(options: RunOptions, cells: list[PlannedCell]) -> tuple[list[PlannedC
     plan = shard_plan(options.shard, cells, seconds, selection)
     mine = {(row.case, row.compiler, row.device) for row in plan.cells if row.shard == plan.number}
     return [cell for cell in cells if cell.key in mine], plan
-
-
-class _Stages:
-    """On the CPU, cells that generate no code run first, while a second server preloads what the others need."""
-
-    def __init__(self, device: str, suites: list[SuiteInfo], cells: list[PlannedCell]) -> None:
-        self.cells = cells
-        self._device = device
-        self._staged = device == "cpu"
-        self._modules = sorted({module for suite in suites for module in suite.imports})
-        compiling = [cell for cell in cells if compiles(cell)]
-        self._compiling = {cell.spec.compiler for cell in compiling} if self._staged else set()
-        self._all_compile = len(compiling) == len(cells)
-
-    def launch_second_server(self, pool: WorkerPool) -> None:
-        """Start the server of the second stage, if there are two stages."""
-        if self._compiling and not self._all_compile:
-            pool.launch_successor(self._level(self._compiling, compiles=True), self._modules)
-
-    def prepare_first_server(self, pool: WorkerPool) -> None:
-        """Preload what the cells of the first stage need, or what all cells need if there is one stage."""
-        wanted = {cell.spec.compiler for cell in self.cells}
-        pool.prepare(self._level(wanted, compiles=not self._staged or self._all_compile), self._modules)
-
-    def hand_over(self, pool: WorkerPool) -> None:
-        """Continue with the server of the second stage."""
-        pool.hand_over(self._level(self._compiling, compiles=True), self._modules)
-
-    def split(self, cells: list[PlannedCell], hanging: Collection[Key]) -> tuple[list[PlannedCell], list[PlannedCell]]:
-        """Return the cells of the first and the second stage, in order.
-
-        A cell that is known to hang starts first in the second stage, where other cells run beside it. In the first
-        stage it would delay everything, because that stage must end before the second can begin.
-        """
-        if not self._staged or not any(map(compiles, cells)):
-            return cells, []
-        first = [cell for cell in cells if not compiles(cell) and cell.key not in hanging]
-        return first, [cell for cell in cells if compiles(cell) or cell.key in hanging]
-
-    def _level(self, compilers: set[str], *, compiles: bool) -> str:
-        return preload_level(self._device, self._modules, compilers, compiles=compiles)
 
 
 def _error(suite: SuiteInfo) -> str | None:

@@ -80,7 +80,8 @@ def random_states() -> dict[str, str]:
         states["torch.cuda"] = bytes(torch.cuda.get_rng_state().tolist())
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        states["numpy.random"] = repr(numpy.random.get_state()[1:]).encode() + numpy.random.get_state()[1].tobytes()
+        _, keys, *others = numpy.random.get_state()
+        states["numpy.random"] = repr(others).encode() + keys.tobytes()
     return {name: hashlib.sha256(state).hexdigest() for name, state in states.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
@@ -27,13 +28,16 @@ if TYPE_CHECKING:
 
     Write = Mapping[str, Callable[[bytes], object]]
 
-__all__ = ["ContainerOptions", "check_image_runs_on", "run_image"]
+__all__ = ["ContainerOptions", "check_image_runs_on", "image_digest", "run_image"]
 
 _OWNER = "org.recapture.owner"
 """Label of a container with the host and process id of the run that created it."""
 
-_WITHOUT_RESULTS = ("doctor",)
+_WITHOUT_RESULTS = ("check", "doctor")
 """Names of the commands that write no results."""
+
+_OWN_CODE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][\w.]*)")
+"""A target of `recapture check`, or its function of inputs."""
 
 _STOP_SECONDS = 10
 """Seconds between the signal that ends a container and the one that kills it."""
@@ -109,7 +113,7 @@ def run_image(
     if options.gpus and not any(word.partition("=")[0] == "--device" for word in arguments):
         arguments = ("--device", "cuda", *arguments)
     with reporting(client, "the container engine stopped answering"):
-        digest = _digest(client, image)
+        digest = image_digest(client, image)
         _clear_left_behind(client)
         place = (Mounted if is_local(client) else Copied)(client, results)
     with place, reporting(client, _engine_stopped(options, place)):
@@ -128,7 +132,8 @@ def run_image(
         return _in_container(client, settings, place, options, write)
 
 
-def _digest(client: Any, image: Image) -> str:
+def image_digest(client: Any, image: Image) -> str:
+    """Return the digest of a built image; raises EnvironmentUnfitError if it is not built."""
     from docker.errors import ImageNotFound
 
     try:
@@ -251,6 +256,13 @@ def _give_cases(arguments: tuple[str, ...], place: Mounted | Copied) -> list[str
     previous = ""
     suites = {suite.name for suite in shipped_suites()} | shipped_groups().keys()
     for word in arguments:
+        own = _OWN_CODE.fullmatch(word)
+        if own is not None and Path(own["file"]).is_file():  # the modules beside it may be imported
+            folder, file = (whole := Path(own["file"]).resolve()).parent, whole.name
+            inside = f"{CASES}/{len(command)}/{folder.name or 'root'}"
+            place.give(folder, inside)
+            command.append(f"{inside}/{file}:{own['name']}")
+            continue
         name, mark, cell = word.partition("::")
         path = Path(name)
         looks = not previous.startswith("-k") and (path.suffix == ".py" or os.sep in name)

@@ -20,12 +20,15 @@ from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.locks import LockedError, locked
 from recapture.base.option_fields import GIB, MOST_GIB
 from recapture.images.interpreter import Interpreter, check_installed
+from recapture.images.layers import LAYER, LAYER_BYTES, build_layer, layer_on
+from recapture.images.requirements import check_against
 from recapture.images.uv import find_python, find_uv, run_uv
 from recapture.machine.pins import lock_hash, lock_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from recapture.images.requirements import Requirements
     from recapture.machine.pins import Image
 
 __all__ = ["Environments", "Stored", "environments_folder", "size_limit"]
@@ -97,21 +100,53 @@ class Environments:
         if not lock.is_file():
             raise UsageError(f"{image.name} has no lock yet: recapture images lock {image.name}")
         name = f"{image.name}-{lock_hash(lock).partition(':')[2][:_HASH_DIGITS]}"
+
+        def make(handle: int) -> None:
+            self._make_room()
+            self._make(image, name, handle, lock, same=mixed is None)
+
+        with self._present(name, make) as (held, made):
+            found = Interpreter.of_environment(self.root / name, keep_open=(held,))
+            if not made and mixed is None:  # else it was checked before it was published
+                check_installed(found, image, f"remove it with `recapture images clean {image.name}`")
+            yield found
+
+    @contextlib.contextmanager
+    def use_with(self, image: Image, requirements: Requirements) -> Iterator[Interpreter]:
+        """Yield the Python of the image's environment with further packages, which a layer holds.
+
+        The layer is made first if it is absent; it is kept and removed as an environment is. Raises UsageError if a
+        requirement does not fit the image's lock, and what `use` raises.
+        """
+        check_against(image, requirements)
+        digest = requirements.digest(lock_path(image.name))
+        name = f"{image.name}{LAYER}-{digest[:_HASH_DIGITS]}"
+        with self.use(image) as base:
+
+            def make(handle: int) -> None:
+                self._make_room(LAYER_BYTES)
+                self._make_layer(image, name, handle, base, requirements)
+
+            with self._present(name, make) as (held, _):
+                yield layer_on(base, self.root / name, held)
+
+    @contextlib.contextmanager
+    def _present(self, name: str, make: Callable[[int], object]) -> Iterator[tuple[int, bool]]:
+        """Hold the shared lock of an environment that is there; `make` makes it if it is absent.
+
+        Yields the lock, and whether the environment was made now. `make` gets the lock of the whole folder.
+        """
         self.root.mkdir(parents=True, exist_ok=True)
         made = False
         while True:
             with locked(self._lock_of(name), wait=True, shared=True) as held:
                 if (self.root / name).is_dir():
                     os.utime(held)
-                    found = Interpreter.of_environment(self.root / name, keep_open=(held,))
-                    if not made and mixed is None:  # else it was checked before it was published
-                        check_installed(found, image, f"remove it with `recapture images clean {image.name}`")
-                    yield found
+                    yield held, made
                     return
             with self._alone() as handle:
                 if not (self.root / name).is_dir():
-                    self._make_room()
-                    self._make(image, name, handle, lock, same=mixed is None)
+                    make(handle)
                     made = True
 
     def stored(self) -> list[Stored]:
@@ -136,7 +171,7 @@ class Environments:
         removed = []
         with self._alone():
             for one in self.stored():
-                if images and one.image not in images:
+                if images and one.image.removesuffix(LAYER) not in images:
                     continue
                 if self._remove(one):
                     removed.append(one)
@@ -158,11 +193,14 @@ class Environments:
                 shutil.rmtree(left)
             yield handle
 
-    def _make_room(self) -> None:
-        """Remove the least recently used environments until one more fits, or raise EnvironmentUnfitError."""
+    def _make_room(self, expected: int | None = None) -> None:
+        """Remove the least recently used environments until one more fits, or raise EnvironmentUnfitError.
+
+        `expected` are the bytes of a layer; without it, there must be room for an environment.
+        """
         kept = self.stored()
         waiting = list(kept)
-        while why := self._too_full(kept):
+        while why := self._too_full(kept, expected):
             if not waiting:
                 raise EnvironmentUnfitError(f"no room for another environment in {self.root}: {why}")
             oldest = waiting.pop(0)
@@ -170,16 +208,18 @@ class Environments:
                 kept.remove(oldest)
                 self.show(f"removed the environment of {oldest.image}, {oldest.size / 1e9:.1f} GB")
 
-    def _too_full(self, kept: list[Stored]) -> str:
-        """Return why no further environment fits beside these, or an empty string."""
+    def _too_full(self, kept: list[Stored], layer: int | None = None) -> str:
+        """Return why no further environment, or layer of so many bytes, fits beside these, or an empty string."""
         size = sum(one.size for one in kept)
+        expected = EXPECTED_BYTES if layer is None else layer
         free = shutil.disk_usage(self.root).free
-        if self.keep is not None and len(kept) >= self.keep:
-            return f"{len(kept)} are in use, and --keep allows {self.keep}"
-        if kept and size + EXPECTED_BYTES > self.limit:
+        whole = [one for one in kept if not one.image.endswith(LAYER)]
+        if self.keep is not None and layer is None and len(whole) >= self.keep:
+            return f"{len(whole)} are in use, and --keep allows {self.keep}"
+        if kept and size + expected > self.limit:
             return f"{size / 1e9:.1f} GB are in use, and RECAPTURE_CACHE_GIB allows {self.limit / 1e9:.1f} GB"
-        if free < EXPECTED_BYTES:
-            return f"one needs up to {EXPECTED_BYTES / 1e9:.0f} GB, and the disk has {free / 1e9:.1f} GB free"
+        if free < expected:
+            return f"one needs up to {expected / 1e9:.0f} GB, and the disk has {free / 1e9:.1f} GB free"
         return ""
 
     def _make(self, image: Image, name: str, handle: int, lock: Path, *, same: bool) -> None:
@@ -210,6 +250,24 @@ class Environments:
             for left in (partial, self.root / _WHEELS):
                 shutil.rmtree(left, ignore_errors=True)
         self.show(f"made in {time.monotonic() - started:.0f} s, {_size(self.root / name) / 1e9:.1f} GB")
+
+    def _make_layer(self, image: Image, name: str, handle: int, base: Interpreter, requirements: Requirements) -> None:
+        """Make a layer under a temporary name, check that it shadows no package of the image, and publish it."""
+        names = ", ".join(path.name for path in requirements.files)
+        self.show(f"installing {names} for {image.name}")
+        started = time.monotonic()
+        partial = self.root / f".{name}{_PARTIAL}"
+        variables = dict(base.variables)
+        variables.setdefault("UV_CACHE_DIR", str(self.root / _WHEELS))
+        try:
+            build_layer(image, base, requirements, partial, variables)
+            check_installed(layer_on(base, partial, handle), image, f"{names} changes packages of the image")
+            self._lock_of(name).touch()
+            partial.rename(self.root / name)
+        finally:
+            for left in (partial, self.root / _WHEELS):
+                shutil.rmtree(left, ignore_errors=True)
+        self.show(f"installed in {time.monotonic() - started:.0f} s, {_size(self.root / name) / 1e9:.1f} GB")
 
     def _remove(self, one: Stored) -> bool:
         """Remove an environment; return False if it is in use."""

@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.base.text import shorten
@@ -17,7 +18,7 @@ from recapture.pool.bootstrap import command
 from recapture.pool.worker import PR_SET_PDEATHSIG, set_process_option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
 
@@ -60,21 +61,32 @@ class Interpreter(NamedTuple):
         _, *rest = command(module, *arguments)
         return [str(self.python), *rest]
 
-    def recapture(self, *arguments: str) -> int:
+    def recapture(self, *arguments: str, write: Mapping[str, Callable[[bytes], object]] | None = None) -> int:
         """Run the command ``recapture`` with these arguments and return its exit status.
 
-        An interruption of this process is passed on, and the command gets time to close its files. Raises
-        EnvironmentUnfitError if the command was killed.
+        `write` maps ``stdout`` and ``stderr`` to functions that are called with each chunk of what the command writes;
+        a stream that it does not name is this process's. An interruption of this process is passed on, and the command
+        gets time to close its files. Raises EnvironmentUnfitError if the command was killed.
         """
         process = subprocess.Popen(
             self.command("recapture", *arguments),
             env=self.variables,
             pass_fds=self.keep_open,
+            stdout=subprocess.PIPE if write and "stdout" in write else None,
+            stderr=subprocess.PIPE if write and "stderr" in write else None,
             start_new_session=True,  # a Ctrl-C reaches it once, through this process
             preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has no other threads here
         )
+        readers = [
+            threading.Thread(target=_pass_on, args=(getattr(process, name), to), daemon=True)
+            for name, to in (write or {}).items()
+        ]
+        for reader in readers:
+            reader.start()
         try:
             status = process.wait()
+            for reader in readers:
+                reader.join(CLOSING_SECONDS)  # a grandchild may still hold the pipe
         except BaseException:
             process.terminate()
             try:
@@ -86,6 +98,12 @@ class Interpreter(NamedTuple):
         if status < 0:
             raise EnvironmentUnfitError(f"recapture was killed by signal {-status}; finished work is kept")
         return status
+
+
+def _pass_on(stream: IO[bytes], to: Callable[[bytes], object]) -> None:
+    with stream:
+        while chunk := os.read(stream.fileno(), 1 << 16):
+            to(chunk)
 
 
 def _end_with_parent() -> None:

@@ -30,6 +30,8 @@ __all__ = [
     "can_run_on",
     "docker_directory",
     "find_image",
+    "find_release",
+    "find_releases",
     "load_images",
     "load_pins",
     "lock_hash",
@@ -117,6 +119,29 @@ def find_image(name: str) -> Image:
     if name not in images:
         raise UsageError(f"no image {name!r}{did_you_mean(name, images)} (`recapture images list` names them all)")
     return images[name]
+
+
+def find_release(text: str) -> Image:
+    """Return the image of a torch release such as ``2.6.0`` or ``2.6``, or the image of that name.
+
+    Of several images the newest is meant, and none that is drifted. Raises UsageError, with the most similar release,
+    if there is none.
+    """
+    images = load_images()
+    if text in images:
+        return images[text]
+    main = {image.torch: image for image in images.values() if image.drifted_from is None}
+    found = [image for release, image in main.items() if release == text or release.startswith(f"{text}.")]
+    if not found or not text:
+        raise UsageError(f"no image has torch {text!r}{did_you_mean(text, main)}; there are {', '.join(main)}")
+    return found[-1]
+
+
+def find_releases(text: str) -> tuple[Image, ...]:
+    """Return the images of a list such as ``2.6.0,2.11.0``, or of ``all`` releases; none of these is drifted."""
+    if text.strip() == "all":
+        return tuple(image for image in load_images().values() if image.drifted_from is None)
+    return tuple(find_release(name.strip()) for name in text.split(","))
 
 
 def lock_path(name: str) -> Path:

@@ -10,6 +10,7 @@ from recapture.analysis import summary
 from recapture.analysis.changed_words import changed_words, failure_words, only_wording
 from recapture.analysis.changes import CATEGORIES, Change, Diff, found, is_regression
 from recapture.analysis.differences import changed_note, kinds_in_words, kinds_of
+from recapture.analysis.stage_words import stage_changed
 from recapture.base.text import plural
 from recapture.report import tables
 from recapture.report.claim_sources import address
@@ -239,11 +240,12 @@ def _rows(category: str, members: Iterable[Change]) -> list[_Row]:
         if change.old and change.new:
             if category == "captured_differently":
                 old, new = _counts(change.old, change.new)
-            elif category == "noted_differently":
+            elif category == "noted_differently" and _notes_of(change.old) != _notes_of(change.new):
                 old, new = _notes_of(change.old), _notes_of(change.new)
             elif category == "failing_differently" and kinds_in_words(change.old) != kinds_in_words(change.new):
                 old, new = _with_kinds(change.old), _with_kinds(change.new)
-        remark = "possibly noise" if change.maybe_noise else ""
+        stages = "" if category == "noted_differently" else stage_changed(change.old, change.new)
+        remark = "possibly noise" if change.maybe_noise else stages
         grouped.setdefault((change.case, old, new, _why(category, change), remark), []).append(change.compiler)
     return [_Row(case, tuple(names), old, new, why, remark) for (case, old, new, why, remark), names in grouped.items()]
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from recapture.analysis import summary
 from recapture.analysis.differences import how_far, kinds_of, noted_by_compiler, place, silent_kinds
 from recapture.analysis.groups import noted_groups, together
+from recapture.analysis.stage_words import stage_of
 from recapture.analysis.suspects import FEWEST, suspects
 from recapture.base.text import plural, shorten
 from recapture.report.markup import code, html_text, plain
+from recapture.report.stages_markdown import blame
 from recapture.report.tables import Cell, Table, code_span, to_markdown
 from recapture.results.kinds import KINDS
 from recapture.results.verdicts import SILENTLY_WRONG
@@ -46,11 +48,11 @@ def silent_wrongs(records: Sequence[Record]) -> str:
         lines.append(f"- {code(case)} ({kinds})" if kinds else f"- {code(case)}")
         alike: dict[tuple[object, ...], list[Record]] = {}
         for record in cells:
-            alike.setdefault((record.verdict, record.differences), []).append(record)
+            alike.setdefault((record.verdict, record.differences, stage_of(record)), []).append(record)
         for members in alike.values():
             names = ", ".join(code(record.compiler) for record in members)
             said = _differences(members[0].differences) or plain(members[0].reason or "no difference is recorded")
-            lines.append(f"  - {names} ({members[0].verdict}): {said}")
+            lines.append(f"  - {names} ({members[0].verdict}): {said}{blame(stage_of(members[0]))}")
     wrong_cases = plural(len(by_case), "case")
     return (
         f"## Silently wrong\n\n{plural(number, 'cell')} of {wrong_cases} did something else than eager "

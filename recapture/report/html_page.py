@@ -24,6 +24,7 @@ from recapture.analysis.groups import (
     together,
 )
 from recapture.analysis.matrix import in_matrix
+from recapture.analysis.stage_words import culprit, stage_of
 from recapture.analysis.summary import ClaimStatus
 from recapture.analysis.suspects import FEWEST, suspects
 from recapture.base.text import shorten
@@ -214,6 +215,9 @@ def _detail(record: Record) -> dict[str, Any]:
     for name, differences in (("differences", record.differences), ("noted", record.noted)):
         for one, difference in zip(built[name], differences, strict=True):
             one["far"] = how_far(difference)
+    stage = stage_of(record)
+    if stage is not None:
+        built["stage"] = culprit(stage) + (f"; workaround: {stage.workaround}" if stage.workaround else "")
     kept = {name: value for name, value in built.items() if value not in (None, [], (), "") and name != "schema"}
     cut: dict[str, Any] = _cut(kept)
     return cut

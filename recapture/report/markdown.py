@@ -21,6 +21,7 @@ from recapture.report.captures_markdown import model_captures
 from recapture.report.claim_sources import address, sentence
 from recapture.report.differences_markdown import MESSAGE_LIMIT, folded, noted, silent_wrongs
 from recapture.report.markup import code, plain
+from recapture.report.stages_markdown import guilty_stages
 from recapture.report.tables import Cell, Span, Table, code_span, strong, to_markdown
 from recapture.results.directories import REPORT, read_results
 from recapture.results.verdicts import SILENTLY_WRONG
@@ -46,6 +47,7 @@ def render_conformance(records: Sequence[Record], environment: Environment | Non
         model_captures(records),
         _claims(records),
         silent_wrongs(records),
+        guilty_stages(records),
         _matrices(shown),
         plain(left_out),
         _failures(records),

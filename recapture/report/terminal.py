@@ -9,6 +9,7 @@ from recapture.analysis import environment_facts, summary
 from recapture.analysis.differences import commonest_difference, noted_numbers, silent_kinds
 from recapture.analysis.groups import failure_groups
 from recapture.analysis.matrix import in_matrix
+from recapture.analysis.stage_words import culprit, stage_of
 from recapture.analysis.static_shapes import static_refusals
 from recapture.analysis.summary import ClaimStatus
 from recapture.analysis.suspects import FEWEST, suspects
@@ -147,7 +148,9 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
     if number <= CELLS_EXPLAINED:
         say(console, f"\nsilently wrong: {number}", "bold red")
         for record in (record for cells in by_case.values() for record in cells):
-            line = f"{summary.mark(record)} {record.cell}: {summary.explain(record, REASON_LIMIT)}"
+            stage = stage_of(record)
+            guilty = f" (guilty: {culprit(stage)})" if stage is not None else ""
+            line = f"{summary.mark(record)} {record.cell}{guilty}: {summary.explain(record, REASON_LIMIT)}"
             say(console, shorten(line, console.width) if console.is_terminal else one_line(line))
         return
     heading = f"silently wrong: {plural(number, 'cell')} of {plural(len(by_case), 'case')}{_by_kind(by_case)}"

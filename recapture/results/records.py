@@ -20,6 +20,7 @@ from recapture.base.decode import LARGEST, Format, too_large
 from recapture.base.errors import UsageError
 from recapture.base.files import append_line, read_regular, write_atomically
 from recapture.results.kinds import KINDS, Bits, current_kind
+from recapture.results.stages import GuiltyStage, check_stage
 from recapture.results.verdicts import RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     failure or the first silent difference. `reason` explains why a cell is not_applicable, environment or unstable,
     and describes a crash, timeout or oom. `differences` are silent and decide the verdict; `noted` are differences that
     do not. `notes` are other remarks, such as warnings that only torch issues. `schema` is the version of the rules
-    that judged the cell.
+    that judged the cell. `stage` is the guilty stage, where a run was asked for it.
     """
 
     case: str
@@ -134,6 +135,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     break_reasons: tuple[str, ...] = ()
     claims: tuple[ClaimResult, ...] = ()
     case_hash: str
+    stage: GuiltyStage | msgspec.UnsetType = msgspec.UNSET
     schema: Literal[1, 2] = SCHEMA_VERSION
 
     @property
@@ -287,6 +289,8 @@ def _check_record(row: Record) -> None:
             raise ValueError(f"`input` is {row.input}, but the first of `differences` is on {first}")
     if row.verdict is Verdict.ERROR and row.error is None:
         raise ValueError("`verdict` is error, but there is no `error`")
+    if row.stage is not msgspec.UNSET:
+        check_stage(row.stage, row.verdict)
     for name, differences in (("differences", row.differences), ("noted", row.noted)):
         for one in differences:
             _check_difference(name, one, row.schema)

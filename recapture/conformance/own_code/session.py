@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
 from recapture.base.option_fields import GIB
 from recapture.conformance.own_code.derivation import PREPARE, Preparation
+from recapture.conformance.own_code.obstacles import OBSTACLES, Obstacle, ObstacleSearch
 from recapture.conformance.plan import RunOptions
 from recapture.conformance.preparation import COLLECT_MEMORY, IMPORTS, TORCH_ALONE, begin_survey
 from recapture.conformance.printing import printed
@@ -92,6 +93,9 @@ class CheckSession:
         self.wants_scripts = False
         self.scripts: dict[str, str] = {}
         """Scripts of the compilers that are not right, if they are wanted."""
+        self.wants_obstacles = False
+        self.obstacles: tuple[Obstacle, ...] = ()
+        """The lines of the target that stand in the way of compilers, if they are wanted."""
         self.image = ""
         self.torch = ""
 
@@ -115,9 +119,8 @@ class CheckSession:
         used.
         """
         options = self.options
-        with WorkerPool(
-            device=options.device, jobs=options.jobs, worker=options.worker, imports=(*IMPORTS, PREPARE.split(":")[0])
-        ) as pool:
+        imports = (*IMPORTS, *(task.partition(":")[0] for task in (PREPARE, OBSTACLES)))
+        with WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=imports) as pool:
             begin_survey(pool)
             pool.client.preload("bare", [OF_A_BACKWARD])
             self.prepared = self._prepare(pool)
@@ -144,7 +147,30 @@ class CheckSession:
             if self.wants_scripts:
                 wrong = [name for name in self.compilers if found[name].verdict not in RIGHT]
                 self.scripts = {name: self._script(pool, name) for name in wrong}
+            if self.wants_obstacles:
+                self.obstacles = self._obstacles(pool)
         return [found[name] for name in self.compilers]
+
+    def _obstacles(self, pool: WorkerPool) -> tuple[Obstacle, ...]:
+        found: list[Obstacle] = []
+        for compiler in self.compilers:  # one process each: a crash or a long compilation costs one of them
+            search = ObstacleSearch(self.request, (compiler,))
+            try:
+                answer = pool.client.run(
+                    OBSTACLES,
+                    search,
+                    list[Obstacle],
+                    timeout=min(PREPARE_SECONDS, self.options.timeout),
+                    memory=max(COLLECT_MEMORY, self.options.memory),
+                )
+            except ServerDiedError:
+                pool.restart()
+                continue
+            if isinstance(answer, Ended):
+                found.append(Obstacle(compiler=compiler, kind="refused", reason=cause_of_death(answer)))
+            else:
+                found += answer
+        return tuple(found)
 
     def _script(self, pool: WorkerPool, compiler: str) -> str:
         name = case_name(self.prepared.name)

@@ -76,6 +76,12 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
         return f"{Path(self.place).name if self.place.endswith('.py') else self.place}:{self.name}"
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """The files and modules of the user that are named."""
+        places = (self.place, *(() if self.inputs is None else self.inputs[:1]))
+        return tuple(one for one in places if one and one != "torchvision")
+
+    @property
     def steps(self) -> int:
         """The number of training steps that are compared."""
         return 3 if self.train else 0

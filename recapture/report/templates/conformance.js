@@ -44,6 +44,7 @@ function card(record) {
   for (const one of record.differences || []) line(table, one.input, difference(one));
   if (record.error) line(table, record.error.type, record.error.message);
   if (record.reason) line(table, "reason", record.reason);
+  if (record.stage) line(table, "guilty", record.stage);
   const counts = ["graphs", "graph_breaks", "recompiles"].filter((name) => name in record);
   if (counts.length) line(table, "counted", counts.map((name) => name.replace("_", " ") + " " + record[name]).join(", "));
   if (record.break_reasons) line(table, "graph breaks", record.break_reasons);
@@ -109,7 +110,7 @@ matrix.addEventListener("keydown", (event) => {
 
 // The filter: all words must be of one cell, whose kind is among the ticked ones.
 const texts = details.map(({ error = {}, differences = [], noted = [], claims = [], ...one }) => [
-  one.case, one.compiler, one.verdict, error.type, error.message, one.reason, ...[...differences, ...noted].flatMap(Object.values),
+  one.case, one.compiler, one.verdict, one.stage, error.type, error.message, one.reason, ...[...differences, ...noted].flatMap(Object.values),
   one.notes, one.break_reasons, ...claims.map((claim) => claim.id)].join(" ").toLowerCase());
 const cells = rows.map((row) => [...row.querySelectorAll("button")]);
 const kinds = [...document.querySelectorAll("[data-kind]")], field = document.getElementById("filter");

@@ -1,0 +1,1 @@
+"""Compilers with a planted fault each, and whether the guilty stage of each is found."""

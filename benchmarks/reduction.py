@@ -1,0 +1,169 @@
+"""Reduces wrong cells of the committed results, and measures the programs that come out.
+
+``python -m benchmarks.reduction [--seconds S] [--records FILE] [-k WORDS]`` takes every silently wrong cell of the
+family `compile` in the committed results of one image, and a fixed sample of the wrong cells of the other compilers. It
+prints a line for each: lines and bytes before and after, tries, tries a second, and whether the verdict was kept. At
+the end each program runs once more, alone, on another worker server. With ``--records``, finished cells are kept in a
+file and are not reduced again, so that an interrupted benchmark goes on. The goal is a median of at most ten lines.
+
+This only measures: the exit status is 0 for any figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recapture.base.errors import RecaptureError
+from recapture.conformance.cell import CellSpec
+from recapture.conformance.preparation import preload_level
+from recapture.conformance.reduction.candidates import CandidateRunner, TryPlace
+from recapture.conformance.reduction.reducing import IMPORTED, ReduceOptions, open_reduction
+from recapture.conformance.reduction.sameness import fault_of, same_fault
+from recapture.conformance.standalone.choice import choose
+from recapture.declare.name_filter import matcher
+from recapture.pool.worker_pool import WorkerPool
+from recapture.results.directories import read_results
+from recapture.results.verdicts import SILENTLY_WRONG
+
+if TYPE_CHECKING:
+    from recapture.results.records import Record
+
+IMAGE = "torch2.11.0-cu130"
+GOAL = 10
+"""Lines of the median program, imports and inputs included."""
+
+SAMPLE = 24
+"""Cells of the other compilers: those whose address has the smallest hashes, so that the sample stays."""
+
+
+def cells(directory: Path) -> list[Record]:
+    """Return the cells to reduce: one compiler of each case first."""
+    wrong = [one for one in read_results(directory).records if one.verdict in SILENTLY_WRONG]
+    family = [one for one in wrong if one.compiler.split(":")[0] == "compile"]
+    others = [one for one in wrong if one not in family and one.compiler != "eager"]
+    others.sort(key=lambda one: hashlib.sha256(one.cell.encode()).hexdigest())
+    chosen = [*family, *others[:SAMPLE]]
+    seen: dict[str, int] = {}
+    ranks = []
+    for one in chosen:
+        seen[one.case] = seen.get(one.case, -1) + 1
+        ranks.append(seen[one.case])
+    return [one for _, one in sorted(zip(ranks, chosen, strict=True), key=lambda pair: pair[0])]
+
+
+def reduce_one(pool: WorkerPool, record: Record, seconds: float) -> dict[str, object]:
+    """Reduce one cell; return its row."""
+    begin = time.monotonic()
+    try:
+        with open_reduction(record.cell, ReduceOptions(seconds=seconds, jobs=pool.jobs), pool) as reduction:
+            found = reduction.run(lambda _: None)
+            script = choose(reduction, found.program, found.found)
+    except RecaptureError as error:
+        return {"cell": record.cell, "failed": str(error)}
+    return {
+        "cell": record.cell,
+        "verdict": str(record.verdict),
+        "before": [found.before.lines, found.before.bytes],
+        "after": [found.after.lines, found.after.bytes],
+        "tries": found.tries,
+        "seconds": found.seconds,
+        "whole_seconds": round(time.monotonic() - begin, 1),
+        "ending": found.ending,
+        "stage": found.stage,
+        "kept": bool(found.holds) and same_fault(fault_of(record), fault_of(found.found)),
+        "script": None if script is None else script.said,
+        "script_shows": script is not None and script.shows,
+        "case": found.case,
+    }
+
+
+def line(row: dict[str, object]) -> str:
+    """Return a row as a line."""
+    if "failed" in row:
+        return f"{row['cell']}: {row['failed']}"
+    (lines, size), (less, smaller) = row["before"], row["after"]  # type: ignore[misc]
+    rate = float(str(row["tries"])) / max(float(str(row["seconds"])), 0.01)
+    return (
+        f"{row['cell']}: {lines} lines, {size} bytes → {less} lines, {smaller} bytes; {row['tries']} tries, "
+        f"{rate:.1f} a second, {row['seconds']} s; {row['ending']}; verdict {'kept' if row['kept'] else 'LOST'}; "
+        f"{row['stage'] or 'no stage'}; {row['script']}"
+    )
+
+
+def run_alone(rows: list[dict[str, object]], records: dict[str, Record]) -> int:
+    """Run each reduced program once on a new server; return how many show the recorded fault."""
+    compilers = {str(row["cell"]).split("::")[2] for row in rows}
+    kept = 0
+    with WorkerPool(device="cpu", jobs=1, imports=IMPORTED) as pool, tempfile.TemporaryDirectory() as folder:
+        pool.prepare(preload_level("cpu", [], compilers, compiles=True), [])
+        for row in rows:
+            suite, case, compiler = str(row["cell"]).split("::")
+            spec = CellSpec(suite, "", case, compiler, "cpu")
+            place = TryPlace(spec, Path(folder), Path(folder))
+            runner = CandidateRunner(pool, place, timeout=120.0, memory=16 << 30, deadline=float("inf"))
+            found, _ = runner.findings(str(row["case"]), compiler)
+            same = same_fault(fault_of(records[str(row["cell"])]), fault_of(found))
+            kept += same
+            if not same:
+                print(f"{row['cell']}: alone it is {found.verdict}")
+    return kept
+
+
+def main() -> None:
+    """Reduce and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=120.0, help="time limit of one reduction [120]")
+    parser.add_argument("--records", type=Path, help="file of finished cells, which are not reduced again")
+    parser.add_argument("--image", default=IMAGE, help=f"the results to take cells from [{IMAGE}]")
+    parser.add_argument("--jobs", type=int, default=2, help="tries at a time [2]")
+    parser.add_argument("--show", action="store_true", help="also print the programs")
+    parser.add_argument("-k", default=None, help="only cells whose address matches")
+    options = parser.parse_args()
+    wanted = cells(Path("results") / options.image / "cpu")
+    if options.k:
+        matches = matcher(options.k)
+        wanted = [one for one in wanted if matches(one.cell)]
+    rows: list[dict[str, object]] = []
+    if options.records is not None and options.records.exists():
+        rows = [json.loads(text) for text in options.records.read_text("utf-8").splitlines()]
+    done = {row["cell"] for row in rows}
+    try:
+        with WorkerPool(device="cpu", jobs=options.jobs, imports=IMPORTED) as pool:
+            for record in (one for one in wanted if one.cell not in done):
+                row = reduce_one(pool, record, options.seconds)
+                rows.append(row)
+                print(line(row), flush=True)
+                if options.show and "case" in row:
+                    print(row["case"], flush=True)
+                if options.records is not None:
+                    with options.records.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(row) + "\n")
+    except KeyboardInterrupt:
+        print("interrupted: what follows is about the finished cells")
+    report(rows, {one.cell: one for one in wanted})
+
+
+def report(rows: list[dict[str, object]], records: dict[str, Record]) -> None:
+    """Print the figures over all finished cells."""
+    good = [row for row in rows if "case" in row and row["cell"] in records]
+    if not good:
+        return
+    alone = run_alone(good, records)
+    before = statistics.median(row["before"][0] for row in good)  # type: ignore[index]
+    after = statistics.median(row["after"][0] for row in good)  # type: ignore[index]
+    rates = statistics.median(float(str(row["tries"])) / max(float(str(row["seconds"])), 0.01) for row in good)
+    print(f"{len(good)} of {len(records)} cells reduced, {sum(1 for row in rows if 'failed' in row)} failed")
+    print(f"median lines: {before:g} → {after:g} (goal: at most {GOAL}); median tries a second: {rates:.1f}")
+    print(f"verdict kept: {sum(1 for row in good if row['kept'])} of {len(good)}; alone on a new server: {alone}")
+    print(f"scripts without recapture that exit with 1: {sum(1 for row in good if row['script_shows'])} of {len(good)}")
+
+
+if __name__ == "__main__":
+    main()

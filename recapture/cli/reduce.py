@@ -1,0 +1,62 @@
+"""``recapture reduce``: the smallest program with the same verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - as the other annotations of the command
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from recapture.base.files import write_atomically
+from recapture.cli.options import PathParameter, require_torch, takes
+from recapture.cli.output import echo, echo_error, echo_json
+from recapture.conformance.reduction.reducing import ReduceOptions
+
+if TYPE_CHECKING:
+    from recapture.conformance.reduction.program import Program
+
+__all__ = ["reduce_command"]
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as of the other commands."""
+
+
+@click.command("reduce")
+@click.argument("cell", metavar="SUITE::CASE::COMPILER")
+@takes(options=ReduceOptions)
+@click.option("--output", type=PathParameter(), metavar="FILE", help="Also write the program without recapture here.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def reduce_command(cell: str, options: ReduceOptions, output: Path | None, as_json: bool) -> int:
+    """Reduce a wrong or failing cell to the smallest program with the same verdict.
+
+    The program keeps the kind of the difference and its place, or the exception and how its message begins. It is
+    printed as a case, and as a script that needs torch alone and exits with 1 if it shows the fault. Ctrl-C, like the
+    time limit, keeps the smallest program so far.
+    """
+    from recapture.conformance.reduction.reducing import open_reduction
+    from recapture.conformance.standalone.choice import choose
+    from recapture.report.reduction import reduction_data, reduction_text
+
+    require_torch()
+    if output is not None:
+        write_atomically(output, b"")  # a path that cannot be written must not cost a reduction
+
+    def advanced(program: Program) -> None:
+        if not as_json:
+            size = program.size
+            echo(f"{size.lines} lines, {size.bytes} bytes", err=True)
+
+    with open_reduction(cell, options) as reduction:
+        found = reduction.run(advanced)
+        script = choose(reduction, found.program, found.found) if found.ending != "interrupted" else None
+    if output is not None:
+        write_atomically(output, (script.text if script else found.case).encode(errors="backslashreplace"))
+    if as_json:
+        echo_json(msgspec.json.format(msgspec.json.encode(reduction_data(found, script)), indent=2).decode() + "\n")
+    else:
+        echo(reduction_text(found, script), nl=False)
+    if found.ending == "interrupted":
+        echo_error("interrupted; this is the smallest program so far")
+        return INTERRUPTED
+    return 0

@@ -1,0 +1,113 @@
+"""``recapture stage``: which stage of a compiler is guilty of a wrong or failing cell."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recapture.base.errors import UsageError
+from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_device, option
+from recapture.cli.in_images import ImageOptions, run_in_images
+from recapture.cli.options import require_torch, takes
+from recapture.cli.output import echo, echo_json
+from recapture.declare.collection import Selection, find_suites
+from recapture.machine.hardware import cores
+from recapture.results.verdicts import RIGHT
+
+if TYPE_CHECKING:
+    from recapture.conformance.runner import RunSummary
+
+__all__ = ["stage_command"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageOptions:
+    """The options of `recapture stage`; `timeout` is in seconds and `memory` in bytes, both per cell."""
+
+    selection: Selection = argument("CELL...", parse=find_suites)
+    budget: int = option("--budget", default=5, between=(1, 100), help="The most extra cells for each cell.")
+    bisector: float | None = option(
+        "--bisector",
+        default=None,
+        metavar="SECONDS",
+        between=(1, WEEK),
+        help="Ask torch's own bisector for this long where no switch tells the guilty part (torch 2.6).",
+    )
+    compilers: tuple[str, ...] = option(
+        "--compiler", default=(), metavar="NAME", help="Only this compiler; may be given several times."
+    )
+    device: str = option("--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to run on.")
+    jobs: int = option(
+        "--jobs", default_factory=cores, between=(1, None), help="Cells at a time. [default: the number of cores]"
+    )
+    timeout: float = option("--timeout", default=300.0, between=(0.1, WEEK), help="Seconds per cell.")
+    memory: int = option("--memory", default=8 * GIB, unit=GIB, between=(0.1, MOST_GIB), help="GiB per cell.")
+
+
+@click.command("stage")
+@takes(options=StageOptions, where=ImageOptions)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.pass_context
+def stage_command(context: click.Context, options: StageOptions, where: ImageOptions, *, as_json: bool) -> int:
+    """Find the guilty stage of wrong or failing cells, and the switch that makes them right.
+
+    CELL is an address (suite::case::compiler), a case, a suite or a file. Each cell runs again with its compiler
+    stopped after a stage, and then with parts of the guilty stage switched off. Nothing is recorded: `recapture run
+    --explain` does that.
+
+    Example: recapture stage types::half_overflows_between::compile
+    """
+    if as_json and len(where.images) > 1:
+        raise UsageError("--json prints the cells of one installation: name one image")
+    if not options.selection.wanted:
+        raise UsageError("name a cell, a case or a suite")
+    if where.images:
+        return run_in_images(context, where, results=None, device=options.device)
+    from recapture.report.console import SafeConsole
+    from recapture.report.say import say
+    from recapture.report.stages import print_staged, staged_json
+
+    require_torch()
+    summary = _searched(options)
+    if as_json:
+        echo_json(staged_json(summary.staged))
+        return 0
+    console = SafeConsole(highlight=False)
+    for number, staged in enumerate(summary.staged):
+        if number:
+            say(console)
+        print_staged(console, staged)
+    seen = {staged.record.cell for staged in summary.staged}
+    for record in summary.selected:
+        if record.cell not in seen:
+            why = "no stage is guilty" if record.verdict in RIGHT else "it says nothing about the compiler"
+            say(console, f"{record.cell}: {record.verdict}, {why}")
+    return 0
+
+
+def _searched(options: StageOptions) -> RunSummary:
+    """Run the cells and search their stages, with the records in a temporary folder."""
+    from recapture.conformance.plan import RunOptions
+    from recapture.conformance.runner import run_cells
+    from recapture.report.console import SafeConsole
+    from recapture.report.run_progress import RunProgress
+
+    with tempfile.TemporaryDirectory(prefix="recapture-stage-") as folder:
+        run = RunOptions(
+            selection=options.selection,
+            compilers=options.compilers,
+            device=options.device,
+            jobs=options.jobs,
+            timeout=options.timeout,
+            memory=options.memory,
+            results=Path(folder),
+            explain=True,
+            budget=options.budget,
+            bisector=options.bisector,
+        )
+        with RunProgress(SafeConsole(stderr=True)) as progress:
+            return run_cells(run, progress, lambda text: echo(f"recapture: {text}", err=True))

@@ -1,0 +1,240 @@
+"""Reduces one cell: finds the fault again, chooses how to look for it cheaply, searches, and checks the result."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from recapture.base.errors import UsageError
+from recapture.base.option_fields import GIB, MOST_GIB, WEEK, known_device, option
+from recapture.base.text import one_line
+from recapture.conformance.plan import RunOptions, plan_cells
+from recapture.conformance.preparation import IMPORTS, collect_suites, preload_level
+from recapture.conformance.reduction.attempt import ATTEMPT
+from recapture.conformance.reduction.candidates import CandidateRunner, Condition, TryPlace
+from recapture.conformance.reduction.cheaper import FILE, cheaper_than, write_cheaper
+from recapture.conformance.reduction.program import Program, Size, case_program, whole_program
+from recapture.conformance.reduction.sameness import REDUCIBLE, Fault, fault_of, same_fault
+from recapture.conformance.reduction.search import Search
+from recapture.declare.collection import find_suites
+from recapture.declare.compilers import builtin_compilers
+from recapture.machine.hardware import cores
+from recapture.pool.worker_pool import WorkerPool
+from recapture.results.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from recapture.conformance.cell import CellSpec, Findings
+    from recapture.conformance.reduction.cheaper import CheaperCompiler
+
+__all__ = ["IMPORTED", "ReduceOptions", "Reduced", "Reduction", "open_reduction"]
+
+IMPORTED = (*IMPORTS, ATTEMPT.split(":")[0], "recapture.conformance.standalone.script_runs")
+"""Modules that the server of a reduction imports when it starts."""
+
+SHORTEST = 10.0
+"""Seconds that a try has at least, however fast the whole case was."""
+
+SLOWER = 5.0
+"""How many times longer than the whole case a try may take."""
+
+Ending = Literal["finished", "time limit", "interrupted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReduceOptions:
+    """How a reduction runs: `seconds` limits the search, `timeout` (seconds) and `memory` (bytes) each try."""
+
+    device: str = option("--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device of the cell.")
+    seconds: float = option(
+        "--seconds", default=120.0, metavar="S", between=(0.0, WEEK), help="Time limit of the search; the best is kept."
+    )
+    timeout: float = option(
+        "--timeout", default=120.0, metavar="S", between=(1.0, WEEK), help="Time limit of one try, in seconds."
+    )
+    memory: int = option(
+        "--memory", default=16 * GIB, metavar="GIB", between=(0.25, MOST_GIB), unit=GIB, help="Memory limit of one try."
+    )
+    jobs: int = option(
+        "-j", "--jobs", default_factory=cores, between=(1, 1024), help="Tries at a time. [default: the processors]"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduced:
+    """A reduced cell.
+
+    `program` is the smallest program, and `found` what it shows; `before` and `after` are sizes of the case alone in
+    its file. `stage` is the part of the compiler at fault, as far as its backends show it. `seconds` is the time of the
+    search. `holds` says whether the cell's own compiler showed the same fault again at the
+    end; None if it was not run, because the reduction was interrupted.
+    """
+
+    cell: str
+    device: str
+    verdict: Verdict
+    fault: str
+    stage: str | None
+    searched_with: str
+    before: Size
+    after: Size
+    tries: int
+    seconds: float
+    ending: Ending
+    holds: bool | None
+    program: Program
+    found: Findings
+
+    @property
+    def case(self) -> str:
+        """The text of the smallest program as a case."""
+        return self.program.text
+
+    @property
+    def tries_per_second(self) -> float:
+        """Tries a second during the search."""
+        return self.tries / self.seconds if self.seconds else 0.0
+
+
+@contextlib.contextmanager
+def open_reduction(address: str, options: ReduceOptions, opened: WorkerPool | None = None) -> Iterator[Reduction]:
+    """Prepare the reduction of the cell ``suite::case::compiler``, in a folder that is removed at the end.
+
+    `opened` is a pool to use instead of a new one. Raises UsageError, in one line, for a cell that does not exist.
+    """
+    with contextlib.ExitStack() as stack:
+        pool = opened or stack.enter_context(WorkerPool(device=options.device, jobs=options.jobs, imports=IMPORTED))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="recapture-reduce-"))
+        yield Reduction(pool, _cell(pool, address, options), options, Path(folder))
+
+
+def _cell(pool: WorkerPool, address: str, options: ReduceOptions) -> CellSpec:
+    """Return the cell at an address, and prepare the pool for it."""
+    if len(address.split("::")) != 3:
+        raise UsageError(f"{address!r} is not a cell: write suite::case::compiler")
+    selection = find_suites((address,))
+    suites = collect_suites(pool, selection.suites)
+    failed = [one for one in suites if one.error is not None]
+    if failed:
+        raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
+    cells = plan_cells(RunOptions(selection=selection, device=options.device), suites, failed)
+    modules = sorted({module for one in suites for module in one.imports})
+    level = preload_level(options.device, modules, {cells[0].spec.compiler}, compiles=True)
+    if (pool.level, pool.modules) != (level, modules):
+        pool.prepare(level, modules)
+    return cells[0].spec
+
+
+class Reduction:
+    """The reduction of one cell on an open pool; `folder` receives the candidates."""
+
+    def __init__(self, pool: WorkerPool, spec: CellSpec, options: ReduceOptions, folder: Path) -> None:
+        self.spec = spec
+        self.options = options
+        place = TryPlace(spec, Path(spec.path).parent, folder)
+        self.runner = CandidateRunner(
+            pool, place, timeout=options.timeout, memory=options.memory, deadline=float("inf")
+        )
+        self.address = f"{spec.suite}::{spec.case}::{spec.compiler}"
+        self._cheaper_file = folder / f"{FILE}.py"
+
+    def run(self, advanced: Callable[[Program], object]) -> Reduced:
+        """Reduce the cell; Ctrl-C during the search ends it with the best program so far.
+
+        `advanced` is called with every smaller program. Raises UsageError for a cell that shows no fault.
+        """
+        program, found, fault = self.begin()
+        stage, cheap = self._checks(program, fault)
+        own = (Condition(self.spec.compiler, self.spec.compiler_file, fault), *(one for one in cheap if not one.shows))
+        self.runner.deadline = time.monotonic() + self.options.seconds
+        search, ending = self._search(program, cheap, advanced)
+        holds, found = self._holds(search.best, fault, found) if ending != "interrupted" else (None, found)
+        if holds is False and cheap != own:  # what the cheaper compiler shows is another fault
+            search, ending = self._search(program, own, advanced)
+            cheap = own
+            holds, found = self._holds(search.best, fault, found) if ending != "interrupted" else (None, found)
+        if holds is False:
+            search.best = program
+        return Reduced(
+            cell=self.address,
+            device=self.spec.device,
+            verdict=fault.verdict,
+            fault=str(fault),
+            stage=stage,
+            searched_with=cheap[0].compiler,
+            before=program.size,
+            after=search.best.size,
+            tries=self.runner.tries,
+            seconds=round(self.runner.seconds, 2),
+            ending=ending,
+            holds=holds,
+            program=search.best,
+            found=found,
+        )
+
+    def begin(self) -> tuple[Program, Findings, Fault]:
+        """Return the program to begin with, and its fault. Raises UsageError if there is no fault, or none alone."""
+        path, name = Path(self.spec.path), self.spec.case
+        found, seconds = self.runner.run_file(self.spec.path, self.spec.compiler, self.spec.compiler_file)
+        if found.verdict not in REDUCIBLE:
+            why = f": {one_line(found.reason)}" if found.reason else ""
+            raise UsageError(f"{self.address} is {found.verdict} here{why}: there is nothing to reduce")
+        if found.verdict is not Verdict.TIMEOUT:
+            self.runner.timeout = min(self.options.timeout, max(SHORTEST, SLOWER * seconds))
+        fault = fault_of(found)
+        programs = []
+        with contextlib.suppress(KeyError):  # a generated case
+            programs.append(case_program(path, name))
+        programs.append(whole_program(path, name))
+        for program in programs:
+            again = self.runner.findings(program.text, self.spec.compiler, self.spec.compiler_file)[0]
+            if same_fault(fault, fault_of(again)):
+                return program, again, fault_of(again)
+        raise UsageError(
+            f"{self.address} cannot be reduced: in a file of its own it is {again.verdict}, not {fault.verdict}"
+        )
+
+    def _checks(self, program: Program, fault: Fault) -> tuple[str | None, tuple[Condition, ...]]:
+        """Return the stage at fault, and what candidates must show: the fault with the cheapest compiler that has it.
+
+        A candidate must not show it with the compiler before that one, so that the stage stays the same.
+        """
+        own = Condition(self.spec.compiler, self.spec.compiler_file, fault)
+        ours = builtin_compilers()
+        if self.spec.compiler_file is not None or self.spec.compiler not in ours:
+            return None, (own,)
+        cheaper, last = cheaper_than(ours[self.spec.compiler])
+        if any(not one.ships for one in cheaper):
+            write_cheaper(ours[self.spec.compiler], self._cheaper_file)
+        before: list[Condition] = []
+        for one in cheaper:
+            check = Condition(one.name, self._file(one), fault)
+            found, _ = self.runner.findings(program.text, one.name, check.file)
+            if check.holds(found):
+                return one.stage, (check, *before)
+            before = [check._replace(shows=False)]
+        return last, (own, *before)
+
+    def _file(self, one: CheaperCompiler) -> str | None:
+        return None if one.ships else str(self._cheaper_file)
+
+    def _search(
+        self, program: Program, checks: tuple[Condition, ...], advanced: Callable[[Program], object]
+    ) -> tuple[Search, Ending]:
+        self.runner.expect(checks)
+        search = Search(self.runner, program, advanced)
+        try:
+            search.run()
+        except KeyboardInterrupt:
+            return search, "interrupted"
+        return search, "finished" if search.finished else "time limit"
+
+    def _holds(self, program: Program, fault: Fault, found: Findings) -> tuple[bool, Findings]:
+        """Run the cell's own compiler on the result; return whether it shows the fault, and what it shows."""
+        again, _ = self.runner.findings(program.text, self.spec.compiler, self.spec.compiler_file)
+        return (True, again) if same_fault(fault, fault_of(again)) else (False, found)

@@ -1,0 +1,1 @@
+"""Why a cell is wrong: explanations, stages and artifacts."""

@@ -1,0 +1,73 @@
+"""Adds the guilty stages to the records of a run, when its cells are done."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.base.text import plural
+from recapture.conformance.sharing import compiles
+from recapture.conformance.why.bisection import bisected
+from recapture.conformance.why.stages import BUDGET, stageable
+from recapture.conformance.why.trials import Staged, stage_cells
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recapture.conformance.ledger import Ledger
+    from recapture.conformance.plan import PlannedCell, RunOptions
+    from recapture.pool.worker_pool import WorkerPool
+
+__all__ = ["record_stages"]
+
+
+def record_stages(
+    pool: WorkerPool,
+    ledger: Ledger,
+    options: RunOptions,
+    warn: Callable[[str], None],
+    prepare: Callable[[WorkerPool], None] | None,
+) -> list[Staged]:
+    """Search the guilty stage of each wrong or failing cell of a run that asks for it, and amend its record.
+
+    A record that names a stage already keeps it, so that a run can be resumed. `prepare` makes the pool preload what
+    cells need that generate code, if it has not; `warn` receives a line about what begins.
+    """
+    if not options.explain:
+        return []
+    rows = [(cell, ledger.done[key]) for key, cell in ledger.cells.items()]
+    wanted = [(cell, row) for cell, row in rows if stageable(row) and row.stage is msgspec.UNSET]
+    if not wanted:
+        return []
+    if prepare is not None and options.device == "cpu" and any(compiles(cell) for cell, _ in wanted):
+        prepare(pool)
+    warn(f"searching the guilty stage of {plural(len(wanted), 'cell')}")
+
+    def found(one: Staged) -> None:
+        if one.report.stage is not None:
+            ledger.amend(one.with_stage)
+
+    staged = stage_cells(
+        pool,
+        wanted,
+        timeout=options.timeout,
+        memory=options.memory,
+        budget=BUDGET if options.budget is None else options.budget,
+        known=ledger.done,
+        found=found,
+    )
+    if options.bisector is None:
+        return staged
+    return [_bisected(pool, ledger.cells[one.key], one, options.bisector, options.memory) for one in staged]
+
+
+def _bisected(pool: WorkerPool, cell: PlannedCell, staged: Staged, seconds: float, memory: int) -> Staged:
+    """Return a cell with what torch's bisector says, if it knows the stage and the part is not known."""
+    stage = staged.report.stage
+    if stage is None or stage.part is not None or stage.name in ("dynamo", "export"):
+        return staged
+    remark = bisected(pool, cell.spec, staged.record, seconds, memory)
+    report = dataclasses.replace(staged.report, remarks=(*staged.report.remarks, remark))
+    return dataclasses.replace(staged, report=report)

@@ -1,0 +1,71 @@
+"""What the tests of `recapture repro` share (fixtures of `conftest`): a suite, the script of a cell, and a run of it in this process."""
+
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from recapture.base.errors import UsageError
+from recapture.base.torch_compat import reset_dynamo
+from recapture.conformance.repro import CellToPrint, SuitePrinter, print_cell
+from recapture.declare.collection import find_suites
+
+SUITE = Path(__file__).parent / "resources" / "scripts" / "mine.py"
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    """A suite of cases and compilers that take every way through the printer."""
+    return Path(shutil.copy(SUITE, tmp_path_factory.mktemp("suites")))
+
+
+@pytest.fixture
+def restored(monkeypatch):
+    """What executing suites and scripts in this process changes is put back."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = dict(sys.modules)
+    yield
+    for name in [name for name in sys.modules if name.startswith("recapture")]:
+        if name in before:
+            sys.modules[name] = before[name]
+        else:
+            del sys.modules[name]
+
+
+def in_process(address, device="cpu", results=Path("nowhere")):
+    """The script of a cell, made in this process; raises UsageError with the one line where there is none."""
+    suite, case, compiler = address.rsplit("::", 2)
+    (found,) = find_suites((suite,)).suites
+    made = print_cell(CellToPrint(found.name, str(found.path), case, compiler, device, str(results)))
+    if made.error is not None:
+        raise UsageError(made.error)
+    return made.text
+
+
+@pytest.fixture
+def printed(mine):
+    """The script of a cell of that suite."""
+    return lambda cell, device="cpu": in_process(f"{mine}::{cell}", device)
+
+
+@pytest.fixture
+def run_script(tmp_path, capsys):
+    """Run a script as the main program of this process, and return what it printed."""
+    import torch
+
+    def execute(text):
+        path = tmp_path / "cell.py"
+        path.write_text(text, encoding="utf-8")
+        reset_dynamo()
+        runpy.run_path(str(path), run_name="__main__")
+        torch.set_printoptions(profile="default")
+        return capsys.readouterr().out
+
+    return execute
+
+
+def printers():
+    """What prints the cells of each shipped suite."""
+    return {one.name: SuitePrinter(one) for one in find_suites(()).suites}

@@ -1,0 +1,289 @@
+"""The search of the guilty stage, over compilers that are played by functions: no torch is needed."""
+
+import msgspec
+import pytest
+
+from recapture.analysis.cell_changes import category
+from recapture.analysis.stage_words import culprit, stage_changed
+from recapture.conformance.cell import Findings
+from recapture.conformance.why.facts import Facts
+from recapture.conformance.why.ladder import AOTI, COMPILE, family_of, rungs_below, top_stage
+from recapture.conformance.why.stages import find_stage, outcome
+from recapture.conformance.why.switches import INDUCTOR_SWITCHES, Switch, code_of, switches_of
+from recapture.report.differences_markdown import silent_wrongs
+from recapture.report.html_page import render_html
+from recapture.report.stages_markdown import guilty_stages
+from recapture.results.records import Difference, ErrorInfo, Record, append_record, read_jsonl, write_jsonl
+from recapture.results.stages import GuiltyStage
+from recapture.results.verdicts import Verdict
+
+VALUE = Difference("example", "result", "value", "2 of 2 elements differ", bits="value")
+WRONG = Record(
+    case="s::a", compiler="compile", device="cpu", verdict=Verdict.WRONG, input="example", differences=(VALUE,), case_hash="0"
+)  # fmt: skip
+RIGHT = Findings(verdict=Verdict.PASS)
+SAME = Findings(verdict=Verdict.WRONG, input="example", differences=(VALUE,))
+RAISES = Findings(verdict=Verdict.ERROR, phase="capture", error=ErrorInfo("RuntimeError", "no such operator", "0"))
+RUNGS = ("eager", "aot_eager", "aot_eager_decomp_partition")
+
+STAGES = ("dynamo", "aot_autograd", "decompositions", "inductor")
+FACTS = Facts(
+    family="compile",
+    top="inductor",
+    rungs=COMPILE,
+    switches={stage: switches_of(stage, "compile") for stage in STAGES},  # type: ignore[arg-type]
+)
+
+
+class Played:
+    """A compiler whose fault begins at a rung, and is cured by settings; it counts how often it runs."""
+
+    def __init__(self, guilty, cured_by=(), together=None):
+        self.guilty, self.cured_by, self.together, self.tried = guilty, cured_by, together, []
+
+    def __call__(self, variation):
+        self.tried.append(variation)
+        rung = RUNGS.index(variation.backend) if variation.backend in RUNGS else len(RUNGS)
+        settings = {name for values in variation.settings.values() for name in values}
+        if rung < self.guilty or settings & set(self.cured_by):
+            return RIGHT
+        return self.together if self.together is not None and len(settings) > 3 else SAME
+
+
+@pytest.mark.parametrize(("guilty", "name"), list(enumerate(STAGES)))
+def test_the_ladder_finds_the_first_guilty_stage_within_the_budget(guilty, name):
+    compiler = Played(guilty)
+    report = find_stage(WRONG, FACTS, compiler)
+    assert report.stage == GuiltyStage(name)  # type: ignore[arg-type]
+    assert len(compiler.tried) == report.cells <= 5
+
+
+def test_a_switch_that_cures_names_the_part_and_the_workaround():
+    compiler = Played(3, cured_by=["cpp.simdlen"])
+    report = find_stage(WRONG, FACTS, compiler)
+    assert report.stage == GuiltyStage("inductor", "vectorization", 'torch._inductor.config.patch({"cpp.simdlen": 1})')
+    assert report.cells == 5
+
+
+@pytest.mark.parametrize(
+    "switch", [one for one in INDUCTOR_SWITCHES if not one.last and not one.milder_than], ids=lambda one: one.name
+)
+def test_with_a_larger_budget_every_single_switch_is_found(switch):
+    report = find_stage(WRONG, FACTS, Played(3, cured_by=[switch.name]), budget=30)
+    assert report.stage == GuiltyStage("inductor", switch.part, code_of([switch], "compile"))
+    assert report.cells < 12
+
+
+def test_a_milder_switch_replaces_one_that_cures():
+    compiler = Played(3, cured_by=["cpp.simdlen", "cpp.enable_loop_tail_vec"])
+    report = find_stage(WRONG, FACTS, compiler, budget=6)
+    assert report.stage is not None
+    assert report.stage.workaround == 'torch._inductor.config.patch({"cpp.enable_loop_tail_vec": False})'
+
+
+def test_cells_of_the_same_run_that_are_rungs_do_not_run_again():
+    compiler = Played(3, cured_by=["emulate_precision_casts"])
+    report = find_stage(WRONG, FACTS, compiler, known={"eager": RIGHT, "aot_eager": RIGHT})
+    assert not any(one.backend in ("eager", "aot_eager") for one in compiler.tried)
+    assert report.stage is not None
+    assert report.stage.part == "precision of intermediates"
+
+
+@pytest.mark.parametrize(
+    ("kind", "guilty", "first"),
+    [
+        ("torch._dynamo.exc.Unsupported", 0, "eager"),
+        ("torch._inductor.exc.InductorError", 3, "aot_eager_decomp_partition"),
+    ],
+)
+def test_the_type_of_an_error_says_where_the_ladder_begins(kind, guilty, first):
+    failure = failed("no such operator", kind=kind)
+    cell = msgspec.structs.replace(
+        WRONG, verdict=Verdict.ERROR, input=None, differences=(), phase="capture", error=failure.error
+    )
+    tried = []
+
+    def run(variation):
+        tried.append(variation.backend)
+        return failure if (RUNGS.index(variation.backend) if variation.backend else 3) >= guilty else RIGHT
+
+    report = find_stage(cell, FACTS, run)
+    assert tried[0] == first
+    assert report.stage == GuiltyStage(STAGES[guilty])  # type: ignore[arg-type]
+
+
+def test_a_switch_of_last_resort_is_tried_when_the_others_change_nothing():
+    report = find_stage(WRONG, FACTS, Played(3, cured_by=["fallback_by_default"]))
+    assert report.stage is not None
+    assert report.stage.workaround == 'torch._inductor.config.patch({"fallback_by_default": True})'
+    assert report.cells == 4
+
+
+def test_switches_that_together_do_something_else_cure_nothing():
+    report = find_stage(WRONG, FACTS, Played(3, together=RAISES), budget=20)
+    assert report.stage == GuiltyStage("inductor")
+    assert [step.outcome for step in report.steps].count("other") == 1
+
+
+def test_a_stage_that_a_second_process_does_not_confirm_is_not_named():
+    runs = iter([RIGHT, RIGHT, RIGHT, RIGHT, RIGHT])
+    report = find_stage(WRONG, FACTS, lambda _: next(runs))
+    assert report.stage is None
+    assert report.unknown == "Inductor shows it in one process and not in another"
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("guilty", [0, 1, 2, 3])
+@pytest.mark.parametrize("cured", ["cpp.simdlen", "fx_graph_cache", "donated_buffer", "nothing"])
+def test_no_search_runs_more_cells_than_its_budget_or_names_what_is_not_so(budget, guilty, cured):
+    report = find_stage(WRONG, FACTS, Played(guilty, cured_by=[cured]), budget=budget)
+    assert report.cells <= budget
+    assert report.stage is None or report.stage.name == STAGES[guilty]
+    assert report.stage is None or report.stage.workaround is None or cured in report.stage.workaround
+    assert (report.stage is None) == (report.unknown is not None)
+
+
+def test_a_compiler_without_known_stages_is_unknown_and_runs_nothing():
+    report = find_stage(WRONG, Facts(), Played(0))
+    assert (report.stage, report.cells) == (None, 0)
+    assert "cannot be told apart" in str(report.unknown)
+
+
+def test_a_right_cell_has_no_guilty_stage():
+    right = Record(case="s::a", compiler="compile", device="cpu", verdict=Verdict.PASS, case_hash="0")
+    assert find_stage(right, FACTS, Played(0)).unknown == "the cell is pass: no stage is guilty"
+
+
+def test_what_the_exported_program_refuses_is_blamed_on_missing_input_checks():
+    refuses = Findings(
+        verdict=Verdict.ERROR, phase="call", input="example", error=ErrorInfo("AssertionError", "Guard failed: x", "0")
+    )
+
+    def run(variation):
+        return refuses if variation.backend or variation.variables else SAME
+
+    facts = Facts(family="aoti", top="inductor", rungs=AOTI, checks_inputs=True)
+    report = find_stage(WRONG, facts, run)
+    assert report.stage == GuiltyStage("inductor", "input checks", "AOTI_RUNTIME_CHECK_INPUTS=1")
+
+
+def failed(message, kind="RuntimeError", phase="capture"):
+    return Findings(verdict=Verdict.ERROR, phase=phase, error=ErrorInfo(kind, message, "0"))
+
+
+@pytest.mark.parametrize(
+    ("cell", "trial", "expected"),
+    [
+        (SAME, RIGHT, "right"),
+        (SAME, SAME, "same"),
+        (SAME, msgspec.structs.replace(SAME, differences=(msgspec.structs.replace(VALUE, detail="other"),)), "same"),
+        (SAME, msgspec.structs.replace(SAME, differences=(msgspec.structs.replace(VALUE, where="args[0]"),)), "other"),
+        (SAME, msgspec.structs.replace(SAME, differences=(msgspec.structs.replace(VALUE, kind="dtype"),)), "other"),
+        (SAME, RAISES, "other"),
+        (failed("backend='inductor' raised: no 3"), failed("backend='eager' raised: no 4"), "same"),
+        (failed("no such operator"), failed("no such type"), "other"),
+        (failed("x", kind="ValueError"), failed("x"), "other"),
+        (failed("x", phase="call"), failed("x"), "other"),
+        (Findings(verdict=Verdict.TIMEOUT), Findings(verdict=Verdict.TIMEOUT), "same"),
+        (Findings(verdict=Verdict.CRASH, reason="died of SIGSEGV"), Findings(verdict=Verdict.CRASH, reason="died of SIGFPE"), "other"),
+    ],
+)  # fmt: skip
+def test_a_trial_shows_the_same_is_right_or_does_something_else(cell, trial, expected):
+    assert outcome(cell, trial) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "family", "top", "rungs"),
+    [
+        ("return torch.compile(fn)", "compile", "inductor", 3),
+        ('return torch.compile(fn, mode="max-autotune")', "compile", "inductor", 3),
+        ('return torch.compile(fn, backend="aot_eager")', "compile", "aot_autograd", 1),
+        ('return torch.compile(fn, backend="eager")', "compile", "dynamo", 0),
+        ('return torch.compile(fn, backend="mine")', "compile", None, None),
+        ("return exported(torch.export.export(fn, example))", "export", "export", 0),
+        ("inductor.aoti_compile_and_package(torch.export.export(fn, example))", "aoti", "inductor", 2),
+        ("return torch.jit.trace(fn, example)", None, None, None),
+    ],
+)
+def test_the_stages_of_a_compiler_are_read_from_its_source(source, family, top, rungs):
+    assert family_of(source) == family
+    if family is not None:
+        assert top_stage(family, source) == top
+    if family is not None and top is not None:
+        assert len(rungs_below(family, top, RUNGS)) == rungs
+
+
+def test_only_rungs_that_the_release_has_are_on_the_ladder():
+    assert [rung.stage for rung in rungs_below("compile", "inductor", ["eager"])] == ["dynamo"]
+
+
+def test_a_workaround_is_code():
+    switches = [Switch("a", "cpp.flag", "off"), Switch("b", "cse", False, "torch._functorch.config")]
+    assert code_of(switches, "compile") == (
+        'torch._inductor.config.patch({"cpp.flag": "off"}), torch._functorch.config.patch({"cse": False})'
+    )
+    assert code_of([Switch("c", "strict", False, None)], "aoti") == "torch.export.export(…, strict=False)"
+
+
+GUILTY = msgspec.structs.replace(
+    WRONG, stage=GuiltyStage("inductor", "vectorization", 'torch._inductor.config.patch({"cpp.simdlen": 1})')
+)
+
+
+def test_a_record_keeps_its_stage_and_one_without_has_no_such_field(tmp_path):
+    write_jsonl(tmp_path / "rows.jsonl", [GUILTY])
+    assert read_jsonl(tmp_path / "rows.jsonl", Record) == [GUILTY]
+    write_jsonl(tmp_path / "none.jsonl", [WRONG])
+    assert b"stage" not in (tmp_path / "none.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"verdict": "pass", "differences": [], "input": None}, "there is a guilty `stage`"),
+        ({"stage": {"name": "linker"}}, "linker"),
+        ({"stage": {"name": "inductor", "part": ""}}, "`part` of `stage` is empty"),
+        ({"stage": {"name": "inductor", "part": "x", "workaround": "y" * 400}}, "longer than 300"),
+        ({"stage": {"name": "inductor", "workaround": "x"}}, "a workaround of no part"),
+        ({"stage": None}, "stage"),
+    ],
+)
+def test_a_stage_that_no_run_can_have_recorded_is_refused(tmp_path, change, message):
+    built = msgspec.to_builtins(GUILTY) | change
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(msgspec.json.encode(built) + b"\n")
+    with pytest.raises(Exception, match=message):
+        read_jsonl(path, Record)
+
+
+def test_reports_name_the_stage_and_the_workaround_of_a_silent_wrong():
+    text = silent_wrongs([GUILTY])
+    assert "guilty: **Inductor, vectorization**; workaround: `torch._inductor.config.patch" in text
+    assert "| Inductor, vectorization | silently wrong " in guilty_stages([GUILTY])
+    assert guilty_stages([WRONG]) == ""
+    assert "Inductor, vectorization; workaround" in render_html([GUILTY], None)
+
+
+def test_a_hostile_workaround_stays_text():
+    hostile = msgspec.structs.replace(WRONG, stage=GuiltyStage("inductor", "**x**|<b>", "`a`|<script>"))
+    assert "<script>" not in guilty_stages([hostile]).replace("`` `a`\\|<script> ``", "")
+    assert "<b>" not in guilty_stages([hostile])
+
+
+def test_another_stage_is_a_note_of_the_diff_and_a_missing_one_is_nothing():
+    other = msgspec.structs.replace(WRONG, stage=GuiltyStage("dynamo"))
+    assert category(GUILTY, other) == "noted_differently"
+    assert stage_changed(GUILTY, other) == "guilty stage: Inductor, vectorization → Dynamo"
+    assert category(WRONG, other) is None
+    assert culprit(GuiltyStage("export", "strict mode")) == "torch.export, strict mode"
+
+
+def test_a_record_is_amended_in_an_open_file(tmp_path):
+    import os
+
+    handle = os.open(tmp_path / "partial.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    append_record(handle, WRONG)
+    append_record(handle, GUILTY)
+    os.close(handle)
+    rows = read_jsonl(tmp_path / "partial.jsonl", Record, tolerate_torn_tail=True)
+    assert rows[-1] == GUILTY

@@ -12,7 +12,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "recapture check my_model.py:Net --input 8x4 --across 2.6.0,2.11.0 --with requirements.txt",
     ),
     "migrate": ("recapture migrate my_model.py:Net --input 8x3x224x224",),
-    "migrate": ("recapture migrate my_model.py:Net --input 8x3x224x224",),
     "run": (
         "recapture run control_flow --compiler jit.trace --compiler compile",
         "recapture run control_flow::branch_on_sum --image torch2.6.0-cu124",
@@ -23,8 +22,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "reduce": ("recapture reduce control_flow::branch_on_sum::jit.trace",),
     "stage": ("recapture stage types::bool_plus_bool::compile",),
-    "stage": ("recapture stage control_flow::branch_on_sum::compile",),
-    "reduce": ("recapture reduce control_flow::branch_on_sum::jit.trace",),
     "bench": (
         "recapture bench --model torchvision:resnet18 --input 8x3x224x224 --compiler compile",
         "recapture bench --list",

@@ -64,6 +64,8 @@ def reduce_one(pool: WorkerPool, record: Record, seconds: float) -> dict[str, ob
     try:
         with open_reduction(record.cell, ReduceOptions(seconds=seconds, jobs=pool.jobs), pool) as reduction:
             found = reduction.run(lambda _: None)
+            if found.ending == "interrupted":
+                raise KeyboardInterrupt
             script = choose(reduction, found.program, found.found)
     except RecaptureError as error:
         return {"cell": record.cell, "failed": str(error)}

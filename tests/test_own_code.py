@@ -255,6 +255,11 @@ def test_another_exception_than_eager_s_is_no_alarm(served):
     assert result["jit.trace"].verdict == "pass"
 
 
+def test_one_tensor_given_twice_is_another_input_than_two_equal_ones(served):
+    row = checked("asks_for_identity", inputs=(str(USER), "equal_tensors"))["jit.trace"]
+    assert row.wrong_on == ("args[1] is args[0]",)
+
+
 def test_an_argument_of_a_wrong_type_is_not_tried(served):
     """`None.shape` is an AttributeError that nobody raised on purpose, and no compiler needs to raise it, too."""
     report = checked("refuses_small", "4x3").report

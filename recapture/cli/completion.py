@@ -35,6 +35,8 @@ ARGUMENTS = {
     ("list", "what"): "cases",
     ("repro", "cell"): "cells",
     ("bisect", "cell"): "cells",
+    ("stage", "cell"): "cells",
+    ("reduce", "cell"): "cells",
     ("history", "cell"): "cells",
     ("report", "directories"): "results",
     ("diff", "places"): "results",

@@ -25,7 +25,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "recapture explain control_flow::branch_on_sum::jit.trace",
         "recapture explain graphs::bar::compile --debug",
     ),
-    "stage": ("recapture stage types::bool_plus_bool::compile",),
+    "stage": ("recapture stage types::signed_zero::compile",),
     "bench": (
         "recapture bench --model torchvision:resnet18 --input 8x3x224x224 --compiler compile",
         "recapture bench --list",

@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 import io
+import logging
 import os
 import sys
 from collections import defaultdict, deque
@@ -138,8 +139,8 @@ class _Describer:
             return self._see_array(value, name, depth, parents)
         if numpy is not None and isinstance(value, numpy.generic):
             return Seen(name, scalar=value.item())
-        if id(value) in parents or depth >= MAX_DEPTH:
-            return Seen(name)
+        if id(value) in parents or depth >= MAX_DEPTH or isinstance(value, logging.Logger):
+            return Seen(name)  # a logger leads to those of all libraries, whose caches change whenever one is asked
         items, ordered = self._items(value)
         if items is None:
             text = None if callable(value) else repr(value)  # a date, a bytearray, …

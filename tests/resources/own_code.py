@@ -67,6 +67,14 @@ def drawn(x):
     return x + torch.rand_like(x)
 
 
+def asks_for_identity(x, y):
+    return x * 10 if x is y else x + y
+
+
+def equal_tensors():
+    return torch.ones(3), torch.ones(3)
+
+
 def inputs():
     return {"y": torch.randn(3, 2), "x": torch.randn(4, 3)}
 

@@ -12,7 +12,7 @@ from recapture.conformance.printing import printed
 from recapture.conformance.repro import CellToPrint
 from recapture.conformance.standalone.case_parts import case_parts
 from recapture.conformance.standalone.observation import looked_at
-from recapture.conformance.standalone.script import DIED, Form, needs_fallback, short_script
+from recapture.conformance.standalone.script import DIED, Form, needs_fallback, short_script, without_compiler
 from recapture.conformance.standalone.script_runs import ScriptEnd, ScriptRun, run_in_child
 from recapture.declare.compilers import builtin_compilers
 
@@ -27,6 +27,9 @@ __all__ = ["Standalone", "choose"]
 
 START_SECONDS = 60.0
 """Seconds that a script's own imports, and the other side of its comparison, may take besides the case."""
+
+SHORT = "a short script"
+"""The form of a script that compares one place; without its compiler it must exit with 0."""
 
 CALL = "\n    replay.replay(\n"
 """The last statement of a script with the whole comparison."""
@@ -59,13 +62,16 @@ class Standalone(NamedTuple):
 def choose(reduction: Reduction, program: Program, found: Findings) -> Standalone | None:
     """Return the first script that shows the fault: a short one, or one with recapture's whole comparison.
 
-    None if there is none: a short one cannot see the difference, and the whole comparison cannot be printed.
+    A short one must also exit with 0 where nothing is compiled. None if there is none: a short one cannot see the
+    difference, and the whole comparison cannot be printed.
     """
     last = None
     for text, form, has_backends in _scripts(reduction, program, found):
-        last = Standalone(text, form, run(reduction, text), has_backends)
-        if last.shows:
-            return last
+        one = Standalone(text, form, run(reduction, text), has_backends)
+        if not one.shows:
+            last = one
+        elif form != SHORT or run(reduction, without_compiler(text)).status == 0:
+            return one
     return last
 
 
@@ -100,7 +106,7 @@ def _scripts(reduction: Reduction, program: Program, found: Findings) -> Iterato
                     ast.parse(text)
                 except (SyntaxError, ValueError):  # a name or a text that cannot stand in a script
                     continue
-                yield text, "a short script", "BACKEND" in text
+                yield text, SHORT, "BACKEND" in text
     whole = _whole(reduction, program)
     if whole is not None:
         yield whole, "a script with the whole comparison of recapture", False

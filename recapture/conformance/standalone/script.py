@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from recapture.conformance.standalone.observation import Looked
     from recapture.declare.compiler import Compiler
 
-__all__ = ["Form", "short_script"]
+__all__ = ["Form", "needs_fallback", "short_script", "without_compiler"]
 
 DIED = (Verdict.CRASH, Verdict.TIMEOUT, Verdict.OOM)
 """Verdicts of processes that did not end by themselves: the script watches another process."""
@@ -83,6 +84,13 @@ WATCHED = """\
 """
 
 
+SPACE = "\n\n\n"
+"""What stands between two definitions of a script."""
+
+SEEDS = ("np.random.seed(0)", "numpy.random.seed(0)", "random.seed(0)")
+"""Statements that seed other generators than torch's, each for a case that imports its module."""
+
+
 class Form(NamedTuple):
     """How a script is written: whether its two sides are separate executions, and what it sets for random numbers."""
 
@@ -123,7 +131,7 @@ def short_script(
         *([FRESH.strip()] if form.separate else []),
         *([DIFFER_PLAINLY.strip()] if looked.plain else [KEPT.strip(), DIFFER.strip()]),
         *([DOUBLE.strip()] if looked.numbers else []),
-        _outcome(looked),
+        _outcome(parts, looked),
         _main(parts, compiler, looked, form),
     ]
     head = f'"""{_in_docstring(title)}\n\nExits with 1 if the fault shows, and with 0 if it does not.\n"""\n\n'
@@ -135,13 +143,14 @@ def short_script(
     return head + start + (f"\n{middle}" if middle else "") + "\n\n" + "\n\n\n".join(pieces) + "\n\n\n" + tail
 
 
-def _outcome(looked: Looked) -> str:
+def _outcome(parts: CaseParts, looked: Looked) -> str:
     """Return the function that makes one call."""
     call = "result = function(*args)"
     lines = [
         f"def outcome({', '.join([*_more(looked), 'function', 'make'])}):",
         '    """Return what one call gives, or its exception."""',
         "    torch.manual_seed(0)",
+        *(f"    {line}" for line in SEEDS if line.split(".")[0] in _imported(parts)),
         "    args = make()",
         "    try:",
     ]
@@ -155,6 +164,12 @@ def _outcome(looked: Looked) -> str:
     value = looked.expression if looked.plain else f"kept({looked.expression})"
     lines += [f"        return {value}", "    except Exception as error:", "        return error"]
     return "\n".join(lines)
+
+
+def _imported(parts: CaseParts) -> set[str]:
+    """Return the modules that a case imports, by the names that it gives them."""
+    nodes = ast.walk(ast.parse(parts.imports))
+    return {alias.asname or alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
 
 
 def _more(looked: Looked) -> list[str]:
@@ -217,6 +232,12 @@ def _braces(text: str) -> str:
 
 def _in_docstring(text: str) -> str:
     return one_line(text).replace("\\", "\\\\").replace('"""', "'''")
+
+
+def without_compiler(text: str) -> str:
+    """Return a short script whose capture gives the original: it must not show the fault."""
+    start = text.index("def capture(")
+    return f"{text[:start]}def capture(fn, *_):\n    return fn\n{text[text.index(SPACE, start) :]}"
 
 
 def needs_fallback(parts: CaseParts, compiler: Compiler) -> bool:

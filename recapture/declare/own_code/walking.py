@@ -70,9 +70,9 @@ def tensors_in(value: Any, path: str) -> list[tuple[str, Any]]:
 
 def plain_values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield the scalars, slices, ranges, members of enums, dtypes, functions and Nones in a nest, with their paths."""
-    kinds = (bool, int, float, complex, str, slice, range, type(None))
+    kinds = (int, float, complex, str, slice, range, type(None))  # flags are integers; numpy's are floats
     named = isinstance(value, (enum.Enum, types.FunctionType, types.BuiltinFunctionType))
-    if type(value) in kinds or named or type(value).__name__ == "dtype":
+    if isinstance(value, kinds) or named or type(value).__name__ == "dtype":
         yield path, value
     for key, item in _parts(value) or ():
         yield from plain_values(item, f"{path}{key}")

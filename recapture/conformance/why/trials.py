@@ -114,7 +114,8 @@ class _Trials:
         """Return the request for a trial, or for the facts about the compiler."""
         if task.trial is None:
             return Request(FACTS, task.cell.spec)
-        plain = msgspec.structs.replace(task.cell.spec, explains=False, artifacts=None)  # the cell itself has written them
+        # The cell itself was explained and has written its artifacts.
+        plain = msgspec.structs.replace(task.cell.spec, explains=False, artifacts=None)
         return Request(CELL, msgspec.structs.replace(plain, varied=task.trial.variation))
 
     def begun(self, task: _Searching) -> None:

@@ -7,7 +7,7 @@ from recapture.analysis.cell_changes import category
 from recapture.analysis.reasons.reason import reasons
 from recapture.analysis.stage_words import culprit, stage_changed
 from recapture.conformance.cell import Findings
-from recapture.conformance.why.facts import Facts
+from recapture.conformance.why.stage_facts import StageFacts
 from recapture.conformance.why.ladder import AOTI, COMPILE, family_of, rungs_below, top_stage
 from recapture.conformance.why.stages import find_stage, outcome
 from recapture.conformance.why.switches import INDUCTOR_SWITCHES, Switch, code_of, switches_of
@@ -28,7 +28,7 @@ RAISES = Findings(verdict=Verdict.ERROR, phase="capture", error=ErrorInfo("Runti
 RUNGS = ("eager", "aot_eager", "aot_eager_decomp_partition")
 
 STAGES = ("dynamo", "aot_autograd", "decompositions", "inductor")
-FACTS = Facts(
+FACTS = StageFacts(
     family="compile",
     top="inductor",
     rungs=COMPILE,
@@ -145,7 +145,7 @@ def test_no_search_runs_more_cells_than_its_budget_or_names_what_is_not_so(budge
 
 
 def test_a_compiler_without_known_stages_is_unknown_and_runs_nothing():
-    report = find_stage(WRONG, Facts(), Played(0))
+    report = find_stage(WRONG, StageFacts(), Played(0))
     assert (report.stage, report.cells) == (None, 0)
     assert "cannot be told apart" in str(report.unknown)
 
@@ -163,7 +163,7 @@ def test_what_the_exported_program_refuses_is_blamed_on_missing_input_checks():
     def run(variation):
         return refuses if variation.backend or variation.variables else SAME
 
-    facts = Facts(family="aoti", top="inductor", rungs=AOTI, checks_inputs=True)
+    facts = StageFacts(family="aoti", top="inductor", rungs=AOTI, checks_inputs=True)
     report = find_stage(WRONG, facts, run)
     assert report.stage == GuiltyStage("inductor", "input checks", "AOTI_RUNTIME_CHECK_INPUTS=1")
 

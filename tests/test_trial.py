@@ -20,7 +20,7 @@ def ones():
 def a_case(target, **more):
     """A case with one held-out input; every load shares the namespace of this file."""
     options = {"watch": None, "rewrite_of": None, "reset": None, "backward": None, "strict": (), "concrete_args": None}
-    options["train_step"] = None
+    options |= {"train_step": None, "refused_inputs": frozenset()}
     make = more.pop("make", ones)
     return SimpleNamespace(
         target=target,

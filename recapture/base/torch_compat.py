@@ -68,6 +68,18 @@ def reset_dynamo() -> None:
         dynamo.reset()
 
 
+def allow_recompilations(number: int) -> None:
+    """Let Dynamo compile a function at least `number` times before it gives up and runs it in eager.
+
+    The limit is 8 by default, which more inputs than that would reach, each of a shape or type of its own.
+    """
+    config: Any = importlib.import_module("torch._dynamo.config")
+    for name in ("recompile_limit", "cache_size_limit"):  # the second until 2.5, and an alias since
+        limit = getattr(config, name, None)
+        if type(limit) is int and limit < number:
+            _set_config("torch._dynamo.config", name, number)
+
+
 CAPTURE_MODULES = ("torch._dynamo.", "torch._inductor.", "torch._export.", "torch.export", "torch._functorch.")
 
 

@@ -26,12 +26,12 @@ from recapture.base.torch_compat import release
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["SourceLine", "graph_breaks", "place_of_error", "traced_constants"]
+__all__ = ["CodePlace", "graph_breaks", "place_of_error", "traced_constants"]
 
 _IN_MESSAGE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 
 
-class SourceLine(NamedTuple):
+class CodePlace(NamedTuple):
     """A line of a user's source, and torch's reason about it."""
 
     file: str
@@ -40,7 +40,7 @@ class SourceLine(NamedTuple):
     reason: str
 
 
-def place_of_error(error: BaseException, *, first: bool = False) -> SourceLine | None:
+def place_of_error(error: BaseException, *, first: bool = False) -> CodePlace | None:
     """Return the user's line that an error of torch is about, or None if it does not tell.
 
     `first` is for TorchScript, whose messages name the line before its callers.
@@ -63,7 +63,7 @@ def place_of_error(error: BaseException, *, first: bool = False) -> SourceLine |
     return None
 
 
-def graph_breaks(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[SourceLine]:
+def graph_breaks(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[CodePlace]:
     """Return the places where Dynamo breaks the graph of one call; places outside the user's code are left out.
 
     Errors of torch, and of the function itself, propagate.
@@ -80,7 +80,7 @@ def graph_breaks(function: Callable[..., Any], arguments: tuple[Any, ...]) -> li
     return list(dict.fromkeys(places))
 
 
-def traced_constants(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[SourceLine]:
+def traced_constants(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[CodePlace]:
     """Return the places where `torch.jit.trace` warns that a value of the example becomes a constant."""
     import torch
 
@@ -107,6 +107,6 @@ def _of_user(places: Iterable[tuple[str, int | None]]) -> Iterator[tuple[str, in
             yield file, line
 
 
-def _place(where: tuple[str, int], reason: str) -> SourceLine:
+def _place(where: tuple[str, int], reason: str) -> CodePlace:
     file, line = where
-    return SourceLine(file, line, linecache.getline(file, line).strip(), reason)
+    return CodePlace(file, line, linecache.getline(file, line).strip(), reason)

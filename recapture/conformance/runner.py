@@ -157,17 +157,8 @@ def run_cells(
             staged = record_stages(pool, ledger, options, warn, None if second else servers.hand_over)
             records, environment = ledger.close()
             selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
-            return RunSummary(
-                directory,
-                records,
-                selected,
-                environment,
-                failed,
-                refused,
-                rss_server=pool.client.rss,
-                staged=staged,
-                facts=execution.facts,
-            )
+            rss, facts = pool.client.rss, execution.facts
+            return RunSummary(directory, records, selected, environment, failed, refused, rss, staged, facts)
 
 
 def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, suites: list[SuiteInfo]) -> Environment:

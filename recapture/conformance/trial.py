@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.exceptions import qualified, safe_text
-from recapture.base.torch_compat import seed_everything
+from recapture.base.torch_compat import allow_recompilations, seed_everything
 from recapture.base.torch_watch import CaptureLog, watch_dynamo
 from recapture.conformance.fresh_case import FreshCase
 from recapture.conformance.held_out_shapes import held_out_shapes
@@ -131,6 +131,8 @@ def _capture_and_call(
     unwatched = nullcontext(CaptureLog(breaks_known=False))
     with watch_dynamo() if compiler.uses_dynamo else unwatched as log, torch_warnings(trial.warnings):
         _, example = subject.case.inputs()[0]
+        if compiler.uses_dynamo:
+            allow_recompilations(len(subject.case.inputs()) + 1)
         seed_everything()
         arguments = subject.arguments(example)()
         before = see(arguments), subject.reachable.describe().seen, read_flags()

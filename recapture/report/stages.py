@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from recapture.results.records import Record
     from recapture.results.stages import GuiltyStage
 
-    class Step(Protocol):
+    class ShownStep(Protocol):
         """One extra cell."""
 
         @property
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         @property
         def unknown(self) -> str | None: ...
         @property
-        def steps(self) -> Sequence[Step]: ...
+        def steps(self) -> Sequence[ShownStep]: ...
         @property
         def remarks(self) -> Sequence[str]: ...
 

@@ -15,7 +15,7 @@ CONTROL = re.compile(
 """Characters that a terminal obeys, that turn the direction of writing, or that cannot be seen; not the line break."""
 
 INLINE = re.compile(r"<br>|</?code>")
-BLOCK_TAGS = {"details", "summary", "b", "code", "ul", "li"}
+BLOCK_TAGS = {"p", "details", "summary", "b", "code", "ul", "li"}
 UNUSED = {"fence", "code_block", "hr", "blockquote_open", "ordered_list_open", "image"}
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])

@@ -13,7 +13,7 @@ from recapture.base.exceptions import qualified, safe_text
 from recapture.base.scrub import encodable
 from recapture.base.text import one_line, shorten
 from recapture.base.torch_compat import seed_everything
-from recapture.base.torch_places import SourceLine, graph_breaks, place_of_error, traced_constants
+from recapture.base.torch_places import CodePlace, graph_breaks, place_of_error, traced_constants
 from recapture.conformance.observe import ARGUMENTS_SEED
 from recapture.declare.compilers import builtin_compilers
 from recapture.declare.own_code import loading
@@ -101,7 +101,7 @@ def _capture(compiler: str, target: Any, example: tuple[Any, ...]) -> None:
     torch.export.export(loading.as_module(target), example)
 
 
-def _obstacle(compiler: str, kind: str, place: SourceLine) -> Obstacle:
+def _obstacle(compiler: str, kind: str, place: CodePlace) -> Obstacle:
     import linecache
 
     return Obstacle(

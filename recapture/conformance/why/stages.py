@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recapture.conformance.cell import Findings
-    from recapture.conformance.why.facts import Facts
+    from recapture.conformance.why.stage_facts import StageFacts
     from recapture.conformance.why.ladder import Family, Rung
     from recapture.conformance.why.switches import Switch
     from recapture.results.records import Record
 
-__all__ = ["BUDGET", "Outcome", "Shown", "StageReport", "Step", "find_stage", "outcome", "search", "stageable"]
+__all__ = ["BUDGET", "Outcome", "Shown", "StageReport", "StageStep", "find_stage", "outcome", "search", "stageable"]
 
 BUDGET = 5
 """Number of extra cells for one cell, unless more are asked for."""
@@ -45,7 +45,7 @@ Outcome = Literal["same", "right", "other"]
 Shown: TypeAlias = "Record | Findings"
 
 
-class Trial(NamedTuple):
+class StageTrial(NamedTuple):
     """One extra cell: what it is for, in words, and what it changes."""
 
     words: str
@@ -53,7 +53,7 @@ class Trial(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
+class StageStep:
     """One extra cell that was run: `shown` is its verdict, with the reason if it does something else."""
 
     words: str
@@ -61,7 +61,7 @@ class Step:
     shown: str
 
 
-Search: TypeAlias = Generator[Trial, "Findings", "StageReport"]
+Search: TypeAlias = Generator[StageTrial, "Findings", "StageReport"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class StageReport:
     """
 
     stage: GuiltyStage | None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StageStep, ...] = ()
     unknown: str | None = None
     remarks: tuple[str, ...] = ()
     rung: Rung | None = None
@@ -115,7 +115,7 @@ def _failure(shown: Shown) -> tuple[object, ...]:
 
 def find_stage(
     cell: Record,
-    facts: Facts,
+    facts: StageFacts,
     run: Callable[[Variation], Findings],
     budget: int = BUDGET,
     known: Mapping[str, Shown] = MappingProxyType({}),
@@ -135,7 +135,7 @@ def find_stage(
 
 
 def search(
-    cell: Record, facts: Facts, budget: int = BUDGET, known: Mapping[str, Shown] = MappingProxyType({})
+    cell: Record, facts: StageFacts, budget: int = BUDGET, known: Mapping[str, Shown] = MappingProxyType({})
 ) -> Search:
     """Search the guilty stage of a cell: yields trials, receives their findings, and returns the report."""
     if not stageable(cell):
@@ -150,12 +150,12 @@ class _Search:
     """The state of one search."""
 
     cell: Record
-    facts: Facts
+    facts: StageFacts
     family: Family
     top: StageName
     budget: int
     known: Mapping[str, Shown]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StageStep] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     confirmed: bool = False
     last: Shown = field(init=False)
@@ -190,14 +190,14 @@ class _Search:
             self.remarks.append(f"this release has no switch for: {', '.join(absent)}")
         return StageReport(found, tuple(self.steps), None, tuple(self.remarks), rung)
 
-    def _try(self, words: str, variation: Variation) -> Generator[Trial, Findings, Outcome]:
+    def _try(self, words: str, variation: Variation) -> Generator[StageTrial, Findings, Outcome]:
         """Run one extra cell; one that shows the same with the guilty rung's own backend confirms the stage."""
-        self.last = findings = yield Trial(words, variation)
+        self.last = findings = yield StageTrial(words, variation)
         found = outcome(self.cell, findings)
-        self.steps.append(Step(words, found, _shown(findings)))
+        self.steps.append(StageStep(words, found, _shown(findings)))
         return found
 
-    def _ladder(self) -> Generator[Trial, Findings, tuple[Rung | None, bool]]:
+    def _ladder(self) -> Generator[StageTrial, Findings, tuple[Rung | None, bool]]:
         """Find the lowest rung that shows the same, by halves.
 
         Returns None for the whole compiler, and whether a lower rung refuses what the cell is silently wrong on.
@@ -233,7 +233,7 @@ class _Search:
             return low
         return high - 1 if "Inductor" in kind or "CppCompile" in kind else (low + high) // 2
 
-    def _input_checks(self, stage: StageName) -> Generator[Trial, Findings, GuiltyStage | None]:
+    def _input_checks(self, stage: StageName) -> Generator[StageTrial, Findings, GuiltyStage | None]:
         """Try AOTInductor's own checks: they refuse what the exported program refuses."""
         found = yield from self._try("with AOTI_RUNTIME_CHECK_INPUTS=1", CHECKED)
         self.confirmed |= found == "same"
@@ -241,7 +241,7 @@ class _Search:
             return None
         return GuiltyStage(stage, "input checks", "AOTI_RUNTIME_CHECK_INPUTS=1")
 
-    def _switches(self, stage: StageName) -> Generator[Trial, Findings, GuiltyStage]:
+    def _switches(self, stage: StageName) -> Generator[StageTrial, Findings, GuiltyStage]:
         """Turn all switches of a stage at once; if that makes the cell right, find the smallest part that does."""
         switches = self.facts.switches.get(stage, ())
         together = in_order(switches, self.cell)
@@ -267,13 +267,13 @@ class _Search:
                 smallest = milder
         return self._guilty(stage, smallest)
 
-    def _with(self, switches: Sequence[Switch], words: str) -> Generator[Trial, Findings, Outcome]:
+    def _with(self, switches: Sequence[Switch], words: str) -> Generator[StageTrial, Findings, Outcome]:
         found = yield from self._try(f"with {words}", combined(switches, self.backend))
         if found == "same" and not any(one.name == "backend" for one in switches):
             self.confirmed = True
         return found
 
-    def _narrow(self, switches: list[Switch]) -> Generator[Trial, Findings, list[Switch]]:
+    def _narrow(self, switches: list[Switch]) -> Generator[StageTrial, Findings, list[Switch]]:
         """Return the smallest part of switches, which together cure the cell, that was seen to cure it."""
         smallest = candidates = switches
         while self.left > 0 and candidates:

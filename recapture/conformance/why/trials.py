@@ -11,8 +11,8 @@ import msgspec
 
 from recapture.conformance.cell import Findings
 from recapture.conformance.tasks import CELL
-from recapture.conformance.why.facts import FACTS, Facts
-from recapture.conformance.why.stages import BUDGET, Search, StageReport, Trial, search
+from recapture.conformance.why.stage_facts import FACTS, StageFacts
+from recapture.conformance.why.stages import BUDGET, Search, StageReport, StageTrial, search
 from recapture.pool.driver import Driver, Request
 from recapture.pool.outcomes import OutcomeReader
 
@@ -57,7 +57,7 @@ class _Searching:
     cell: PlannedCell
     record: Record
     steps: Search | None = None
-    trial: Trial | None = None
+    trial: StageTrial | None = None
     tried: int = 0
     seconds: float = 0.0
 
@@ -138,14 +138,14 @@ class _Trials:
 
     def _start(self, task: _Searching, result: str | None) -> None:
         try:
-            facts = msgspec.json.decode(result or "", type=Facts)
+            facts = msgspec.json.decode(result or "", type=StageFacts)
         except (ValueError, RecursionError):
             self._finish(task, StageReport(None, unknown="its compiler cannot be examined"))
             return
         task.steps = search(task.record, facts, self.budget, self.known(task, facts))
         self._advance(task, next)
 
-    def known(self, task: _Searching, facts: Facts) -> dict[str, Record]:
+    def known(self, task: _Searching, facts: StageFacts) -> dict[str, Record]:
         """Return the cells that were run already and are rungs of a cell's ladder: those of other compilers."""
         if not facts.plain or task.cell.spec.compiler_file is not None:
             return {}
@@ -156,7 +156,7 @@ class _Trials:
     def _continue(self, task: _Searching, findings: Findings) -> None:
         self._advance(task, lambda steps: steps.send(findings))
 
-    def _advance(self, task: _Searching, step: Callable[[Any], Trial]) -> None:
+    def _advance(self, task: _Searching, step: Callable[[Any], StageTrial]) -> None:
         try:
             task.trial = step(task.steps)
         except StopIteration as end:

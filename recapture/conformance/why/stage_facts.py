@@ -17,13 +17,13 @@ from recapture.results.stages import StageName  # noqa: TC001 - msgspec resolves
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FACTS", "Facts", "facts"]
+__all__ = ["FACTS", "StageFacts", "facts"]
 
 FACTS = f"{__name__}:facts"
-"""The task that finds the facts about the compiler of a cell: `CellSpec` → `Facts`."""
+"""The task that finds the facts about the compiler of a cell: `CellSpec` → `StageFacts`."""
 
 
-class Facts(msgspec.Struct, frozen=True):
+class StageFacts(msgspec.Struct, frozen=True):
     """A compiler's ladder below its last stage `top`, and by stage the switches that this release has.
 
     `family` is None if the compiler has no stages that can be told apart, and `absent` names, by stage, the parts for
@@ -48,7 +48,7 @@ def facts(payload: bytes, enter: Callable[[str], None]) -> bytes:
     family = family_of(source)
     top = top_stage(family, source) if family is not None else None
     if family is None or top is None:
-        return msgspec.json.encode(Facts())
+        return msgspec.json.encode(StageFacts())
     rungs = rungs_below(family, top, backends() if family == "compile" else ())
     stages = dict.fromkeys([*(rung.stage for rung in rungs), top])
     usable = {
@@ -69,7 +69,7 @@ def facts(payload: bytes, enter: Callable[[str], None]) -> bytes:
     }
     checks = family == "aoti" and release() >= (2, 7)
     plain = family == "compile" and not re.search(r"\b(dynamic|fullgraph)\s*=", source)
-    return msgspec.json.encode(Facts(family, top, rungs, usable, absent, plain, checks))
+    return msgspec.json.encode(StageFacts(family, top, rungs, usable, absent, plain, checks))
 
 
 def _is_usable(switch: Switch, source: str, device: str) -> bool:

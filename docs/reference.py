@@ -34,7 +34,7 @@ from recapture.declare.workload import SpeedClaim, workload
 from recapture.machine import environment, hardware
 from recapture.machine.doctor import register
 from recapture.machine.pins import load_images
-from recapture.results import kinds, records, speedups, stages, verdicts
+from recapture.results import guilty_stage, kinds, records, speedups, verdicts
 from recapture.results.sources import published_claims
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ FILES: dict[str, tuple[str, tuple[type[msgspec.Struct], ...]]] = {
     "conformance.jsonl": (
         """One JSON object per line, one line per cell, sorted by case, compiler and device. It holds no times,
 addresses, paths or dates: two runs of one installation give the same bytes.""",
-        (records.Record, records.ErrorInfo, records.Difference, records.ClaimResult, stages.GuiltyStage),
+        (records.Record, records.ErrorInfo, records.Difference, records.ClaimResult, guilty_stage.GuiltyStage),
     ),
     "timings.jsonl": ("The time and memory of each cell. These figures differ from run to run.", (records.Timing,)),
     "environment.json": (

@@ -164,6 +164,7 @@ def test_what_a_reduction_gives_does_not_depend_on_how_many_tries_run_at_once(re
     assert reduced("branch::jit.trace").case == together
 
 
+@pytest.mark.slow
 def test_the_place_of_a_difference_is_kept(reduced):
     found = reduced("two_results::casts")
     assert found.holds
@@ -171,6 +172,7 @@ def test_the_place_of_a_difference_is_kept(reduced):
     assert found.fault == "wrong: dtype of result[0][1] on example"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "verdict", "said"),
     [
@@ -186,6 +188,7 @@ def test_crashes_and_exceptions_are_reduced(reduced, cell, verdict, said):
     assert found.after.lines <= 6
 
 
+@pytest.mark.slow
 def test_a_hanging_cell_is_reduced_until_the_time_is_over(reduced):
     begin = time.monotonic()
     found = reduced("right::hangs", timeout=2.0, seconds=5.0)
@@ -217,6 +220,7 @@ def test_an_interruption_keeps_the_best_program(reduced, monkeypatch):
     assert found.after.bytes < found.before.bytes
 
 
+@pytest.mark.slow
 def test_a_candidate_changes_no_file_outside_its_folders(reduced, outside, suite):
     before = sorted(suite.parent.iterdir())
     found = reduced("writes::removes")
@@ -309,6 +313,7 @@ def shared(pool, monkeypatch):
     monkeypatch.setattr(reducing, "WorkerPool", lambda **_: contextlib.nullcontext(pool))
 
 
+@pytest.mark.slow
 def test_the_command_prints_sizes_first_and_writes_the_script(shared, suite, tmp_path, capsys):
     path = tmp_path / "smallest.py"
     assert _run(["reduce", f"{suite}::branch::jit.trace", "--output", str(path)]) == 0
@@ -325,6 +330,7 @@ def test_the_command_prints_sizes_first_and_writes_the_script(shared, suite, tmp
     assert "eager" in done.stdout
 
 
+@pytest.mark.slow
 def test_json_has_the_programs_and_the_counts(shared, suite, capsys):
     assert _run(["reduce", f"{suite}::right::removes", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -7,9 +7,12 @@ import pytest
 from conftest import records_below, results_below, run_in_process
 
 from recapture.cli.main import _run
-from recapture.results.stages import GuiltyStage
+from recapture.results.guilty_stage import GuiltyStage
 
 FAULTY = Path(__file__).parent / "resources" / "stages" / "faulty_capture.py"
+
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from recapture.results.verdicts import FAILING, SILENTLY_WRONG, Verdict
 
 COMMITTED = REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu"
 
-LIGHT = ("fx", "jit.trace", "jit.script", "make_fx")
-"""Families of compilers that need no more than an import of torch, or little more."""
+LIGHT = ("fx-specialized", "make_fx-wrong")
+"""The cells of the default tests: each takes some seconds."""
 
 
 def kinds_of_failing_cells():
@@ -38,7 +38,7 @@ def kinds_of_failing_cells():
         if one.verdict in SILENTLY_WRONG | FAILING and one.compiler != "eager":
             found.setdefault((one.compiler.split(":")[0], str(one.verdict)), one)
     return [
-        pytest.param(one, id=f"{family}-{verdict}", marks=() if family in LIGHT else pytest.mark.slow)
+        pytest.param(one, id=f"{family}-{verdict}", marks=() if f"{family}-{verdict}" in LIGHT else pytest.mark.slow)
         for (family, verdict), one in sorted(found.items())
     ]
 
@@ -151,6 +151,7 @@ def test_a_fence_in_the_program_does_not_end_its_block(shared, suite, capsysbina
     assert execute(script_in(text), tmp_path).returncode == 1
 
 
+@pytest.mark.slow
 def test_the_reduced_program_is_printed_if_it_is_asked_for(shared, suite, capsysbinary):
     assert _run(["repro", f"{suite}::branch::jit.trace", "--upstream", "--reduce", "--seconds", "30"]) == 0
     text = capsysbinary.readouterr().out.decode()
@@ -158,6 +159,7 @@ def test_the_reduced_program_is_printed_if_it_is_asked_for(shared, suite, capsys
     assert "fence" not in script_in(text)
 
 
+@pytest.mark.slow
 def test_an_own_compiler_is_printed_with_the_whole_comparison(shared, suite, capsysbinary, tmp_path):
     assert _run(["repro", f"{suite}::differentiable::own", "--upstream"]) == 0
     done = execute(script_in(capsysbinary.readouterr().out.decode()), tmp_path)

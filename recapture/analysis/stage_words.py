@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from recapture.results.stages import STAGES, GuiltyStage
+from recapture.results.guilty_stage import STAGES, GuiltyStage
 
 if TYPE_CHECKING:
     from recapture.results.records import Record

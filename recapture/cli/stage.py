@@ -67,7 +67,7 @@ def stage_command(context: click.Context, options: StageOptions, where: ImageOpt
         return run_in_images(context, where, results=None, device=options.device)
     from recapture.report.console import SafeConsole
     from recapture.report.say import say
-    from recapture.report.stages import print_staged, staged_json
+    from recapture.report.stage_table import print_staged, staged_json
 
     require_torch()
     summary = _searched(options)

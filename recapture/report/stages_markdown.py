@@ -14,8 +14,8 @@ from recapture.results.verdicts import SILENTLY_WRONG
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from recapture.results.guilty_stage import GuiltyStage
     from recapture.results.records import Record
-    from recapture.results.stages import GuiltyStage
 
 __all__ = ["blame", "guilty_stages"]
 

@@ -19,8 +19,8 @@ import msgspec
 from recapture.base.decode import LARGEST, Format, too_large
 from recapture.base.errors import UsageError
 from recapture.base.files import append_line, read_regular, write_atomically
+from recapture.results.guilty_stage import GuiltyStage, check_stage
 from recapture.results.kinds import KINDS, Bits, current_kind
-from recapture.results.stages import GuiltyStage, check_stage
 from recapture.results.verdicts import RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:

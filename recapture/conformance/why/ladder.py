@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from recapture.base.torch_stages import DECOMPOSED, EXPORTED
-from recapture.results.stages import StageName  # noqa: TC001 - msgspec resolves the annotation at run time
+from recapture.results.guilty_stage import StageName  # noqa: TC001 - msgspec resolves the annotation at run time
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -12,7 +12,7 @@ from recapture.base.torch_stages import backends, has_setting
 from recapture.conformance.cell import CellSpec, compiler_of
 from recapture.conformance.why.ladder import Family, Rung, family_of, rungs_below, top_stage
 from recapture.conformance.why.switches import Switch, switches_of
-from recapture.results.stages import StageName  # noqa: TC001 - msgspec resolves the annotation at run time
+from recapture.results.guilty_stage import StageName  # noqa: TC001 - msgspec resolves the annotation at run time
 
 if TYPE_CHECKING:
     from collections.abc import Callable

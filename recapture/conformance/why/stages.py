@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from recapture.conformance.why.switches import code_of, combined, in_order, last_resort, weight_of
 from recapture.conformance.why.variation import Variation
-from recapture.results.stages import STAGES, GuiltyStage, StageName
+from recapture.results.guilty_stage import STAGES, GuiltyStage, StageName
 from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recapture.conformance.cell import Findings
-    from recapture.conformance.why.stage_facts import StageFacts
     from recapture.conformance.why.ladder import Family, Rung
+    from recapture.conformance.why.stage_facts import StageFacts
     from recapture.conformance.why.switches import Switch
     from recapture.results.records import Record
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recapture.conformance.why.ladder import Family
+    from recapture.results.guilty_stage import StageName
     from recapture.results.records import Record
-    from recapture.results.stages import StageName
 
 __all__ = ["Switch", "code_of", "combined", "in_order", "last_resort", "switches_of"]
 

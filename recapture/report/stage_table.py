@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from recapture.results.guilty_stage import GuiltyStage
     from recapture.results.records import Record
-    from recapture.results.stages import GuiltyStage
 
     class ShownStep(Protocol):
         """One extra cell."""

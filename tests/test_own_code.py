@@ -488,7 +488,7 @@ def test_a_check_measures_what_is_right(tmp_path, capsys):
         "--compiler",
         "jit.trace",
         "--compiler",
-        "make_fx",
+        "eager",
     ]
     assert _run(["check", *words, "--time", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]

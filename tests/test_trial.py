@@ -20,11 +20,12 @@ def ones():
 def a_case(target, **more):
     """A case with one held-out input; every load shares the namespace of this file."""
     options = {"watch": None, "rewrite_of": None, "reset": None, "backward": None, "strict": (), "concrete_args": None}
-    options |= {"train_step": None, "refused_inputs": frozenset()}
+    options["train_step"] = None
     make = more.pop("make", ones)
     return SimpleNamespace(
         target=target,
         is_module=isinstance(target, type),
+        refused_inputs=frozenset(),
         inputs=lambda: [("example", make), ("held_out[0]", make)],
         **(options | more),
     )

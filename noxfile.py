@@ -135,7 +135,7 @@ def test_environment(session: nox.Session) -> dict[str, str]:
     Each process uses one thread, because several run in parallel. All share one cache of compiled code, so that each
     kernel is compiled once.
     """
-    cache = session.cache_dir / "inductor"
+    cache = (session.cache_dir / "inductor").resolve()  # tests change their directory
     return {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"}
 
 

@@ -518,11 +518,3 @@ def test_global_state_is_as_it_was(cell):
 def test_what_failed_is_on_stderr_with_its_traceback(cell, capsys):
     cell("plain", "raises-on-example")
     assert "in call" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_figures_of_aoti_on_held_out_inputs_stay_out(cell, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    found = cell("scalar", "aoti")
-    assert str(found.verdict) in ("specialized", "error")
-    assert all(one.detail == "value differs" for one in found.differences if one.input != "example")

@@ -27,8 +27,8 @@ from recapture.results.verdicts import FAILING, SILENTLY_WRONG, Verdict
 
 COMMITTED = REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu"
 
-LIGHT = ("fx-specialized", "make_fx-wrong")
-"""The cells of the default tests: each takes some seconds."""
+LIGHT = ("fx-specialized",)
+"""The cells of the default tests, which take some seconds."""
 
 
 def kinds_of_failing_cells():

@@ -200,6 +200,8 @@ def test_an_orphan_is_known_by_its_session_directory_or_environment(tmp_path, ho
     folder, other = Folder(scratch), Folder(tmp_path / "task2")
     no_pid = 1 << 22
     with subprocess.Popen(["sleep", "60"], **how(scratch)) as process:
+        while not Path(f"/proc/{process.pid}/environ").read_bytes():
+            time.sleep(0.01)  # the kernel lets the parent go on a moment before the new program has its environment
         child = Child(task, no_pid, folder, 0.0)
         assert running._comes_of(child, process.pid) == known
         session = os.getsid(process.pid)

@@ -254,7 +254,6 @@ def test_rounding_explains_other_ways_to_compute_the_same(name):
         assert same_bits(see(eager(*args)), see(other(*args))) or is_rounding(eager, other, *args)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # given while torch imports Inductor
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a softmax", "a layer norm", "a bfloat16 chain", "attention", "a bias gradient"])
 def test_rounding_explains_what_inductor_makes_of_it(name):

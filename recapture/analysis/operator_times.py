@@ -59,25 +59,22 @@ class OperatorTimes:
             f"Under the profiler, an iteration takes {self._ms(old)} {unit} in eager and {self._ms(new)} compiled "
             f"({old / new:.2f} times as fast)."
         )
-        saved = {name: before[name] - after.get(name, 0.0) for name in before}
-        gains = {name: gain for name, gain in saved.items() if gain > LEVEL * old}
-        if gains:
-            named = self._named(gains, sum(one for one in saved.values() if one > 0))
-            text += " Less time goes to " + _list(
-                f"{shown_name(name, NAME_LIMIT)} ({self._ms(before[name])} to {self._ms(after.get(name, 0.0))})"
-                for name in named
-            )
-            text += "."
-        added = {name: time - before.get(name, 0.0) for name, time in after.items()}
-        losses = {name: more for name, more in added.items() if more > LEVEL * old}
-        if losses:
-            named = self._named(losses, sum(one for one in added.values() if one > 0))
-            text += " More goes to " + _list(
-                f"{shown_name(name, NAME_LIMIT)} ({self._ms(before.get(name, 0.0))} to {self._ms(after[name])})"
-                for name in named
-            )
-            text += "."
-        if not gains and not losses:
+        saved = {name: before.get(name, 0.0) - after.get(name, 0.0) for name in before | after}
+        changed = False
+        for words, sign in (("Less time goes to", 1), ("More goes to", -1)):
+            moved = {name: sign * time for name, time in saved.items() if sign * time > 0}
+            large = {name: time for name, time in moved.items() if time > LEVEL * old}
+            if large:
+                changed = True
+                sides = [
+                    (name, before.get(name, 0.0), after.get(name, 0.0))
+                    for name in self._named(large, sum(moved.values()))
+                ]
+                named = (
+                    f"{shown_name(name, NAME_LIMIT)} ({self._ms(was)} to {self._ms(now)})" for name, was, now in sides
+                )
+                text += f" {words} {_list(named)}."
+        if not changed:
             most = self._named(before, old)
             shares = _list(f"{shown_name(name, NAME_LIMIT)} ({before[name] / old:.0%})" for name in most)
             text += f" No operator takes noticeably more or less time; most goes to {shares}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from pathlib import Path
 
 import msgspec
@@ -161,6 +162,18 @@ def test_the_users_line_is_read_from_a_message(message, line):
 
 
 HOSTILE = 'File "x.py", line 3, in f\n   </li><script>|`**[a](b)\x1b[31m\u202e'
+
+
+def test_a_message_longer_than_a_run_writes_takes_no_longer_to_read():
+    """Some patterns take time that grows with the square of a message's length: minutes for these."""
+    long = (("name 'a" * 100_000), "Caused by: (" * 60_000, 'File "a.py", line 1\n' * 30_000, "a." * 300_000)
+    began = time.process_time()
+    for message in long:
+        for phase in ("capture", "call"):
+            assert reason_of(refused("jit.script", message, phase=phase))
+        assert reason_of(record(Verdict.TIMEOUT, error=ErrorInfo("RuntimeError", message, "0123456789")))
+        assert reason_of(record(Verdict.PASS_WITH_BREAKS, graph_breaks=1, break_reasons=[message]))
+    assert time.process_time() - began < 5
 
 
 def test_hostile_text_in_a_reason_is_escaped_in_every_report():

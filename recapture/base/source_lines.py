@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from recapture.base.scrub import MAX_LENGTH
 from recapture.base.text import shorten
 
 __all__ = ["SourceLine", "source_line"]
@@ -42,6 +43,7 @@ def source_line(message: str) -> SourceLine | None:
 
     Of a stack, this is the innermost line that is neither torch's nor this project's.
     """
+    message = message[:MAX_LENGTH]  # a longer one is not a run's, and patterns take long on it
     for pattern in (_MARKED, _CAUSED):
         for found in pattern.finditer(message):
             if not _NOT_USER.search(found["file"]):

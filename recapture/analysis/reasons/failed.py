@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from recapture.analysis.reasons.messages import RULES
 from recapture.analysis.reasons.sentence import Reason, family
 from recapture.analysis.reasons.silent import eager_raises
+from recapture.base.scrub import MAX_LENGTH
 from recapture.base.source_lines import source_line
 from recapture.base.text import shorten
 from recapture.results.records import EXAMPLE
@@ -33,6 +36,9 @@ _TORCHSCRIPT_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)", re.
 
 def failed_reason(record: Record, beside: Sequence[Record]) -> Reason:
     """Return why a cell failed, or says nothing about its compiler; `beside` are records of the same case."""
+    if record.error and len(record.error.message) > MAX_LENGTH:  # no run wrote it, and patterns take long on it
+        error = msgspec.structs.replace(record.error, message=record.error.message[:MAX_LENGTH])
+        record = msgspec.structs.replace(record, error=error)
     if record.verdict is Verdict.CRASH:
         unchecked = " (an AOTInductor library reads its inputs unchecked)" if family(record.compiler) == "aoti" else ""
         cause = (record.reason or "died of an unknown cause").removeprefix("died of ")

@@ -301,6 +301,25 @@ def test_gradients_decide_unless_a_compiler_is_for_inference_only(compiler, verd
     assert str(ruling(plus_one, detaches, make=leaf, compiler=compiler).verdict) == verdict
 
 
+def test_a_parameter_that_begins_to_need_a_gradient_keeps_none_of_the_comparison():
+    class Thaws(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+
+        def forward(self, x):
+            self.weight.requires_grad_(not self.weight.requires_grad)
+            return x * self.weight
+
+    def detaches(fn, example):
+        return lambda x: fn(x).detach()
+
+    assert str(ruling(Thaws, detaches, compiler={"inference_only": True}).verdict) == "pass"
+    differences = found(ruling(Thaws, detaches).differences)
+    assert ("example", "gradients.state['weight']", "gradient") in differences
+    assert not any(where.endswith(".grad") for _, where, _ in differences)
+
+
 def test_a_case_can_do_without_a_backward():
     def doubles_gradient(fn, example):
         return lambda x: (x * 2 - x.detach()) + 1

@@ -225,9 +225,15 @@ class _Call:
 
     def _backward(self, result: Described, args: Described) -> None:
         try:
-            found = backward([one for _, one in result.arrays], [one for _, one in args.arrays], self.leaves)
+            # The call itself may be what makes a parameter require a gradient: without it here, the backward would leave
+            # one in its `.grad`, which the next call would be blamed for.
+            known = {id(leaf.tensor) for leaf in self.leaves}
+            after = leaves_of(self._state_arrays())
+            began = [leaf._replace(grad_fn=None) for leaf in after if id(leaf.tensor) not in known]
+            leaves = [*self.leaves, *began]
+            found = backward([one for _, one in result.arrays], [one for _, one in args.arrays], leaves)
             if found is not None and self.around.train_step is not None:
-                descend(self.leaves, found, self.around.train_step)
+                descend(leaves, found, self.around.train_step)
             self._synchronize()
         except BaseException as error:  # a hook of the case, or a backward that torch refuses
             self.found["backward"] = see_raised(error)

@@ -102,10 +102,10 @@ def findings_page() -> str:
     parts = [
         f"""# Wrong results explained
 
-Silently wrong cells of torch 2.11.0, on the CPU and on a GPU, looked at one by one: {len(known_findings())} causes. Tracing
-(`jit.trace`, `make_fx` and `fx`) is left out: it keeps the path of the example by design. {by_issue} more cells show one of
-the [known issues](known-issues.md). The causes stand in `suites/findings.toml`; a test compares them with the committed
-records, and `recapture explain CELL` and `recapture history CELL` print the one of a cell.
+Silently wrong cells of torch 2.11.0, on the CPU and on a GPU, looked at one by one: {len(known_findings())} causes.
+Tracing (`jit.trace`, `make_fx` and `fx`) is left out: it keeps the path of the example by design. {by_issue} more cells
+show one of the [known issues](known-issues.md). The causes stand in `suites/findings.toml`; a test compares them with
+the committed records, and `recapture explain CELL` and `recapture history CELL` print the one of a cell.
 
 {grid(["fault", "causes", "recorded cells", "meaning"], _fault_rows(cells))}"""
     ]
@@ -141,7 +141,7 @@ def _cause(one: Finding, cells: dict[str, set[tuple[str, str]]]) -> str:
 
 
 def source_name(address: str) -> str:
-    """Return a short name for the address of a source: the number of a thread, with another project's name, or the site."""
+    """Return a short name for an address: the number of a thread, with another project's name, or the site."""
     parts = address.rstrip("/").split("/")
     project = "" if parts[4:5] == ["pytorch"] else parts[4] if len(parts) > 4 else ""
     return f"{project}#{parts[-1]}" if parts[-1].isdigit() else parts[2]

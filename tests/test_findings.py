@@ -51,7 +51,9 @@ def wrong():
 
 
 def a_record(case, compiler, verdict=Verdict.WRONG, **fields):
-    return Record(case=case, compiler=compiler, device="cpu", verdict=verdict, case_hash="0", **(evidence(verdict) | fields))
+    return Record(
+        case=case, compiler=compiler, device="cpu", verdict=verdict, case_hash="0", **(evidence(verdict) | fields)
+    )
 
 
 def test_every_silently_wrong_cell_has_a_finding_or_shows_a_known_issue():

@@ -225,8 +225,8 @@ class _Call:
 
     def _backward(self, result: Described, args: Described) -> None:
         try:
-            # The call itself may be what makes a parameter require a gradient: without it here, the backward would leave
-            # one in its `.grad`, which the next call would be blamed for.
+            # The call itself may be what makes a parameter require a gradient: without it here, the backward would
+            # leave one in its `.grad`, which the next call would be blamed for.
             known = {id(leaf.tensor) for leaf in self.leaves}
             after = leaves_of(self._state_arrays())
             began = [leaf._replace(grad_fn=None) for leaf in after if id(leaf.tensor) not in known]

@@ -168,7 +168,8 @@ def _known(members: Iterable[CellHistory]) -> Iterator[str]:
         for change in transitions_of(one.case, one.compiler):
             if {change.last, change.first} <= releases:
                 found[change.line] = None
-    found |= {line: None for one in members for entry in one.entries if entry.record for line in known_lines(entry.record)}
+    records = [entry.record for one in members for entry in one.entries if entry.record]
+    found |= {line: None for record in records for line in known_lines(record)}
     yield from found
 
 

@@ -1,4 +1,4 @@
-"""Silently wrong cells looked at by hand (``suites/findings.toml``): what is wrong, whose fault it is, and the thread."""
+"""Causes of silently wrong cells (``suites/findings.toml``): what is wrong, whose fault it is, and the thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Fault = Literal["torch", "limit", "design", "other project", "eager", "case", "r
 
 FAULTS: dict[Fault, str] = {
     "torch": "A fault of torch: the captured code should do what eager does, and nothing says that it need not.",
-    "limit": "A limit that torch's documents, warnings, settings or maintainers state. A user gets no error all the same.",
+    "limit": "A limit that torch's documents, warnings, settings or maintainers state; a user gets no error.",
     "design": "What the capture is made for leaves no room for it: an ONNX model has no Python lists, for example.",
     "other project": "A fault or a choice of another project that runs the captured code, such as ONNX Runtime.",
     "eager": "Eager is at fault; the captured code does what the documents say.",

@@ -72,7 +72,7 @@ def _proxy(_: Record, first: Sequence[Difference]) -> Reason | None:
 
 
 def unlike_example(record: Record) -> bool:
-    """Whether a cell is right on the example and wrong on an input of other sizes, dtypes or values, as far as it says."""
+    """Whether a cell is right on the example, and wrong on an input that it says has other sizes, dtypes or values."""
     first = [one for one in record.differences if one.input == record.input]
     unlike = any(_UNLIKE.search(one.detail) or one.kind in ("shape", "dtype", "type") for one in first)
     return record.verdict is Verdict.SPECIALIZED and unlike

@@ -13,7 +13,7 @@ __all__ = ["Explanation", "explanation_of"]
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """One explained cell: `kind` and `why` are the reason, `known` is what was found out; `folder` has its artifacts."""
+    """One explained cell: `kind` and `why` are the reason, `known` is what was found; `folder` has its artifacts."""
 
     cell: str
     torch: str

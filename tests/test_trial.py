@@ -1,5 +1,6 @@
 """What a trial does around the calls: seeds, resets, the effects of capturing, and the original callable afterwards."""
 
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -329,6 +330,33 @@ def test_a_case_can_do_without_a_backward():
 
 
 # --- a case that asks for more --------------------------------------------------------------------------------------
+
+
+TORCH_CALLS = """
+import warnings
+
+def calling(fn, example):
+    def call(x):
+        warnings.warn("torch's own", stacklevel=2)
+        return fn(x)
+    return call
+"""
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_that_of_the_code_that_issues_it_whatever_file_it_names():
+    def warns(x):
+        warnings.warn("of the case", stacklevel=2)
+        return x + 1
+
+    space = {}
+    exec(compile(TORCH_CALLS, torch.__file__.replace("__init__", "planted"), "exec"), space)
+    assert str(ruling(warns, space["calling"], strict=("output",)).verdict) == "pass"
+
+    def silences(fn, example):
+        return lambda x: x + 1
+
+    assert str(ruling(warns, silences, strict=("output",)).verdict) == "wrong"
 
 
 def test_what_is_only_noted_decides_where_the_case_is_strict():

@@ -250,6 +250,17 @@ def folder_of_torch() -> Path:
     return Path(torch.__file__).parent
 
 
+def issuer() -> Path:
+    """Return the file of the code that issues the warning which is being shown.
+
+    The file that a warning names is another with ``stacklevel``: under `torch.compile` the caller is a file of torch.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the frames below
+    while frame.f_back is not None and frame.f_code.co_filename in (__file__, warnings.__file__):
+        frame = frame.f_back
+    return Path(frame.f_code.co_filename)
+
+
 @contextlib.contextmanager
 def _recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
     """Write what is printed to `text`; with `everything`, also what goes to stderr, warnings and log messages.
@@ -265,7 +276,7 @@ def _recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
             show = warnings.showwarning
 
             def note(message: Warning | str, category: type[Warning], filename: str, *where: Any, **more: Any) -> None:
-                if category.__module__.startswith("torch") or Path(filename).is_relative_to(folder_of_torch()):
+                if category.__module__.startswith("torch") or issuer().is_relative_to(folder_of_torch()):
                     with contextlib.redirect_stderr(stderr):
                         show(message, category, filename, *where, **more)
                 else:

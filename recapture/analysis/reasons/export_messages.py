@@ -157,6 +157,19 @@ EXPORTED = [
         ("aoti",),
     ),
     rule(
+        "needs tensors",
+        r"^TypeError: unhashable type: 'list'",
+        "the package writes the structure of a call down as JSON, where a tuple that is a key of a dict becomes a list",
+        ("aoti",),
+        "call",
+    ),
+    rule(
+        "needs tensors",
+        r"InductorError: AssertionError: \(TensorBox",
+        "beside tensors the code returns what Inductor does not accept as a result of a program, for example text",
+        ("aoti",),
+    ),
+    rule(
         "compiler fault",
         r"Not all inputs to pattern found in match\.kwargs",
         "a pattern that Inductor replaces does not fit its own replacement: {first}",

@@ -68,7 +68,9 @@ def _words(verdict: Verdict) -> str:
 def _during(record: Record) -> str:
     """Return the step that failed, in words."""
     on = f" on {record.input}" if record.input and record.phase != "capture" else ""
-    return {"capture": "at capture", "call": f"in the call{on}", "backward": f"in the backward{on}"}.get(
+    later = record.input not in (None, EXAMPLE)  # torch.compile compiles when it is called
+    at_capture = f"while compiling for {record.input}" if later else "at capture"
+    return {"capture": at_capture, "call": f"in the call{on}", "backward": f"in the backward{on}"}.get(
         record.phase or "", "before the capture"
     )
 

@@ -59,6 +59,11 @@ _DATA_DEPENDENT = [
 
 _STATIC = [
     rule(
+        "other arguments",
+        r"expected inputs vector size to be (?P<was>\d+), but got (?P<got>\d+)",
+        "the library takes {was} tensors, as many as the example has, and {input} has {got}",
+    ),
+    rule(
         "static size",
         r"Guard failed: (?P<guard>\S+\.size\(\)\[\d+\] == \d+)",
         "exported with the sizes of the example: {guard} fails on {input}{advice}",
@@ -115,11 +120,6 @@ _STATIC = [
         "the program takes arguments in the number and structure of the example, and {input} has others",
         TRACED,
         "call",
-    ),
-    rule(
-        "other arguments",
-        r"expected inputs vector size to be (?P<was>\d+), but got (?P<got>\d+)",
-        "the library takes {was} tensors, as many as the example has, and {input} has {got}",
     ),
     rule(
         "other arguments",
@@ -218,8 +218,8 @@ _DYNAMO = [
     rule(
         "other exception",
         r"one of the variables needed for gradient computation has been modified by an inplace operation",
-        "the code changes a tensor that its backward needs: eager raises only when the backward runs, and compiling "
-        "traces the backward {during}",
+        "the code changes a tensor that its backward needs: eager raises when the backward runs, and compiling, which "
+        "traces the backward, already raises {during}",
         ("compile", *TRACED),
     ),
     rule(

@@ -14,7 +14,7 @@ from page_text import grid, plain
 from recapture.analysis.findings import finding_of, issues_of
 from recapture.declare.compilers import builtin_compilers
 from recapture.results import records, verdicts
-from recapture.results.findings import FAULTS, Finding, known_findings
+from recapture.results.findings import FAULTS, Cause, known_findings
 from recapture.results.transitions import UNDOCUMENTED, known_transitions
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _fault_rows(cells: dict[str, set[tuple[str, str]]]) -> Iterator[list[str]]:
         yield [f"`{fault}`", str(len(found)), str(number), plain(meaning)]
 
 
-def _cause(one: Finding, cells: dict[str, set[tuple[str, str]]]) -> str:
+def _cause(one: Cause, cells: dict[str, set[tuple[str, str]]]) -> str:
     """Return one cause: its sentence, its source and its cells, a line for each group of compilers."""
     source = one.source if one.source == UNDOCUMENTED else f"[{source_name(one.source)}]({one.source})"
     by_case = {case: set(names) for case, names in one.cells.items()}

@@ -10,14 +10,14 @@ from recapture.results.issues import known_issues
 from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
-    from recapture.results.findings import Finding
+    from recapture.results.findings import Cause
     from recapture.results.issues import KnownIssue
     from recapture.results.records import Record
 
 __all__ = ["finding_of", "issues_of", "known_lines"]
 
 
-def finding_of(record: Record) -> Finding | None:
+def finding_of(record: Record) -> Cause | None:
     """Return the finding that explains a silently wrong cell, None for another cell and where there is none."""
     if record.verdict not in SILENTLY_WRONG:
         return None

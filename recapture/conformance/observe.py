@@ -256,7 +256,7 @@ def issuer() -> Path:
     The file that a warning names is another with ``stacklevel``: under `torch.compile` the caller is a file of torch.
     """
     frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the frames below
-    while frame.f_back is not None and frame.f_code.co_filename in (__file__, warnings.__file__):
+    while frame.f_back is not None and frame.f_globals.get("__name__") in (__name__, "warnings"):
         frame = frame.f_back
     return Path(frame.f_code.co_filename)
 

@@ -21,7 +21,7 @@ else:
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FAULTS", "Finding", "findings_by_cell", "known_findings", "load_findings"]
+__all__ = ["FAULTS", "Cause", "findings_by_cell", "known_findings", "load_findings"]
 
 Fault = Literal["torch", "limit", "design", "other project", "eager", "case", "recapture"]
 """Whose fault a silently wrong result is."""
@@ -38,7 +38,7 @@ FAULTS: dict[Fault, str] = {
 """Every kind of fault, with its meaning."""
 
 
-class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One cause, with the cells that it explains; the comment at the top of findings.toml explains each field."""
 
     name: str
@@ -71,22 +71,22 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class _FindingFile(msgspec.Struct, forbid_unknown_fields=True):
     """The content of findings.toml."""
 
-    findings: list[Finding]
+    findings: list[Cause]
 
 
 @functools.cache
-def known_findings() -> tuple[Finding, ...]:
+def known_findings() -> tuple[Cause, ...]:
     """Return the findings that ship with recapture, in the order of the file."""
     return load_findings(data_folder("suites") / "findings.toml")
 
 
 @functools.cache
-def findings_by_cell() -> dict[str, Finding]:
+def findings_by_cell() -> dict[str, Cause]:
     """Return the finding of each cell, SUITE::CASE::COMPILER, that has one."""
     return _by_cell(known_findings())
 
 
-def load_findings(path: Path) -> tuple[Finding, ...]:
+def load_findings(path: Path) -> tuple[Cause, ...]:
     """Read a file of findings, in its order.
 
     Raises UsageError, in one line, for an unreadable file, an unknown key, an entry that cannot be true, and a cell or
@@ -102,8 +102,8 @@ def load_findings(path: Path) -> tuple[Finding, ...]:
     return found
 
 
-def _by_cell(findings: tuple[Finding, ...]) -> dict[str, Finding]:
-    found: dict[str, Finding] = {}
+def _by_cell(findings: tuple[Cause, ...]) -> dict[str, Cause]:
+    found: dict[str, Cause] = {}
     for one in findings:
         for case, compilers in one.cells.items():
             for compiler in compilers:

@@ -14,7 +14,7 @@ from page_text import grid, plain
 from recapture.analysis.findings import finding_of, issues_of
 from recapture.declare.compilers import builtin_compilers
 from recapture.results import records, verdicts
-from recapture.results.findings import FAULTS, Cause, known_findings
+from recapture.results.causes import FAULTS, Cause, known_findings
 from recapture.results.transitions import UNDOCUMENTED, known_transitions
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recapture.analysis.reasons.silent import unlike_example
-from recapture.results.findings import findings_by_cell, known_findings
+from recapture.results.causes import findings_by_cell, known_findings
 from recapture.results.issues import known_issues
 from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
-    from recapture.results.findings import Cause
+    from recapture.results.causes import Cause
     from recapture.results.issues import KnownIssue
     from recapture.results.records import Record
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import planted_bench
 import pytest
+from command_lines import refused  # noqa: F401 - a fixture
 from marking import (  # noqa: F401 - hooks of pytest
     pytest_collection_modifyitems,
     pytest_itemcollected,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from command_lines import BROKEN, VERDICTS
-from conftest import records_below, run_in_process
+from conftest import SUITES, records_below, run_in_process
 
 from recapture.cli.main import _run
 
@@ -112,3 +113,14 @@ def test_an_import_that_hangs_is_ended(warm, refused, tmp_path, monkeypatch):
     monkeypatch.setattr("recapture.conformance.preparation.COLLECT_SECONDS", 2.0)
     line = refused("run", BROKEN / "hangs_on_import.py", "--results", tmp_path)
     assert line == "suite 'hangs_on_import' cannot be collected: died on import: passed its deadline"
+
+
+def test_list_names_cases_and_survives_a_suite_that_exits(warm, tmp_path, capfd):
+    shutil.copy(BROKEN / "dies_on_import.py", tmp_path)
+    shutil.copy(SUITES / "readme_example.py", tmp_path)
+    capfd.readouterr()
+    assert _run(["list", str(tmp_path)]) == 2
+    said = capfd.readouterr()
+    assert said.out.splitlines()[0] == "readme_example: 1 case"
+    assert said.out.splitlines()[1].split()[0] == "readme_example::clip_by_sign"
+    assert "suite 'dies_on_import' cannot be collected: died on import" in said.err

@@ -39,19 +39,6 @@ def test_no_gpu_is_the_machines_fault_in_one_line(command):
     assert command.leftovers() == []
 
 
-def test_list_names_cases_and_survives_a_suite_that_exits(command):
-    folder = command.directory / "cases"
-    folder.mkdir()
-    shutil.copy(BROKEN / "dies_on_import.py", folder)
-    shutil.copy(SUITES / "readme_example.py", folder)
-    done = command("list", folder)
-    assert done.returncode == 2
-    assert done.stdout.splitlines()[0] == "readme_example: 1 case"
-    assert done.stdout.splitlines()[1].split()[0] == "readme_example::clip_by_sign"
-    assert "suite 'dies_on_import' cannot be collected: died on import" in done.stderr
-    assert command.leftovers() == []
-
-
 @pytest.mark.slow
 def test_every_broken_suite_at_once_stops_no_good_one(command):
     """The whole folder, with the one that kills the worker server: the good suite runs, the others are named."""

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from command_lines import VERDICTS
-from conftest import results_below
+from conftest import results_below, share
 
 from recapture.cli.main import _run
 
+OPTIONS = ["run", f"{VERDICTS}::branches", "--compiler", "eager", "--compiler", "fx", "--results"]
+
+
+@pytest.fixture(scope="module")
+def once(pool, tmp_path_factory):
+    """A results root with one run in it, of which each test gets a copy."""
+    root = tmp_path_factory.mktemp("recorded")
+    with pytest.MonkeyPatch.context() as patch:
+        share(pool, patch)
+        assert _run([*OPTIONS, str(root)]) == 0
+    return root
+
 
 @pytest.fixture
-def recorded(warm, tmp_path):
+def recorded(once, warm, tmp_path):
     """A results root with one run in it, and the options that made it."""
-    options = ["run", f"{VERDICTS}::branches", "--compiler", "eager", "--compiler", "fx", "--results", str(tmp_path)]
-    assert _run(options) == 0
-    return tmp_path, options
+    shutil.copytree(once, tmp_path, dirs_exist_ok=True)
+    return tmp_path, [*OPTIONS, str(tmp_path)]
 
 
 @pytest.mark.parametrize("resume", [[], ["--resume"]])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 from page_text import docstring, grid, member_docs, plain
+from devices_page import devices_page
 from results_pages import (
     best_speeds_page,
     changes_page,
@@ -353,6 +354,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "releases": releases_page,
     "known-issues": known_issues_page,
     "changes": changes_page,
+    "devices": devices_page,
     "silently-wrong": silently_wrong_page,
     "speedups": best_speeds_page,
 }

@@ -16,12 +16,14 @@ from recapture.results.transitions import UNDOCUMENTED, known_transitions
 
 __all__ = [
     "LATEST",
+    "RESULTS",
     "best_speeds_page",
     "changes_page",
     "groups_of",
     "known_issues_page",
     "releases_page",
     "silently_wrong_page",
+    "source_name",
 ]
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -24,6 +24,7 @@ __all__ = [
     "OWN_VARIABLES",
     "installed_torch",
     "is_capture_error",
+    "is_failed_assertion_on_gpu",
     "is_out_of_memory",
     "isolate_caches",
     "keep_caches",
@@ -115,6 +116,17 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     try:
         return isinstance(error, RuntimeError) and bool(OUT_OF_MEMORY.search(str(error)))
+    except Exception:  # an exception whose __str__ raises
+        return False
+
+
+FAILED_ASSERTION = re.compile(r"(CUDA|HIP) error: device-side assert triggered")
+
+
+def is_failed_assertion_on_gpu(error: BaseException) -> bool:
+    """Whether an exception means that a kernel failed an assertion: the process can no longer use the GPU."""
+    try:
+        return isinstance(error, RuntimeError) and bool(FAILED_ASSERTION.search(str(error)))
     except Exception:  # an exception whose __str__ raises
         return False
 

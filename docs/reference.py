@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-from page_text import docstring, grid, member_docs, plain
 from devices_page import devices_page
+from page_text import docstring, grid, member_docs, plain
 from results_pages import (
     best_speeds_page,
     changes_page,

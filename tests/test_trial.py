@@ -325,7 +325,9 @@ def test_what_is_only_noted_decides_where_the_case_is_strict():
 
 # --- a GPU that eager's own run ends ----------------------------------------------------------------------------------
 
-ASSERTED = "CUDA error: device-side assert triggered\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
+ASSERTED = (
+    "CUDA error: device-side assert triggered\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
+)
 
 
 def test_a_case_whose_eager_run_ends_the_use_of_the_gpu_is_not_applicable():
@@ -356,7 +358,9 @@ def test_the_same_where_no_input_needs_the_gpu():
     assert (str(one.verdict), one.phase, one.input) == ("not_applicable", "reference", "example")
 
 
-@pytest.mark.parametrize("text", ["device-side assert triggered", "CUDA error: an illegal memory access was encountered"])
+@pytest.mark.parametrize(
+    "text", ["device-side assert triggered", "CUDA error: an illegal memory access was encountered"]
+)
 def test_inputs_that_cannot_be_made_for_another_reason_remain_an_error(text):
     def make():
         raise RuntimeError(text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "Failure", "Ruling", "Trial", "decide", "failed_loudly"]
 
-ENDED_BY_EAGER = "eager fails an assertion on the GPU, which this process can then no longer use: nothing can be compared"
+ENDED_BY_EAGER = "eager fails an assertion on the GPU, after which this process can no longer use it"
 """Reason of a cell whose eager run ends the process's use of the GPU."""
 
 ON_EXAMPLE = ("example", "capture", "original")

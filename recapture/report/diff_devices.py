@@ -57,6 +57,7 @@ def _known(release: str, change: Change) -> list[DeviceDifference]:
 
 
 def _other_outcome(change: Change) -> bool:
-    return None not in (change.old, change.new) and len(
-        {outcome_of(one.verdict) for one in (change.old, change.new) if one is not None}
-    ) == 2
+    return (
+        None not in (change.old, change.new)
+        and len({outcome_of(one.verdict) for one in (change.old, change.new) if one is not None}) == 2
+    )

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUPS", "DeviceDifference", "known_device_differences", "load_device_differences", "matching"]
 
-Group = Literal["assertion", "code", "fuser", "loading", "mixed", "thread", "packages"]
+Group = Literal["assertion", "code", "fuser", "graphs", "loading", "mixed", "thread"]
 
 GROUPS: dict[Group, str] = {
     "code": "Inductor writes Triton for a GPU and C++ for a CPU",
+    "graphs": "Two modes of `torch.compile` record CUDA graphs, which a CPU does not have",
     "fuser": "TorchScript fuses operations on a GPU alone",
     "thread": "Autograd runs the backward of CUDA tensors in a thread of its own",
     "mixed": "The case uses the CPU's memory, which on a CPU is the memory of its inputs",
     "assertion": "Eager or a graph fails an assertion inside a kernel, where on a CPU it raises an exception",
     "loading": "A package of AOTInductor ends the process when it is loaded on the GPU",
-    "packages": "The two installations differ in Python, numpy or scipy",
 }
 """The groups of differences, with what is different on the GPU."""
 

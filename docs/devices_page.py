@@ -120,10 +120,10 @@ def _alone(found: Devices) -> Iterable[str]:
     counted = Counter(map(_not_judged, found.not_judged))
     rows = [[f"`{case}`", str(cells), device, plain(why)] for (case, device, why), cells in sorted(counted.items())]
     yield f"## Judged or recorded on one device alone\n\n{grid(['case', 'cells', 'not on the', 'why'], rows)}"
-    for device, suites in found.on_one.items():
-        if suites:
-            named = ", ".join(f"`{suite}` ({number})" for suite, number in sorted(suites.items()))
-            yield f"Recorded on the {device.upper()} alone, by suite: {named}.\n"
+    for device, compilers in found.on_one.items():
+        if compilers:
+            named = ", ".join(f"`{name}` ({number})" for name, number in sorted(compilers.items()))
+            yield f"Recorded on the {device.upper()} alone, by compiler: {named}.\n"
 
 
 def _not_judged(pair: Pair) -> tuple[str, str, str]:

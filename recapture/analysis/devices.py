@@ -40,7 +40,7 @@ class Devices:
     not_judged: tuple[Pair, ...]
     """Not run, or not judged, on one device alone."""
     on_one: dict[str, Counter[str]]
-    """By device, the cells that only it recorded, by suite."""
+    """By device, the numbers of cells that only it recorded, by compiler."""
 
     @property
     def compared(self) -> int:
@@ -66,7 +66,7 @@ def compare_devices(cpu: Results, gpu: Results, release: str) -> Devices:
         other_outcome=tuple(found["other_outcome"]),
         other_way=tuple(found["other_way"]),
         not_judged=tuple(found["not_judged"]),
-        on_one={device: Counter(case.split("::")[0] for case, *_ in keys) for device, keys in alone.items()},
+        on_one={device: Counter(compiler for _, compiler, _ in keys) for device, keys in alone.items()},
     )
 
 

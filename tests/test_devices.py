@@ -178,7 +178,10 @@ def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path)
     assert [one.gpu.case for one in found.other_way] == ["a::way"]
     assert [one.gpu.case for one in found.not_judged] == ["a::alone"]
     assert found.compared == 5
-    assert {device: dict(one) for device, one in found.on_one.items()} == {"cpu": {"jit.trace": 1}, "gpu": {"jit.trace": 1}}
+    assert {device: dict(one) for device, one in found.on_one.items()} == {
+        "cpu": {"jit.trace": 1},
+        "gpu": {"jit.trace": 1},
+    }
 
 
 @pytest.mark.parametrize(

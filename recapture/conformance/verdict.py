@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from recapture.base.torch_compat import is_capture_error, is_failed_assertion_on_gpu, is_out_of_memory
+from recapture.base.torch_compat import is_capture_error, is_out_of_memory
+from recapture.base.torch_failures import is_failed_assertion_on_gpu
 from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:

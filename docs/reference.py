@@ -16,6 +16,7 @@ from page_text import docstring, grid, member_docs, plain
 from results_pages import (
     best_speeds_page,
     changes_page,
+    findings_page,
     groups_of,
     known_issues_page,
     releases_page,
@@ -355,6 +356,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "known-issues": known_issues_page,
     "changes": changes_page,
     "devices": devices_page,
+    "findings": findings_page,
     "silently-wrong": silently_wrong_page,
     "speedups": best_speeds_page,
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from devices_page import devices_page
 from page_text import docstring, grid, member_docs, plain
 from results_pages import (
     best_speeds_page,
@@ -354,6 +355,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "releases": releases_page,
     "known-issues": known_issues_page,
     "changes": changes_page,
+    "devices": devices_page,
     "findings": findings_page,
     "silently-wrong": silently_wrong_page,
     "speedups": best_speeds_page,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LATEST",
+    "RESULTS",
     "best_speeds_page",
     "changes_page",
     "findings_page",
@@ -29,6 +30,7 @@ __all__ = [
     "known_issues_page",
     "releases_page",
     "silently_wrong_page",
+    "source_name",
 ]
 
 ROOT = Path(__file__).resolve().parents[1]

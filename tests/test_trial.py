@@ -380,3 +380,60 @@ def test_what_is_only_noted_decides_where_the_case_is_strict():
 
     assert str(ruling(plus_one, transposes, make=make).verdict) == "pass"
     assert str(ruling(plus_one, transposes, make=make, strict=("stride",)).verdict) == "wrong"
+
+
+# --- a GPU that eager's own run ends ----------------------------------------------------------------------------------
+
+ASSERTED = (
+    "CUDA error: device-side assert triggered\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
+)
+
+
+def test_a_case_whose_eager_run_ends_the_use_of_the_gpu_is_not_applicable():
+    """The first run of eager notes the exception, and then the inputs of the second run cannot be made."""
+    calls = []
+
+    def make():
+        if len(calls) >= 2:
+            raise RuntimeError(ASSERTED)
+        return ones()
+
+    def fails_on_the_second(x):
+        calls.append(x)
+        if len(calls) == 2:
+            raise RuntimeError(ASSERTED)
+        return x
+
+    one = ruling(fails_on_the_second, same, make=make)
+    assert (str(one.verdict), one.phase, one.raised) == ("not_applicable", "reference", None)
+    assert "eager fails an assertion on the GPU" in one.reason
+
+
+def test_the_same_where_no_input_needs_the_gpu():
+    def always_fails(x):
+        raise RuntimeError(ASSERTED)
+
+    one = ruling(always_fails, same)
+    assert (str(one.verdict), one.phase, one.input) == ("not_applicable", "reference", "example")
+
+
+@pytest.mark.parametrize(
+    "text", ["device-side assert triggered", "CUDA error: an illegal memory access was encountered"]
+)
+def test_inputs_that_cannot_be_made_for_another_reason_remain_an_error(text):
+    def make():
+        raise RuntimeError(text)
+
+    one = ruling(plus_one, same, make=make)
+    assert (str(one.verdict), one.phase, one.raised.message) == ("error", "reference", text)
+
+
+def test_a_compiler_that_fails_an_assertion_on_the_gpu_is_at_fault():
+    def breaks(fn, example):
+        def call(x):
+            raise RuntimeError(ASSERTED)
+
+        return call
+
+    one = ruling(plus_one, breaks)
+    assert (str(one.verdict), one.phase, one.input) == ("error", "call", "example")

@@ -17,7 +17,7 @@ from recapture.conformance.ledger import Ledger
 from recapture.conformance.plan import PlannedCell, RunOptions, plan_cells, refused_cases
 from recapture.conformance.preparation import IMPORTS, begin_survey, collect_suites, survey
 from recapture.conformance.shards import shard_plan
-from recapture.conformance.sharing import SHARED_VERDICTS, group_of, in_groups
+from recapture.conformance.sharing import group_of, in_groups, usable_after
 from recapture.conformance.tasks import CELL, SHARED_CELL
 from recapture.conformance.two_servers import TwoServers
 from recapture.conformance.why.recording import record_stages
@@ -278,7 +278,7 @@ class CellExecution:
         """Record a cell whose process ended, or run it again alone if the process had run others before."""
         self.checks.read_if_made()
         findings = self.outcomes.read(ended)
-        if ended.reused and findings.verdict not in SHARED_VERDICTS:
+        if ended.reused and not usable_after(findings.verdict, findings.phase):
             self.again.add(task.key)
             self.queue.appendleft(task)
         else:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from recapture.conformance.plan import PlannedCell
+    from recapture.results.records import Phase
 
-__all__ = ["SHARED_VERDICTS", "compiles", "group_of", "in_groups"]
+__all__ = ["compiles", "group_of", "in_groups", "usable_after"]
 
 SHARED_VERDICTS = (Verdict.PASS, Verdict.PASS_WITH_BREAKS, Verdict.NOT_APPLICABLE)
 """Verdicts of cells after which a process can run another cell."""
@@ -36,6 +37,14 @@ LIKELY_TO_PASS = (
     "export:dynamic",
 )
 """Compilers that only capture, in the order of the share of recorded cells that pass, highest first."""
+
+
+def usable_after(verdict: Verdict, phase: Phase | None) -> bool:
+    """Whether a process can run another cell after one with this verdict.
+
+    A cell that is not applicable for what eager did, in phase ``reference``, left a GPU that refuses everything.
+    """
+    return verdict in SHARED_VERDICTS and phase is None
 
 
 def compiles(cell: PlannedCell) -> bool:

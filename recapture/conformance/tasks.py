@@ -18,7 +18,7 @@ from recapture.conformance.cell import CellSpec, Findings, examine
 from recapture.conformance.process_state import ProcessState
 from recapture.conformance.repro import CellToPrint
 from recapture.conformance.repro import print_cell as print_script
-from recapture.conformance.sharing import SHARED_VERDICTS
+from recapture.conformance.sharing import usable_after
 from recapture.conformance.why.explanation import explain
 from recapture.declare.collection import collect_suite
 from recapture.declare.compilers import builtin_compilers
@@ -77,7 +77,7 @@ def shared_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
     result = msgspec.json.encode(found)
     reset_dynamo()
     gc.collect()  # so that this cell's tensors do not count towards the memory of the next
-    return Reusable(result) if found.verdict in SHARED_VERDICTS and before.is_unchanged() else result
+    return Reusable(result) if usable_after(found.verdict, found.phase) and before.is_unchanged() else result
 
 
 def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.torch_compat import is_capture_error, is_out_of_memory
+from recapture.base.torch_failures import is_failed_assertion_on_gpu
 from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from recapture.results.records import Difference, Phase
 
 __all__ = ["Call", "Failure", "Ruling", "Trial", "decide", "failed_loudly"]
+
+ENDED_BY_EAGER = "eager fails an assertion on the GPU, after which this process can no longer use it"
+"""Reason of a cell whose eager run ends the process's use of the GPU."""
 
 ON_EXAMPLE = ("example", "capture", "original")
 """Inputs of a difference that a program meets with the example alone."""
@@ -78,7 +82,8 @@ class Ruling:
 def decide(trial: Trial) -> Ruling | None:
     """Return the verdict, or None if the events so far do not decide it, so that the cell continues.
 
-    1. ``not_applicable``: this installation lacks something that the compiler or the case needs.
+    1. ``not_applicable``: this installation lacks something that the compiler or the case needs, or eager itself ends
+       the process's use of the GPU.
     2. ``error`` or ``oom``: the inputs or the module cannot be made, or the capture raised.
     3. ``oom`` or ``unstable``: eager runs out of memory, or its two runs disagree. No compiler is at fault.
     4. ``wrong``: a silent difference on the example, from capturing itself, or in the original callable afterwards.
@@ -135,6 +140,8 @@ def _unstable(call: Call) -> Ruling | None:
     for raised in (first.raised, second.raised):
         if raised is not None and is_out_of_memory(raised.error):
             return Ruling(Verdict.OOM, "reference", first.input, raised)
+        if raised is not None and is_failed_assertion_on_gpu(raised.error):
+            return Ruling(Verdict.NOT_APPLICABLE, "reference", first.input, reason=ENDED_BY_EAGER)
     if (first.raised and first.raised.type) != (second.raised and second.raised.type):
         return Ruling(Verdict.UNSTABLE, input=first.input, reason="eager raises on one of two runs")
     if found.differences:
@@ -151,6 +158,8 @@ def _failed(
     differences: tuple[Difference, ...] = (),
     noted: tuple[Difference, ...] = (),
 ) -> Ruling:
+    if phase == "reference" and is_failed_assertion_on_gpu(raised.error):
+        return Ruling(Verdict.NOT_APPLICABLE, phase, label, reason=ENDED_BY_EAGER)
     if phase == "call" and is_capture_error(raised.error):
         phase = "capture"  # torch.compile captures during the first call
     verdict = Verdict.OOM if is_out_of_memory(raised.error) else Verdict.ERROR

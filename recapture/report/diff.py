@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from recapture.analysis import summary
-from recapture.analysis.changed_words import changed_words, failure_words, only_wording
+from recapture.analysis.changed_words import failure_words
 from recapture.analysis.changes import CATEGORIES, Change, Diff, found, is_regression
 from recapture.analysis.differences import changed_note, kinds_in_words, kinds_of
 from recapture.analysis.stage_words import stage_changed
 from recapture.base.text import plural
 from recapture.report import tables
 from recapture.report.claim_sources import address
+from recapture.report.diff_alike import WORDS_LIMIT, in_short, told_apart
+from recapture.report.diff_devices import device_lines
 from recapture.report.diff_speeds import speed_lines, speeds_markdown
 from recapture.report.diff_summary import summary_tables
 from recapture.report.markup import code, plain
@@ -32,11 +34,8 @@ __all__ = ["print_diff", "to_json", "to_markdown"]
 WHY_LIMIT = 160
 """Characters of a reason shown in text and Markdown; the JSON has the complete records."""
 
-WORDS_LIMIT = 100
-"""Characters of the words that only one side of a failure has."""
-
-MOST_WORDINGS = 10
-"""Number of changes of wording that are shown."""
+KNOWN_OF_DEVICES = "Known differences between a CPU and a GPU"
+"""The heading of what explains changes from one device to another."""
 
 _STYLES = {
     "newly_wrong": "bold red",
@@ -75,6 +74,7 @@ def to_markdown(changes: Diff) -> str:
         _claims_markdown(changes),
         _renamed_markdown(changes),
         _summary_markdown(changes),
+        _devices_markdown(changes),
         *(_category_markdown(name, members) for name, members in changes.categories() if members),
         speeds_markdown(changes),
     ]
@@ -122,12 +122,17 @@ def _summary_markdown(changes: Diff) -> str:
     return "## Changed cells by suite and compiler\n\n" + "\n\n".join(found_tables) if found_tables else ""
 
 
+def _devices_markdown(changes: Diff) -> str:
+    lines = [f"- {plain(line)}" for line in device_lines(changes)]
+    return f"## {KNOWN_OF_DEVICES}\n\n" + "\n".join(lines) if lines else ""
+
+
 def _category_markdown(name: str, members: tuple[Change, ...]) -> str:
-    told, reworded = _told_apart(name, members)
+    told, alike = told_apart(name, members)
     parts = [f"## {_heading(name, members)}"]
     if told:
         parts.append(_rows_markdown(name, told))
-    parts += ["\n".join(f"- {plain(line)}" for line in _reworded(reworded))] if reworded else []
+    parts += ["\n".join(f"- {plain(line)}" for line in in_short(name, alike))] if alike else []
     return "\n\n".join(parts)
 
 
@@ -148,6 +153,9 @@ def print_diff(console: Console, changes: Diff) -> None:
     for table in summary_tables(changes):
         say(console)
         say_table(console, table.stacked())
+    known = device_lines(changes)
+    for line, style in (("", ""), (KNOWN_OF_DEVICES, "bold"), *((f"  {one}", "") for one in known)) if known else ():
+        say(console, line, style)
     for line, style in _lines(changes):
         say(console, line, style)
 
@@ -182,14 +190,14 @@ def _lines(changes: Diff) -> Iterator[tuple[str, str]]:
         yield "", ""
         yield _heading(name, members), _STYLES.get(name, "bold")
         case = ""
-        told, reworded = _told_apart(name, members)
+        told, alike = told_apart(name, members)
         for row in _rows(name, told):
             if row.case != case:
                 case = row.case
                 yield f"  {case}", ""
             why = ": ".join(part for part in (row.remark, row.why) if part)
             yield f"    {', '.join(row.compilers)}  {row.old} → {row.new}" + (f"  {why}" if why else ""), ""
-        for line in _reworded(reworded):
+        for line in in_short(name, alike):
             yield f"  {line}", "dim"
     yield from speed_lines(changes)
     yield "", ""
@@ -248,40 +256,6 @@ def _rows(category: str, members: Iterable[Change]) -> list[_Row]:
         remark = "possibly noise" if change.maybe_noise else stages
         grouped.setdefault((change.case, old, new, _why(category, change), remark), []).append(change.compiler)
     return [_Row(case, tuple(names), old, new, why, remark) for (case, old, new, why, remark), names in grouped.items()]
-
-
-def _told_apart(category: str, members: tuple[Change, ...]) -> tuple[list[Change], list[Change]]:
-    """Return the changes to show one by one, and those that only changed the wording of their error's message."""
-    told: list[Change] = []
-    reworded: list[Change] = []
-    for one in members:
-        wording = category == "failing_differently" and one.old and one.new and only_wording(one.old, one.new)
-        (reworded if wording else told).append(one)
-    return told, reworded
-
-
-def _reworded(members: Iterable[Change]) -> list[str]:
-    """Return a line for each change of wording, with the number of cells that it is in; the commonest first."""
-    cells: dict[str, list[Change]] = {}
-    for one in members:
-        if one.old and one.new and one.old.error and one.new.error:
-            changed = changed_words(one.old.error.message, one.new.error.message, WORDS_LIMIT)
-            cells.setdefault(f"{one.new.error.type}: {changed}", []).append(one)
-    if not cells:
-        return []
-    number = sum(map(len, cells.values()))
-    ranked = sorted(cells.items(), key=lambda item: (-len(item[1]), item[0]))
-    lines = [f"{plural(number, 'cell')} with the same failure in other words:"]
-    for words, found_cells in ranked[:MOST_WORDINGS]:
-        first = f"{found_cells[0].case}::{found_cells[0].compiler}"
-        more = f" and {len(found_cells) - 1} more" if len(found_cells) > 1 else ""
-        lines.append(f"{words} ({first}{more})")
-    rest = ranked[MOST_WORDINGS:]
-    if rest:
-        lines.append(
-            f"and {plural(sum(len(one) for _, one in rest), 'cell')} with {len(rest)} other changes of wording"
-        )
-    return lines
 
 
 def _outcome(record: Record | None) -> str:

@@ -1,0 +1,131 @@
+"""The page of the site that compares the committed results of a CPU and of a GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from page_text import grid, plain
+from results_pages import LATEST, RESULTS, source_name
+
+from recapture.analysis import environment_facts
+from recapture.analysis.devices import Devices, Pair, compare_devices, way
+from recapture.results.device_differences import GROUPS, DeviceDifference, known_device_differences
+from recapture.results.directories import read_results
+from recapture.results.transitions import UNDOCUMENTED, outcome_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from recapture.results.directories import Results
+
+__all__ = ["devices_page"]
+
+RELEASE = "2.11.0"
+"""The release of torch that both directories are of."""
+
+ON_GPU = RESULTS / f"bare-torch{RELEASE}-cu130" / "sm_90"
+
+MOST_CASES = 12
+"""Number of cases of an entry that are named."""
+
+
+def devices_page() -> str:
+    """The committed results of the CPU and of the GPU, compared: counts, explanations, and what is left."""
+    cpu, gpu = read_results(LATEST), read_results(ON_GPU)
+    found = compare_devices(cpu, gpu, RELEASE)
+    return "\n".join([*_counts(found, cpu, gpu), *_outcomes(found), *_ways(found), *_alone(found)])
+
+
+def _counts(found: Devices, cpu: Results, gpu: Results) -> Iterable[str]:
+    versions = ", ".join(_versions(cpu, gpu))
+    rows = [
+        ["the same outcome, in the same way", str(found.same)],
+        ["another outcome: right, silently wrong or failing", str(len(found.other_outcome))],
+        ["wrong on both or failing on both, in another way", str(len(found.other_way))],
+        ["judged on one device alone", str(len(found.not_judged))],
+    ]
+    yield f"""# CPU and GPU compared
+
+`{LATEST.relative_to(RESULTS)}` and `{ON_GPU.relative_to(RESULTS)}`: {found.compared} cells with torch {RELEASE} that
+both recorded. Besides the device, these differ: {versions}. `recapture diff` of the two directories shows every cell.
+
+{grid(["", "cells"], rows)}"""
+
+
+def _versions(cpu: Results, gpu: Results) -> Iterable[str]:
+    """Return the versions that differ, of what cases use: Python, numpy and scipy."""
+    facts = [environment_facts.comparable(one.environment) for one in (cpu, gpu)]
+    for name in ("python", "numpy", "scipy"):
+        here, there = (one.get(name) for one in facts)
+        if here != there:
+            yield f"{name} {here} on the CPU and {there} on the GPU"
+
+
+def _outcomes(found: Devices) -> Iterable[str]:
+    moves = Counter(f"{outcome_of(one.cpu.verdict)} → {outcome_of(one.gpu.verdict)}" for one in found.other_outcome)
+    yield f"""## Another outcome
+
+{grid(["CPU → GPU", "cells"], ([name, str(number)] for name, number in sorted(moves.items())))}
+`suites/devices.toml` says what the GPU does differently; a test compares each entry with the records.
+"""
+    yield from _explained(found.other_outcome)
+
+
+def _ways(found: Devices) -> Iterable[str]:
+    if found.other_way:
+        yield """## Wrong or failing on both, in another way
+
+Another verdict, kind of difference, phase, input or type of exception.
+"""
+        yield from _explained(found.other_way)
+
+
+def _explained(pairs: Iterable[Pair]) -> Iterable[str]:
+    """One table for each group of explanations, and one of the cells that none explains."""
+    cells: dict[DeviceDifference, list[Pair]] = {one: [] for one in known_device_differences()}
+    rest = []
+    for pair in pairs:
+        for one in pair.known:
+            cells[one].append(pair)
+        if not pair.known:
+            rest.append(pair)
+    for group, meaning in GROUPS.items():
+        rows = [_row(one, members) for one, members in cells.items() if one.group == group and members]
+        if rows:
+            yield f"### {meaning}\n\n{grid(['cells', 'cases', 'compilers', 'CPU → GPU', 'what happens'], rows)}"
+    if rest:
+        rows = [
+            [f"`{one.gpu.case}`", f"`{one.gpu.compiler}`", plain(way(one.cpu)), plain(way(one.gpu))] for one in rest
+        ]
+        yield f"### Not explained\n\n{grid(['case', 'compiler', 'CPU', 'GPU'], rows)}"
+
+
+def _row(one: DeviceDifference, members: list[Pair]) -> list[str]:
+    cases = list(dict.fromkeys(pair.gpu.case for pair in members))
+    named = ", ".join(f"`{case}`" for case in cases[:MOST_CASES])
+    compilers = sorted({pair.gpu.compiler for pair in members}, key=one.compilers.index)
+    moves = Counter(f"{outcome_of(pair.cpu.verdict)} → {one.gpu}" for pair in members)
+    source = "" if one.source == UNDOCUMENTED else f" [{source_name(one.source)}]({one.source})"
+    return [
+        str(len(members)),
+        named + (f" and {len(cases) - MOST_CASES} more" if len(cases) > MOST_CASES else ""),
+        ", ".join(f"`{name}`" for name in compilers),
+        ", ".join(move + (f" ({number})" if len(moves) > 1 else "") for move, number in sorted(moves.items())),
+        plain(one.what) + source,
+    ]
+
+
+def _alone(found: Devices) -> Iterable[str]:
+    counted = Counter(map(_not_judged, found.not_judged))
+    rows = [[f"`{case}`", str(cells), device, plain(why)] for (case, device, why), cells in sorted(counted.items())]
+    yield f"## Judged or recorded on one device alone\n\n{grid(['case', 'cells', 'not on the', 'why'], rows)}"
+    for device, compilers in found.on_one.items():
+        if compilers:
+            named = ", ".join(f"`{name}` ({number})" for name, number in sorted(compilers.items()))
+            yield f"Recorded on the {device.upper()} alone, by compiler: {named}.\n"
+
+
+def _not_judged(pair: Pair) -> tuple[str, str, str]:
+    on_cpu = outcome_of(pair.cpu.verdict) is None
+    return pair.gpu.case, "CPU" if on_cpu else "GPU", way(pair.cpu if on_cpu else pair.gpu)

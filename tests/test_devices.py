@@ -1,0 +1,263 @@
+"""Results of a CPU and a GPU compared: each difference of outcome is explained, and the committed records show it."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from recapture.analysis.devices import compare_devices, way
+from recapture.base.errors import UsageError
+from recapture.cli.main import main
+from recapture.declare.compilers import builtin_compilers
+from recapture.results.device_differences import (
+    GROUPS,
+    known_device_differences,
+    load_device_differences,
+    matching,
+)
+from recapture.results.directories import Results, read_results
+from recapture.results.records import Difference, ErrorInfo, Record, write_jsonl
+from recapture.results.verdicts import Verdict
+
+RESULTS = Path(__file__).parents[1] / "results"
+RELEASE = "2.11.0"
+CPU = RESULTS / f"torch{RELEASE}-cu130" / "cpu"
+GPU = RESULTS / f"bare-torch{RELEASE}-cu130" / "sm_90"
+
+ENTRY = """
+[[differences]]
+group = "fuser"
+release = "2.11.0"
+cases = ["types::half_overflows_between"]
+compilers = ["jit.trace"]
+cpu = ["right"]
+gpu = "wrong"
+shows = "eager inf"
+what = "A fused kernel rounds once."
+source = "https://example.org/1"
+"""
+
+
+def record(verdict, case="types::half_overflows_between", compiler="jit.trace", device="cpu", case_hash="0", **fields):
+    return Record(case=case, compiler=compiler, device=device, verdict=verdict, case_hash=case_hash, **fields)
+
+
+@functools.cache
+def committed():
+    return compare_devices(read_results(CPU), read_results(GPU), RELEASE)
+
+
+# --- the committed results --------------------------------------------------------------------------------------------
+
+
+def test_every_committed_difference_of_outcome_has_exactly_one_explanation():
+    unexplained = [
+        f"{one.gpu.cell}: {way(one.cpu)} on the CPU, {way(one.gpu)} on the GPU, {len(one.known)} entries"
+        for one in committed().other_outcome
+        if len(one.known) != 1
+    ]
+    assert unexplained == []
+
+
+def test_every_committed_failure_in_another_way_has_exactly_one_explanation():
+    unexplained = [
+        f"{one.gpu.cell}: {way(one.cpu)} on the CPU, {way(one.gpu)} on the GPU, {len(one.known)} entries"
+        for one in committed().other_way
+        if len(one.known) != 1
+    ]
+    assert unexplained == []
+
+
+def test_every_explanation_is_used():
+    """An entry whose cells one side has not recorded yet cannot be used."""
+    used = {one for pair in (*committed().other_outcome, *committed().other_way) for one in pair.known}
+    both = {one.cell for one in read_results(CPU).records} & {one.cell for one in read_results(GPU).records}
+    about = {
+        entry: [cell for cell in both if entry.is_about("::".join(cell.split("::")[:2]), cell.split("::", 2)[2])]
+        for entry in known_device_differences()
+    }
+    assert [entry.line for entry, cells in about.items() if cells and entry not in used] == []
+
+
+def test_every_named_case_and_compiler_is_recorded_on_the_gpu():
+    recorded = {(one.case, one.compiler) for one in read_results(GPU).records}
+    cases, compilers = {case for case, _ in recorded}, {name for _, name in recorded}
+    for entry in known_device_differences():
+        assert set(entry.compilers) <= compilers & builtin_compilers().keys(), entry.line
+        assert {name for name in entry.cases if "*" not in name} <= cases, entry.line
+        assert len(set(entry.compilers)) == len(entry.compilers)
+
+
+def test_the_numbers_add_up():
+    found = committed()
+    alone = {device: sum(numbers.values()) for device, numbers in found.on_one.items()}
+    assert found.compared + alone["cpu"] == len(read_results(CPU).records)
+    assert found.compared + alone["gpu"] == len(read_results(GPU).records)
+    assert found.same > 0.9 * found.compared
+
+
+# --- what covers what -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def entry(tmp_path):
+    path = tmp_path / "devices.toml"
+    path.write_text(ENTRY)
+    (one,) = load_device_differences(path)
+    return one
+
+
+def wrong(detail, **more):
+    difference = Difference(input="held_out[0]", where="result", kind="value", detail=detail)
+    return record(Verdict.SPECIALIZED, input="held_out[0]", differences=(difference,), **{"device": "cuda", **more})
+
+
+def right(**more):
+    return record(Verdict.PASS, **more)
+
+
+def test_an_entry_covers_a_cell_with_its_outcomes_and_its_text(entry):
+    assert entry.covers(right(), wrong("1 of 2 elements differ: eager inf, this 300"))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "gpu"),
+    [
+        (right(), wrong("1 of 2 elements differ: eager 2, this 3")),
+        (wrong("eager inf", device="cpu"), wrong("eager inf")),
+        (right(), right(device="cuda")),
+        (right(compiler="jit.script"), wrong("eager inf", compiler="jit.script")),
+        (right(case="types::other"), wrong("eager inf", case="types::other")),
+    ],
+    ids=["another text", "another outcome on the CPU", "another on the GPU", "another compiler", "another case"],
+)
+def test_an_entry_covers_nothing_else(entry, cpu, gpu):
+    assert not entry.covers(cpu, gpu)
+
+
+def test_another_release_has_no_explanation():
+    loading = record(Verdict.CRASH, case="a::b", compiler="aoti", device="cuda", reason="died of SIGSEGV")
+    before = record(Verdict.PASS, case="a::b", compiler="aoti")
+    assert len(matching("2.11.0", before, loading)) == 1
+    assert matching("2.6.0", before, loading) == []
+
+
+def test_the_way_of_a_failure_tells_phase_and_type_but_no_figures():
+    error = ErrorInfo(type="torch._dynamo.exc.Unsupported", message="12 things", fingerprint="0")
+    assert way(record(Verdict.ERROR, phase="capture", error=error)) == "error, in phase capture, Unsupported"
+    assert way(wrong("2 of 4 elements differ")) == way(wrong("3 of 4 elements differ"))
+
+
+def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path):
+    def results(folder, *records):
+        return Results(tmp_path / folder, tuple(records), None)
+
+    oom = {"reason": "the limit"}
+    here = [
+        right(case="a::same"),
+        right(case="a::other"),
+        wrong("eager inf", case="a::way", device="cpu"),
+        record(Verdict.NOT_APPLICABLE, case="a::alone"),
+        right(case="a::edited", case_hash="0" * 12),
+        right(case="a::breaks"),
+    ]
+    there = [
+        right(case="a::same", device="cuda"),
+        record(Verdict.OOM, case="a::other", device="cuda", **oom),
+        msgspec.structs.replace(wrong("eager inf", case="a::way"), verdict=Verdict.WRONG),
+        right(case="a::alone", device="cuda"),
+        right(case="a::edited", case_hash="1" * 12, device="cuda"),
+        record(Verdict.PASS_WITH_BREAKS, case="a::breaks", device="cuda"),
+    ]
+    found = compare_devices(results("cpu", *here), results("gpu", *there), RELEASE)
+    assert found.same == 2
+    assert [one.gpu.case for one in found.other_outcome] == ["a::other"]
+    assert [one.gpu.case for one in found.other_way] == ["a::way"]
+    assert [one.gpu.case for one in found.not_judged] == ["a::alone"]
+    assert found.compared == 5
+    assert {device: dict(one) for device, one in found.on_one.items()} == {
+        "cpu": {"jit.trace": 1},
+        "gpu": {"jit.trace": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"fuser"', '"other"', "Invalid enum value 'other'"),
+        ('["right"]', "[]", "at least one each"),
+        ('"wrong"', '"great"', "Invalid enum value 'great'"),
+        ("types::half", "half", "is not a case"),
+        ('["jit.trace"]', "[]", "at least one each"),
+        ('"eager inf"', '" "', "shows and what say something"),
+        ("https://example.org/1", "a friend", "neither an address nor"),
+        ("what =", "why =", "unknown field"),
+        ("[[differences]]", "[[differences", "Expected"),
+    ],
+)
+def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, old, new, said):
+    path = tmp_path / "devices.toml"
+    path.write_text(ENTRY.replace(old, new, 1))
+    with pytest.raises(UsageError, match=said) as refused:
+        load_device_differences(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot read the known differences of devices: .*No such file"):
+        load_device_differences(tmp_path / "none.toml")
+
+
+# --- diff -------------------------------------------------------------------------------------------------------------
+
+
+def printed(capfd, *arguments):
+    with pytest.raises(SystemExit):
+        main(["diff", *map(str, arguments)])
+    return capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("old", "new", "form"), [(CPU, GPU, "text"), (GPU, CPU, "markdown")])
+def test_diff_of_two_devices_says_what_explains_the_changes(capfd, old, new, form):
+    out = printed(capfd, old, new, "--format", form)
+    assert "Known differences between a CPU and a GPU" in out
+    assert GROUPS["loading"] in out
+    assert "not explained" not in out
+
+
+def test_diff_counts_what_nothing_explains(capfd, tmp_path):
+    sides = {"torch2.11.0-cu130/cpu": [], "bare-torch2.11.0-cu130/sm_90": []}
+    crash = {"verdict": Verdict.CRASH, "compiler": "aoti", "device": "cuda", "reason": "died of SIGSEGV"}
+    sides["torch2.11.0-cu130/cpu"] = [right(case="a::b", compiler="aoti"), right(case="a::c"), right(case="a::d")]
+    sides["bare-torch2.11.0-cu130/sm_90"] = [
+        record(case="a::b", **crash),
+        wrong("eager 1, this 2", case="a::c"),
+        right(case="a::d", device="cuda"),
+    ]
+    for name, rows in sides.items():
+        (tmp_path / name).mkdir(parents=True)
+        write_jsonl(tmp_path / name / "conformance.jsonl", rows)
+    out = printed(capfd, *(tmp_path / name for name in sides))
+    assert f"  1 cell: {GROUPS['loading']}" in out
+    assert "  1 cell with another outcome: not explained" in out
+    (tmp_path / "torch2.6.0-cu124").mkdir()
+    other = (tmp_path / "torch2.11.0-cu130" / "cpu").rename(tmp_path / "torch2.6.0-cu124" / "cpu")
+    assert "Known differences" not in printed(capfd, other, tmp_path / "bare-torch2.11.0-cu130" / "sm_90")
+
+
+def test_diff_tells_a_change_of_notes_that_many_cells_share_once(capfd, tmp_path):
+    noted = Difference(input="example", where="environ['A']", kind="state", detail="another value than eager leaves")
+    other = Difference(input="example", where="environ['B']", kind="state", detail="another value than eager leaves")
+    cases = [f"a::case{number}" for number in range(30)]
+    old: list[Record] = [right(case=case) for case in cases]
+    new = [right(case=case, noted=(noted,)) for case in cases[1:]] + [right(case=cases[0], noted=(noted, other))]
+    for name, rows in (("old", old), ("new", new)):
+        (tmp_path / name).mkdir()
+        write_jsonl(tmp_path / name / "conformance.jsonl", rows)
+    out = printed(capfd, tmp_path / "old", tmp_path / "new")
+    assert "29 cells whose notes changed alike:" in out
+    assert "environ['A']: state: another value than eager leaves (a::case1::jit.trace and 28 more)" in out
+    assert out.count("a::case") == 2

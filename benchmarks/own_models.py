@@ -186,7 +186,8 @@ def details(tried: list[Tried]) -> str:
         for row in found.values()
         if row.verdict not in {*map(str, RIGHT), "not_applicable"}
     ]
-    lines += [f"{one.model}: {one.error}" for one in tried if one.error]
+    answered = {one.model for one in tried if one.report is not None}
+    lines += dict.fromkeys(f"{one.model}: {one.error}" for one in tried if one.error and one.model not in answered)
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import types
 from collections import OrderedDict
@@ -47,6 +48,8 @@ class Saver:
         if "numpy" in sys.modules and isinstance(value, sys.modules["numpy"].ndarray):
             copy = value.copy()
             return lambda: value.__setitem__(..., copy)
+        if isinstance(value, logging.Logger):
+            return _saved_logger(value)
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict) and not isinstance(value, (type, types.ModuleType, types.FunctionType)):
             return self._saved_container(own, depth)
@@ -63,6 +66,19 @@ class Saver:
                 one()
 
         return restore
+
+
+def _saved_logger(logger: logging.Logger) -> Callable[[], None]:
+    """Save a logger's own settings: what else it holds leads to the loggers of all libraries."""
+    level, disabled, propagate = logger.level, logger.disabled, logger.propagate
+    handlers, filters = list(logger.handlers), list(logger.filters)
+
+    def restore() -> None:
+        logger.setLevel(level)  # which empties the caches of levels
+        logger.disabled, logger.propagate = disabled, propagate
+        logger.handlers[:], logger.filters[:] = handlers, filters
+
+    return restore
 
 
 def _own(value: Any) -> Any:

@@ -25,6 +25,11 @@ def positive(x):
     return x + 1 if x.sum() > 0 else x * 2
 
 
+def positive_rows(x):
+    """Takes any sizes and any number of dimensions."""
+    return torch.relu(x).sum(-1)
+
+
 def drops(x, training: bool):
     """A flag that decides whether values are dropped."""
     return x * 0 if training else x

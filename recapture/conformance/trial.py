@@ -154,7 +154,8 @@ def _capture_and_call(
                 seen.append(reference)  # what checks nothing may end the process here, where eager merely raises
                 continue
             enter(f"call {label}")
-            with log.unheeded() if label in subject.case.refused_inputs else nullcontext():
+            raises = label in subject.case.refused_inputs
+            with log.unheeded() if raises and compiler.uses_dynamo else nullcontext():
                 seen.append(subject.call(captured, label, make, module=module, backward=not compiler.inference_only))
     trial.log = log if compiler.uses_dynamo else None
     return seen

@@ -47,6 +47,13 @@ def pool(monkeypatch):
         yield pool
 
 
+@pytest.fixture
+def impatient(monkeypatch):
+    """Gives a server up after two seconds in which it does next to nothing; a starved one still does more."""
+    monkeypatch.setattr(starting, "STILL_SECONDS", 2.0)
+    monkeypatch.setattr(starting, "WORK_SECONDS", 0.02)
+
+
 TWO_LINES = "Traceback (most recent call last):\n  File\n    f()\na.b.MyError: two\n  lines\n"
 
 
@@ -129,8 +136,8 @@ def test_leaving_does_not_wait_for_a_successor_that_is_not_ready():
     assert not Path(home).exists()
 
 
-def test_a_run_goes_on_with_the_first_server_if_the_second_stands_still(pool, monkeypatch):
-    monkeypatch.setattr(starting, "STILL_SECONDS", 0.8)
+@pytest.mark.usefixtures("impatient")
+def test_a_run_goes_on_with_the_first_server_if_the_second_stands_still(pool):
     first = pool.client.process.pid
     pool.launch_successor(BARE, ["imports_slowly"])
     pool.hand_over("aoti", ["imports_slowly"])
@@ -139,23 +146,22 @@ def test_a_run_goes_on_with_the_first_server_if_the_second_stands_still(pool, mo
     assert servers(pool.home.name) == {first}
 
 
-def test_a_preload_that_stands_still_is_given_up_and_tasks_import_what_they_need(pool, monkeypatch):
+@pytest.mark.usefixtures("impatient")
+def test_a_preload_that_stands_still_is_given_up_and_tasks_import_what_they_need(pool):
     pool.prepare(BARE, [])
-    monkeypatch.setattr(starting, "STILL_SECONDS", 0.8)
     pool.prepare(BARE, ["imports_slowly"])
     assert (pool.level, pool.modules) == (BARE, [])
     assert works(pool)
 
 
-def test_the_message_says_what_a_server_that_stands_still_was_doing(pool, monkeypatch):
-    monkeypatch.setattr(starting, "STILL_SECONDS", 0.8)
+@pytest.mark.usefixtures("impatient")
+def test_the_message_says_what_a_server_that_stands_still_was_doing(pool):
     with pytest.raises(SlowStartError, match=r"the worker server stood still for \d+ s while it imported modules"):
         pool.client.preload(BARE, ["imports_slowly"])
 
 
-def test_a_server_that_works_is_awaited_however_slow_the_machine_is(pool, monkeypatch):
-    monkeypatch.setattr(starting, "STILL_SECONDS", 2.0)
-    monkeypatch.setattr(starting, "WORK_SECONDS", 0.03)
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_works_is_awaited_however_slow_the_machine_is(pool):
     began = time.monotonic()
     pool.client.preload(BARE, ["imports_busily"])
     assert time.monotonic() - began > 2.5

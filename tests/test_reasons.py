@@ -137,6 +137,113 @@ def test_a_message_that_no_rule_knows_is_quoted():
     assert "second line" not in reason.text
 
 
+ONNX_STEP = """Failed to {step}. This is step {number}/3 of exporting the model to ONNX. Next steps:
+- Create an issue in the PyTorch GitHub repository.
+## Exception summary
+<class '{type}'>: {message}
+"""
+
+
+def onnx_failure(step, number, kind, message):
+    return ONNX_STEP.format(step=step, number=number, type=kind, message=message)
+
+
+REFUSALS = {
+    "onnx-export": (
+        "onnx",
+        "torch.onnx.errors.TorchExportError",
+        onnx_failure("export the model with torch.export", 1, "ValueError", "Unsupported input type <class 'slice'>"),
+        "unsupported code",
+        "registered containers alone: Unsupported input type <class 'slice'>",
+    ),
+    "onnx-decompose": (
+        "onnx",
+        "torch.onnx.errors.ConversionError",
+        onnx_failure("decompose the FX graph", 2, "AssertionError", "Expected the same packet"),
+        "compiler fault",
+        "fails to decompose it: AssertionError: Expected the same packet",
+    ),
+    "onnx-convert": (
+        "onnx",
+        "torch.onnx.errors.ConversionError",
+        onnx_failure("convert the exported program", 3, "DispatchError", "No ONNX function found for <OpOverload(op='a.b', x)>"),
+        "unsupported code",
+        "no counterpart of the operator a.b",
+    ),
+    "backend": (
+        "compile",
+        "torch._dynamo.exc.BackendCompilerFailed",
+        "backend='inductor' raised:\nValueError: what it could not do",
+        "compiler fault",
+        "an internal error of the compiler: ValueError: what it could not do",
+    ),
+    "fx": ("fx", "ValueError", "nobody has seen this", "unsupported code", "there it raises ValueError: nobody has seen"),
+    "trace": (
+        "jit.trace",
+        "AttributeError",
+        "'dict' object has no attribute 'move_to_end'",
+        "needs tensors",
+        "a plain dict in the place of the caller's container, and that has no move_to_end",
+    ),
+    "script": (
+        "jit.script",
+        "RuntimeError",
+        "aten::grad(Tensor[] outputs) -> Tensor?[]:\nExpected a list for argument 'outputs'.\n:\n",
+        "unsupported code",
+        "aten::grad takes other arguments than Python's: Expected a list",
+    ),
+    "nothing-quoted": ("make_fx", "RuntimeError", "nobody has seen this", "message", "nobody has seen this"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_refusal_at_capture_is_explained(refusal):
+    compiler, kind, message, expected, words = REFUSALS[refusal]
+    reason = reason_of(refused(compiler, message, kind))
+    assert reason.kind == expected
+    assert words in str(reason)
+
+
+def test_a_size_that_stays_static_is_advised_to_be_dynamic_only_where_it_was_not_asked():
+    said = "Guard failed: x.size()[0] == 4"
+    fixed = reason_of(refused("export", said, "AssertionError", "call", "held_out[0]"))
+    asked = reason_of(refused("export:dynamic", said, "AssertionError", "call", "held_out[0]"))
+    assert (fixed.kind, asked.kind) == ("static size", "static size")
+    assert str(fixed).endswith("export it with dynamic shapes")
+    assert str(asked).endswith("was asked to be dynamic")
+    ranged = reason_of(
+        refused("export:dynamic", "Guard failed: x.size()[0] >= 5", "AssertionError", "call", "held_out[0]")
+    )
+    assert ranged.kind == "static size"
+    assert "x.size()[0] >= 5 fails" in str(ranged)
+
+
+@pytest.mark.parametrize(
+    ("details", "words"),
+    [
+        (("requires_grad True in eager, False here", "a gradient in eager, none on the other side"), "could follow back"),
+        (("requires_grad False in eager, True here", "2 of 2 elements differ: eager 6, this 13 at [0]"), "gradients were off"),
+        (("2 of 2 elements differ: eager 9, this 0 at [0]",), "autograd.Function"),
+    ],
+)  # fmt: skip
+def test_a_gradient_that_capturing_changes_is_told_from_a_value(details, words):
+    *metadata, gradient = details
+    differences = [Difference("example", "result", "metadata", one) for one in metadata]
+    differences.append(Difference("example", "gradients.args[0]", "gradient", gradient))
+    reason = reason_of(wrong("make_fx", *differences))
+    assert reason.kind == "capture changes it"
+    assert words in str(reason)
+    assert gradient in str(reason)
+    value = Difference("example", "result", "value", "1 of 2 elements differ: eager 1, this 2 at [0]")
+    assert "autograd" not in str(reason_of(wrong("make_fx", value, *differences)))
+
+
+def test_an_aoti_library_is_blamed_for_unchecked_inputs_only_where_it_is_called():
+    died = {"verdict": Verdict.CRASH, "compiler": "aoti", "reason": "died of SIGSEGV"}
+    assert "unchecked" in str(reason_of(record(**died, phase="call", input="held_out[0]")))
+    assert "unchecked" not in str(reason_of(record(**died, phase="capture")))
+
+
 STACK = """Unsupported: x
 from user code:
    File "torch/a.py", line 3, in f

@@ -22,8 +22,10 @@ _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in \S+\n(?P<
 _TRACED = re.compile(r"^(?P<file>[\w.-]+\.py)\((?P<line>\d+)\): \w+", re.MULTILINE)
 _BROKEN = re.compile(r" at (?P<file>[^\s:]+\.py):(?P<line>\d+)$")
 
-_NOT_USER = re.compile(r"(?:^|/)(?:torch|functorch)/|^(?:export|fx|dynamo|torchscript|non_strict_utils)\.py$")
-"""Files of torch, and of the compilers of this project."""
+_NOT_USER = re.compile(
+    r"(?:^|/)(?:torch|functorch)/|^(?:export|fx|dynamo|torchscript|non_strict_utils)\.py$|^<(?:string|eval_with_key)>"
+)
+"""Files of torch, of the compilers of this project, and generated code."""
 
 
 class SourceLine(NamedTuple):

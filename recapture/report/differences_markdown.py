@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from recapture.analysis import summary
@@ -35,6 +36,12 @@ WHY_LIMIT = 400
 
 DIFFERENCES_SHOWN = 4
 """Number of differences shown for one silently wrong cell; the records have all of them."""
+
+MOST_WHYS = 3
+"""Number of reasons shown for one failure, those of most cells first."""
+
+SEVERAL = 3
+"""Number of cases with the same compilers that share a line."""
 
 SUSPECT = (
     f"{FEWEST} or more unrelated compilers show the same difference, so that eager or the case itself may be at fault."
@@ -142,19 +149,34 @@ def noted(shown: Sequence[Record], records: Sequence[Record]) -> str:
 def folded(group: Group, found: Mapping[Key, Reason] | None = None) -> str:
     """Return a group as one line that expands to its cells, in HTML, because a summary cannot contain Markdown.
 
-    With reasons, each is said once, and beside a case is the line of its code.
+    With reasons, the most frequent are said once, and beside a case is the line of its code.
     """
     title = f"<b>{html_text(group.title)}</b> " if group.title not in ("graph break", "note") else ""
     text = f"<code>{html_text(shorten(group.text, MESSAGE_LIMIT))}</code>" if group.text else ""
     known = found or {}
-    whys = dict.fromkeys(known[key_of(one)].text for one in group.records if key_of(one) in known)
-    shown = "".join(f"<p>Why: {html_text(shorten(why, WHY_LIMIT))}</p>\n" for why in whys)
+    whys = Counter(known[key_of(one)].text for one in group.records if key_of(one) in known)
+    shown = "".join(f"<p>Why: {html_text(shorten(why, WHY_LIMIT))}</p>\n" for why, _ in whys.most_common(MOST_WHYS))
+    if len(whys) > MOST_WHYS:
+        others = plural(len(whys) - MOST_WHYS, "other reason")
+        shown += f"<p>and {others} like these: see <code>recapture explain CELL</code></p>\n"
     places = lines_by_case(group.records, known)
-    cells = "\n".join(
-        f"<li><code>{html_text(case)}</code>: {', '.join(f'<code>{html_text(name)}</code>' for name in names)}"
-        + (f" at <code>{html_text(places[case])}</code>" if case in places else "")
-        + "</li>"
-        for case, names in together(group.records).items()
-    )
+    cells = "\n".join(f"<li>{line}</li>" for line in _cells(together(group.records), places))
     number = plural(len(group.records), "cell")
     return f"<details><summary>{number}: {title}{text}</summary>\n{shown}<ul>\n{cells}\n</ul>\n</details>"
+
+
+def _cells(compilers_by_case: Mapping[str, Sequence[str]], places: Mapping[str, str]) -> list[str]:
+    """Return a line for each case, or one line for all cases with the same compilers where there are several."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for case, names in compilers_by_case.items():
+        alike.setdefault(tuple(names), []).append(case)
+    lines = []
+    for names, cases in alike.items():
+        shown = ", ".join(f"<code>{html_text(name)}</code>" for name in names)
+        named = [f"<code>{html_text(case)}</code>" for case in cases]
+        at = [f" at <code>{html_text(places[case])}</code>" if case in places else "" for case in cases]
+        if len(cases) < SEVERAL:
+            lines += [f"{case}: {shown}{place}" for case, place in zip(named, at, strict=True)]
+        else:
+            lines.append(f"{shown}: " + ", ".join(case + place for case, place in zip(named, at, strict=True)))
+    return lines

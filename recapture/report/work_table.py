@@ -55,7 +55,7 @@ def print_work(console: Console, work: PlannedWork) -> None:
         ]
         for image in work.images
     ]
-    say_table(console, Table(["image", "Python", "cells", "recorded", "shards", "each"], rows, "llrrrr"))
+    say_table(console, Table(["image", "Python", "recorded cells", "their time", "shards", "each"], rows, "llrrrr"))
     say(console, f"{plural(len(work.images), 'image')}, {plural(len(work.tasks), 'task')}")
     for line in work.left_out:
         say(console, f"left out: {line}")

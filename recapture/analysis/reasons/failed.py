@@ -27,10 +27,16 @@ __all__ = ["failed_reason"]
 MOST_QUOTED = 160
 """Characters of a message that is quoted."""
 
+ASKED = ", although what differs between the inputs was asked to be dynamic"
+"""What is said of a size that `export:dynamic` made static all the same."""
+
 LONG = 100
 """Characters from which a first line is cut to its first sentence."""
 
 _EXPLANATION = re.compile(r"^\s*Explanation: (.+?)(?:\.\s|\.?$)", re.MULTILINE)
+_CAUSE = re.compile(r"## Exception summary\n<class '([\w.]+)'>: |\Abackend='[^'\n]*' raised:\s*\n((?:\w+\.)*\w+): ")
+"""Where the ONNX exporter and a failed backend quote the exception that is their cause."""
+
 _TORCHSCRIPT_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)", re.MULTILINE)
 
 
@@ -40,7 +46,8 @@ def failed_reason(record: Record, beside: Sequence[Record]) -> Reason:
         error = msgspec.structs.replace(record.error, message=record.error.message[:MAX_LENGTH])
         record = msgspec.structs.replace(record, error=error)
     if record.verdict is Verdict.CRASH:
-        unchecked = " (an AOTInductor library reads its inputs unchecked)" if family(record.compiler) == "aoti" else ""
+        library = family(record.compiler) == "aoti" and record.phase != "capture"
+        unchecked = " (an AOTInductor library reads its inputs unchecked)" if library else ""
         cause = (record.reason or "died of an unknown cause").removeprefix("died of ")
         return Reason("died", f"the process died {_during(record)}{unchecked}: {cause}")
     if record.verdict in (Verdict.TIMEOUT, Verdict.OOM):
@@ -61,7 +68,9 @@ def _words(verdict: Verdict) -> str:
 def _during(record: Record) -> str:
     """Return the step that failed, in words."""
     on = f" on {record.input}" if record.input and record.phase != "capture" else ""
-    return {"capture": "at capture", "call": f"in the call{on}", "backward": f"in the backward{on}"}.get(
+    later = record.input not in (None, EXAMPLE)  # torch.compile compiles when it is called
+    at_capture = f"while compiling for {record.input}" if later else "at capture"
+    return {"capture": at_capture, "call": f"in the call{on}", "backward": f"in the backward{on}"}.get(
         record.phase or "", "before the capture"
     )
 
@@ -80,14 +89,27 @@ def _raised(record: Record, error: ErrorInfo, beside: Sequence[Record]) -> Reaso
             f"eager raises {theirs} on {record.input}, and this another type, which an `except` for eager's does not "
         )
         return Reason("other exception", f"{text}catch: {_quoted(error)}", line)
-    text = f"{error.type}: {error.message}"
+    cause = _cause(error)
+    text = f"{cause.type}: {cause.message}"
+    if cause is not error:
+        text = f"{text}\n{_first(error)}\n{error.type}"  # some rules are about the step that failed
     for rule in RULES:
         if (rule.families and kind not in rule.families) or (rule.phase and rule.phase != record.phase):
             continue
         found = rule.pattern.search(text)
         if found is not None:
-            return Reason(rule.kind, _filled(rule.text, found, record, error), line)
-    return _unknown(record, error, kind, line)
+            return Reason(rule.kind, _filled(rule.text, found, record, cause), line)
+    return _unknown(record, cause, kind, line)
+
+
+def _cause(error: ErrorInfo) -> ErrorInfo:
+    """Return the exception that another one quotes as its cause; the error itself if it quotes none."""
+    found = _CAUSE.search(error.message)
+    return (
+        msgspec.structs.replace(error, type=found[1] or found[2], message=error.message[found.end() :])
+        if found
+        else error
+    )
 
 
 def _filled(template: str, found: re.Match[str], record: Record, error: ErrorInfo) -> str:
@@ -100,6 +122,7 @@ def _filled(template: str, found: re.Match[str], record: Record, error: ErrorInf
         type=error.type.rpartition(".")[2],
         first=shorten(_first(error), MOST_QUOTED),
         explanation=shorten(_explanation(error), MOST_QUOTED),
+        advice=ASKED if record.compiler == "export:dynamic" else "; export it with dynamic shapes",
     )
 
 

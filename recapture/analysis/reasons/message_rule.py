@@ -13,7 +13,7 @@ class MessageRule(NamedTuple):
 
     `pattern` is searched in ``TYPE: MESSAGE``. `families` and `phase` restrict the cells; empty means all. The sentence
     may name groups of the pattern, and ``input``, ``during``, ``compiler``, ``type``, ``first`` (the first line of the
-    message) and ``explanation`` (torch's own).
+    message), ``explanation`` (torch's own) and ``advice`` (what to do about a size that is not dynamic).
     """
 
     kind: str

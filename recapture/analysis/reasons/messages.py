@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recapture.analysis.reasons.export_messages import EXPORTED, TRACED
 from recapture.analysis.reasons.message_rule import rule
 from recapture.analysis.reasons.torchscript_messages import TORCHSCRIPT
 
@@ -11,9 +12,6 @@ if TYPE_CHECKING:
     from recapture.analysis.reasons.message_rule import MessageRule
 
 __all__ = ["RULES"]
-
-TRACED = ("export", "aoti", "onnx")
-
 
 _BRANCH = "an `if`, a loop, `and` or an assert"
 
@@ -61,15 +59,20 @@ _DATA_DEPENDENT = [
 
 _STATIC = [
     rule(
+        "other arguments",
+        r"expected inputs vector size to be (?P<was>\d+), but got (?P<got>\d+)",
+        "the library takes {was} tensors, as many as the example has, and {input} has {got}",
+    ),
+    rule(
         "static size",
         r"Guard failed: (?P<guard>\S+\.size\(\)\[\d+\] == \d+)",
-        "exported with the sizes of the example: {guard} fails on {input}; export it with dynamic shapes",
+        "exported with the sizes of the example: {guard} fails on {input}{advice}",
     ),
     rule(
         "static size",
         r"(?P<guard>\S+\.shape\[\d+\]) to be (?:equal to|>=|<=) (?P<was>\S+), but got (?P<got>\d+)"
         r"|(?P<guard2>\S+\.shape\[\d+\]) is specialized at \d+",
-        "exported with the sizes of the example, and {input} has another: {first}; export it with dynamic shapes",
+        "exported with the sizes of the example, and {input} has another: {first}{advice}",
     ),
     rule(
         "static size",
@@ -83,6 +86,12 @@ _STATIC = [
         r"Constraints violated|specialized (?:it|because)|marked as dynamic but",
         "a size that was asked to be dynamic is fixed by the code: {first}",
         TRACED,
+    ),
+    rule(
+        "static size",
+        r"Guard failed: (?P<guard>[^\n]*\.size\(\)\[\d+\][^\n]*)",
+        "the sizes of the program are dynamic as far as the code and the example let them, and {input} has others: "
+        "{guard} fails",
     ),
     rule(
         "fixed value",
@@ -111,11 +120,6 @@ _STATIC = [
         "the program takes arguments in the number and structure of the example, and {input} has others",
         TRACED,
         "call",
-    ),
-    rule(
-        "other arguments",
-        r"expected inputs vector size to be (?P<was>\d+), but got (?P<got>\d+)",
-        "the library takes {was} tensors, as many as the example has, and {input} has {got}",
     ),
     rule(
         "other arguments",
@@ -166,13 +170,6 @@ _DYNAMO = [
         "{compiler} records tensors and plain Python values, and met an object of the type {what}",
     ),
     rule(
-        "unsupported code",
-        r"'Proxy' object does not support item assignment|Proxy",
-        "symbolic tracing runs the code on proxies, which cannot do this: {first}",
-        ("fx",),
-        "capture",
-    ),
-    rule(
         "recorded step fails",
         r"'NoneType'",
         "a proxy is never None: the graph has the path for a tensor, and the call has none ({first})",
@@ -214,9 +211,22 @@ _DYNAMO = [
     ),
     rule(
         "compiler fault",
+        r"Cannot construct `ConstantVariable` for value of type <class '[\w.]*\.(?P<what>\w+)'>",
+        "an internal error of Dynamo, which takes what it holds as {what} for a constant {during}",
+        ("compile", *TRACED),
+    ),
+    rule(
+        "other exception",
+        r"one of the variables needed for gradient computation has been modified by an inplace operation",
+        "the code changes a tensor that its backward needs: eager raises when the backward runs, and compiling, which "
+        "traces the backward, already raises {during}",
+        ("compile", *TRACED),
+    ),
+    rule(
+        "compiler fault",
         r"InternalTorchDynamoError|BackendCompilerFailed|InductorError|LoweringException"
         r"|^AssertionError: from user code",
-        "an internal error of the compiler: {first}",
+        "an internal error of the compiler: {type}: {first}",
         ("compile", *TRACED),
     ),
     rule(
@@ -247,5 +257,64 @@ _DYNAMO = [
 ]
 """Dynamo, export, AOTInductor and fx."""
 
-RULES: tuple[MessageRule, ...] = (*_STATIC, *_DYNAMO[:2], *_DATA_DEPENDENT, *TORCHSCRIPT, *_DYNAMO[2:])
+_FX = [
+    rule(
+        "other exception",
+        r"a leaf Variable that requires grad is being used in an in-place operation",
+        "the code changes a parameter where gradients are off (no_grad), and the graph does not record that they are",
+        ("fx", "make_fx", "jit.trace"),
+        "call",
+    ),
+    rule(
+        "other exception",
+        r"functions with out=\.\.\. arguments don't support automatic differentiation",
+        "the code writes into `out=` where gradients are off (no_grad), and the graph does not record that they are",
+        ("fx", "make_fx", "jit.trace"),
+        "call",
+    ),
+    rule(
+        "other arguments",
+        r"Real spec TreeSpec|is missing value for argument",
+        "the graph takes arguments in the number and structure of the example, and {input} has others",
+        ("make_fx", "jit.trace"),
+        "call",
+    ),
+    rule(
+        "unsupported code",
+        r"\"(?P<what>\w+)\" not implemented for '(?P<dtype>\w+)'",
+        "this release has no {what} for the dtype {dtype} on this device",
+    ),
+    rule(
+        "unsupported code",
+        r"^StopIteration: ",
+        "the code reads an iterator of its caller, and this was used up before the code ran {during}",
+        (),
+        "capture",
+    ),
+    rule(
+        "unsupported code",
+        r"TorchScript interpreter",
+        "the code calls a function of TorchScript, into which {compiler} cannot look: {first}",
+        ("make_fx",),
+        "capture",
+    ),
+    rule(
+        "unsupported code",
+        r"Proxy|'Attribute' object",
+        "symbolic tracing runs the code on proxies, which cannot do this: {first}",
+        ("fx",),
+        "capture",
+    ),
+    rule(
+        "unsupported code",
+        r"(?P<what>.+)",
+        "symbolic tracing runs the code on proxies in the place of tensors and numbers, and there it raises {type}: "
+        "{first}",
+        ("fx",),
+        "capture",
+    ),
+]
+"""`torch.fx` and the graphs that it and its like make; the last rule fits every message."""
+
+RULES: tuple[MessageRule, ...] = (*_STATIC, *_DYNAMO[:2], *_DATA_DEPENDENT, *TORCHSCRIPT, *EXPORTED, *_DYNAMO[2:], *_FX)
 """The rules in the order in which they are tried."""

@@ -60,7 +60,7 @@ def _output(record: Record, first: Sequence[Difference]) -> Reason | None:
     if not first or first[0].kind != "output":
         return None
     how = "not in the compiled call" if family(record.compiler) == "compile" else "once, at capture, and not in a call"
-    return Reason("lost effect", f"what the code prints, warns or logs is said {how}: Python outside the graph")
+    return Reason("lost effect", f"what the code prints, warns or logs appears {how}: Python outside the graph")
 
 
 def _proxy(_: Record, first: Sequence[Difference]) -> Reason | None:
@@ -148,7 +148,28 @@ def _alias(record: Record, first: Sequence[Difference]) -> Reason | None:
 def _after(_: Record, first: Sequence[Difference]) -> Reason | None:
     if not first or first[0].kind != "state":
         return None
-    return Reason("lost effect", f"afterwards something outside the graph is different: {first[0].detail}")
+    what = f"{first[0].where} ({first[0].detail})"
+    return Reason("lost effect", f"afterwards something outside the graph is different: {what}")
+
+
+def _gradient(record: Record, first: Sequence[Difference]) -> Reason | None:
+    """Return the reason of a gradient that differs although the values of the results do not."""
+    kind = family(record.compiler)
+    gradual = all(one.kind == "gradient" or "requires_grad" in one.detail for one in first)
+    if kind in ("compile", "jit.script") or record.verdict is Verdict.SPECIALIZED or not first or not gradual:
+        return None
+    details = " ".join(one.detail for one in first)
+    if "requires_grad True in eager, False here" in details or "in eager, none on the other side" in details:
+        how = "the graph records no operators between the argument and the result that autograd could follow back"
+    elif "requires_grad False in eager, True here" in details:
+        how = "the graph has the operators, but not that gradients were off (no_grad, detach, a gradient as a result)"
+    else:
+        how = (
+            "the graph has the operators of the forward pass, and autograd differentiates these alone: no_grad, "
+            "`detach_`, hooks and the backward of an autograd.Function are not in it"
+        )
+    shown = next((said for one in first if one.kind == "gradient" and (said := _shown(one))), "")
+    return Reason("capture changes it", f"{how}{f': {shown}' if shown else ''}")
 
 
 _RULES: tuple[Callable[[Record, Sequence[Difference]], Reason | None], ...] = (
@@ -160,6 +181,7 @@ _RULES: tuple[Callable[[Record, Sequence[Difference]], Reason | None], ...] = (
     _type,
     _alias,
     _after,
+    _gradient,
 )
 """Rules in the order in which they are tried, from the most telling difference to the least."""
 
@@ -178,7 +200,7 @@ def _computed(record: Record, beside: Sequence[Record]) -> Reason:
         text = f"TorchScript infers types and computes with rules of its own, other than Python's: {said}"
         return Reason("own language", f"{text} {on}")
     if not specialized:
-        return Reason("capture changes it", _UNREPEATED.get(kind, _UNREPEATED["export"]))
+        return Reason("capture changes it", f"{_UNREPEATED.get(kind, _UNREPEATED['export'])}{shown}")
     if kind == "jit.trace":
         warned = any("TracerWarning" in note for note in record.notes)
         kept = (
@@ -219,15 +241,19 @@ _KEPT = {
 }
 """What the compilers that run the Python code once keep of it."""
 
-_CONSTANT = "what the code does outside torch's operators (numpy, random numbers, .data) ran at capture alone: its "
-
 _UNREPEATED = {
-    "make_fx": f"{_CONSTANT}result is a constant of the graph, or missing",
-    "jit.trace": f"{_CONSTANT}result is a constant of the trace, or missing",
-    "fx": f"{_CONSTANT}result is a constant of the graph, or missing",
+    "make_fx": "what the code does outside torch's operators (numpy, random numbers, .data) ran at capture alone: its "
+    "result is a constant of the graph, or missing",
+    "jit.trace": "what the code does outside torch's operators (numpy, .data, looking up a size) ran once, with "
+    "tensors in the place of sizes: its result is a constant of the trace, or missing",
+    "fx": "the code ran once, on proxies: what asks for a type, a size or a mode went another way than on tensors, and "
+    "what numpy and other libraries computed is a constant",
     "export": "already the captured program computes something else: random numbers drawn at another time, code that "
     "asks whether it is compiled, or a function that capturing replaces by one with other rules",
+    "onnx": "ONNX has other rules than torch for an operator of the code (dtypes, random numbers), or the exported "
+    "program computes something else already",
 }
+"""Why a graph is wrong on the very input that it was captured with."""
 
 
 def _staged(record: Record, reason: Reason, beside: Sequence[Record]) -> Reason:

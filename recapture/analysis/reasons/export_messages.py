@@ -1,0 +1,180 @@
+"""Rules for what `torch.export`, AOTInductor, and the exporter and runtime of ONNX say."""
+
+from __future__ import annotations
+
+from recapture.analysis.reasons.message_rule import rule
+
+__all__ = ["EXPORTED", "TRACED"]
+
+TRACED = ("export", "aoti", "onnx")
+"""The families of compilers that export."""
+
+_ONNX = [
+    rule(
+        "static size",
+        r"Got invalid dimensions for input: (?P<name>\S+).*?index: (?P<at>\d+) Got: (?P<got>\d+) "
+        r"Expected: (?P<was>\d+)",
+        "exported with the sizes of the example: dimension {at} of {name} is {got} in {input}, and the program takes "
+        "{was}{advice}",
+        ("onnx",),
+    ),
+    rule(
+        "static size",
+        r"Invalid rank for input: (?P<name>\S+) Got: (?P<got>\d+) Expected: (?P<was>\d+)",
+        "exported with the shape of the example: {name} has {got} dimensions in {input}, and the program takes {was}",
+        ("onnx",),
+    ),
+    rule(
+        "other arguments",
+        r"Unexpected input data type\. Actual: \(tensor\((?P<got>\w+)\)\) ?, expected: \(tensor\((?P<was>\w+)\)\)",
+        "the program takes the dtype of the example, {was}, and {input} has {got} there",
+        ("onnx",),
+    ),
+    rule(
+        "compiler fault",
+        r"INVALID_GRAPH : This is an invalid model\. (?:Type Error: )?(?P<why>[^\n]+)",
+        "the exporter wrote a program that the ONNX runtime refuses: {why}",
+        ("onnx",),
+    ),
+    rule(
+        "compiler fault",
+        r"while running (?P<node>\w+) node\..*?Status Message: (?P<why>[^\n]+)",
+        "the ONNX runtime fails in a {node} node of the exported program: {why}",
+        ("onnx",),
+    ),
+    rule(
+        "unsupported code",
+        r"No ONNX function found for <(?:OpOverload\(op='(?P<op>[^']+)'|function (?P<function>\w+))"
+        r"[^\n]*?(?P<values> for the complex-valued input)?\n",
+        "the ONNX exporter knows no counterpart of the operator {op}{function}{values}",
+        ("onnx",),
+    ),
+    rule(
+        "compiler fault",
+        r"\nFailed to decompose the FX graph",
+        "the program is exported, and the ONNX exporter fails to decompose it: {type}: {first}",
+        ("onnx",),
+    ),
+    rule(
+        "compiler fault",
+        r"Error when translating node (?P<node>%\w+|return\b)",
+        "the ONNX exporter fails to translate the step {node} of the exported program: {type}: {first}",
+        ("onnx",),
+    ),
+    rule(
+        "compiler fault",
+        r"\nFailed to convert the exported program",
+        "the ONNX exporter fails to translate a step of the exported program: {type}: {first}",
+        ("onnx",),
+    ),
+]
+"""The exporter of ONNX in its three steps, and the ONNX runtime."""
+
+EXPORTED = [
+    rule(
+        "unsupported code",
+        r"UnsupportedOperatorException: (?P<what>[\w.:]+)",
+        "the operator {what} says nothing about its result on tensors without values (torch.library.register_fake), "
+        "which capturing needs",
+        ("make_fx", *TRACED),
+    ),
+    rule(
+        "unsupported code",
+        r"found a fake tensor in the exported program constant's list",
+        "the code makes a tensor and changes it or asks for its gradient: the program would hold it as a constant, and "
+        "it has no values",
+        TRACED,
+    ),
+    rule(
+        "unsupported code",
+        r"Expected FakeTensor, got <class 'torch\.Tensor'>",
+        "a transform of torch.func (grad, jvp, hessian, …) wraps tensors, and export accepts none there but its own "
+        "fake ones",
+        TRACED,
+    ),
+    rule(
+        "unsupported code",
+        r"_checkpoint_context_fn|tag_activation_checkpoint",
+        "strict export records torch.utils.checkpoint as an operator of its own, which it cannot lower afterwards",
+        TRACED,
+    ),
+    rule(
+        "unsupported code",
+        r"Encountered duplicated inputs that are mutated",
+        "the module holds one tensor under two names and changes it: the program would have two inputs for it",
+        TRACED,
+    ),
+    rule(
+        "unsupported code",
+        r"Found an input that received a metadata mutation",
+        "the code changes the shape or the strides of an argument in place (`t_`, `resize_`, …), and an exported "
+        "program cannot",
+        TRACED,
+    ),
+    rule(
+        "needs tensors",
+        r"unrecognized type UserDefinedObjectVariable\((?P<what>\w+)\) at output",
+        "the code returns a {what}, and an exported program returns tensors, numbers and registered containers alone",
+        TRACED,
+    ),
+    rule(
+        "needs tensors",
+        r"unhashable type: '(?P<what>\w+)'",
+        "the code takes or returns a {what}, and an exported program knows tensors, numbers and registered containers "
+        "alone",
+        TRACED,
+        "capture",
+    ),
+    rule(
+        "needs tensors",
+        r"unsupported object of type <class '(?P<what>[^']+)'> while writing the metadata",
+        "an argument is a {what}, which the description of an exported program cannot hold",
+        TRACED,
+    ),
+    rule(
+        "needs tensors",
+        r"structure of `inputs` and `dynamic_shapes`: `[^`]+` is a <class '(?P<what>[^']+)'>",
+        "dynamic shapes cannot be given for what a {what} holds",
+        TRACED,
+    ),
+    rule(
+        "numpy",
+        r"AssertionError: NumpyTensorSource\(|Unexpectedly found a <class 'torch\.Tensor'> in the inputs",
+        "an argument is a number of numpy: strict export makes a tensor of it and then finds no input that is this "
+        "tensor",
+        TRACED,
+    ),
+    rule(
+        "numpy",
+        r"ufunc '(?P<what>\w+)' not supported for the input types",
+        "numpy's {what} was given a tensor of tracing, which holds no values",
+        ("make_fx", *TRACED),
+    ),
+    rule(
+        "needs tensors",
+        r"No registered serialization name for <class '(?P<what>[^']+)'>",
+        "the package stores containers by name, and {what} is registered without one",
+        ("aoti",),
+    ),
+    rule(
+        "needs tensors",
+        r"^TypeError: unhashable type: 'list'",
+        "the package writes the structure of a call down as JSON, where a tuple that is a key of a dict becomes a list",
+        ("aoti",),
+        "call",
+    ),
+    rule(
+        "needs tensors",
+        r"InductorError: AssertionError: \(TensorBox",
+        "beside tensors the code returns what Inductor does not accept as a result of a program, for example text",
+        ("aoti",),
+    ),
+    rule(
+        "compiler fault",
+        r"Not all inputs to pattern found in match\.kwargs",
+        "a pattern that Inductor replaces does not fit its own replacement: {first}",
+        ("compile", *TRACED),
+    ),
+    *_ONNX,
+]
+"""The rules, in the order in which they are tried."""

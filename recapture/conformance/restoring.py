@@ -25,6 +25,8 @@ class Saver:
 
     def __init__(self) -> None:
         self.kept: dict[int, Any] = {}
+        self.shared: list[Callable[[], None]] = []
+        """The functions that restore what belongs to the process: all executions of a file share its loggers."""
 
     def saved(self, value: Any, depth: int = 0) -> Callable[[], None]:
         """Return a function that restores the contents of a value, as far as that is possible."""
@@ -49,7 +51,8 @@ class Saver:
             copy = value.copy()
             return lambda: value.__setitem__(..., copy)
         if isinstance(value, logging.Logger):
-            return _saved_logger(value)
+            self.shared.append(_saved_logger(value))
+            return self.shared[-1]
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict) and not isinstance(value, (type, types.ModuleType, types.FunctionType)):
             return self._saved_container(own, depth)

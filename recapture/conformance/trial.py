@@ -75,6 +75,7 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     usable = not any(failed_loudly(call.eager, call.other) for call in heeded)  # else a GPU may refuse everything
     if usable and _disagreement(first[0], second[-1]) is None:  # eager itself works again after the state is restored
         trial.original = _works_still(subject, first[0])
+    subject.leave()
     return trial
 
 

@@ -232,7 +232,7 @@ def test_a_compiler_that_refuses_other_inputs_loudly_is_told_from_one_that_canno
 
 def test_another_rank_does_not_count_against_an_exported_program(served):
     """Eager takes any number of dimensions here; nobody expects that of a program that was exported for two."""
-    result = checked("positive_rows", "4x3", compilers=("export:dynamic", "export:nonstrict", "compile:eager"))
+    result = checked("scored", "4x3", compilers=("export:dynamic", "export:nonstrict", "compile:eager"))
     dynamic = result["export:dynamic"]
     assert {"another dimension", "first row alone"} <= set(result.report.inputs)
     assert (dynamic.verdict, dynamic.words) == ("pass", "right")

@@ -25,9 +25,9 @@ def positive(x):
     return x + 1 if x.sum() > 0 else x * 2
 
 
-def positive_rows(x):
-    """Takes any sizes and any number of dimensions."""
-    return torch.relu(x).sum(-1)
+def scored(x):
+    """Takes any number of rows of three, in any number of dimensions."""
+    return torch.nn.functional.linear(x, torch.ones(2, 3)).relu()
 
 
 def drops(x, training: bool):

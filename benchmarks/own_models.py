@@ -79,8 +79,7 @@ TRANSFORMERS = ("bert", "roberta", "albert", "distilbert", "gpt2", "llama", "qwe
 WORDS = {
     "pass": "right",
     "pass_with_breaks": "breaks",
-    "specialized": "**wrong**",
-    "wrong": "**wrong**",
+    "specialized": "wrong",
     "not_applicable": "–",
 }
 """Short words of the table; other verdicts stand for themselves."""

@@ -25,7 +25,7 @@ from recapture.pool.home import CACHE, TEMPORARY
 from recapture.pool.processes import stopped
 from recapture.pool.protocol import GOODBYE, Begun, Ended, FromServer, LineBuffer, Preload, Processes, Ready, Task
 from recapture.pool.shared_memory import remove_segment, segments
-from recapture.pool.starting import DOING, IMPORTING, Start
+from recapture.pool.starting import DOING, IMPORTING, ServerStart
 
 __all__ = ["Client", "ServerDiedError", "SlowStartError"]
 
@@ -211,7 +211,7 @@ class Client:
             self.rss = message.rss
 
     def _next_of_start(self) -> FromServer:
-        start = Start(self.process.pid)
+        start = ServerStart(self.process.pid)
         while (message := self._read(start.patience)) is None:
             if (why := start.failed(self._unready[0])) is not None:
                 raise SlowStartError(why)

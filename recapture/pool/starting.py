@@ -10,7 +10,7 @@ import time
 
 from recapture.pool.processes import cpu_seconds
 
-__all__ = ["DOING", "IMPORTING", "Start"]
+__all__ = ["DOING", "IMPORTING", "ServerStart"]
 
 STILL_SECONDS = 300.0
 """Seconds that a server may use no processor while it starts or preloads; a cold disk can keep it for a minute."""
@@ -37,7 +37,7 @@ DOING = {
 """What a server does for each level of `torch_compat.preload`."""
 
 
-class Start:
+class ServerStart:
     """One step of a server's start, from now on; `pid` is the server's process."""
 
     def __init__(self, pid: int) -> None:

@@ -244,6 +244,18 @@ def test_an_example_or_a_global_that_only_capturing_changes_is_wrong():
     assert found(one.differences) == [("capture", "args[0]", "mutation")]
 
 
+def test_a_compiler_is_given_iterators_that_nothing_has_read():
+    given = []
+
+    def reads(fn, example):
+        given.append(list(example[1]))
+        return fn
+
+    one = ruling(lambda x, rest: x * next(rest), reads, make=lambda: (torch.ones(3), iter([2.0, 3.0])))
+    assert (str(one.verdict), one.differences, one.noted) == ("pass", (), ())
+    assert given == [[2.0, 3.0]]
+
+
 def scaled(x):
     return x * SETTINGS["scale"]
 

@@ -17,7 +17,7 @@ from recapture.conformance.held_out_shapes import held_out_shapes
 from recapture.conformance.judge import Comparison, Rules, compare, compare_places
 from recapture.conformance.observe import Raised
 from recapture.conformance.reference import Eager, first_again
-from recapture.conformance.seen import Seen, see
+from recapture.conformance.seen import Seen, describe
 from recapture.conformance.torch_state import read_flags, restore_flags
 from recapture.conformance.unlike_example import stays_inside, unlike_example
 from recapture.conformance.verdict import Call, Failure, Trial, decide, failed_loudly
@@ -138,7 +138,7 @@ def _capture_and_call(
             allow_recompilations(len(subject.case.inputs()) + 1)
         seed_everything()
         arguments = subject.arguments(example)()
-        before = see(arguments), subject.reachable.describe().seen, read_flags()
+        before = _unread(arguments), subject.reachable.describe().seen, read_flags()
         seed_everything(CAPTURE_SEED)
         try:
             captured = compiler.function(subject.target, arguments, **_options(compiler, subject.case, shapes))
@@ -172,7 +172,7 @@ def _effects_of_capture(
     args, state, flags = before
     after_flags = read_flags()
     restore_flags(flags)
-    found = compare_places("capture", _as_places(args), _as_places(see(arguments)))
+    found = compare_places("capture", _as_places(args), _as_places(_unread(arguments)))
     also = {(one.where, one.kind) for one in compare_places("", _as_places(args), _as_places(first.args)).differences}
     changed = compare_places("capture", state, subject.reachable.describe().seen)
     also |= {(one.where, one.kind) for one in compare_places("", state, first.state).differences}
@@ -189,6 +189,11 @@ def _effects_of_capture(
         one = Difference("capture", where, "state" if kind == "state" else "mutation", detail)
         (notes if plain else differences).append(one)
     return Comparison(differences, notes)
+
+
+def _unread(arguments: tuple[Any, ...]) -> Seen:
+    """Describe arguments without reading iterators, which are the compiler's to read."""
+    return describe(arguments, consume=False).seen
 
 
 def _as_places(args: Seen) -> Seen:

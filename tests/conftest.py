@@ -14,6 +14,7 @@ from pathlib import Path
 
 import planted_bench
 import pytest
+from command_lines import refused  # noqa: F401 - a fixture
 from marking import (  # noqa: F401 - hooks of pytest
     pytest_collection_modifyitems,
     pytest_itemcollected,
@@ -25,7 +26,8 @@ from planted_scripts import mine, printed, restored, run_script  # noqa: F401 - 
 from recapture.bench import benchmark
 from recapture.cli.main import _run
 from recapture.conformance import preparation, printing, runner
-from recapture.conformance.own_code import session
+from recapture.conformance.own_code import derivation, obstacles, session
+from recapture.conformance.reduction import reducing
 from recapture.pool import worker_pool
 from recapture.pool.worker_pool import WorkerPool
 from recapture.results.records import Record, read_jsonl
@@ -62,7 +64,9 @@ class SharedPool(WorkerPool):
 @pytest.fixture(scope="session")
 def pool():
     """A worker server that imports what runs and benchmarks need; it starts when the first test uses it."""
-    shared = SharedPool(device="cpu", jobs=2, imports=benchmark.IMPORTS)
+    tasks = (derivation.PREPARE, obstacles.OBSTACLES, reducing.ATTEMPT)
+    imports = (*benchmark.IMPORTS, *(task.partition(":")[0] for task in tasks))
+    shared = SharedPool(device="cpu", jobs=2, imports=imports)
     yield shared
     WorkerPool.__exit__(shared, None, None, None)
 

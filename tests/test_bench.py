@@ -20,6 +20,7 @@ from recapture.bench.gate import Snapshot
 from recapture.bench.rows import COMPILER_VARIABLES, PlannedRow, make_row
 from recapture.bench.selection import BenchOptions, modules_of, plan_rows, select
 from recapture.cli.main import main
+from recapture.conformance import preparation
 from recapture.declare.workload_sources import ModelSpec, WorkloadInfo, collect_workloads
 from recapture.machine.describe import variables
 from recapture.machine.hardware import visible_gpus
@@ -430,9 +431,11 @@ def test_a_results_directory_that_cannot_be_written_is_refused_before_anything_i
     assert "cannot write results" in capfd.readouterr().err
 
 
-def test_without_a_gpu_status_3(tmp_path, capfd):
+def test_without_a_gpu_status_3(warm, tmp_path, monkeypatch, capfd):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
+    monkeypatch.setattr(warm, "device", "cuda")
+    monkeypatch.setattr(benchmark, "survey", preparation.survey)
     assert bench(TINY, "tiny_eval::fx", "--device", "cuda", "--results", str(tmp_path)) == 3
     assert "no CUDA device" in capfd.readouterr().err
 

@@ -19,7 +19,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 DIRECTORIES = find_results(RESULTS)
 
 
-@pytest.fixture(params=DIRECTORIES, ids=lambda path: str(path.relative_to(RESULTS)))
+@pytest.fixture(scope="module", params=DIRECTORIES, ids=lambda path: str(path.relative_to(RESULTS)))
 def results(request):
     return read_results(request.param)
 

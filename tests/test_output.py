@@ -17,7 +17,7 @@ COMMANDS = [
     ["--help"],
     ["--version"],
     pytest.param(["list"], marks=pytest.mark.slow),
-    ["list", "types"],
+    ["list", "--compilers"],
     ["report", "{copy}"],
     ["report", "{copy}", "--output", "-"],
     ["diff", *IMAGES[:2]],
@@ -91,7 +91,7 @@ def test_a_failed_write_elsewhere_is_not_blamed_on_the_output(capfd, monkeypatch
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["list", "types"],
+        ["list", "--compilers"],
         ["report", "{copy}", "--output", "-"],
         ["report", "{copy}"],
         ["diff", *IMAGES[:2]],

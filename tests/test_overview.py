@@ -112,6 +112,7 @@ def test_only_cells_that_all_columns_hold_are_counted(releases, monkeypatch):
     [one] = overview(releases)
     assert len(one.releases) == 4
     assert one.cells == 19
+    assert one.uncounted == dict.fromkeys(("torch2.2.2-cu121", "torch2.9.1-cu128", "torch2.10.0-cu128"), 1)
     assert one.releases[-1].compilers["fx"].silently_wrong == 0
     assert one.releases[-1].compilers["fx"].total == 9
 
@@ -122,6 +123,14 @@ def test_a_capability_with_only_results_to_leave_out_is_shown_in_full(tmp_path):
     assert [release.image for release in one.releases] == ["torch2.9.1-cu128-drifted"]
     assert one.steps == ()
     assert one.left_out == {}
+
+
+def test_one_release_with_more_cases_leaves_no_other_out(releases):
+    put(releases, "torch2.11.0-cu130", {}, compilers=("compile", "fx", "export", "make_fx"))
+    [one] = overview(releases)
+    assert (len(one.releases), one.cells, one.left_out) == (4, 20, {})
+    assert one.uncounted == {"torch2.11.0-cu130": 20}
+    assert "lack them: 20 of torch2.11.0-cu130." in to_markdown([one]).replace("\\", "")
 
 
 def test_an_edited_case_is_no_change_of_torch(releases):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 import time
@@ -41,14 +42,20 @@ def refused(compiler, message, kind="RuntimeError", phase="capture", label="exam
     return record(Verdict.ERROR, compiler, phase=phase, input=label, error=ErrorInfo(kind, message, "0123456789"))
 
 
+@functools.cache
+def committed(directory):
+    """The records of committed results, and their reasons."""
+    records = read_results(directory).records
+    return records, reasons(records)
+
+
 VALUE = Difference("held_out[0]", "result", "value", "1 of 2 elements differ: eager 1, this 2 at [0]")
 
 
 @pytest.mark.parametrize("directory", find_results(COMMITTED), ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_every_committed_cell_that_is_not_right_has_a_reason(directory):
-    results = read_results(directory)
-    found = reasons(results.records)
-    bad = [one for one in results.records if one.verdict not in RIGHT]
+    records, found = committed(directory)
+    bad = [one for one in records if one.verdict not in RIGHT]
     for one in bad:
         assert found[key_of(one)].kind in KINDS_OF_REASONS, one.cell
         assert len(str(found[key_of(one)])) > 20, one.cell
@@ -67,10 +74,10 @@ def test_a_right_cell_captured_whole_has_no_reason_and_a_broken_one_names_its_br
 
 
 def test_the_order_of_the_records_does_not_change_a_reason():
-    records = list(read_results(TORCH_2_11).records)
-    first = reasons(records)
-    random.Random(0).shuffle(records)
-    assert reasons(records) == first
+    records, first = committed(TORCH_2_11)
+    shuffled = list(records)
+    random.Random(0).shuffle(shuffled)
+    assert reasons(shuffled) == first
 
 
 EXPECTED = {
@@ -100,9 +107,9 @@ EXPECTED = {
 
 @pytest.mark.parametrize("cell", EXPECTED)
 def test_a_committed_cell_is_explained(cell):
-    records = read_results(TORCH_2_11).records
+    records, found = committed(TORCH_2_11)
     (one,) = (row for row in records if row.cell == cell)
-    reason = reasons(records)[key_of(one)]
+    reason = found[key_of(one)]
     kind, *words = EXPECTED[cell]
     assert reason.kind == kind
     for word in words:

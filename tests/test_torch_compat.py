@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import records_below
 
+from recapture.base import torch_compat
 from recapture.base.torch_compat import (
     is_capture_error,
     is_out_of_memory,
@@ -146,6 +147,16 @@ def test_every_stream_of_random_numbers_is_seeded():
     assert draw() == first
     seed_everything(1)
     assert draw() != first
+
+
+def test_devices_are_seeded_where_there_may_be_one(monkeypatch):
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    for there, expected in ((False, []), (True, [7])):
+        monkeypatch.setattr(torch_compat, "_may_have_accelerator", lambda there=there: there)
+        seed_everything(7)
+        assert torch.initial_seed() == 7
+        assert seeded == expected
 
 
 def test_every_cache_goes_to_one_place():

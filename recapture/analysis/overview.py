@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Overview", "Release", "Step", "overview"]
 
 WHOLE = 0.9
-"""Smallest share of the largest results' cells that a column must have, so that enough cells are common to all."""
+"""Smallest share of the median number of cells that a column must have, so that enough cells are common to all."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Step:
 class Overview:
     """All releases on one capability, oldest first; `cells` is the number of cells that all of them recorded.
 
-    `left_out` has the reason for each image that is not a column.
+    `left_out` has the reason for each image that is not a column, `uncounted` the number of cells of a column that some
+    other column lacks, where there are any.
     """
 
     capability: str
@@ -67,6 +69,7 @@ class Overview:
     releases: tuple[Release, ...]
     steps: tuple[Step, ...]
     left_out: dict[str, str]
+    uncounted: dict[str, int]
 
 
 def overview(
@@ -102,6 +105,7 @@ def _overview(capability: str, results: list[Results]) -> Overview:
         releases=tuple(map(_release, same)),
         steps=tuple(_step(old, new) for old, new in itertools.pairwise(same)),
         left_out=left_out,
+        uncounted={one.image: more for one in columns if (more := len(_cells(one) - common))},
     )
 
 
@@ -119,9 +123,9 @@ def _columns(results: list[Results]) -> tuple[list[Results], dict[str, str]]:
             line.append(one)
     if not line:  # there are only twins
         line, left_out = results, {}
-    most = max(len(one.records) for one in line)
-    small = {one.image: len(one.records) for one in line if len(one.records) < WHOLE * most}
-    left_out |= {image: f"{cells} of {plural(most, 'cell')}" for image, cells in small.items()}
+    usual = statistics.median_high(len(one.records) for one in line)
+    small = {one.image: len(one.records) for one in line if len(one.records) < WHOLE * usual}
+    left_out |= {image: f"{cells} of {plural(usual, 'cell')}" for image, cells in small.items()}
     return [one for one in line if one.image not in small], dict(sorted(left_out.items()))
 
 

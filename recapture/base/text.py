@@ -20,8 +20,8 @@ def printable(text: str, *, keep: str = "\n") -> str:
     Each such character (C0, C1, ANSI's escape, bidirectional overrides, zero-width characters, lone surrogates) becomes
     U+FFFD. The characters in `keep` are kept, by default line breaks.
     """
-    if text.isascii() and text.replace("\n", "").isprintable() and keep == "\n":  # the usual case
-        return text
+    if text.isascii() and (text.isprintable() or (keep == "\n" and text.replace("\n", "").isprintable())):
+        return text  # the usual case
     kept = _SPACES.union(keep)
     text = "".join(char if char.isprintable() or char in kept else _REPLACEMENT for char in text)
     return _INVISIBLE.sub(_REPLACEMENT, text)

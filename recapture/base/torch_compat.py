@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -119,13 +120,25 @@ def is_out_of_memory(error: BaseException) -> bool:
         return False
 
 
+ACCELERATORS = tuple(map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/dri")))
+"""Device files of GPUs: without any of them, no accelerator can be initialised in this process."""
+
+
+@cache
+def _may_have_accelerator() -> bool:
+    return any(path.exists() for path in ACCELERATORS)
+
+
 def seed_everything(seed: int = 0) -> None:
     """Seed torch (all devices), Python's random and, where it is installed, numpy."""
     import random
 
     import torch
 
-    torch.manual_seed(seed)
+    if _may_have_accelerator():
+        torch.manual_seed(seed)
+    else:  # for each device that may come, the former formats the stack, which takes longer than a short case
+        torch.default_generator.manual_seed(seed)
     random.seed(seed)
     if importlib.util.find_spec("numpy") is not None:
         import numpy as np

@@ -88,6 +88,9 @@ def print_overviews(console: Console, overviews: Iterable[Overview]) -> None:
 def _scope(one: Overview) -> str:
     releases = plural(len(one.releases), "release")
     text = f"{plural(one.cells, 'cell')} (case × compiler) that {releases} recorded."
+    if one.uncounted:
+        further = ", ".join(f"{cells} of {image}" for image, cells in one.uncounted.items())
+        text += f" Not counted, because others lack them: {further}."
     if one.left_out:
         text += f" Left out: {', '.join(f'{image} ({why})' for image, why in one.left_out.items())}."
     return text

@@ -255,15 +255,15 @@ def schema_of(kind: type[msgspec.Struct], title: str) -> dict[str, Any]:
 
 
 def _line(row: Record | Timing) -> bytes:
-    if not isinstance(row, Record):
-        return msgspec.json.encode(row) + b"\n"
-    built = msgspec.to_builtins(row)
-    for name in OMITTED:
-        if not built[name]:
-            del built[name]
-    if row.schema != SCHEMA_VERSION:
-        del built["noted"]  # version 1 does not have it
-    return msgspec.json.encode(built) + b"\n"
+    return (_record_text(row) if isinstance(row, Record) else msgspec.json.encode(row)) + b"\n"
+
+
+def _record_text(row: Record) -> bytes:
+    text = msgspec.json.encode(row)
+    # Of an empty field only the name and the brackets are written. Within a string, quotation marks have a backslash.
+    for name in OMITTED if row.schema == SCHEMA_VERSION else (*OMITTED, "noted"):  # version 1 does not have `noted`
+        text = text.replace(f'"{name}":[],'.encode(), b"")
+    return text
 
 
 def _with_current_kinds(row: R) -> R:
@@ -329,6 +329,6 @@ def _check_timing(row: Timing) -> None:
 
 _OUTPUT = msgspec.json.Decoder(dict[str, str])
 _FORMATS: dict[type[Any], Format[Any]] = {
-    Record: Format(Record, "record", SCHEMA_VERSION, _check_record, older=OLDER_VERSIONS, by_bytes=True),
-    Timing: Format(Timing, "record", TIMINGS_VERSION, _check_timing, by_bytes=True),
+    Record: Format(Record, "record", SCHEMA_VERSION, _check_record, older=OLDER_VERSIONS, encode=_record_text),
+    Timing: Format(Timing, "record", TIMINGS_VERSION, _check_timing, encode=msgspec.json.encode),
 }

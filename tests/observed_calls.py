@@ -1,0 +1,42 @@
+"""Two observations of calls, compared by the judge: what the tests of the judge share."""
+
+from recapture.conformance.judge import Rules, compare
+from recapture.conformance.observe import Surroundings, observe_call
+
+
+def seen(function, *args, label="example", **around):
+    return observe_call(function, label, lambda: args, Surroundings(**around))
+
+
+def strict(*names):
+    return Rules(strict=frozenset(names))
+
+
+def texts(differences):
+    return [f"{one.where} {one.kind}: {one.detail}" for one in differences]
+
+
+def verdict(eager, other, **more):
+    """The comparison of two values, each returned by a call."""
+    return compare(seen(lambda: eager), seen(lambda: other), **more)
+
+
+def kinds(eager, other, **more):
+    return [(one.where, one.kind) for one in verdict(eager, other, **more).differences]
+
+
+class Plain:
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+
+class Slotted:
+    __slots__ = ("a", "b")
+
+    def __init__(self, a):
+        self.a = a
+
+
+def altered(module):
+    module.running_mean.add_(1)
+    return module

@@ -1,0 +1,152 @@
+"""A command line that cannot be meant: one line that names the cause, before anything starts."""
+
+from __future__ import annotations
+
+import errno
+import re
+import shutil
+
+import click
+import pytest
+from command_lines import VERDICTS
+from conftest import REPOSITORY
+
+from recapture.base.errors import did_you_mean
+from recapture.cli.main import _run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["runn"], "no such command 'runn'; did you mean 'run'?"),
+        (["run", "basic_uze"], "unknown suite 'basic_uze'; did you mean 'basic_use'?"),
+        (["run", "nowhere/my_cases.py"], "no such suite file: nowhere/my_cases.py"),
+        (["run", "--device", "cude"], "unknown device 'cude': it is cpu or cuda"),
+        (["run", "--device", "gpu"], "unknown device 'gpu': it is cpu or cuda"),
+        (["bench", "--device", "gpu"], "unknown device 'gpu': it is cpu or cuda"),
+        (["run", "--compiler", "jit.trce"], "unknown compiler 'jit.trce'; did you mean 'jit.trace'?"),
+        (["run", "basic_use::x::jit.trce"], "unknown compiler 'jit.trce'; did you mean 'jit.trace'?"),
+        (["report", str(VERDICTS)], f"{VERDICTS} is not a directory"),
+        (["run", "-k", "and or"], "-k 'and or' is not an expression of words, and, or, not and parentheses"),
+        (["run", "-k", "one two"], "-k 'one two' is not an expression of words, and, or, not and parentheses"),
+        (["run", "--jobs", "0"], "Invalid value for '--jobs': 0 is not in the range x>=1."),
+        (["run", "--timeout", "soon"], "Invalid value for '--timeout': 'soon' is not a valid float range."),
+    ],
+)
+def test_bad_usage_is_refused_before_anything_starts(refused, arguments, line):
+    assert refused(*arguments) == line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list", ""],
+        ["report", ""],
+        ["report", "--output", ""],
+        ["diff", "", ""],
+        ["history", "--results="],
+        ["run", "--results", ""],
+        ["bench", "--results", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_path_is_not_the_current_directory(refused, arguments, tmp_path, monkeypatch):
+    shutil.copytree(REPOSITORY / "tests" / "resources" / "results" / "images", tmp_path / "here")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    monkeypatch.chdir(tmp_path)
+    assert "an empty " in refused(*arguments)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("number", "complaint"),
+    [
+        ("inf", "inf is not in the range "),
+        ("nan", "'nan' is not a number"),
+        ("1e10", "10000000000.0 is not in the range "),
+    ],
+)
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [("run", "--timeout"), ("run", "--memory"), ("bench", "--timeout"), ("bench", "--memory"), ("bench", "--seconds")],
+)
+def test_a_limit_that_is_none_is_refused(refused, command, option, number, complaint):
+    assert refused(command, option, number).startswith(f"Invalid value for '{option}': {complaint}")
+
+
+def test_what_was_typed_is_never_suggested():
+    assert did_you_mean("mine", ["mine"]) == ""
+    assert did_you_mean("mine", ["mine", "mines"]) == "; did you mean 'mines'?"
+
+
+@pytest.mark.parametrize("arguments", [[], ["images"]])
+def test_without_a_subcommand_the_help_is_shown_as_it_is(arguments, capfd):
+    _run(arguments)
+    said = capfd.readouterr()
+    assert said.err.startswith("Usage: recapture") or said.out.startswith("Usage: recapture")  # by click's release
+    assert "\n  run  " in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("run", "recapture: interrupted; finished work is kept, continue with --resume\n"),
+        ("bench", "recapture: interrupted; finished work is kept, continue with --resume\n"),
+        ("list", "recapture: interrupted\n"),
+    ],
+)
+def test_an_interrupted_command_says_what_it_leaves(command, line, monkeypatch, capfd):
+    def interrupt(**_):
+        raise click.Abort
+
+    monkeypatch.setattr("recapture.cli.main.cli.main", interrupt)
+    assert _run([command]) == 130
+    assert capfd.readouterr().err == line
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_the_help_of_a_command_names_the_value_of_a_number_n(command, capfd):
+    assert _run([command, "--help"]) == 0
+    shown = capfd.readouterr().out
+    assert re.search(r"--timeout N +Seconds", shown)
+    assert "RANGE" not in shown
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_the_help_of_a_command_speaks_of_the_arguments_by_their_names(command, capfd):
+    assert _run([command, "--help"]) == 0
+    assert "WHAT" not in capfd.readouterr().out
+
+
+def test_an_unknown_option_is_refused_by_name(refused):
+    assert "--no-such-option" in refused("run", "--no-such-option")
+
+
+def test_an_empty_folder_is_no_folder_of_cases(refused, tmp_path):
+    assert refused("run", tmp_path) == f"no .py files in the folder {tmp_path}"
+
+
+def test_two_suites_of_one_name_are_refused(refused, tmp_path):
+    twin = tmp_path / "verdicts.py"
+    twin.touch()
+    assert refused("run", VERDICTS, twin) == f"two suites are named 'verdicts': {VERDICTS} and {twin}"
+
+
+def test_a_disk_without_room_is_one_line(monkeypatch, capsys):
+    def full(*_args, **_more):
+        raise OSError(errno.ENOSPC, "No space left on device", "results/x")
+
+    monkeypatch.setattr("recapture.results.directories.find_results", full)
+    assert _run(["report", "results"]) == 3
+    assert capsys.readouterr().err == "recapture: results/x: No space left on device\n"
+
+
+def test_what_can_be_no_path_is_bad_input(refused):
+    assert "File name too long" in refused("history", "x", "--results", 300 * "a")
+
+
+def test_list_names_the_compilers(capfd):
+    assert _run(["list", "--compilers"]) == 0
+    names = [line.split()[0] for line in capfd.readouterr().out.splitlines()]
+    assert names[0] == "eager"
+    assert {"compile", "jit.trace", "jit.script", "fx", "make_fx", "export", "aoti", "onnx"} <= set(names)

@@ -1,0 +1,148 @@
+"""A case that cannot be declared, made or run: it costs itself alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from command_lines import BROKEN
+from conftest import records_below, results_below, run_in_process
+
+from recapture.cli.main import _run
+
+MIXED = """\
+import os
+
+import torch
+from recapture import case
+
+
+@case(example=lambda: (torch.ones(2),))
+def good(x):
+    return x + 1
+
+
+@case(example=(1,))
+def values(x):
+    return x
+
+
+@case(exmaple=lambda: (1,))
+def misspelt(x):
+    return x
+
+
+@case(example=lambda: (1 / 0,))
+def divides(x):
+    return x
+
+
+@case(example=lambda: os._exit(3))
+def exits(x):
+    return x
+"""
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    path = tmp_path / "mixed.py"
+    path.write_text(MIXED)
+    return path
+
+
+VALUES = "in suite 'mixed', case 'values': example is not a callable without arguments but (1,) (line 12)"
+
+
+MISSPELT = "in suite 'mixed', case 'misspelt': unknown option 'exmaple'; did you mean 'example'? (line 17)"
+
+
+def test_a_broken_case_costs_itself_alone(warm, mixed, tmp_path, capfd):
+    assert run_in_process(mixed, "--compiler", "eager", "--results", tmp_path / "results") == 2
+    out, err = capfd.readouterr()
+    assert "3 planned = 3 recorded: 1 pass, 1 error, 1 crash" in out
+    assert {name: str(row.verdict) for name, row in records_below(tmp_path / "results").items()} == {
+        "mixed::good::eager": "pass",
+        "mixed::divides::eager": "error",
+        "mixed::exits::eager": "crash",
+    }
+    assert err.splitlines()[-3:] == [
+        f"recapture: a case was not run: {VALUES}",
+        f"recapture: a case was not run: {MISSPELT}",
+        "recapture: case 'mixed::divides' cannot run in eager: ZeroDivisionError: division by zero",
+    ]
+    environment = json.loads((results_below(tmp_path / "results") / "environment.json").read_text())
+    (suite,) = environment["suites"]
+    assert suite["cases"] == 3
+    assert suite["error"].startswith("2 of 5 cases: case 'values': example is not a callable")
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "line"),
+    [
+        (["::good"], 0, ""),
+        (["", "-k", "good"], 0, ""),
+        (["::values"], 2, f"recapture: nothing to run: {VALUES}"),
+        (["", "-k", "values or misspelt"], 2, f"recapture: nothing to run: {VALUES}; {MISSPELT}"),
+        (["::valuse"], 2, "recapture: unknown case 'mixed::valuse'; did you mean 'mixed::values'?"),
+    ],
+)
+def test_a_broken_case_matters_where_it_is_selected(warm, mixed, tmp_path, capfd, what, status, line):
+    place, *more = what
+    assert run_in_process(f"{mixed}{place}", *more, "--compiler", "eager", "--results", tmp_path / "results") == status
+    err = capfd.readouterr().err
+    assert "Traceback" not in err
+    if status:
+        assert err.strip().splitlines()[-1] == line
+    else:
+        assert "values" not in err
+
+
+def test_a_case_that_breaks_keeps_its_older_rows(warm, mixed, tmp_path):
+    mixed.write_text(MIXED.replace("example=(1,)", "example=lambda: (1,)"))
+    results = tmp_path / "results"
+    assert run_in_process(f"{mixed}::values", "--compiler", "eager", "--results", results) == 0
+    mixed.write_text(MIXED)
+    assert run_in_process(mixed, "--compiler", "eager", "--results", results) == 2
+    assert "mixed::values::eager" in records_below(results)
+
+
+def test_list_and_repro_name_a_broken_case(warm, mixed, capfd):
+    capfd.readouterr()
+    assert _run(["list", str(mixed)]) == 2
+    said = capfd.readouterr()
+    lines = [line.split()[0] for line in said.out.splitlines()]
+    assert lines == ["mixed:", "mixed::good", "mixed::divides", "mixed::exits"]
+    assert said.err.splitlines() == [f"recapture: {VALUES}", f"recapture: {MISSPELT}"]
+    assert _run(["repro", f"{mixed}::values::eager"]) == 2
+    assert capfd.readouterr().err.splitlines() == [f"recapture: {VALUES.partition(', ')[2]}"]
+
+
+@pytest.mark.parametrize(
+    ("suite", "case", "error"),
+    [
+        (
+            "wrong_arity",
+            "adds",
+            "recapture.declare.inputs.InputsError: held_out[0] gives 1 arguments, but adds(x, y) says: missing a required argument: 'y'",
+        ),
+        (
+            "no_tuple",
+            "forgot_the_comma",
+            "recapture.declare.inputs.InputsError: example gives Tensor, not a tuple of arguments",
+        ),
+        (
+            "factory_raises",
+            "unreachable",
+            "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x2 and 1x2)",
+        ),
+    ],
+)
+def test_inputs_that_cannot_be_made_are_recorded_and_reported(warm, capfd, tmp_path, suite, case, error):
+    compilers = ["--compiler", "eager", "--compiler", "fx"]
+    assert run_in_process(BROKEN / f"{suite}.py", *compilers, "--results", tmp_path) == 2
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert line == f"recapture: case '{suite}::{case}' cannot run in eager: {error}"
+    rows = records_below(tmp_path)
+    assert set(rows) == {f"{suite}::{case}::eager", f"{suite}::{case}::fx"}
+    for row in rows.values():
+        assert (row.verdict, row.phase, f"{row.error.type}: {row.error.message}") == ("error", "reference", error)

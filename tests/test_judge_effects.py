@@ -1,0 +1,206 @@
+"""Exceptions, mutations, output and settings: what a call does beside returning."""
+
+import logging
+import os
+import random
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from observed_calls import Plain, altered, seen, strict, texts
+
+from recapture.conformance.judge import compare
+from recapture.conformance.observe import folder_of_torch, observe_call
+from recapture.conformance.reachable import Reachable
+
+
+def fails(*_):
+    raise ValueError("x")
+
+
+def test_returning_where_eager_raises_is_a_difference():
+    found = compare(seen(fails), seen(lambda: 1))
+    assert [(one.where, one.kind, one.detail) for one in found.differences] == [
+        ("result", "exception", "eager raises ValueError, this returned")
+    ]
+
+
+def test_exceptions_on_both_sides_are_for_the_caller_to_weigh():
+    assert compare(seen(fails), seen(fails)).differences == []
+    assert compare(seen(lambda: 1), seen(fails)).differences == []
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (lambda: [1], lambda x: x.append(2)),
+        (lambda: {"a": [1]}, lambda x: x["a"].append(2)),
+        (lambda: {"a": 1}, lambda x: x.update(b=1)),
+        (lambda: torch.ones(2), lambda x: x.add_(1)),
+        (lambda: [torch.ones(2)], lambda x: x[0].zero_()),
+        (lambda: torch.ones(2), lambda x: x.resize_(3)),
+        (lambda: Plain(a=1), lambda x: setattr(x, "a", 2)),
+        (lambda: torch.nn.BatchNorm1d(1), altered),
+        (lambda: np.ones(2), lambda x: x.fill(3)),
+        (lambda: torch.ones(2, requires_grad=True), lambda x: x.sum().backward()),
+    ],
+)
+def test_a_mutation_of_an_argument_is_a_difference(make, change):
+    def mutates(x):
+        change(x)
+
+    def forgets(x):
+        pass
+
+    eager, other = (
+        observe_call(mutates, "example", lambda: (make(),)),
+        observe_call(forgets, "example", lambda: (make(),)),
+    )
+    for found in (compare(eager, other), compare(other, eager)):
+        assert [one.kind for one in found.differences] == ["mutation"]
+        assert found.differences[0].where.startswith("args[0]")
+    assert compare(eager, eager).differences == []
+
+
+def test_the_state_of_a_module_is_compared():
+    class Counts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kept", torch.zeros(1))
+            self.register_buffer("cache", torch.zeros(1), persistent=False)
+            self.weight = torch.nn.Parameter(torch.ones(1))
+            self.calls = 0
+
+    def run(change):
+        module = Counts()
+        return seen(lambda: change(module), reachable=Reachable(module))
+
+    still = run(lambda module: None)
+    assert compare(still, run(lambda module: None)).differences == []
+    for change, where in (
+        (lambda module: module.kept.add_(1) and None, "state['kept']"),
+        (lambda module: module.cache.add_(1) and None, "state['cache']"),
+        (lambda module: (module.weight * 2).backward(), "state['weight'].grad"),
+        (lambda module: setattr(module, "calls", 1), "state.calls"),
+        (lambda module: setattr(module, "last", 1), "state.last"),
+        (lambda module: delattr(module, "calls"), "state.calls"),
+        (lambda module: module.eval() and None, "state.training"),
+    ):
+        (difference,) = compare(run(change), still).differences
+        assert (difference.where, difference.kind) == (where, "mutation")
+
+
+def test_what_is_watched_is_compared():
+    eager, other = seen(lambda: 0, watch=lambda: [1]), seen(lambda: 0, watch=lambda: [2])
+    assert [(one.where, one.kind) for one in compare(eager, other).differences] == [("watched[0]", "mutation")]
+    assert compare(eager, eager).differences == []
+
+
+def test_a_watch_may_take_the_target_and_the_result():
+    eager, other = (seen(lambda: 3, target=number, watch=lambda target, result: target + result) for number in (1, 2))
+    assert texts(compare(eager, other).differences) == ["watched mutation: eager 4, this 5"]
+
+
+def test_what_is_printed_is_noted_and_a_case_may_be_strict_about_it():
+    eager, other = seen(lambda: print("a")), seen(lambda: print("b"))
+    expected = ["output output: eager printed 'a\\n', this printed 'b\\n'"]
+    assert texts(compare(eager, other).notes) == expected
+    assert texts(compare(eager, other, rules=strict("output")).differences) == expected
+
+
+def test_warnings_and_log_messages_are_output_where_a_case_is_strict_about_it():
+    def speaks(order):
+        for speak in order:
+            speak()
+
+    speeches = [
+        lambda: warnings.warn("w", UserWarning, stacklevel=1),
+        lambda: logging.getLogger("x").warning("l"),
+        lambda: print("e", file=sys.stderr),
+        lambda: warnings.warn_explicit("torch's own", UserWarning, str(folder_of_torch() / "module.py"), 1),
+    ]
+    warnings.simplefilter("always")
+    eager, other = (seen(lambda order=order: speaks(order), all_output=True) for order in (speeches, speeches[::-1]))
+    assert eager.output == "UserWarning: w\nWARNING x: l\ne\n"
+    assert [one.kind for one in compare(eager, other, rules=strict("output")).differences] == ["output"]
+
+
+def test_a_grad_mode_or_default_dtype_left_behind_is_a_difference():
+    def leaks():
+        torch.set_grad_enabled(False)
+        torch.set_default_dtype(torch.float64)
+
+    found = compare(seen(lambda: None), seen(leaks))
+    assert [(one.where, one.kind) for one in found.differences] == [
+        ("torch.grad_enabled", "state"),
+        ("torch.default_dtype", "state"),
+    ]
+    assert torch.is_grad_enabled()
+    assert torch.get_default_dtype() is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "leak", "undone"),
+    [
+        ("default_device", lambda: torch.set_default_device("meta"), lambda: torch.ones(1).device.type == "cpu"),
+        (
+            "deterministic_algorithms",
+            lambda: torch.use_deterministic_algorithms(True),
+            lambda: not torch.are_deterministic_algorithms_enabled(),
+        ),
+        (
+            "float32_matmul_precision",
+            lambda: torch.set_float32_matmul_precision("medium"),
+            lambda: torch.get_float32_matmul_precision() == "highest",
+        ),
+        (
+            "autocast_cpu",
+            lambda: torch.set_autocast_enabled("cpu", True),
+            lambda: not torch.is_autocast_enabled("cpu"),
+        ),
+    ],
+)
+def test_a_setting_left_behind_is_a_difference_and_is_set_back(name, leak, undone):
+    found = compare(seen(lambda: None), seen(lambda: leak() and None))
+    assert [(one.where, one.kind) for one in found.differences] == [(f"torch.{name}", "state")]
+    assert undone()
+
+
+def test_the_state_of_random_generators_and_the_environment_are_noted():
+    def draws():
+        torch.rand(1)
+        random.random()
+        np.random.rand()  # noqa: NPY002
+        os.environ["RECAPTURE_PLANTED"] = "1"
+
+    try:
+        found = compare(seen(lambda: None), seen(draws))
+    finally:
+        os.environ.pop("RECAPTURE_PLANTED", None)
+    assert found.differences == []
+    assert [(one.where, one.kind) for one in found.notes] == [
+        ("random_state.torch", "state"),
+        ("random_state.random", "state"),
+        ("random_state.numpy.random", "state"),
+        ("environ['RECAPTURE_PLANTED']", "state"),
+    ]
+    assert len(compare(seen(lambda: None), seen(draws), rules=strict("random_state")).differences) == 3
+
+
+def test_an_exception_of_a_subclass_and_another_message_are_noted():
+    def raises(error):
+        def fails():
+            raise error
+
+        return seen(fails)
+
+    found = compare(raises(LookupError("a")), raises(KeyError("b")))
+    assert found.differences == []
+    assert texts(found.notes) == [
+        "result exception: eager raises LookupError, this its subclass KeyError",
+        "result exception: eager's message 'a', this \"'b'\"",
+    ]
+    found = compare(raises(ValueError("a")), raises(ValueError("b")), rules=strict("message"))
+    assert [one.kind for one in found.differences] == ["exception"]

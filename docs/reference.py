@@ -15,6 +15,7 @@ from page_text import docstring, grid, member_docs, plain
 from results_pages import (
     best_speeds_page,
     changes_page,
+    findings_page,
     groups_of,
     known_issues_page,
     releases_page,
@@ -353,6 +354,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "releases": releases_page,
     "known-issues": known_issues_page,
     "changes": changes_page,
+    "findings": findings_page,
     "silently-wrong": silently_wrong_page,
     "speedups": best_speeds_page,
 }

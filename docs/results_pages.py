@@ -6,18 +6,25 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.version import Version
 from page_text import grid, plain
 
+from recapture.analysis.findings import finding_of, issues_of
 from recapture.declare.compilers import builtin_compilers
 from recapture.results import records, verdicts
+from recapture.results.causes import FAULTS, Cause, known_findings
 from recapture.results.transitions import UNDOCUMENTED, known_transitions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "LATEST",
     "best_speeds_page",
     "changes_page",
+    "findings_page",
     "groups_of",
     "known_issues_page",
     "releases_page",
@@ -28,6 +35,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 LATEST = RESULTS / "torch2.11.0-cu130" / "cpu"
 """The results of the image that the README's commands install."""
+
+LATEST_GPU = RESULTS / "bare-torch2.11.0-cu130" / "sm_90"
+"""The results of the same release on a GPU."""
 
 
 def groups_of(verdict: verdicts.Verdict) -> str:
@@ -75,10 +85,66 @@ compares each with the committed records, and `recapture history CELL` prints th
 {grid(["releases", "case", "compilers", "change", "what happened", "source"], rows)}"""
 
 
+def findings_page() -> str:
+    """The causes of silently wrong results that were found by hand, by whose fault they are."""
+    wrong = [
+        row
+        for path in (LATEST, LATEST_GPU)
+        for row in records.read_conformance(path)
+        if row.verdict in verdicts.SILENTLY_WRONG
+    ]
+    cells: dict[str, set[tuple[str, str]]] = {}
+    for row in wrong:
+        finding = finding_of(row)
+        if finding is not None:
+            cells.setdefault(finding.name, set()).add((row.case, row.compiler))
+    by_issue = len({(row.case, row.compiler) for row in wrong if finding_of(row) is None and issues_of(row)})
+    parts = [
+        f"""# Wrong results explained
+
+Silently wrong cells of torch 2.11.0, on the CPU and on a GPU, looked at one by one: {len(known_findings())} causes.
+Tracing (`jit.trace`, `make_fx` and `fx`) is left out: it keeps the path of the example by design. {by_issue} more cells
+show one of the [known issues](known-issues.md). The causes stand in `suites/findings.toml`; a test compares them with
+the committed records, and `recapture explain CELL` and `recapture history CELL` print the one of a cell.
+
+{grid(["fault", "causes", "recorded cells", "meaning"], _fault_rows(cells))}"""
+    ]
+    for fault in FAULTS:
+        found = [one for one in known_findings() if one.fault == fault]
+        if found:
+            parts += [f"## {fault.capitalize()}", plain(FAULTS[fault]), *(_cause(one, cells) for one in found)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _fault_rows(cells: dict[str, set[tuple[str, str]]]) -> Iterator[list[str]]:
+    for fault, meaning in FAULTS.items():
+        found = [one.name for one in known_findings() if one.fault == fault]
+        number = sum(len(cells.get(name, ())) for name in found)
+        yield [f"`{fault}`", str(len(found)), str(number), plain(meaning)]
+
+
+def _cause(one: Cause, cells: dict[str, set[tuple[str, str]]]) -> str:
+    """Return one cause: its sentence, its source and its cells, a line for each group of compilers."""
+    source = one.source if one.source == UNDOCUMENTED else f"[{source_name(one.source)}]({one.source})"
+    by_case = {case: set(names) for case, names in one.cells.items()}
+    for case, compiler in cells.get(one.name, ()):
+        by_case.setdefault(case, set()).add(compiler)
+    order = list(builtin_compilers())
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for case, names in sorted(by_case.items()):
+        groups.setdefault(tuple(sorted(names, key=order.index)), []).append(case)
+    lines = [
+        f"- {', '.join(f'`{name}`' for name in names)}: {', '.join(f'`{case}`' for case in cases)}"
+        for names, cases in groups.items()
+    ]
+    return f"### `{one.name}`\n\n{plain(one.what)} Source: {source}.\n\n" + "\n".join(lines)
+
+
 def source_name(address: str) -> str:
-    """Return a short name for the address of a source: the number of a thread, else the site."""
+    """Return a short name for an address: the number of a thread, with another project's name, or the site."""
     parts = address.rstrip("/").split("/")
-    return f"#{parts[-1]}" if parts[-1].isdigit() else parts[2]
+    project = "" if parts[4:5] == ["pytorch"] else parts[4] if len(parts) > 4 else ""
+    return f"{project}#{parts[-1]}" if parts[-1].isdigit() else parts[2]
 
 
 def counts() -> dict[str, Counter[str]]:

@@ -1,6 +1,7 @@
 """What a trial does around the calls: seeds, resets, the effects of capturing, and the original callable afterwards."""
 
 import logging
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -395,6 +396,25 @@ def test_gradients_decide_unless_a_compiler_is_for_inference_only(compiler, verd
     assert str(ruling(plus_one, detaches, make=leaf, compiler=compiler).verdict) == verdict
 
 
+def test_a_parameter_that_begins_to_need_a_gradient_keeps_none_of_the_comparison():
+    class Thaws(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+
+        def forward(self, x):
+            self.weight.requires_grad_(not self.weight.requires_grad)
+            return x * self.weight
+
+    def detaches(fn, example):
+        return lambda x: fn(x).detach()
+
+    assert str(ruling(Thaws, detaches, compiler={"inference_only": True}).verdict) == "pass"
+    differences = found(ruling(Thaws, detaches).differences)
+    assert ("example", "gradients.state['weight']", "gradient") in differences
+    assert not any(where.endswith(".grad") for _, where, _ in differences)
+
+
 def test_a_case_can_do_without_a_backward():
     def doubles_gradient(fn, example):
         return lambda x: (x * 2 - x.detach()) + 1
@@ -404,6 +424,33 @@ def test_a_case_can_do_without_a_backward():
 
 
 # --- a case that asks for more --------------------------------------------------------------------------------------
+
+
+TORCH_CALLS = """
+import warnings
+
+def calling(fn, example):
+    def call(x):
+        warnings.warn("torch's own", stacklevel=2)
+        return fn(x)
+    return call
+"""
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_that_of_the_code_that_issues_it_whatever_file_it_names():
+    def warns(x):
+        warnings.warn("of the case", stacklevel=2)
+        return x + 1
+
+    space = {}
+    exec(compile(TORCH_CALLS, torch.__file__.replace("__init__", "planted"), "exec"), space)
+    assert str(ruling(warns, space["calling"], strict=("output",)).verdict) == "pass"
+
+    def silences(fn, example):
+        return lambda x: x + 1
+
+    assert str(ruling(warns, silences, strict=("output",)).verdict) == "wrong"
 
 
 def test_what_is_only_noted_decides_where_the_case_is_strict():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from recapture.analysis.findings import known_lines
 from recapture.analysis.reasons.reason import reason_of
 from recapture.results.cell_facts import CellFacts  # noqa: TC001 - msgspec resolves the annotation at run time
 from recapture.results.records import Record  # noqa: TC001 - msgspec resolves the annotation at run time
@@ -12,7 +13,7 @@ __all__ = ["Explanation", "explanation_of"]
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """One explained cell. `kind` and `why` are the reason; `folder` holds its artifacts, if there are any."""
+    """One explained cell: `kind` and `why` are the reason, `known` is what was found; `folder` has its artifacts."""
 
     cell: str
     torch: str
@@ -20,6 +21,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None
     kind: str | None
     record: Record
+    known: tuple[str, ...] = ()
     facts: CellFacts | None = None
     folder: str | None = None
 
@@ -36,6 +38,7 @@ def explanation_of(
         why=None if reason is None else str(reason),
         kind=None if reason is None else reason.kind,
         record=record,
+        known=tuple(known_lines(record)),
         facts=facts,
         folder=folder,
     )

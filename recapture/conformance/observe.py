@@ -225,9 +225,15 @@ class _Call:
 
     def _backward(self, result: Described, args: Described) -> None:
         try:
-            found = backward([one for _, one in result.arrays], [one for _, one in args.arrays], self.leaves)
+            # The call itself may be what makes a parameter require a gradient: without it here, the backward would
+            # leave one in its `.grad`, which the next call would be blamed for.
+            known = {id(leaf.tensor) for leaf in self.leaves}
+            after = leaves_of(self._state_arrays())
+            began = [leaf._replace(grad_fn=None) for leaf in after if id(leaf.tensor) not in known]
+            leaves = [*self.leaves, *began]
+            found = backward([one for _, one in result.arrays], [one for _, one in args.arrays], leaves)
             if found is not None and self.around.train_step is not None:
-                descend(self.leaves, found, self.around.train_step)
+                descend(leaves, found, self.around.train_step)
             self._synchronize()
         except BaseException as error:  # a hook of the case, or a backward that torch refuses
             self.found["backward"] = see_raised(error)
@@ -242,6 +248,17 @@ def folder_of_torch() -> Path:
     import torch
 
     return Path(torch.__file__).parent
+
+
+def issuer() -> Path:
+    """Return the file of the code that issues the warning which is being shown.
+
+    The file that a warning names is another with ``stacklevel``: under `torch.compile` the caller is a file of torch.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the frames below
+    while frame.f_back is not None and frame.f_globals.get("__name__") in (__name__, "warnings"):
+        frame = frame.f_back
+    return Path(frame.f_code.co_filename)
 
 
 @contextlib.contextmanager
@@ -259,7 +276,7 @@ def _recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
             show = warnings.showwarning
 
             def note(message: Warning | str, category: type[Warning], filename: str, *where: Any, **more: Any) -> None:
-                if category.__module__.startswith("torch") or Path(filename).is_relative_to(folder_of_torch()):
+                if category.__module__.startswith("torch") or issuer().is_relative_to(folder_of_torch()):
                     with contextlib.redirect_stderr(stderr):
                         show(message, category, filename, *where, **more)
                 else:

@@ -40,6 +40,7 @@ def explanation_lines(one: Explanation, *, brief: bool = False) -> list[str]:
     lines = [head]
     if one.why:
         lines.append(f"why: {one.why}")
+    known = [f"known: {line}" for line in one.known]
     most = MOST_BRIEF if brief else MOST
     lines += _listed("difference", [describe_difference(found) for found in record.differences], most)
     if one.facts is not None:
@@ -48,7 +49,8 @@ def explanation_lines(one: Explanation, *, brief: bool = False) -> list[str]:
         lines.append(f"reason: {record.reason}")
     if one.folder:
         lines.append(f"artifacts: {one.folder}")
-    return [shorten(line, LONGEST) if not line.startswith(" ") else f"  {shorten(line, LONGEST)}" for line in lines]
+    shown = [shorten(line, LONGEST) if not line.startswith(" ") else f"  {shorten(line, LONGEST)}" for line in lines]
+    return [*shown, *known]  # whole: a shortened line would end before the address of the thread
 
 
 def _listed(noun: str, texts: list[str], most: int) -> Iterator[str]:

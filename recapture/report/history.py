@@ -9,6 +9,7 @@ import msgspec
 
 from recapture.analysis import summary
 from recapture.analysis.differences import kinds_in_words, kinds_of
+from recapture.analysis.findings import known_lines
 from recapture.analysis.history import CellHistory, compared_with
 from recapture.analysis.turns import IN_WORDS
 from recapture.base.text import plural
@@ -55,7 +56,7 @@ def to_markdown(histories: Iterable[CellHistory]) -> str:
         text += "\n\n" + "\n".join(changes) if changes else ""
         text += "\n\nTurns:\n\n" + "\n".join(turns) if turns else ""
         known = [f"- {plain(line)}" for line in _known(members)]
-        text += "\n\nKnown changes:\n\n" + "\n".join(known) if known else ""
+        text += "\n\nKnown:\n\n" + "\n".join(known) if known else ""
         sections.append(text)
     legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items())
     return "\n\n".join([*sections, f"{legend}; → changed; empty: no such cell."]) + "\n"
@@ -160,14 +161,16 @@ def _turns(one: CellHistory) -> Iterator[str]:
 
 
 def _known(members: Iterable[CellHistory]) -> Iterator[str]:
-    """Yield the known changes between releases that the cells have, with what they are about and where that stands."""
-    found = {}
+    """Yield what is known of the cells: the changes between releases, and the causes of silently wrong results."""
+    found: dict[str, None] = {}
     for one in members:
         releases = {entry.torch.partition("+")[0] for entry in one.entries if entry.record}
         for change in transitions_of(one.case, one.compiler):
             if {change.last, change.first} <= releases:
-                found[change] = change.line
-    yield from found.values()
+                found[change.line] = None
+    records = [entry.record for one in members for entry in one.entries if entry.record]
+    found |= {line: None for record in records for line in known_lines(record)}
+    yield from found
 
 
 def _outcome(record: Record) -> str:

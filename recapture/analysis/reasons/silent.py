@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from recapture.results.records import Difference, Record
 
-__all__ = ["eager_raises", "silent_reason"]
+__all__ = ["eager_raises", "silent_reason", "unlike_example"]
 
 SHORT = 70
 """Characters of the longest detail that is quoted."""
@@ -71,13 +71,18 @@ def _proxy(_: Record, first: Sequence[Difference]) -> Reason | None:
     )
 
 
+def unlike_example(record: Record) -> bool:
+    """Whether a cell is right on the example, and wrong on an input that it says has other sizes, dtypes or values."""
+    first = [one for one in record.differences if one.input == record.input]
+    unlike = any(_UNLIKE.search(one.detail) or one.kind in ("shape", "dtype", "type") for one in first)
+    return record.verdict is Verdict.SPECIALIZED and unlike
+
+
 def _unlike(record: Record, first: Sequence[Difference]) -> Reason | None:
-    if family(record.compiler) != "aoti" or record.verdict is not Verdict.SPECIALIZED:
+    if family(record.compiler) != "aoti" or not unlike_example(record):
         return None
     unlike = next((found[1] for one in first if (found := _UNLIKE.search(one.detail))), "")
     shown = next((one for one in first if one.kind in ("shape", "dtype", "type")), None)
-    if not unlike and shown is None:
-        return None  # sizes and dtypes are the example's
     how = _REORDERED.sub("has its items in another order", unlike) or f"{_shown(shown)}"
     text = f"the library is compiled for inputs like the example, and takes {record.input} for one unchecked: {how}"
     return Reason("unchecked input", text)

@@ -1,0 +1,160 @@
+"""The findings: every silently wrong cell outside tracing has a sentence, and readers find it."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+from planted_records import evidence
+
+from recapture.analysis.explain import explanation_of
+from recapture.analysis.findings import finding_of, issues_of, known_lines
+from recapture.base.errors import UsageError
+from recapture.cli.main import main
+from recapture.declare.collection import collect_suite
+from recapture.declare.compilers import builtin_compilers
+from recapture.report.explain import explanation_lines
+from recapture.results.causes import FAULTS, findings_by_cell, known_findings, load_findings
+from recapture.results.records import Difference, Record, read_conformance
+from recapture.results.transitions import UNDOCUMENTED
+from recapture.results.verdicts import SILENTLY_WRONG, Verdict
+
+ROOT = Path(__file__).parents[1]
+RECORDED = [ROOT / "results" / "torch2.11.0-cu130" / "cpu", ROOT / "results" / "bare-torch2.11.0-cu130" / "sm_90"]
+TRACING = ("jit.trace", "fx", "make_fx")
+"""Compilers, with what follows a colon, that keep the path of the example by design."""
+
+ENTRY = """
+[[findings]]
+name = "signed-zero"
+what = "Guards compare 0.0 and -0.0 as equal."
+fault = "torch"
+source = "not documented"
+
+[findings.cells]
+"types::signed_zero" = ["compile", "compile:eager"]
+"""
+
+
+@functools.cache
+def recorded():
+    return [record for folder in RECORDED for record in read_conformance(folder)]
+
+
+def wrong():
+    return [
+        record
+        for record in recorded()
+        if record.verdict in SILENTLY_WRONG and record.compiler.partition(":")[0] not in TRACING
+    ]
+
+
+def a_record(case, compiler, verdict=Verdict.WRONG, **fields):
+    return Record(
+        case=case, compiler=compiler, device="cpu", verdict=verdict, case_hash="0", **(evidence(verdict) | fields)
+    )
+
+
+def test_every_silently_wrong_cell_has_a_finding_or_shows_a_known_issue():
+    unexplained = [record.cell for record in wrong() if finding_of(record) is None and not issues_of(record)]
+    assert unexplained == []
+
+
+def test_every_cell_of_a_finding_that_is_recorded_is_silently_wrong():
+    known = {f"{record.case}::{record.compiler}" for record in recorded() if record.device == "cpu"}
+    shown = {f"{record.case}::{record.compiler}" for record in wrong()}
+    assert sorted(cell for cell in findings_by_cell() if cell in known and cell not in shown) == []
+
+
+def test_every_finding_is_about_cases_and_compilers_that_exist():
+    pytest.importorskip("torch")
+    suites = {case.partition("::")[0] for one in known_findings() for case in one.cells}
+    collected = [collect_suite(name, ROOT / "suites" / f"{name}.py") for name in sorted(suites)]
+    cases = {f"{suite.name}::{case.name}" for suite in collected for case in suite.cases}
+    assert {case for one in known_findings() for case in one.cells} <= cases
+    named = {name for one in known_findings() for names in one.cells.values() for name in names}
+    named |= {name for one in known_findings() for name in one.inputs_unlike_the_example}
+    assert named <= builtin_compilers().keys()
+    assert not any(name.partition(":")[0] in TRACING for name in named)
+
+
+def test_what_is_called_a_stated_limit_says_where_it_is_stated():
+    assert {one.fault for one in known_findings()} <= FAULTS.keys()
+    limits = [one for one in known_findings() if one.fault == "limit"]
+    assert limits
+    assert [one.name for one in limits if one.source == UNDOCUMENTED] == []
+
+
+def test_an_input_unlike_the_example_is_found_without_naming_the_cell():
+    sized = Difference("held_out[0]", "result", "shape", "eager (3, 7), this (10, 10)")
+    record = a_record("s::c", "aoti", Verdict.SPECIALIZED, differences=(sized,))
+    found = finding_of(record)
+    assert found is not None
+    assert "aoti" in found.inputs_unlike_the_example
+    assert finding_of(a_record("s::c", "compile", Verdict.SPECIALIZED, differences=(sized,))) is None
+    assert finding_of(a_record("s::c", "aoti", Verdict.SPECIALIZED)) is None
+
+
+def test_only_what_is_silently_wrong_is_explained():
+    assert known_lines(a_record("types::signed_zero", "compile", Verdict.SPECIALIZED))
+    assert known_lines(a_record("types::signed_zero", "compile", Verdict.PASS)) == []
+    issue = known_lines(a_record("known_checks::clamp_beyond_the_dtype", "compile"))
+    assert len(issue) == 1
+    assert "issues/195675" in issue[0]
+
+
+def test_explain_prints_the_whole_sentence_with_its_source():
+    record = a_record("types::signed_zero", "compile", Verdict.SPECIALIZED)
+    one = explanation_of(record, None, torch="2.11.0", image="torch2.11.0-cu130", beside=[record])
+    (line,) = [line for line in explanation_lines(one) if line.startswith("known: ")]
+    assert line.endswith("(fault: torch; https://github.com/pytorch/pytorch/pull/192604)")
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_history_prints_the_finding_of_a_cell_once_for_each_machine(capfd, form):
+    with pytest.raises(SystemExit):
+        main(["history", "types::signed_zero::export", "--results", str(ROOT / "results"), "--format", form])
+    printed = capfd.readouterr().out
+    assert printed.count("compares Python arguments with") == 2  # the CPU and one GPU
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("signed-zero", "Signed zero", "is no name of a finding"),
+        ('"torch"', '"nobody"', "Invalid enum value 'nobody'"),
+        ("types::signed_zero", "signed_zero", "is not a case"),
+        ('["compile", "compile:eager"]', "[]", "are none, or one is named twice"),
+        ('"compile:eager"', '"compile"', "are none, or one is named twice"),
+        ('"types::signed_zero" = ["compile", "compile:eager"]', "", "neither a cell nor a compiler is named"),
+        ("not documented", "a friend", "neither an address nor"),
+        ("what =", "why =", "unknown field"),
+        ("[[findings]]", "[[findings", "Expected"),
+    ],
+)
+def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, old, new, said):
+    path = tmp_path / "findings.toml"
+    path.write_text(ENTRY.replace(old, new, 1))
+    with pytest.raises(UsageError, match=said) as refused:
+        load_findings(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (ENTRY, "types::signed_zero::compile is in signed-zero and in signed-zero"),
+        (ENTRY.replace("signed_zero", "other"), "two findings have one name"),
+    ],
+)
+def test_a_cell_has_one_finding_and_a_name_one_meaning(tmp_path, second, said):
+    path = tmp_path / "findings.toml"
+    path.write_text(ENTRY + second)
+    with pytest.raises(UsageError, match=said):
+        load_findings(path)
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot read the findings: .*No such file"):
+        load_findings(tmp_path / "none.toml")

@@ -79,8 +79,7 @@ TRANSFORMERS = ("bert", "roberta", "albert", "distilbert", "gpt2", "llama", "qwe
 WORDS = {
     "pass": "right",
     "pass_with_breaks": "breaks",
-    "specialized": "**wrong**",
-    "wrong": "**wrong**",
+    "specialized": "wrong",
     "not_applicable": "–",
 }
 """Short words of the table; other verdicts stand for themselves."""
@@ -186,7 +185,8 @@ def details(tried: list[Tried]) -> str:
         for row in found.values()
         if row.verdict not in {*map(str, RIGHT), "not_applicable"}
     ]
-    lines += [f"{one.model}: {one.error}" for one in tried if one.error]
+    answered = {one.model for one in tried if one.report is not None}
+    lines += dict.fromkeys(f"{one.model}: {one.error}" for one in tried if one.error and one.model not in answered)
     return "\n".join(lines)
 
 

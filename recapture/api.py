@@ -272,7 +272,7 @@ def run_check(
 
     def names() -> tuple[str, ...]:
         refused = (f"{name} (eager raises)" for name in session.prepared.must_raise)
-        return (*session.prepared.inputs, *request.held_out, *refused)
+        return (*session.prepared.inputs, *request.held_out, *session.prepared.other_ranks, *refused)
 
     def one(record: Record, seconds: float) -> None:
         records[record.compiler] = record
@@ -293,7 +293,7 @@ def run_check(
             torch=session.torch,
             device=options.device,
             image=session.image,
-            inputs=(*session.prepared.inputs, *request.held_out),
+            inputs=(*session.prepared.inputs, *request.held_out, *session.prepared.other_ranks),
             must_raise=session.prepared.must_raise,
             refused=session.prepared.refused,
             untried=session.prepared.untried,

@@ -1,5 +1,6 @@
 """The observation of a call, for any values and exceptions of a case."""
 
+import logging
 import sys
 
 import pytest
@@ -290,3 +291,23 @@ def test_what_torch_notes_on_a_tensor_is_no_attribute_of_the_user():
     tensor = torch.ones(2)
     vars(tensor).update(fake_device=torch.device("cpu"), unit="m")
     assert [name for name, _ in see(tensor).children] == [".unit"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("level", logging.DEBUG), ("disabled", True), ("propagate", False)])
+def test_the_settings_of_a_logger_are_seen(name, value):
+    logger = logging.getLogger(f"recapture-test.{name}")
+    before = see(logger)
+    assert see(logging.getLogger(f"recapture-test.{name}")) == before
+    setattr(logger, name, value)
+    assert see(logger) != before
+
+
+def test_what_other_loggers_do_is_no_change_of_a_logger():
+    """A logger leads to its manager, which knows those of all libraries, and to caches of what it was asked."""
+    logger = logging.getLogger("recapture-test.quiet")
+    before = see({"log": logger})
+    logger.isEnabledFor(logging.INFO)
+    logging.getLogger("recapture-test.quiet.child").setLevel(logging.DEBUG)
+    logging.getLogger("recapture-test.another").addHandler(logging.NullHandler())
+    assert see({"log": logger}) == before
+    assert see(logging.getLogger("recapture-test.another")) != before

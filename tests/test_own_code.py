@@ -18,6 +18,7 @@ from recapture.conformance.own_code import session
 from recapture.conformance.own_code.session import CheckOptions, compilers_of_check
 from recapture.declare.own_code.request import CheckRequest, Given, parse_input, parse_target
 from recapture.declare.own_code.variants import derive, variants
+from recapture.report.check import check_line, check_markdown
 
 USER = Path(__file__).parent / "resources" / "own_code.py"
 
@@ -229,6 +230,27 @@ def test_a_compiler_that_refuses_other_inputs_loudly_is_told_from_one_that_canno
     assert [row.compiler for row in result.rows if row.is_narrow] == ["make_fx"]
 
 
+def test_another_rank_does_not_count_against_an_exported_program(served):
+    """Eager takes any number of dimensions here; nobody expects that of a program that was exported for two."""
+    result = checked("scored", "4x3", compilers=("export:dynamic", "export:nonstrict", "compile:eager"))
+    dynamic = result["export:dynamic"]
+    assert {"another dimension", "first row alone"} <= set(result.report.inputs)
+    assert (dynamic.verdict, dynamic.words) == ("pass", "right")
+    assert set(dynamic.other_ranks) == {"another dimension", "first row alone"}
+    assert check_line(dynamic).endswith("refuses other ranks loudly: another dimension, first row alone")
+    static = result["export:nonstrict"]
+    assert static.words == "right on the example, fails loudly on batch=1"
+    assert static.note == ""
+    assert result["compile:eager"].other_ranks == ()
+    assert "right under compile:eager, export:dynamic" in result.report.sentence
+    assert "refuses other ranks loudly" in check_markdown(result.report)
+
+
+def test_graph_breaks_where_eager_raises_are_not_counted(served):
+    row = checked("refuses_small", "4x3", compilers=("compile:eager",))["compile:eager"]
+    assert (row.verdict, row.break_reasons) == ("pass", ())
+
+
 def test_what_eager_refuses_is_dropped_and_counted(served):
     report = checked("refuses_small", "4x3").report
     assert ("batch=1", "ValueError: too few rows") in report.refused
@@ -363,7 +385,7 @@ def test_the_page_escapes_what_it_shows(served):
     result = checked("plain", "4x3", "3x2", compilers=("fx",))
     from msgspec.structs import replace
 
-    from recapture.report.check import check_html, check_markdown
+    from recapture.report.check import check_html
 
     hostile = replace(result.report, target="<script>x</script>", inputs=("<b>",))
     assert "<script>" not in check_html(hostile)
@@ -410,6 +432,23 @@ def test_a_target_that_cannot_be_checked_is_one_line(served, target, given, comp
         checked(target, *given, compilers=("fx",))
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_class_or_factory_that_raises_is_one_line(served, tmp_path):
+    for text, kind, complaint in (
+        (
+            "def f():\n    import no_such_package_here\n",
+            EnvironmentUnfitError,
+            "'no_such_package_here' is not installed",
+        ),
+        ("def f():\n    1 / 0\n", UsageError, "theirs.py:f cannot be made: ZeroDivisionError: division by zero"),
+    ):
+        path = tmp_path / "theirs.py"
+        path.write_text(text)
+        with pytest.raises(kind) as caught:
+            run_check(CheckRequest(place=str(path), name="f"), CheckOptions(compilers=("fx",)))
+        assert complaint in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_cannot_be_imported_is_named(served, tmp_path):

@@ -1,5 +1,6 @@
 """Contents of containers are read and put back as they are held, whatever a subclass answers."""
 
+import logging
 import os
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 
@@ -60,3 +61,20 @@ def test_contents_are_put_back(value, change):
     assert repr(value) != before
     restore()
     assert repr(value) == before
+
+
+def test_a_logger_gets_its_own_settings_back_and_those_of_libraries_stay():
+    """All loggers are reachable from one: a library that is imported meanwhile keeps the loggers that it made."""
+    logger = logging.getLogger("recapture-test.restored")
+    logger.setLevel(logging.ERROR)
+    restore = Saver().saved(logger)
+    made = logging.getLogger("recapture-test.made-meanwhile")
+    logger.setLevel(logging.DEBUG)
+    logger.disabled, logger.propagate = True, False
+    logger.addHandler(logging.NullHandler())
+    assert logger.isEnabledFor(logging.DEBUG) is False
+    restore()
+    assert (logger.level, logger.disabled, logger.propagate, logger.handlers) == (logging.ERROR, False, True, [])
+    assert logger.isEnabledFor(logging.ERROR)
+    assert not logger.isEnabledFor(logging.INFO)
+    assert logging.getLogger("recapture-test.made-meanwhile") is made

@@ -1,5 +1,6 @@
 """What a trial does around the calls: seeds, resets, the effects of capturing, and the original callable afterwards."""
 
+import logging
 import warnings
 from types import SimpleNamespace
 
@@ -26,7 +27,8 @@ def a_case(target, **more):
     return SimpleNamespace(
         target=target,
         is_module=isinstance(target, type),
-        refused_inputs=frozenset(),
+        refused_inputs=more.pop("refused_inputs", frozenset()),
+        other_rank_inputs=more.pop("other_rank_inputs", frozenset()),
         inputs=lambda: [("example", make), ("held_out[0]", make)],
         **(options | more),
     )
@@ -67,6 +69,64 @@ def test_every_input_is_announced_before_its_call():
     assert phases == ["capture", "call example", "call held_out[0]"]
 
 
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+def refuses_all_but_the_first(fn, example):
+    calls = []
+
+    def call(*args):
+        calls.append(args)
+        if len(calls) > 1:
+            raise AssertionError("Guard failed: x.ndim == 1")
+        return fn(*args)
+
+    return call
+
+
+HELD_OUT = frozenset({"held_out[0]"})
+
+
+def test_an_exporter_may_refuse_an_input_of_another_rank():
+    one = ruling(plus_one, refuses_all_but_the_first, compiler={"fixed_ranks": True}, other_rank_inputs=HELD_OUT)
+    assert (str(one.verdict), one.raised) == ("pass", None)
+    assert [(refusal.input, refusal.raised.type) for refusal in one.refusals] == [("held_out[0]", "AssertionError")]
+
+
+def test_no_other_compiler_and_no_other_input_may_be_refused():
+    for compiler, inputs in (({}, HELD_OUT), ({"fixed_ranks": True}, frozenset())):
+        one = ruling(plus_one, refuses_all_but_the_first, compiler=compiler, other_rank_inputs=inputs)
+        assert (str(one.verdict), one.input, one.refusals) == ("error", "held_out[0]", ())
+
+
+def test_a_wrong_value_for_another_rank_is_silently_wrong_under_an_exporter_too():
+    def bakes_in(fn, example):
+        kept = fn(*example)
+        return lambda x: kept.clone()
+
+    inputs = [("example", ones), ("held_out[0]", lambda: (torch.ones(1, 3) * 2,))]
+    case = a_case(plus_one, other_rank_inputs=HELD_OUT)
+    case.inputs = lambda: inputs
+    one = decide(carry_out(lambda: case, a_compiler(bakes_in, fixed_ranks=True), "cpu", lambda _: None))
+    assert (str(one.verdict), one.input, one.refusals) == ("specialized", "held_out[0]", ())
+
+
+def test_memory_that_runs_out_is_no_refusal():
+    def runs_out(fn, example):
+        calls = []
+
+        def call(x):
+            calls.append(x)
+            if len(calls) > 1:
+                raise MemoryError
+            return fn(x)
+
+        return call
+
+    one = ruling(plus_one, runs_out, compiler={"fixed_ranks": True}, other_rank_inputs=HELD_OUT)
+    assert (str(one.verdict), one.refusals) == ("oom", ())
+
+
 # --- random numbers -------------------------------------------------------------------------------------------------
 
 
@@ -94,6 +154,28 @@ def test_each_call_of_a_sequence_has_random_numbers_of_its_own():
         return call
 
     assert found(ruling(noisy, repeats).differences) == [("held_out[0]", "result", "value")]
+
+
+# --- loggers --------------------------------------------------------------------------------------------------------
+
+LOG = logging.getLogger("recapture-test.of-a-case")
+
+
+def raises_the_level(x):
+    LOG.setLevel(logging.ERROR)
+    return x + 1
+
+
+def test_a_level_that_only_the_capture_sets_is_silently_lost():
+    def runs_once(fn, example):
+        fn(*example)
+        return plus_one
+
+    assert str(ruling(raises_the_level, same).verdict) == "pass"
+    one = ruling(raises_the_level, runs_once)
+    assert str(one.verdict) == "wrong"
+    assert found(one.differences)[0] == ("example", "globals['LOG'].level", "mutation")
+    assert LOG.level == logging.NOTSET
 
 
 # --- state ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -13,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from recapture.base.errors import EnvironmentUnfitError
-from recapture.pool.client import Client, ServerDiedError
+from recapture.pool import starting
+from recapture.pool.client import Client, ServerDiedError, SlowStartError
+from recapture.pool.processes import cpu_seconds
 from recapture.pool.worker_pool import WorkerPool
 
 BARE = "bare"
@@ -41,6 +45,13 @@ def pool(monkeypatch):
     import_from(NO_TORCH, monkeypatch)
     with WorkerPool(device="cpu", jobs=1) as pool:
         yield pool
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Gives a server up after two seconds in which it does next to nothing; a starved one still does more."""
+    monkeypatch.setattr(starting, "STILL_SECONDS", 2.0)
+    monkeypatch.setattr(starting, "WORK_SECONDS", 0.02)
 
 
 TWO_LINES = "Traceback (most recent call last):\n  File\n    f()\na.b.MyError: two\n  lines\n"
@@ -123,6 +134,53 @@ def test_leaving_does_not_wait_for_a_successor_that_is_not_ready():
     assert time.monotonic() - begin < 5
     assert servers(home) == set()
     assert not Path(home).exists()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_run_goes_on_with_the_first_server_if_the_second_stands_still(pool):
+    first = pool.client.process.pid
+    pool.launch_successor(BARE, ["imports_slowly"])
+    pool.hand_over("aoti", ["imports_slowly"])
+    assert pool.client.process.pid == first
+    assert works(pool)
+    assert servers(pool.home.name) == {first}
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_preload_that_stands_still_is_given_up_and_tasks_import_what_they_need(pool):
+    pool.prepare(BARE, [])
+    pool.prepare(BARE, ["imports_slowly"])
+    assert (pool.level, pool.modules) == (BARE, [])
+    assert works(pool)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_the_message_says_what_a_server_that_stands_still_was_doing(pool):
+    with pytest.raises(SlowStartError, match=r"the worker server stood still for \d+ s while it imported modules"):
+        pool.client.preload(BARE, ["imports_slowly"])
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_works_is_awaited_however_slow_the_machine_is(pool):
+    began = time.monotonic()
+    pool.client.preload(BARE, ["imports_busily"])
+    assert time.monotonic() - began > 2.5
+    assert works(pool)
+
+
+def test_no_server_is_awaited_forever(pool, monkeypatch):
+    monkeypatch.setattr(starting, "MOST_SECONDS", 1.0)
+    monkeypatch.setattr(starting, "LOOK_SECONDS", 0.2)
+    with pytest.raises(SlowStartError, match=r"not ready after \d+ s; at the end, it imported modules"):
+        pool.client.preload(BARE, ["imports_busily"])
+
+
+def test_processor_time_includes_that_of_ended_children():
+    before = cpu_seconds(os.getpid())
+    busy = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    subprocess.run([sys.executable, "-c", busy], check=True)
+    assert cpu_seconds(os.getpid()) >= before + 0.25
+    assert cpu_seconds(1 << 30) == 0.0
 
 
 def test_a_server_for_cuda_or_without_forks_has_no_successor(pool):

@@ -9,6 +9,7 @@ import msgspec
 
 from recapture.analysis.summary import explain
 from recapture.base.text import one_line, plural, shorten
+from recapture.results.kinds import OTHER_RANK
 from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
 
     `seconds` is the time of its process. `speedup` is eager's time divided by the compiler's, with the ends of its 95 %
     interval, or None if it was not measured; `finding` is what that shows: ``faster``, ``slower``, or neither.
+    `other_ranks` are the inputs that an exporter refuses because their tensors have more or fewer dimensions than the
+    example's: a program is exported for the ranks of its example, so that they do not count against it.
     """
 
     compiler: str
@@ -45,6 +48,7 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     advice: str = ""
     differences: tuple[str, ...] = ()
     wrong_on: tuple[str, ...] = ()
+    other_ranks: tuple[str, ...] = ()
     break_reasons: tuple[str, ...] = ()
     seconds: float = 0.0
     speedup: tuple[float, float, float] | None = None
@@ -58,6 +62,12 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
         ratio, low, high = self.speedup
         interval = f"{ratio:.2f}× as fast as eager [{low:.2f}, {high:.2f}]"
         return interval if self.finding in ("faster", "slower") else f"inconclusive: {interval}, {self.finding}"
+
+    @property
+    def note(self) -> str:
+        """What a reader of a right verdict may want to know, and what does not count against the compiler."""
+        right = self.verdict in _values(RIGHT)
+        return f"refuses other ranks loudly: {', '.join(self.other_ranks)}" if right and self.other_ranks else ""
 
     @property
     def is_narrow(self) -> bool:
@@ -174,6 +184,7 @@ def row_of(record: Record, inputs: Sequence[str], seconds: float = 0.0, *, rando
             named(f"{one.input}: {one.where} ({one.kind}): {one_line(one.detail)}") for one in record.differences
         ),
         wrong_on=tuple(dict.fromkeys(on)),
+        other_ranks=tuple(named(one.input) for one in record.noted if one.detail.startswith(OTHER_RANK)),
         break_reasons=tuple(one_line(one) for one in record.break_reasons),
         seconds=round(seconds, 2),
     )

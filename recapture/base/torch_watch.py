@@ -37,6 +37,18 @@ class CaptureLog:
     break_reasons: list[str] = field(default_factory=list)
     breaks_known: bool = True
     recompile_reasons: list[str] | None = None
+    unheeded_frames: int = 0
+    """Frames that Dynamo left in blocks that do not count."""
+
+    @contextmanager
+    def unheeded(self) -> Iterator[None]:
+        """Leave out the graph breaks of a block: where eager raises, they say nothing about the code."""
+        known, before = len(self.break_reasons), _frames_left()
+        try:
+            yield
+        finally:
+            del self.break_reasons[known:]
+            self.unheeded_frames += _frames_left() - before
 
     @property
     def graph_breaks(self) -> int | None:
@@ -47,6 +59,15 @@ class CaptureLog:
     def recompiles(self) -> int | None:
         """Number of times a frame was compiled again because its guards failed."""
         return None if self.recompile_reasons is None else len(self.recompile_reasons)
+
+
+def _frames_left() -> int:
+    """Return the number of frames that Dynamo began to capture and left."""
+    try:
+        from torch._dynamo.utils import counters
+    except Exception:  # a package is missing
+        return 0
+    return int(counters["frames"]["total"] - counters["frames"]["ok"])
 
 
 @contextmanager
@@ -68,8 +89,7 @@ def watch_dynamo() -> Iterator[CaptureLog]:
             stack.enter_context(_watch_subgraphs(log, dynamo))
         yield log
     log.graphs = int(counters["stats"]["unique_graphs"])
-    frames = counters["frames"]
-    if frames["total"] > frames["ok"] and not log.break_reasons:
+    if _frames_left() > log.unheeded_frames and not log.break_reasons:
         # An Unsupported left the frame, which then ran eagerly; before 2.9, nothing else reports this.
         log.break_reasons += [f"frame skipped: {str(key).strip().splitlines()[0]}" for key in counters["unimplemented"]]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from recapture.base.scrub import encodable, fingerprint, scrub
+from recapture.base.text import one_line, shorten
 from recapture.conformance.observe import Raised, see_raised
 from recapture.conformance.trial import carry_out
 from recapture.conformance.verdict import Failure, Ruling, Trial, decide
@@ -17,6 +18,7 @@ from recapture.declare.case import CASES_ATTRIBUTE, Case
 from recapture.declare.collection import execute, unmet
 from recapture.declare.compilers import builtin_compilers, compilers_of
 from recapture.results.cell_facts import CellFacts  # noqa: TC001 - msgspec resolves the annotation at run time
+from recapture.results.kinds import OTHER_RANK
 from recapture.results.records import Difference, ErrorInfo, Phase
 from recapture.results.verdicts import Verdict  # noqa: TC001 - msgspec resolves the annotation at run time
 
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from recapture.declare.compiler import Compiler
 
 __all__ = ["CellSpec", "Findings", "compiler_of", "examine", "findings_of", "rule"]
+
+
+DETAIL = 200
+"""Characters of a note about an input that a compiler refuses."""
 
 
 class CellSpec(msgspec.Struct, frozen=True):
@@ -135,13 +141,18 @@ def findings_of(ruling: Ruling, trial: Trial) -> Findings:
         error=None if ruling.raised is None else _error(ruling.raised),
         reason=ruling.reason,
         differences=ruling.differences,
-        noted=ruling.noted,
+        noted=(*ruling.noted, *map(_refusal, ruling.refusals)),
         notes=tuple(trial.warnings) if trial.calls is not None else (),
         graphs=None if log is None else log.graphs,
         graph_breaks=None if log is None else log.graph_breaks,
         recompiles=None if log is None else log.recompiles,
         break_reasons=() if log is None else tuple(dict.fromkeys(scrub(reason) for reason in log.break_reasons)),
     )
+
+
+def _refusal(failure: Failure) -> Difference:
+    text = f"{OTHER_RANK}{failure.raised.type}: {scrub(failure.raised.message)}"
+    return Difference(str(failure.input), "call", "exception", shorten(encodable(one_line(text)), DETAIL))
 
 
 def _error(raised: Raised) -> ErrorInfo:

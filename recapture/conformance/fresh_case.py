@@ -50,6 +50,11 @@ class FreshCase:
         self.reset()
         self.earlier = {}
 
+    def leave(self) -> None:
+        """Set back what the next execution of the case's file shares with this one."""
+        for restore in self.reachable.shared:
+            restore()
+
     def arguments(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
         """Wrap a factory: its tensors are placed on the device."""
         return partial(arguments, make, self.device, roomy=self.roomy)

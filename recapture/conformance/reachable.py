@@ -35,6 +35,8 @@ class Reachable:
 
         self.module = target if isinstance(target, torch.nn.Module) else None
         self.variables = _Finder(target).variables
+        self.shared: list[Callable[[], None]] = []
+        """Set by `save`: functions that restore what other executions of the case's file reach as well."""
         self._internal = frozenset({*vars(torch.nn.Module()), *MARKS}) - {"training"}
 
     def describe(self, module: Any = None, *, copy: bool = True) -> Described:
@@ -57,6 +59,7 @@ class Reachable:
         """Return a function that sets the state back to what it is now, as far as that is possible."""
         saver = Saver()
         undo = [saver.saved(value) for value in self._values().values()]
+        self.shared = saver.shared
         bindings = [(owner, key, value) for owner, key in self._bindings() for value in _got(owner, key)]
         added = [(part, set(vars(part))) for _, part in self._parts()]
 

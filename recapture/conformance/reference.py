@@ -40,7 +40,10 @@ class Eager:
         seen = [subject.call(target, label, make) for label, make in case.inputs() if label not in skip]
         if self._first is None:
             self._first = seen
-        return [*seen, first_again(subject, target)] if again else seen
+        if again:
+            seen = [*seen, first_again(subject, target)]
+        subject.leave()
+        return seen
 
     def sample(self, label: str, run: int) -> Observation | None:
         """Return the observation of one input in a run with rounding noise; None if that run fails.

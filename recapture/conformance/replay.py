@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from recapture.base.text import printable
 from recapture.conformance.trial import carry_out
 from recapture.conformance.verdict import decide, failed_loudly
-from recapture.declare.inputs import named_inputs, refused_labels
+from recapture.declare.inputs import labels_after, named_inputs
 
 if TYPE_CHECKING:
     from recapture.conformance.judge import Comparison
@@ -46,6 +46,7 @@ class Script:
     checks_inputs: bool
     inference_only: bool
     sees_held_out: bool
+    fixed_ranks: bool
     device: str
 
 
@@ -63,6 +64,7 @@ def replay(path: str, script: Script) -> str | None:
         checks_inputs=script.checks_inputs,
         inference_only=script.inference_only,
         sees_held_out=script.sees_held_out,
+        fixed_ranks=script.fixed_ranks,
     )
     trial = carry_out(lambda: _load(path, script), compiler, script.device, lambda _: None)
     ruling = decide(trial)
@@ -95,13 +97,14 @@ def _execute(path: str, suite: str) -> ModuleType:
 def _load(path: str, script: Script) -> Any:
     """Execute the script and return its case."""
     options = vars(_execute(path, script.suite))[script.cases][script.case]
-    held_out, refused = options.get("held_out", ()), options.get("refused", ())
-    inputs = named_inputs(options["target"], options["example"], (*held_out, *refused))
+    held_out, others, refused = (options.get(name, ()) for name in ("held_out", "other_ranks", "refused"))
+    inputs = named_inputs(options["target"], options["example"], (*held_out, *others, *refused))
     return SimpleNamespace(
         target=options["target"],
         is_module=inspect.isclass(options["target"]),
         inputs=lambda: inputs,
-        refused_inputs=refused_labels(held_out, refused),
+        other_rank_inputs=labels_after(held_out, others),
+        refused_inputs=labels_after((*held_out, *others), refused),
         watch=options.get("watch"),
         reset=options.get("reset"),
         rewrite_of=options.get("rewrite_of"),

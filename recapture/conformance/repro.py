@@ -264,6 +264,7 @@ def _fill(
         checks_inputs=bool(compiler.checks_inputs),
         inference_only=bool(compiler.inference_only),
         sees_held_out=bool(compiler.sees_held_out),
+        fixed_ranks=bool(compiler.fixed_ranks),
         device=device,
     )
     begin = BEGIN.format(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import types
 from collections import OrderedDict
@@ -24,6 +25,8 @@ class Saver:
 
     def __init__(self) -> None:
         self.kept: dict[int, Any] = {}
+        self.shared: list[Callable[[], None]] = []
+        """The functions that restore what belongs to the process: all executions of a file share its loggers."""
 
     def saved(self, value: Any, depth: int = 0) -> Callable[[], None]:
         """Return a function that restores the contents of a value, as far as that is possible."""
@@ -47,6 +50,9 @@ class Saver:
         if "numpy" in sys.modules and isinstance(value, sys.modules["numpy"].ndarray):
             copy = value.copy()
             return lambda: value.__setitem__(..., copy)
+        if isinstance(value, logging.Logger):
+            self.shared.append(_saved_logger(value))
+            return self.shared[-1]
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict) and not isinstance(value, (type, types.ModuleType, types.FunctionType)):
             return self._saved_container(own, depth)
@@ -63,6 +69,19 @@ class Saver:
                 one()
 
         return restore
+
+
+def _saved_logger(logger: logging.Logger) -> Callable[[], None]:
+    """Save a logger's own settings: what else it holds leads to the loggers of all libraries."""
+    level, disabled, propagate = logger.level, logger.disabled, logger.propagate
+    handlers, filters = list(logger.handlers), list(logger.filters)
+
+    def restore() -> None:
+        logger.setLevel(level)  # which empties the caches of levels
+        logger.disabled, logger.propagate = disabled, propagate
+        logger.handlers[:], logger.filters[:] = handlers, filters
+
+    return restore
 
 
 def _own(value: Any) -> Any:

@@ -35,6 +35,10 @@ MAX_DEPTH = 12
 """Number of nesting levels that are described; deeper values are compared only by type."""
 
 
+SETTINGS_OF_A_LOGGER = ("name", "level", "disabled", "propagate")
+"""What a call may change of a logger."""
+
+
 @dataclass(frozen=True)
 class TensorSeen:
     """A snapshot of a tensor or numpy array: `data` is a detached copy, None if its values cannot be read."""
@@ -139,8 +143,11 @@ class _Describer:
             return self._see_array(value, name, depth, parents)
         if numpy is not None and isinstance(value, numpy.generic):
             return Seen(name, scalar=value.item())
-        if id(value) in parents or depth >= MAX_DEPTH or isinstance(value, logging.Logger):
-            return Seen(name)  # a logger leads to those of all libraries, whose caches change whenever one is asked
+        if isinstance(value, logging.Logger):  # the rest of it leads to the loggers and caches of all libraries
+            settings = [(f".{key}", getattr(value, key)) for key in SETTINGS_OF_A_LOGGER]
+            return Seen(name, children=self._children(settings, depth, parents))
+        if id(value) in parents or depth >= MAX_DEPTH:
+            return Seen(name)
         items, ordered = self._items(value)
         if items is None:
             text = None if callable(value) else repr(value)  # a date, a bytearray, …

@@ -66,13 +66,16 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     if compiler.name == "eager":
         trial.calls = _against_rewrite(subject.case, first, eager)
         return trial
+    trial.may_refuse = subject.case.other_rank_inputs if compiler.fixed_ranks else frozenset()
     seen = _capture_and_call(subject, compiler, shapes, trial, first, enter)
     if seen is None:
         return trial
     trial.calls = _compared(compiler, subject.case, first, seen, eager)
-    usable = not any(failed_loudly(call.eager, call.other) for call in trial.calls)  # else a GPU may refuse everything
+    heeded = [call for call in trial.calls if call.other.input not in trial.may_refuse]
+    usable = not any(failed_loudly(call.eager, call.other) for call in heeded)  # else a GPU may refuse everything
     if usable and _disagreement(first[0], second[-1]) is None:  # eager itself works again after the state is restored
         trial.original = _works_still(subject, first[0])
+    subject.leave()
     return trial
 
 
@@ -152,7 +155,9 @@ def _capture_and_call(
                 seen.append(reference)  # what checks nothing may end the process here, where eager merely raises
                 continue
             enter(f"call {label}")
-            seen.append(subject.call(captured, label, make, module=module, backward=not compiler.inference_only))
+            raises = label in subject.case.refused_inputs
+            with log.unheeded() if raises and compiler.uses_dynamo else nullcontext():
+                seen.append(subject.call(captured, label, make, module=module, backward=not compiler.inference_only))
     trial.log = log if compiler.uses_dynamo else None
     return seen
 

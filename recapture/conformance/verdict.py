@@ -7,7 +7,7 @@ doctor (``environment``): see `recapture.conformance.runner`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.torch_compat import is_capture_error, is_out_of_memory
@@ -54,6 +54,8 @@ class Trial:
     failure: Failure | None = None
     repeated: list[Call] = field(default_factory=list)
     """Comparisons of eager's first run with its second, one for each input."""
+    may_refuse: frozenset[str] = frozenset()
+    """The inputs that this compiler may refuse with an exception, because their tensors have other ranks."""
     calls: list[Call] | None = None
     """Comparisons of eager with the captured callable, one for each input; None if the cell ended before."""
     warnings: list[str] = field(default_factory=list)
@@ -77,6 +79,8 @@ class Ruling:
     reason: str | None = None
     differences: tuple[Difference, ...] = ()
     noted: tuple[Difference, ...] = ()
+    refusals: tuple[Failure, ...] = ()
+    """What the compiler may refuse, and does."""
 
 
 def decide(trial: Trial) -> Ruling | None:
@@ -89,7 +93,7 @@ def decide(trial: Trial) -> Ruling | None:
     4. ``wrong``: a silent difference on the example, from capturing itself, or in the original callable afterwards.
     5. ``specialized``: a silent difference on a held-out input, unless the example failed.
     6. ``error`` or ``oom``: a call or its backward raised an exception that eager's does not. Other silent differences
-       are kept.
+       are kept. Where the compiler may refuse an input, its exception is none of these.
     7. ``pass_with_breaks`` if Dynamo broke the graph, else ``pass``.
     """
     if trial.not_applicable is not None:
@@ -104,19 +108,26 @@ def decide(trial: Trial) -> Ruling | None:
         return None
     failures = [failure for call in trial.calls for failure in _failures(call)]
     failed_calls = {one.input for one in failures if one.phase == "call"}
+    refusals = [one for one in failures if _may_be(one, trial)]
+    failures = [one for one in failures if not _may_be(one, trial)]
     found = [call.found for call in trial.calls if call.other.input not in failed_calls]
     found = [one for one in (trial.capture, *found, trial.original) if one is not None]
     differences = tuple(one for part in found for one in part.differences)
     noted = tuple(dict.fromkeys(one for part in found for one in part.notes))
+    return replace(_judged(trial, failures, differences), noted=noted, refusals=tuple(refusals))
+
+
+def _judged(trial: Trial, failures: list[Failure], differences: tuple[Difference, ...]) -> Ruling:
+    """Return the verdict of a trial whose calls were made: rules 4 to 7 of `decide`."""
     wrong = next((one for one in differences if one.input in ON_EXAMPLE), None)
     if wrong is not None:
-        return Ruling(Verdict.WRONG, input=wrong.input, differences=differences, noted=noted)
+        return Ruling(Verdict.WRONG, input=wrong.input, differences=differences)
     if differences and "example" not in {one.input for one in failures}:
-        return Ruling(Verdict.SPECIALIZED, input=differences[0].input, differences=differences, noted=noted)
+        return Ruling(Verdict.SPECIALIZED, input=differences[0].input, differences=differences)
     for phase, label, raised in failures:
-        return _failed(phase, label, raised, differences, noted)
+        return _failed(phase, label, raised, differences)
     broken = trial.log is not None and bool(trial.log.break_reasons)
-    return Ruling(Verdict.PASS_WITH_BREAKS if broken else Verdict.PASS, noted=noted)
+    return Ruling(Verdict.PASS_WITH_BREAKS if broken else Verdict.PASS)
 
 
 def failed_loudly(eager: Observation, other: Observation) -> bool:
@@ -132,6 +143,11 @@ def _failures(call: Call) -> list[Failure]:
     if other.backward is not None and (eager.backward is None or not other.backward.is_a(eager.backward)):
         return [Failure("backward", other.input, other.backward)]
     return []
+
+
+def _may_be(failure: Failure, trial: Trial) -> bool:
+    """Whether a failure is a refusal of an input that this compiler need not take."""
+    return failure.input in trial.may_refuse and failure.phase == "call" and not is_out_of_memory(failure.raised.error)
 
 
 def _unstable(call: Call) -> Ruling | None:
@@ -156,11 +172,10 @@ def _failed(
     label: str | None,
     raised: Raised,
     differences: tuple[Difference, ...] = (),
-    noted: tuple[Difference, ...] = (),
 ) -> Ruling:
     if phase == "reference" and is_failed_assertion_on_gpu(raised.error):
         return Ruling(Verdict.NOT_APPLICABLE, phase, label, reason=ENDED_BY_EAGER)
     if phase == "call" and is_capture_error(raised.error):
         phase = "capture"  # torch.compile captures during the first call
     verdict = Verdict.OOM if is_out_of_memory(raised.error) else Verdict.ERROR
-    return Ruling(verdict, phase, label, raised, differences=differences, noted=noted)
+    return Ruling(verdict, phase, label, raised, differences=differences)

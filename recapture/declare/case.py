@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 from recapture.base.errors import did_you_mean
 from recapture.declare.claim import Claim, ClaimSyntaxError, parse_claims
-from recapture.declare.inputs import Inputs, named_inputs, refused_labels
+from recapture.declare.inputs import Inputs, labels_after, named_inputs
 from recapture.results.kinds import STRICT
 
 __all__ = ["CASES_ATTRIBUTE", "REFUSED_ATTRIBUTE", "Case", "CaseError", "RefusedCase", "Watch", "case"]
@@ -70,6 +70,7 @@ class Case:
     codegen_on: tuple[str, ...] | None
     compilers: tuple[str, ...] | None = None
     train_step: float | None = None
+    other_ranks: tuple[Inputs, ...] = ()
     refused: tuple[Inputs, ...] = ()
     made_by: str | None = None
     """The function of the suite file that makes the case, if it is generated: see `recapture.declare.generated`."""
@@ -95,12 +96,17 @@ class Case:
 
     def inputs(self) -> list[tuple[str, Inputs]]:
         """Return every input with its name; see `named_inputs`."""
-        return named_inputs(self.target, self.example, (*self.held_out, *self.refused))
+        return named_inputs(self.target, self.example, (*self.held_out, *self.other_ranks, *self.refused))
+
+    @property
+    def other_rank_inputs(self) -> frozenset[str]:
+        """The names of the inputs that exporters may refuse, because they hold for the example's ranks by design."""
+        return labels_after(self.held_out, self.other_ranks)
 
     @property
     def refused_inputs(self) -> frozenset[str]:
         """The names of the inputs that eager refuses."""
-        return refused_labels(self.held_out, self.refused)
+        return labels_after((*self.held_out, *self.other_ranks), self.refused)
 
 
 def case(  # long: its docstring is the reference for authors of cases
@@ -108,6 +114,7 @@ def case(  # long: its docstring is the reference for authors of cases
     *,
     example: Inputs | None = None,
     held_out: Sequence[Inputs] = (),
+    other_ranks: Sequence[Inputs] = (),
     refused: Sequence[Inputs] = (),
     claims: Mapping[str, Any] | None = None,
     concrete_args: Sequence[str] | None = None,
@@ -130,7 +137,9 @@ def case(  # long: its docstring is the reference for authors of cases
     has not seen: another branch, shape, dtype or Python value. They are called under a fixed seed, once per run, and
     their results are placed on the device as they were made. The inputs are passed in order to one captured callable
     (and one module), as a program would. If a factory raises, the cells of its case are an ``error`` in phase
-    ``reference``. `refused` makes further held-out inputs that eager refuses with an exception: a compiler that returns
+    ``reference``. `other_ranks` makes further held-out inputs, whose tensors have more or fewer dimensions than those
+    of the example: where an exporter, whose programs have fixed ranks, refuses them with an exception, that is a note.
+    `refused` makes further held-out inputs that eager refuses with an exception: a compiler that returns
     a value for them is silently wrong, and any exception of it is right.
 
     `claims` maps a compiler to ``(id, expected)`` or a list of such pairs; `recapture.declare.claim` has the grammar.
@@ -178,7 +187,7 @@ def case(  # long: its docstring is the reference for authors of cases
         if example is None:
             hint = "lambda: (...,)" if target is None else "..."
             raise CaseError(f"case {name!r} has no example: write @case(example={hint})")
-        _check_inputs(name, example, held_out=held_out, refused=refused)
+        _check_inputs(name, example, held_out=held_out, other_ranks=other_ranks, refused=refused)
         _check_names(name, requires=requires, concrete_args=concrete_args, codegen_on=codegen_on)
         _check_names(name, strict=strict, compilers=compilers)
         _check_arguments(name, decorated, concrete_args or ())
@@ -199,6 +208,7 @@ def case(  # long: its docstring is the reference for authors of cases
             target=decorated,
             example=example,
             held_out=tuple(held_out),
+            other_ranks=tuple(other_ranks),
             refused=tuple(refused),
             claims=parsed,
             concrete_args=None if concrete_args is None else tuple(concrete_args),

@@ -37,6 +37,7 @@ class Compiler:
     inference_only: bool
     optional: bool
     sees_held_out: bool = False
+    fixed_ranks: bool = False
 
     def capture(self, fn: Callable[..., Any], example: tuple[Any, ...], **options: Any) -> Callable[..., Any]:
         """Capture `fn`, a function or module, with the example arguments. Errors from torch propagate."""
@@ -69,6 +70,7 @@ def compiler(
     inference_only: bool = False,
     optional: bool = False,
     sees_held_out: bool = False,
+    fixed_ranks: bool = False,
 ) -> Callable[[Capture], Capture]:
     """Declare the decorated ``capture(fn, example) -> callable`` as a compiler.
 
@@ -78,7 +80,8 @@ def compiler(
     False if the result works on its own copy of a module's parameters and buffers. `checks_inputs` is False if the
     result reads memory without checking its inputs. `inference_only` means that the result computes no gradients by
     design, so that gradients and ``requires_grad`` are not held against it. An `optional` compiler runs only when it is
-    named; one that ships and whose `requires` are not installed does so too.
+    named; one that ships and whose `requires` are not installed does so too. `fixed_ranks` means that the result takes
+    tensors of the example's numbers of dimensions alone, by design.
 
     With `sees_held_out`, the function is called with a third argument, ``held_out=``: a tuple of the held-out inputs,
     each a tuple of arguments. They are made for this alone, by another execution of the case's file. Their tensors are
@@ -112,6 +115,7 @@ def compiler(
                 inference_only=inference_only,
                 optional=optional,
                 sees_held_out=sees_held_out,
+                fixed_ranks=fixed_ranks,
             )
         )
         return function

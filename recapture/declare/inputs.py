@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-__all__ = ["Inputs", "InputsError", "named_inputs", "refused_labels"]
+__all__ = ["Inputs", "InputsError", "labels_after", "named_inputs"]
 
 Inputs = Callable[[], tuple[Any, ...]]
 """A function that returns one tuple of arguments; it is called under a fixed seed, once per run."""
@@ -26,9 +26,9 @@ def named_inputs(target: Callable[..., Any], example: Inputs, held_out: Sequence
     return [(label, partial(_checked, target, label, make)) for label, make in named]
 
 
-def refused_labels(held_out: Sequence[Inputs], refused: Sequence[Inputs]) -> frozenset[str]:
-    """Return the names of the inputs that eager refuses; they are numbered after the other held-out inputs."""
-    return frozenset(f"held_out[{len(held_out) + index}]" for index in range(len(refused)))
+def labels_after(before: Sequence[Inputs], some: Sequence[Inputs]) -> frozenset[str]:
+    """Return the names of held-out inputs that are numbered after others."""
+    return frozenset(f"held_out[{len(before) + index}]" for index in range(len(some)))
 
 
 def _checked(target: Callable[..., Any], label: str, make: Inputs) -> tuple[Any, ...]:

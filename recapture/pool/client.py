@@ -25,11 +25,9 @@ from recapture.pool.home import CACHE, TEMPORARY
 from recapture.pool.processes import stopped
 from recapture.pool.protocol import GOODBYE, Begun, Ended, FromServer, LineBuffer, Preload, Processes, Ready, Task
 from recapture.pool.shared_memory import remove_segment, segments
+from recapture.pool.starting import DOING, IMPORTING, ServerStart
 
-__all__ = ["Client", "ServerDiedError"]
-
-START_SECONDS = 300.0
-"""Seconds that a server may take to start; importing torch from a cold disk can take a minute."""
+__all__ = ["Client", "ServerDiedError", "SlowStartError"]
 
 SILENCE_SECONDS = 60.0
 """Seconds that a server may stay silent after a deadline before it counts as dead."""
@@ -52,8 +50,12 @@ T = TypeVar("T")
 class ServerDiedError(EnvironmentUnfitError):
     """The server died or hangs, because of a task or because the machine ran out of memory."""
 
-    def __init__(self) -> None:
-        super().__init__("the worker server died or hangs")
+    def __init__(self, message: str = "the worker server died or hangs") -> None:
+        super().__init__(message)
+
+
+class SlowStartError(ServerDiedError):
+    """The server does not get ready; the message says what it was doing."""
 
 
 class Client:
@@ -81,7 +83,8 @@ class Client:
         self.home = home
         self.rss = 0
         self._next = 0
-        self._unready = 0
+        self._unready: deque[str] = deque()
+        """What the server still does before it is ready."""
         self._kept: deque[Begun | Ended] = deque()
         """Messages that arrived while the result of another task was awaited."""
         self._awaited: set[int] = set()
@@ -128,7 +131,7 @@ class Client:
         self.link = mine
         self._buffer = LineBuffer()
         self._lines: deque[bytes] = deque()
-        self._unready = 1
+        self._unready = deque([IMPORTING])
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ)
@@ -190,21 +193,29 @@ class Client:
     def ask_preload(self, level: str, modules: list[str], *, many: bool = True) -> None:
         """Request a preload without waiting for it."""
         self._send(Preload(level, modules, many))
-        self._unready += 1
+        self._unready.append(DOING.get(level, DOING["bare"]))
 
     def wait(self) -> None:
-        """Wait until the server has started and finished every requested preload."""
+        """Wait until the server has started and finished every requested preload.
+
+        Raises SlowStartError if it will not get ready: see `recapture.pool.starting`.
+        """
         while self._unready:
-            message = self._read(START_SECONDS)
+            message = self._next_of_start()
             if isinstance(message, (Begun, Ended)):  # of a task that runs meanwhile
                 self._kept.append(message)
                 continue
             if isinstance(message, Processes):
                 continue
-            if message is None:
-                raise EnvironmentUnfitError("the worker server did not start within five minutes")
-            self._unready -= 1
+            self._unready.popleft()
             self.rss = message.rss
+
+    def _next_of_start(self) -> FromServer:
+        start = ServerStart(self.process.pid)
+        while (message := self._read(start.patience)) is None:
+            if (why := start.failed(self._unready[0])) is not None:
+                raise SlowStartError(why)
+        return message
 
     def submit(
         self,

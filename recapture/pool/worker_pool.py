@@ -7,7 +7,7 @@ import signal
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from recapture.base.errors import EnvironmentUnfitError
-from recapture.pool.client import Client, ServerDiedError
+from recapture.pool.client import Client, ServerDiedError, SlowStartError
 from recapture.pool.home import Home
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["WorkerPool", "cause_of_death"]
 
 T = TypeVar("T")
+
+BARE = "bare"
+"""The level of a server that has imported torch and nothing else."""
 
 CANARY = "recapture.pool.worker:canary"
 
@@ -46,7 +49,7 @@ class WorkerPool:
         self.imports = imports
         self.worker = worker
         self.why = ""
-        self.level = "bare"
+        self.level = BARE
         self.modules: list[str] = []
         self.many = True
         """Whether many tasks will run, so that servers prepare for cheap forks."""
@@ -78,6 +81,9 @@ class WorkerPool:
         client.launch()
         try:
             client.wait()
+        except SlowStartError:
+            client.stop(patience=1.0)
+            raise
         except ServerDiedError:
             words = client.last_words()
             client.stop()
@@ -116,9 +122,17 @@ class WorkerPool:
         return self.client.result(number, kind, timeout=timeout)
 
     def _preload(self) -> None:
-        """Preload the level and the modules, or only the level if importing a module kills the server."""
+        """Preload the level and the modules, or only the level if importing a module kills the server.
+
+        A server that does not get ready is replaced by one that has only torch: each task then imports what it needs.
+        """
         try:
             self.client.preload(self.level, self.modules, many=self.many)
+        except SlowStartError:
+            if (self.level, self.modules) == (BARE, []):
+                raise
+            self.level, self.modules = BARE, []
+            self.restart()
         except ServerDiedError:
             if not self.modules:
                 raise
@@ -145,11 +159,16 @@ class WorkerPool:
         """
         level = self.level
         if self.successor is not None:
-            with contextlib.suppress(ServerDiedError):
+            try:
                 self.successor.wait()
                 self.successor.rss = max(self.successor.rss, self.client.rss)
                 self.client, self.successor = self.successor, self.client
                 self.level, self.modules = wanted, modules
+            except SlowStartError:  # the first server would not fare better: tasks prepare themselves
+                self._dismiss_successor()
+                return
+            except ServerDiedError:
+                pass
             self._dismiss_successor()
             modules = self.modules  # without modules that kill a server
         if (self.level, self.modules) != (wanted, modules):

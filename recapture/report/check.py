@@ -38,7 +38,8 @@ def style_of(row: CheckRow) -> str:
 
 def check_line(row: CheckRow, width: int | None = None) -> str:
     """Return the line of a compiler: verdict, reason, advice, and speed if it was measured."""
-    more = "; ".join(filter(None, (row.speed, row.reason if row.verdict != "pass" else "", row.advice)))
+    reason = row.reason if row.verdict != "pass" else ""
+    more = "; ".join(filter(None, (row.speed, reason, row.advice, row.note)))
     text = f"{row.compiler:{NAME_WIDTH}} {row.words:{VERDICT_WIDTH}} {more}".rstrip()
     return text if width is None else shorten_kept(text, width)
 
@@ -51,7 +52,7 @@ def shorten_kept(text: str, width: int) -> str:
 def _cells(report: CheckReport) -> Iterator[tuple[str, ...]]:
     timed = any(row.speedup is not None for row in report.rows)
     for row in report.rows:
-        cells = (row.compiler, row.words, shorten(row.reason, 200), row.advice)
+        cells = (row.compiler, row.words, shorten(row.reason, 200), "; ".join(filter(None, (row.advice, row.note))))
         yield (*cells, row.speed) if timed else cells
 
 

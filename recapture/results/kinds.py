@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["ALWAYS_NOTED", "BITS", "KINDS", "STRICT", "Bits", "Strict", "current_kind"]
+__all__ = ["ALWAYS_NOTED", "BITS", "KINDS", "OTHER_RANK", "STRICT", "Bits", "Strict", "current_kind"]
 
 KINDS: dict[str, str] = {
     "value": "A number, string or element differs by more than the rounding of its dtype explains.",
@@ -26,9 +26,13 @@ ALWAYS_NOTED: dict[str, str] = {
     "mutation": "An effect of capturing that a plain call has, too.",
     "gradient": "Under a compiler that is for inference only.",
     "metadata": "`requires_grad` under a compiler that is for inference only.",
-    "exception": "An exception of a subclass of eager's, which the same `except` catches.",
+    "exception": "An exception of a subclass of eager's, which the same `except` catches; an exporter's refusal of an "
+    "input that the case declares to be of another rank.",
 }
 """Differences of each kind that never decide a verdict."""
+
+OTHER_RANK = "refuses another rank: "
+"""Beginning of the detail of a note about an input of another rank, which an exporter refuses; the error follows."""
 
 
 class Strict(NamedTuple):

@@ -25,6 +25,11 @@ def positive(x):
     return x + 1 if x.sum() > 0 else x * 2
 
 
+def scored(x):
+    """Takes any number of rows of three, in any number of dimensions."""
+    return torch.nn.functional.linear(x, torch.ones(2, 3)).relu()
+
+
 def drops(x, training: bool):
     """A flag that decides whether values are dropped."""
     return x * 0 if training else x

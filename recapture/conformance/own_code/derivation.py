@@ -82,12 +82,23 @@ class _Examination:
         before = set(sys.modules)
         names = {name: getattr(loading, name) for name in loading.__all__}
         self.found: Any = eval(found_expression(request), names)  # noqa: S307 - the expression is this project's
-        self.built = loading.build(self.found, request.name)
+        self.built = self._built()
         self.modules = _installed(set(sys.modules) - before)
         names["FOUND"] = self.built
         expression = compile(example_expression(request), "the example", "eval")
         self.example: Callable[[], tuple[Any, ...]] = lambda: eval(expression, names)  # noqa: S307
         self.kind, self.name = _kind(self.built, request.name)
+
+    def _built(self) -> Any:
+        """Make the target. What its class or factory raises is the user's to mend, and told in one line."""
+        try:
+            return loading.build(self.found, self.request.name)
+        except TargetError:
+            raise
+        except BaseException as error:
+            absent = isinstance(error, ModuleNotFoundError) and error.name is not None
+            why = f"the module {error.name!r} is not installed" if absent else safe_text(error)  # type: ignore[attr-defined]
+            raise TargetError(f"{self.request.title} cannot be made: {qualified(type(error))}: {why}") from None
 
     def run(self, without: set[str], enter: Callable[[str], None]) -> Prepared:
         """Call eager on the example and on every derived input."""
@@ -127,11 +138,12 @@ class _Examination:
         example = self._arguments()
         seen = [see(example)]
         kept: list[str] = []
+        other_ranks: list[str] = []
         refused: list[tuple[str, str]] = []
         raising: dict[str, str] = {}
         names = list(variants(example, **facts))
         for number, name in enumerate(names):
-            if len(kept) == most:
+            if len(kept) + len(other_ranks) == most:
                 names = names[number:]
                 break
             if name in without:
@@ -140,7 +152,7 @@ class _Examination:
             enter(name)
             tried = self._tried(subject, name, facts, seen, raising)
             if tried.outcome == "kept":
-                kept.append(name)
+                (kept if _same_ranks(seen[0], seen[-1]) else other_ranks).append(name)
             elif tried.outcome != "known":
                 refused.append((name, tried.reason))
             if tried.outcome == "raises":
@@ -150,6 +162,7 @@ class _Examination:
         return msgspec.structs.replace(
             prepared,
             inputs=tuple(kept),
+            other_ranks=tuple(other_ranks),
             refused=tuple(refused),
             must_raise=tuple(raising.values()),
             untried=tuple(names),
@@ -282,6 +295,14 @@ def _same(one: Any, two: Any) -> bool:
     return [key for key, _ in left] == [key for key, _ in right] and all(
         _same(mine, theirs) for (_, mine), (_, theirs) in zip(left, right, strict=True)
     )
+
+
+def _same_ranks(one: Any, two: Any) -> bool:
+    """Whether tensors at the same places of two descriptions have equal numbers of dimensions."""
+    if one.tensor is not None and two.tensor is not None:
+        return len(one.tensor.shape) == len(two.tensor.shape)
+    theirs = dict(two.children or ())
+    return all(_same_ranks(mine, theirs[key]) for key, mine in one.children or () if key in theirs)
 
 
 def _kind(built: Any, name: str) -> tuple[str, str]:

@@ -87,7 +87,7 @@ class Sizes:
         return self.named[sizes]
 
 
-@compiler("export", since="2.1", uses_dynamo=True, shares_state=False)
+@compiler("export", since="2.1", uses_dynamo=True, shares_state=False, fixed_ranks=True)
 def export_strict(fn: Any, example: Any) -> Any:
     """`torch.export.export(strict=True)`: one graph captured by Dynamo, or a refusal."""
     import torch
@@ -96,7 +96,7 @@ def export_strict(fn: Any, example: Any) -> Any:
     return exported_module(torch.export.export(as_module(fn), example, **options))
 
 
-@compiler("export:nonstrict", since="2.2", shares_state=False)
+@compiler("export:nonstrict", since="2.2", shares_state=False, fixed_ranks=True)
 def export_nonstrict(fn: Any, example: Any) -> Any:
     """`torch.export.export(strict=False)`: the Python code runs once on fake tensors."""
     import torch
@@ -104,7 +104,7 @@ def export_nonstrict(fn: Any, example: Any) -> Any:
     return exported_module(torch.export.export(as_module(fn), example, strict=False))
 
 
-@compiler("export:dynamic", since="2.2", uses_dynamo=True, shares_state=False, sees_held_out=True)
+@compiler("export:dynamic", since="2.2", uses_dynamo=True, shares_state=False, sees_held_out=True, fixed_ranks=True)
 def export_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
     """`torch.export.export(strict=True)`, dynamic where the sizes of held-out inputs differ."""
     import torch
@@ -114,7 +114,15 @@ def export_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
     return torch.export.export(module, example, dynamic_shapes=shapes, strict=True).module()
 
 
-@compiler("aoti", since="2.6", generates_code=True, shares_state=False, checks_inputs=False, inference_only=True)
+@compiler(
+    "aoti",
+    since="2.6",
+    generates_code=True,
+    shares_state=False,
+    checks_inputs=False,
+    inference_only=True,
+    fixed_ranks=True,
+)
 def aoti(fn: Any, example: Any) -> Any:
     """AOTInductor: exported, compiled to a shared library, loaded without Python; checks nothing about its inputs."""
     import torch
@@ -132,6 +140,7 @@ def aoti(fn: Any, example: Any) -> Any:
     checks_inputs=False,
     inference_only=True,
     sees_held_out=True,
+    fixed_ranks=True,
     optional=True,  # as costly as `aoti`, and the same program where no size differs
 )
 def aoti_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
@@ -152,6 +161,7 @@ def aoti_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
     shares_state=False,
     checks_inputs=False,
     inference_only=True,
+    fixed_ranks=True,
     optional=True,  # as costly as `aoti`, and the same program
 )
 def aoti_checked(fn: Any, example: Any) -> Any:
@@ -184,6 +194,7 @@ def aoti_checked(fn: Any, example: Any) -> Any:
     requires=("onnx", "onnxscript", "onnxruntime"),
     shares_state=False,
     inference_only=True,
+    fixed_ranks=True,
 )
 def onnx(fn: Any, example: Any) -> Any:
     """`torch.onnx.export(dynamo=True)`, run by ONNX Runtime on the CPU."""

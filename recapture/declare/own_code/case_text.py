@@ -54,6 +54,7 @@ def derived(name):
 case(
     example=example,
     held_out=[{held_out}],
+    other_ranks=[{other_ranks}],
     refused=[{refused}],
     backward={backward},
     train_step={train_step},
@@ -112,7 +113,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """What a child found out about a request.
 
     `error` is one line that says why nothing can be checked. `kind` says how the target is declared, `name` how it is
-    called. `inputs` are the names of the derived inputs that eager accepts, `refused` the others with eager's reason.
+    called. `inputs` are the names of the derived inputs that eager accepts, `other_ranks` those that it accepts and
+    whose tensors have more or fewer dimensions than the example's, `refused` the others with eager's reason.
     `must_raise` are those of them that compilers are called with: any exception is right, and a value is wrong.
     `constants`: see `variants`. `modules` are what the target imported. `seconds` is the time of one call of
     eager, `random` whether its result depends on the seed, `nonfinite` whether its source speaks of NaN or infinity.
@@ -122,6 +124,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "function"
     name: str = "target"
     inputs: tuple[str, ...] = ()
+    other_ranks: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     must_raise: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
@@ -158,6 +161,7 @@ def case_file(request: CheckRequest, prepared: Prepared) -> str:
         example=example_expression(request),
         declared=kinds[prepared.kind].format(name=name, shown=request.name, title=title, train=request.train),
         held_out=_listed([*derived, *own]),
+        other_ranks=_listed([f"lambda: derived({one!r})" for one in prepared.other_ranks]),
         refused=_listed([f"lambda: derived({one!r})" for one in prepared.must_raise]),
         backward=None if prepared.kind != "module" or request.train else False,
         train_step=1e-4 if request.train else None,

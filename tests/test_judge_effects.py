@@ -115,11 +115,12 @@ def test_warnings_and_log_messages_are_output_where_a_case_is_strict_about_it():
         for speak in order:
             speak()
 
+    torchs = compile('warnings.warn("torch\'s own", stacklevel=1)', str(folder_of_torch() / "module.py"), "exec")
     speeches = [
         lambda: warnings.warn("w", UserWarning, stacklevel=1),
         lambda: logging.getLogger("x").warning("l"),
         lambda: print("e", file=sys.stderr),
-        lambda: warnings.warn_explicit("torch's own", UserWarning, str(folder_of_torch() / "module.py"), 1),
+        lambda: exec(torchs, {"warnings": warnings, "__name__": "torch.module"}),
     ]
     warnings.simplefilter("always")
     eager, other = (seen(lambda order=order: speaks(order), all_output=True) for order in (speeches, speeches[::-1]))

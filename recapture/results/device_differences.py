@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUPS", "DeviceDifference", "known_device_differences", "load_device_differences", "matching"]
 
-Group = Literal["assertion", "code", "fuser", "graphs", "loading", "mixed", "thread"]
+Group = Literal["assertion", "code", "comparison", "fuser", "graphs", "loading", "mixed", "thread"]
 
 GROUPS: dict[Group, str] = {
     "code": "Inductor writes Triton for a GPU and C++ for a CPU",
@@ -35,6 +35,7 @@ GROUPS: dict[Group, str] = {
     "thread": "Autograd runs the backward of CUDA tensors in a thread of its own",
     "mixed": "The case uses the CPU's memory, which on a CPU is the memory of its inputs",
     "assertion": "Eager or a graph fails an assertion inside a kernel, where on a CPU it raises an exception",
+    "comparison": "The record of the GPU was made before a mistake of the comparison was corrected",
     "loading": "A package of AOTInductor ends the process when it is loaded on the GPU",
 }
 """The groups of differences, with what is different on the GPU."""
@@ -82,7 +83,7 @@ class DeviceDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         return f"{self.what} ({self.source})"
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _DevicesFile(msgspec.Struct, forbid_unknown_fields=True):
     """The content of devices.toml."""
 
     differences: list[DeviceDifference]
@@ -105,7 +106,7 @@ def load_device_differences(path: Path) -> tuple[DeviceDifference, ...]:
     Raises UsageError, in one line, for an unreadable file, an unknown key, and an entry that cannot be true.
     """
     try:
-        return tuple(msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File).differences)
+        return tuple(msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _DevicesFile).differences)
     except OSError as error:
         raise UsageError(f"cannot read the known differences of devices: {path}: {error.strerror}") from error
     except ValueError as error:  # from the TOML reader, from msgspec, or from the checks here

@@ -10,9 +10,10 @@ from results_pages import LATEST, RESULTS, source_name
 
 from recapture.analysis import environment_facts
 from recapture.analysis.devices import Devices, Pair, compare_devices, way
+from recapture.results.confirmed import UNDOCUMENTED
 from recapture.results.device_differences import GROUPS, DeviceDifference, known_device_differences
 from recapture.results.directories import read_results
-from recapture.results.transitions import UNDOCUMENTED, outcome_of
+from recapture.results.verdicts import outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

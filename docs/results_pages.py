@@ -15,7 +15,8 @@ from recapture.analysis.findings import finding_of, issues_of
 from recapture.declare.compilers import builtin_compilers
 from recapture.results import records, verdicts
 from recapture.results.causes import FAULTS, Cause, known_findings
-from recapture.results.transitions import UNDOCUMENTED, known_transitions
+from recapture.results.confirmed import UNDOCUMENTED
+from recapture.results.transitions import known_transitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from recapture.base.errors import UsageError
+from recapture.base.toml_file import read_toml
 from recapture.machine.describe import capability_of, installed_packages, suite_commit, variables
 from recapture.machine.doctor import Check
 from recapture.machine.environment import (
@@ -28,7 +29,7 @@ from recapture.machine.environment import (
     write_environment,
 )
 from recapture.machine.image_match import PinnedImage, image_for, pinned_images
-from recapture.machine.pins import normalise, read_toml
+from recapture.machine.pins import normalise
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DESCRIBE = """

@@ -16,8 +16,8 @@ from recapture.declare.collection import collect_suite
 from recapture.declare.compilers import builtin_compilers
 from recapture.report.explain import explanation_lines
 from recapture.results.causes import FAULTS, findings_by_cell, known_findings, load_findings
+from recapture.results.confirmed import UNDOCUMENTED
 from recapture.results.records import Difference, Record, read_conformance
-from recapture.results.transitions import UNDOCUMENTED
 from recapture.results.verdicts import SILENTLY_WRONG, Verdict
 
 ROOT = Path(__file__).parents[1]

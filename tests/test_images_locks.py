@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError
+from recapture.base.toml_file import read_toml
 from recapture.images.lock_files import LockPlan, build_plan, image_plan, read_inputs_digest, write_lock
-from recapture.machine.pins import docker_directory, load_images, load_pins, lock_path, normalise, read_lock, read_toml
+from recapture.machine.pins import docker_directory, load_images, load_pins, lock_path, normalise, read_lock
 
 IMAGES = list(load_images())
 BUILD = docker_directory() / "build-requirements.txt"

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from recapture.machine.pins import read_toml
+from recapture.base.toml_file import read_toml
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -11,14 +11,10 @@ from packaging.version import Version
 from recapture.base.errors import UsageError
 from recapture.cli.main import main
 from recapture.declare.compilers import builtin_compilers
+from recapture.results.confirmed import UNDOCUMENTED
 from recapture.results.records import Record, read_jsonl
-from recapture.results.transitions import (
-    UNDOCUMENTED,
-    known_transitions,
-    load_transitions,
-    outcome_of,
-    transitions_of,
-)
+from recapture.results.transitions import known_transitions, load_transitions, transitions_of
+from recapture.results.verdicts import outcome_of
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recapture.analysis.differences import kinds_of
 from recapture.base.text import one_line
 from recapture.results.device_differences import DeviceDifference, matching
-from recapture.results.transitions import outcome_of
-from recapture.results.verdicts import NOT_RUN, RIGHT
+from recapture.results.verdicts import NOT_RUN, RIGHT, outcome_of
 
 if TYPE_CHECKING:
     from recapture.results.directories import Results

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from packaging.requirements import InvalidRequirement, Requirement
 
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
+from recapture.base.toml_file import read_toml
 from recapture.images.uv import find_uv, unreachable_index
-from recapture.machine.pins import docker_directory, lock_path, normalise, read_toml
+from recapture.machine.pins import docker_directory, lock_path, normalise
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt  # noqa: TC003  (msgspec reads the annotations)
 import hashlib
 import re
-import sys
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,14 +13,10 @@ from packaging.utils import canonicalize_name
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.paths import data_folder
+from recapture.base.toml_file import load_toml
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 __all__ = [
     "Image",
@@ -39,7 +34,6 @@ __all__ = [
     "normalise",
     "parse_capability",
     "read_lock",
-    "read_toml",
 ]
 
 
@@ -98,14 +92,12 @@ def docker_directory() -> Path:
 def load_pins(path: Path | None = None) -> Pins:
     """Read images.toml, by default the project's own; raises UsageError naming the place of a mistake in it."""
     path = docker_directory() / "images.toml" if path is None else path
-    try:
-        content = read_toml(path)
-        tables = {name: {"name": name, **table} for name, table in content.get("images", {}).items()}
-        return msgspec.convert({**content, "images": tables}, Pins)
-    except OSError as error:
-        raise UsageError(f"cannot read the images' pins: {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise UsageError(f"{path}: {error}") from error
+    return load_toml(path, "the images' pins", _pins)
+
+
+def _pins(content: dict[str, Any]) -> Pins:
+    tables = {name: {"name": name, **table} for name, table in content.get("images", {}).items()}
+    return msgspec.convert({**content, "images": tables}, Pins)
 
 
 def load_images(path: Path | None = None) -> dict[str, Image]:
@@ -147,11 +139,6 @@ def find_releases(text: str) -> tuple[Image, ...]:
 def lock_path(name: str) -> Path:
     """Return the path of an image's lock; the file need not exist."""
     return docker_directory() / "locks" / f"{name}.txt"
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Return a TOML file's content, with the standard library's reader or, on Python 3.10, tomli."""
-    return dict(tomllib.loads(path.read_text(encoding="utf-8")))
 
 
 def normalise(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from recapture.base.text import plural
 from recapture.results.device_differences import GROUPS, DeviceDifference, matching
-from recapture.results.transitions import outcome_of
+from recapture.results.verdicts import outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from recapture.base.errors import UsageError
 from recapture.base.paths import data_folder
-from recapture.results.transitions import UNDOCUMENTED
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+from recapture.base.toml_file import load_toml
+from recapture.results.confirmed import check_source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,8 +45,7 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name):
             raise ValueError(f"{self.name!r} is no name of a finding: small letters, digits and hyphens")
-        if self.source != UNDOCUMENTED and not self.source.startswith("https://"):
-            raise ValueError(f"{self.name}: the source is neither an address nor {UNDOCUMENTED!r}")
+        check_source(self.name, self.source)
         if not self.cells and not self.inputs_unlike_the_example:
             raise ValueError(f"{self.name}: neither a cell nor a compiler is named")
         for case, compilers in self.cells.items():
@@ -92,13 +85,12 @@ def load_findings(path: Path) -> tuple[Cause, ...]:
     Raises UsageError, in one line, for an unreadable file, an unknown key, an entry that cannot be true, and a cell or
     a name that occurs twice.
     """
-    try:
-        found = tuple(msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _FindingFile).findings)
-        _by_cell(found)
-    except OSError as error:
-        raise UsageError(f"cannot read the findings: {path}: {error.strerror}") from error
-    except ValueError as error:  # from the TOML reader, from msgspec, or from the checks here
-        raise UsageError(f"{path}: {error}") from error
+    return load_toml(path, "the findings", _findings)
+
+
+def _findings(file: dict[str, Any]) -> tuple[Cause, ...]:
+    found = tuple(msgspec.convert(file, _FindingFile).findings)
+    _by_cell(found)  # refuses a cell or a name that occurs twice
     return found
 
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from recapture.base.errors import UsageError
 from recapture.base.paths import data_folder
-from recapture.results.transitions import UNDOCUMENTED, Outcome, outcome_of
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+from recapture.base.toml_file import load_toml
+from recapture.results.confirmed import UNDOCUMENTED, check_source
+from recapture.results.verdicts import Outcome, outcome_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,8 +58,7 @@ class DeviceDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             raise ValueError(f"{name}: cases, compilers and cpu name at least one each")
         if not self.shows.strip() or not self.what.strip():
             raise ValueError(f"{name}: shows and what say something")
-        if self.source != UNDOCUMENTED and not self.source.startswith("https://"):
-            raise ValueError(f"{name}: the source is neither an address nor {UNDOCUMENTED!r}")
+        check_source(name, self.source)
 
     def is_about(self, case: str, compiler: str) -> bool:
         """Whether a cell is among those that the entry names."""
@@ -105,12 +99,8 @@ def load_device_differences(path: Path) -> tuple[DeviceDifference, ...]:
 
     Raises UsageError, in one line, for an unreadable file, an unknown key, and an entry that cannot be true.
     """
-    try:
-        return tuple(msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _DevicesFile).differences)
-    except OSError as error:
-        raise UsageError(f"cannot read the known differences of devices: {path}: {error.strerror}") from error
-    except ValueError as error:  # from the TOML reader, from msgspec, or from the checks here
-        raise UsageError(f"{path}: {error}") from error
+    noun = "the known differences of devices"
+    return load_toml(path, noun, lambda file: tuple(msgspec.convert(file, _DevicesFile).differences))
 
 
 def _said(cpu: Record, gpu: Record) -> list[str]:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from packaging.version import InvalidVersion, Version
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.paths import data_folder
+from recapture.base.toml_file import load_toml
 from recapture.results.kinds import KINDS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,13 +112,12 @@ def load_issues(path: Path) -> dict[str, KnownIssue]:
     Raises UsageError, in one line, for an unreadable file, an unknown key, a range that does not fit `sure`, and an
     issue that names neither a cell nor the reason why there is none.
     """
-    try:
-        file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _IssueFile)
-        return {name: msgspec.convert({**table, "id": name}, KnownIssue) for name, table in file.issues.items()}
-    except OSError as error:
-        raise UsageError(f"cannot read the known issues: {path}: {error.strerror}") from error
-    except ValueError as error:  # from the TOML reader, from msgspec, or from the checks here
-        raise UsageError(f"{path}: {error}") from error
+    return load_toml(path, "the known issues", _issues)
+
+
+def _issues(content: dict[str, Any]) -> dict[str, KnownIssue]:
+    file = msgspec.convert(content, _IssueFile)
+    return {name: msgspec.convert({**table, "id": name}, KnownIssue) for name, table in file.issues.items()}
 
 
 def chosen_issues(ids: tuple[str, ...]) -> list[KnownIssue]:

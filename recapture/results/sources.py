@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.errors import did_you_mean
 from recapture.base.paths import data_folder
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+from recapture.base.toml_file import load_toml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,14 +92,13 @@ def load_claims(path: Path) -> dict[str, PublishedClaim]:
     Raises UsageError, in one line, for an unreadable file, an unknown key, a duplicate id, an undefined source, and a
     claim that names neither what checks it nor why nothing does.
     """
-    try:
-        file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
-        sources = {name: msgspec.convert({**table, "id": name}, Source) for name, table in file.sources.items()}
-        return {name: _claim(name, table, sources) for name, table in file.claims.items()}
-    except OSError as error:
-        raise UsageError(f"cannot read the published claims: {path}: {error.strerror}") from error
-    except ValueError as error:  # from the TOML reader, from msgspec, or from the checks here
-        raise UsageError(f"{path}: {error}") from error
+    return load_toml(path, "the published claims", _claims)
+
+
+def _claims(content: dict[str, Any]) -> dict[str, PublishedClaim]:
+    file = msgspec.convert(content, _File)
+    sources = {name: msgspec.convert({**table, "id": name}, Source) for name, table in file.sources.items()}
+    return {name: _claim(name, table, sources) for name, table in file.claims.items()}
 
 
 def _claim(name: str, table: _ClaimTable, sources: dict[str, Source]) -> PublishedClaim:

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 from packaging.version import InvalidVersion, Version
 
-from recapture.base.errors import UsageError
 from recapture.base.paths import data_folder
-from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+from recapture.base.toml_file import load_toml
+from recapture.results.confirmed import check_source
+from recapture.results.verdicts import Outcome  # noqa: TC001 - msgspec resolves the annotation at run time
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recapture.results.verdicts import Verdict
-
-__all__ = ["UNDOCUMENTED", "Transition", "known_transitions", "load_transitions", "outcome_of", "transitions_of"]
-
-Outcome = Literal["right", "wrong", "failing"]
-"""What a cell's verdict amounts to: right, silently wrong, or failing."""
-
-UNDOCUMENTED = "not documented"
-"""The source of a change that no thread, change or document was found for."""
+__all__ = ["Transition", "known_transitions", "load_transitions", "transitions_of"]
 
 
 class Transition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -58,8 +45,7 @@ class Transition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 raise ValueError(f"{name}: {self.last} is not before {self.first}")
         except InvalidVersion as error:
             raise ValueError(f"{name}: {error}") from None
-        if self.source != UNDOCUMENTED and not self.source.startswith("https://"):
-            raise ValueError(f"{name}: the source is neither an address nor {UNDOCUMENTED!r}")
+        check_source(name, self.source)
 
     @property
     def line(self) -> str:
@@ -71,16 +57,6 @@ class _TransitionFile(msgspec.Struct, forbid_unknown_fields=True):
     """The content of transitions.toml."""
 
     transitions: list[Transition]
-
-
-def outcome_of(verdict: Verdict) -> Outcome | None:
-    """Return what a verdict amounts to; None if it says nothing about the compiler."""
-    groups: tuple[tuple[frozenset[Verdict], Outcome], ...] = (
-        (RIGHT, "right"),
-        (SILENTLY_WRONG, "wrong"),
-        (FAILING, "failing"),
-    )
-    return next((outcome for group, outcome in groups if verdict in group), None)
 
 
 @functools.cache
@@ -100,9 +76,4 @@ def load_transitions(path: Path) -> tuple[Transition, ...]:
 
     Raises UsageError, in one line, for an unreadable file, an unknown key, and an entry that cannot be true.
     """
-    try:
-        return tuple(msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _TransitionFile).transitions)
-    except OSError as error:
-        raise UsageError(f"cannot read the known changes: {path}: {error.strerror}") from error
-    except ValueError as error:  # from the TOML reader, from msgspec, or from the checks here
-        raise UsageError(f"{path}: {error}") from error
+    return load_toml(path, "the known changes", lambda file: tuple(msgspec.convert(file, _TransitionFile).transitions))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Literal
 
-__all__ = ["FAILING", "NOT_RUN", "RIGHT", "SILENTLY_WRONG", "Verdict"]
+__all__ = ["FAILING", "NOT_RUN", "RIGHT", "SILENTLY_WRONG", "Outcome", "Verdict", "outcome_of"]
 
 
 class Verdict(str, Enum):
@@ -49,3 +50,16 @@ FAILING = frozenset({Verdict.ERROR, Verdict.CRASH, Verdict.TIMEOUT, Verdict.OOM}
 
 NOT_RUN = frozenset({Verdict.UNSTABLE, Verdict.NOT_APPLICABLE, Verdict.ENVIRONMENT})
 """Verdicts that say nothing about the compiler."""
+
+Outcome = Literal["right", "wrong", "failing"]
+"""What a verdict amounts to: right, silently wrong, or failing."""
+
+
+def outcome_of(verdict: Verdict) -> Outcome | None:
+    """Return what a verdict amounts to; None if it says nothing about the compiler."""
+    groups: tuple[tuple[frozenset[Verdict], Outcome], ...] = (
+        (RIGHT, "right"),
+        (SILENTLY_WRONG, "wrong"),
+        (FAILING, "failing"),
+    )
+    return next((outcome for group, outcome in groups if verdict in group), None)

@@ -1,13 +1,15 @@
 """Measures the explanations: how many cells that are not right have a line that says why, and a script that shows it.
 
-Run it with ``python -m benchmarks.explanations [DIRECTORY] [--print] [--scripts N] [--compiled N]``. DIRECTORY holds
-the records, by default those of torch 2.11.0 on the CPU.
+Run it with ``python -m benchmarks.explanations [DIRECTORY] [--print] [--scripts N] [--compiled N] [--records FILE]
+[--jobs N]``. DIRECTORY holds the records, by default those of torch 2.11.0 on the CPU.
 
 - Every cell that is not right: has it a reason, and of which kind? ``--print`` prints all of them, to be read. A reason
   of the kind ``message`` only quotes torch.
 - The script that `recapture repro` prints: is its verdict the recorded one? ``--scripts`` is the number of cells tried
   that generate no code (by default all), ``--compiled`` that of cells that do (by default none: each compiles C++).
-  Scripts run in forked children of this process, and the installed torch must be that of the records.
+  Scripts run in forked children of this process, ``--jobs`` of them at a time, and the installed torch must be that of
+  the records. With ``--records``, finished cells are kept in a file and are not run again, so that an interrupted
+  benchmark goes on.
 
 The exit status is 1 if a cell has no reason, or a script another verdict.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import os
 import random
 import re
@@ -32,7 +35,7 @@ from typing import TYPE_CHECKING
 from recapture.analysis.reasons.reason import key_of, reasons
 from recapture.analysis.reasons.sentence import KINDS_OF_REASONS
 from recapture.base.errors import UsageError
-from recapture.base.torch_compat import isolate_caches
+from recapture.base.torch_compat import isolate_caches, preload
 from recapture.conformance.repro import SuitePrinter
 from recapture.declare.collection import find_suites
 from recapture.declare.compilers import builtin_compilers
@@ -59,10 +62,12 @@ def main() -> int:
     parser.add_argument("--print", action="store_true", dest="shows")
     parser.add_argument("--scripts", type=int, default=None, metavar="N")
     parser.add_argument("--compiled", type=int, default=0, metavar="N")
+    parser.add_argument("--records", type=Path, metavar="FILE", help="file of finished cells, which do not run again")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="scripts at a time [1]")
     options = parser.parse_args()
     records = read_results(options.directory).records
     explained = _reasons(records, shows=options.shows)
-    shown = _scripts(records, options.scripts, options.compiled)
+    shown = _scripts(_chosen(records, options.scripts, options.compiled), options.records, options.jobs)
     return 0 if explained and shown else 1
 
 
@@ -85,46 +90,71 @@ def _reasons(records: Sequence[Record], *, shows: bool) -> bool:
     return len(named) == len(bad)
 
 
-def _scripts(records: Sequence[Record], light: int | None, compiled: int) -> bool:
-    """Run the scripts of cells; returns whether each decided as the record does."""
+def _chosen(records: Sequence[Record], light: int | None, compiled: int) -> list[Record]:
+    """Return the cells whose scripts run."""
     bad = [one for one in records if one.verdict not in (*RIGHT, *NOT_RUN)]
-    known = builtin_compilers()
-    heavy = [one for one in bad if known[one.compiler].generates_code]
-    cheap = [one for one in bad if not known[one.compiler].generates_code]
-    chosen = [*_sample(cheap, light), *_sample(heavy, compiled)]
-    began, right, wrong = time.monotonic(), 0, []
+    heavy = [one for one in bad if _generates_code(one)]
+    cheap = [one for one in bad if not _generates_code(one)]
+    print(f"{len(bad)} cells were run and are not right, {len(heavy)} of which generate code", flush=True)
+    return [*_sample(cheap, light), *_sample(heavy, compiled)]
+
+
+def _scripts(chosen: Sequence[Record], file: Path | None, jobs: int) -> bool:
+    """Run the scripts of cells; returns whether each decided as the record does."""
+    rows: dict[str, list[str]] = {}
+    if file is not None and file.exists():
+        rows = {row["cell"]: row["said"] for row in map(json.loads, file.read_text("utf-8").splitlines())}
+    began = time.monotonic()
+    for record, said in _outcomes([one for one in chosen if one.cell not in rows], max(jobs, 1)):
+        rows[record.cell] = said
+        if said != _expected(record):
+            print(_differs(record, said), flush=True)
+        if file is not None:
+            with file.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps({"cell": record.cell, "said": said}) + "\n")
+    wrong = [one for one in chosen if rows[one.cell] != _expected(one)]
+    print(f"{len(chosen) - len(wrong)} of {len(chosen)} scripts have the recorded verdict, phase and input", end=" ")
+    print(f"({time.monotonic() - began:.0f} s)")
+    for record in wrong:
+        print(f"  {_differs(record, rows[record.cell])}")
+    return not wrong
+
+
+def _outcomes(chosen: Sequence[Record], jobs: int) -> Iterator[tuple[Record, list[str]]]:
+    """Run the scripts of cells, some at a time; yield what each said."""
+    running: dict[int, tuple[Record, Path]] = {}
     with tempfile.TemporaryDirectory(prefix="recapture-scripts-") as name:
         isolate_caches(f"{name}/cache", name, os.environ)
-        _warm()
-        for record, text in _printed(chosen):
-            path = Path(name, "repro.py")
+        if chosen:
+            preload("codegen" if any(_generates_code(one) for one in chosen) else "capture", [])
+        for number, (record, text) in enumerate(_printed(chosen)):
+            path = Path(name, f"repro-{number}.py")
             path.write_text(text, encoding="utf-8")
-            said = _run(path)
-            expected = _expected(record)
-            if said == expected:
-                right += 1
-            else:
-                wrong.append(f"{record.cell}: recorded {' '.join(expected)}, the script says {' '.join(said)}")
-    print(f"{right} of {len(chosen)} scripts have the recorded verdict, phase and input", end=" ")
-    print(f"({len(bad)} such cells, {len(heavy)} of which generate code; {time.monotonic() - began:.0f} s)")
-    for line in wrong:
-        print(f"  {line}")
-    return not wrong
+            running[_start(path)] = record, path
+            if len(running) == jobs:
+                yield _finished(running)
+        while running:
+            yield _finished(running)
+
+
+def _finished(running: dict[int, tuple[Record, Path]]) -> tuple[Record, list[str]]:
+    child, ended = os.wait()
+    record, path = running.pop(child)
+    return record, _said(path, ended)
+
+
+def _differs(record: Record, said: Sequence[str]) -> str:
+    return f"{record.cell}: recorded {' '.join(_expected(record))}, the script says {' '.join(said)}"
+
+
+def _generates_code(record: Record) -> bool:
+    return builtin_compilers()[record.compiler].generates_code
 
 
 def _sample(cells: Sequence[Record], number: int | None) -> list[Record]:
     if number is None or number >= len(cells):
         return list(cells)
     return random.Random(0).sample(list(cells), max(number, 0))  # noqa: S311 - no secret
-
-
-def _warm() -> None:
-    """Import what the scripts import, so that their processes need not."""
-    import torch
-
-    torch.set_num_threads(1)
-    with contextlib.suppress(ImportError):
-        import torch.export
 
 
 def _printed(records: Sequence[Record]) -> Iterator[tuple[Record, str]]:
@@ -141,35 +171,39 @@ def _printed(records: Sequence[Record]) -> Iterator[tuple[Record, str]]:
             yield record, f"print({f'no script: {error}'!r})\n"
 
 
-def _expected(record: Record) -> tuple[str, ...]:
+def _expected(record: Record) -> list[str]:
     if record.verdict is Verdict.CRASH:
-        return ("died",)
-    return tuple(filter(None, (str(record.verdict), record.phase, record.input)))
+        return ["died"]
+    return list(filter(None, (str(record.verdict), record.phase, record.input)))
 
 
-def _run(path: Path) -> tuple[str, ...]:
-    """Run a script in a forked child; return its verdict, phase and input, or how it ended."""
-    said = path.with_suffix(".out")
+def _start(path: Path) -> int:
+    """Run a script in a forked child; returns the child's number."""
+    sys.stdout.flush()
     child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.setsid()
-            signal.alarm(SECONDS)
-            with said.open("w", encoding="utf-8", errors="replace") as stream:
-                os.dup2(stream.fileno(), 1)
-                os.dup2(stream.fileno(), 2)
-                sys.stdout = sys.stderr = stream
-                runpy.run_path(str(path), run_name="__main__")
-                stream.flush()
-            status = 0
-        finally:
-            os._exit(status)
-    _, ended = os.waitpid(child, 0)
-    found = _RULING.findall(said.read_text(encoding="utf-8"))
+    if child:
+        return child
+    status = 1
+    try:
+        os.setsid()
+        signal.alarm(SECONDS)
+        with path.with_suffix(".out").open("w", encoding="utf-8", errors="replace") as stream:
+            os.dup2(stream.fileno(), 1)
+            os.dup2(stream.fileno(), 2)
+            sys.stdout = sys.stderr = stream
+            runpy.run_path(str(path), run_name="__main__")
+            stream.flush()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _said(path: Path, ended: int) -> list[str]:
+    """Return the verdict, phase and input that a script printed, or how its process ended."""
+    found = _RULING.findall(path.with_suffix(".out").read_text(encoding="utf-8"))
     if found:
-        return tuple(filter(None, found[-1]))
-    return ("died",) if os.WIFSIGNALED(ended) and os.WTERMSIG(ended) != signal.SIGALRM else ("no verdict",)
+        return list(filter(None, found[-1]))
+    return ["died"] if os.WIFSIGNALED(ended) and os.WTERMSIG(ended) != signal.SIGALRM else ["no verdict"]
 
 
 if __name__ == "__main__":

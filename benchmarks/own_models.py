@@ -153,6 +153,21 @@ def _check(name: str, request: CheckRequest, compilers: tuple[str, ...], jobs: i
     return Tried(name, report, error, round(time.monotonic() - began, 1))
 
 
+def in_words(row: CheckRow) -> str:
+    """Return the outcome of a cell in a few words: ``right``, ``refuses it``, ``fails loudly on batch=1``."""
+    if row.verdict == "error":
+        return row.words.removeprefix("error: ").removeprefix("right on the example, ")
+    return WORDS.get(row.verdict, row.verdict)
+
+
+def group_of(row: CheckRow) -> str:
+    """Return what a cell is counted as."""
+    if row.is_narrow:
+        return "right on the example and refusing other inputs loudly"
+    groups = {"right": RIGHT, "silently wrong": SILENTLY_WRONG, "refused or failing": FAILING}
+    return next((word for word, group in groups.items() if row.verdict in {*map(str, group)}), row.verdict)
+
+
 def table(tried: list[Tried]) -> str:
     """Return the Markdown table: a row for each model, a column for each compiler, and the outcomes counted."""
     rows = rows_of(tried)
@@ -162,17 +177,14 @@ def table(tried: list[Tried]) -> str:
         reports = [one.report for one in tried if one.model == model and one.report is not None]
         inputs = str(len(reports[-1].inputs) + 1) if reports else "–"
         seconds = sum(row.seconds for row in found.values())
-        cells = [WORDS.get(found[one].verdict, found[one].verdict) if one in found else "" for one in compilers]
+        cells = [in_words(found[one]) if one in found else "" for one in compilers]
         lines.append([code_span(model), inputs, *cells, f"{seconds:.0f}"])
     heads = ["model", "inputs", *compilers, "seconds"]
     text = to_markdown(Table(heads, lines, "l"))
     counts: Counter[str] = Counter()
     for found in rows.values():
         for row in found.values():
-            groups = {"right": RIGHT, "silently wrong": SILENTLY_WRONG, "failing": FAILING}
-            counts[
-                next((word for word, group in groups.items() if row.verdict in {*map(str, group)}), row.verdict)
-            ] += 1
+            counts[group_of(row)] += 1
     summed = ", ".join(f"{number} {word}" for word, number in counts.most_common())
     return f"{text}\n\n{len(rows)} models, {sum(counts.values())} cells: {summed}.\n"
 

@@ -115,7 +115,7 @@ def run_alone(rows: list[dict[str, object]], records: dict[str, Record]) -> int:
             spec = CellSpec(suite, "", case, compiler, "cpu")
             place = TryPlace(spec, Path(folder), Path(folder))
             runner = CandidateRunner(pool, place, timeout=120.0, memory=16 << 30, deadline=float("inf"))
-            found, _ = runner.findings(str(row["case"]), compiler)
+            found, _ = runner.findings(str(row["case"]))
             same = same_fault(fault_of(records[str(row["cell"])]), fault_of(found))
             kept += same
             if not same:

@@ -137,6 +137,19 @@ def test_only_the_task_that_deletes_the_directories_is_given_up():
     assert server.restarts == 2  # each time once, when nothing ran any more
 
 
+def test_tasks_that_an_interrupted_driver_left_running_do_not_disturb_the_next():
+    class Interrupted(Tasks):
+        def begun(self, task):
+            if task.key == "b":
+                raise KeyboardInterrupt
+
+    server = Server()
+    with pytest.raises(KeyboardInterrupt):
+        Driver(server, Interrupted("abc"), timeout=1.0, memory=1).run()
+    assert server.running
+    assert driven("de", server).done == ["d", "e"]
+
+
 def test_a_server_that_dies_before_any_task_begins_ends_the_run_with_status_3():
     server = Server(dead=99)
     work = Tasks("ab")

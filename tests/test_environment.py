@@ -268,6 +268,8 @@ def test_this_process_is_described(described):
     assert described.gpu is None
     assert described.cpu.cores == len(os.sched_getaffinity(0))
     assert described.cpu.threads == 1
+    flags = Path("/proc/cpuinfo").read_text().upper().replace("AVX512F", "AVX512").split()
+    assert described.cpu.instructions in (*flags, "DEFAULT")
     assert described.image.removeprefix("bare-").startswith(f"torch{described.packages['torch'].partition('+')[0]}-c")
     assert described.image.startswith("bare-") == (described.lock_hash is None) == bool(described.lock_mismatches)
     assert described.image_digest == "sha256:abc"

@@ -282,6 +282,11 @@ def test_nothing_stands_in_the_way_of_plain_code(model, capsys):
     assert "today jit.script right; it can move to fx" in out
 
 
+def test_no_answer_is_given_for_compilers_that_were_not_asked_for(model, capsys):
+    assert _run(["migrate", f"{model}:plain", "--input", "3", "--compiler", "jit.script"]) == 0
+    assert "today jit.script right; no other compiler was asked for" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [(["absent.py:f"], "no such file"), (["x"], "a target is written as"), (["math:nothing"], "has no 'nothing'")],

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import share
 
 import recapture
 from recapture.api import CheckFailedError, run_check
@@ -33,6 +34,22 @@ def served(warm, monkeypatch):
 def checked(name, *given, compilers=("jit.trace",), **options):
     request = CheckRequest(place=str(USER), name=name, given=tuple(map(parse_input, given)), **options)
     return run_check(request, CheckOptions(compilers=compilers), scripts=options.get("scripts", False))
+
+
+@pytest.fixture(scope="module")
+def small_batches(pool):
+    """A check of code that refuses small batches, by three compilers."""
+    with pytest.MonkeyPatch.context() as patch:
+        share(pool, patch)
+        return checked("refuses_small", "4x3", compilers=("jit.trace", "jit.script", "compile:eager"))
+
+
+@pytest.fixture(scope="module")
+def product(pool):
+    """A check of a product of matrices, by two compilers that record a program."""
+    with pytest.MonkeyPatch.context() as patch:
+        share(pool, patch)
+        return checked("plain", "4x3", "3x2", compilers=("fx", "make_fx"))
 
 
 @pytest.fixture(scope="module")
@@ -220,14 +237,13 @@ def test_code_without_a_branch_is_right(served):
     assert result.raise_if("any") is result
 
 
-def test_a_compiler_that_refuses_other_inputs_loudly_is_told_from_one_that_cannot_be_used(served):
+def test_a_compiler_that_refuses_other_inputs_loudly_is_told_from_one_that_cannot_be_used(product):
     """The program that make_fx records multiplies matrices; with another dimension, eager multiplies batches."""
-    result = checked("plain", "4x3", "3x2", compilers=("fx", "make_fx"))
-    assert result["make_fx"].words.startswith("right on the example, fails loudly on ")
-    assert result.report.sentence.endswith(
+    assert product["make_fx"].words.startswith("right on the example, fails loudly on ")
+    assert product.report.sentence.endswith(
         "right under fx; right on the example, but refuses other inputs loudly under make_fx"
     )
-    assert [row.compiler for row in result.rows if row.is_narrow] == ["make_fx"]
+    assert [row.compiler for row in product.rows if row.is_narrow] == ["make_fx"]
 
 
 def test_another_rank_does_not_count_against_an_exported_program(served):
@@ -246,25 +262,24 @@ def test_another_rank_does_not_count_against_an_exported_program(served):
     assert "refuses other ranks loudly" in check_markdown(result.report)
 
 
-def test_graph_breaks_where_eager_raises_are_not_counted(served):
-    row = checked("refuses_small", "4x3", compilers=("compile:eager",))["compile:eager"]
+def test_graph_breaks_where_eager_raises_are_not_counted(small_batches):
+    row = small_batches["compile:eager"]
     assert (row.verdict, row.break_reasons) == ("pass", ())
 
 
-def test_what_eager_refuses_is_dropped_and_counted(served):
-    report = checked("refuses_small", "4x3").report
+def test_what_eager_refuses_is_dropped_and_counted(small_batches):
+    report = small_batches.report
     assert ("batch=1", "ValueError: too few rows") in report.refused
     assert "batch=1" not in report.inputs
     assert f"{len(report.refused)} refused by eager" in report.inputs_in_words
 
 
-def test_a_value_where_eager_raises_is_silently_wrong(served):
+def test_a_value_where_eager_raises_is_silently_wrong(small_batches):
     """A tracer records the path on which nothing was refused."""
-    result = checked("refuses_small", "4x3", compilers=("jit.trace", "jit.script", "compile:eager"))
-    assert "batch=1" in result.report.must_raise
-    assert len(result.report.must_raise) <= 6
-    assert "of them tried: they must raise" in result.report.inputs_in_words
-    traced = result["jit.trace"]
+    assert "batch=1" in small_batches.report.must_raise
+    assert len(small_batches.report.must_raise) <= 6
+    assert "of them tried: they must raise" in small_batches.report.inputs_in_words
+    traced = small_batches["jit.trace"]
     assert traced.verdict == "specialized"
     assert "batch=1 (eager raises)" in traced.wrong_on
     assert "held_out" not in traced.reason + "".join(traced.differences)
@@ -282,9 +297,9 @@ def test_one_tensor_given_twice_is_another_input_than_two_equal_ones(served):
     assert row.wrong_on == ("args[1] is args[0]",)
 
 
-def test_an_argument_of_a_wrong_type_is_not_tried(served):
+def test_an_argument_of_a_wrong_type_is_not_tried(small_batches):
     """`None.shape` is an AttributeError that nobody raised on purpose, and no compiler needs to raise it, too."""
-    report = checked("refuses_small", "4x3").report
+    report = small_batches.report
     refused = dict(report.refused)
     assert "AttributeError" in refused["args[0]=None"]
     assert "args[0]=None" not in report.must_raise
@@ -381,13 +396,12 @@ def test_a_module_with_weights_is_checked_as_it_is(served):
     assert all(map(torch.equal, before, model.parameters()))
 
 
-def test_the_page_escapes_what_it_shows(served):
-    result = checked("plain", "4x3", "3x2", compilers=("fx",))
+def test_the_page_escapes_what_it_shows(product):
     from msgspec.structs import replace
 
     from recapture.report.check import check_html
 
-    hostile = replace(result.report, target="<script>x</script>", inputs=("<b>",))
+    hostile = replace(product.report, target="<script>x</script>", inputs=("<b>",))
     assert "<script>" not in check_html(hostile)
     assert "<b>" not in check_html(hostile).replace("<p><b>", "")
     assert "<script>" not in check_markdown(hostile)
@@ -407,6 +421,7 @@ def test_the_page_escapes_what_it_shows(served):
         ([f"{USER}:plain", "--input", "99999999999x9"], "are too many"),
         ([f"{USER}:plain", "--compiler", "jit.trac"], "did you mean 'jit.trace'?"),
         ([f"{USER}:plain", "--input", "3", "--inputs", f"{USER}:inputs"], "use one of them"),
+        ([f"{USER}:plain", "--inputs", f"{USER}"], "it is written as FILE:FUNCTION"),
         ([f"{USER}:plain", "--dtype", "int64"], "only floating-point"),
         ([f"{USER}:plain", "--device", "tpu"], "unknown device"),
     ],
@@ -421,7 +436,11 @@ def test_bad_usage_is_one_line(words, complaint, capsys):
     ("target", "given", "complaint"),
     [
         ("plane", ["3"], "has no 'plane'; did you mean 'plain'?"),
-        ("plain", ["3"], "takes (x, y), which 1 input do not fit"),
+        (
+            "plain",
+            ["3"],
+            "takes (x, y), and 1 input given: missing a required argument: 'y'; give each argument once with --input",
+        ),
         ("plain", ["2x3", "4x5"], "raises RuntimeError on its input: mat1 and mat2 shapes"),
         ("NeedsSize", ["3"], "NeedsSize needs arguments (size)"),
         ("number", ["3"], "is no function and no torch.nn.Module but int"),
@@ -449,6 +468,49 @@ def test_a_class_or_factory_that_raises_is_one_line(served, tmp_path):
             run_check(CheckRequest(place=str(path), name="f"), CheckOptions(compilers=("fx",)))
         assert complaint in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_a_result_of_an_own_class_is_told_with_what_to_return_instead(served, tmp_path):
+    path = tmp_path / "theirs.py"
+    path.write_text(
+        "import collections\n\n\nclass Output(collections.OrderedDict):\n    pass\n\n\n"
+        "def f(x):\n    return Output(y=x + 1)\n"
+    )
+    result = run_check(
+        CheckRequest(place=str(path), name="f", given=(Given((2,)),)), CheckOptions(compilers=("jit.trace", "make_fx"))
+    )
+    assert result["make_fx"].words.startswith("wrong: wrong on example")
+    assert "return a tensor, tuple or dict" in result["make_fx"].advice
+    assert "cannot record a result of this type" in result["jit.trace"].advice
+
+
+def test_the_packages_that_a_target_asks_for_are_imported_before_a_fork(served, tmp_path):
+    path = tmp_path / "theirs.py"
+    path.write_text("def f(x):\n    return x\n\n\ndef make():\n    import yaml\n\n    return f\n\n\nmake()\n")
+    kept = []
+    run_check(
+        CheckRequest(place=str(path), name="f", given=(Given((2,)),)), CheckOptions(compilers=("fx",)), keep=kept.append
+    )
+    assert [line.strip() for line in kept[0].splitlines() if "yaml" in line] == ["import yaml  # noqa: F401"]
+
+
+def test_what_is_no_function_of_its_inputs_is_one_line(served, tmp_path):
+    path = tmp_path / "theirs.py"
+    path.write_text(
+        "import torch\n\n\ndef sized(size):\n    return torch.nn.Linear(2, 2)\n\n\nasync def later(x):\n    return x\n"
+    )
+    for name, complaint in (
+        ("sized", "theirs.py:sized needs arguments, and returns a torch.nn.Module"),
+        ("later", "later is an async function"),
+    ):
+        with pytest.raises(UsageError, match=complaint):
+            run_check(CheckRequest(place=str(path), name=name, given=(Given((2,)),)), CheckOptions(compilers=("fx",)))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_an_absent_gpu_is_the_machine_s_fault_in_one_line(served):
+    with pytest.raises(EnvironmentUnfitError, match=r"^--device cuda: torch finds no GPU"):
+        checked("plain", "2x3", "4x3", compilers=("fx",), device="cuda")
 
 
 def test_a_file_that_cannot_be_imported_is_named(served, tmp_path):

@@ -286,7 +286,12 @@ def test_a_message_longer_than_a_run_writes_takes_no_longer_to_read():
         for phase in ("capture", "call"):
             assert reason_of(refused("jit.script", message, phase=phase))
         assert reason_of(record(Verdict.TIMEOUT, error=ErrorInfo("RuntimeError", message, "0123456789")))
-        assert reason_of(record(Verdict.PASS_WITH_BREAKS, graph_breaks=1, break_reasons=[message]))
+        for verdict in Verdict:
+            one = record(verdict, error=ErrorInfo(message, message, "0123456789"), graph_breaks=1)
+            one = msgspec.structs.replace(one, reason=message, break_reasons=[message], notes=[message])
+            differences = [msgspec.structs.replace(VALUE, where=message, detail=message)]
+            found = reason_of(msgspec.structs.replace(one, differences=differences, explanation=(message,)))
+            assert (found is None) == (verdict is Verdict.PASS)
     assert time.process_time() - began < 5
 
 

@@ -13,7 +13,7 @@ from conftest import REPOSITORY
 
 from recapture.base.errors import UsageError
 from recapture.cli.main import _run
-from recapture.conformance.reduction import reducing
+from recapture.conformance.reduction import candidates, reducing
 from recapture.conformance.reduction.candidates import CandidateRunner
 from recapture.conformance.reduction.reducing import ReduceOptions, open_reduction
 from recapture.results.verdicts import Verdict
@@ -220,6 +220,36 @@ def test_an_interruption_keeps_the_best_program(reduced, monkeypatch):
     assert found.after.bytes < found.before.bytes
 
 
+def test_tries_that_an_interruption_leaves_over_do_not_disturb_the_next_ones(pool, suite, monkeypatch):
+    begun = []
+
+    def interrupted(self, task):
+        begun.append(task)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(candidates._Batch, "begun", interrupted)
+    with open_reduction(f"{suite}::branch::jit.trace", ReduceOptions(jobs=2), pool) as one:
+        found = one.run(lambda _: None)
+        assert found.ending == "interrupted"
+        again, _ = one.runner.findings(found.case)
+    assert again.verdict is Verdict.SPECIALIZED
+
+
+def test_an_interruption_of_the_last_check_keeps_the_program(reduced, monkeypatch):
+    single, runs = candidates._Single.begun, []
+
+    def interrupted(self, task):
+        runs.append(task)
+        if len(runs) == 3:  # after the whole suite and the program to begin with
+            raise KeyboardInterrupt
+        single(self, task)
+
+    monkeypatch.setattr(candidates._Single, "begun", interrupted)
+    found = reduced("branch::jit.trace", seconds=0.0)
+    assert (found.ending, found.holds) == ("interrupted", None)
+
+
 @pytest.mark.slow
 def test_a_candidate_changes_no_file_outside_its_folders(reduced, outside, suite):
     before = sorted(suite.parent.iterdir())
@@ -302,9 +332,9 @@ def test_an_address_that_is_no_cell_is_refused(pool):
 def test_a_compiler_that_names_its_backend_has_one_stage(pool):
     with open_reduction("graphs::asks_whether_compiling::compile:eager", ReduceOptions(jobs=2), pool) as one:
         program, found, fault = one.begin()
-        stage, checks = one._checks(program, fault)
-    assert found.verdict is Verdict.WRONG
-    assert (stage, len(checks)) == (None, 1)
+        stage, checks = one._checks(program, found)
+    assert (found.verdict, fault.verdict) == (Verdict.WRONG, Verdict.WRONG)
+    assert (stage, len(checks)) == ("Dynamo", 1)
 
 
 @pytest.fixture
@@ -347,14 +377,15 @@ def test_output_that_cannot_be_written_costs_no_reduction(suite, tmp_path, capsy
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_command_with_the_best_program(command, suite):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_prints_the_best_program(command, suite, number):
     process = command.start("reduce", f"{suite}::branch::jit.trace", "--seconds", "500", "-j", "1")
     for line in process.stderr:
         if "lines" in line:  # the first smaller program
             break
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 130, err
+    assert process.returncode == 128 + number, err
     assert "interrupted, so it may get smaller" in out
     assert "# the smallest program as a case" in out
     assert "Traceback" not in err
@@ -366,7 +397,7 @@ def test_the_guilty_stage_of_an_inductor_fault_stays_inductor(pool):
     options = ReduceOptions(jobs=2, seconds=60.0)
     with open_reduction("types::python_big_int::compile", options, pool) as one:
         found = one.run(lambda _: None)
-        again, _ = one.runner.findings(found.case, "compile:aot_eager")
+        again, _ = one.runner.findings(found.case, "aot_eager")
     assert (found.stage, found.holds) == ("Inductor", True)
     assert found.searched_with == "compile"
     assert again.verdict in (Verdict.PASS, Verdict.PASS_WITH_BREAKS)
@@ -377,5 +408,5 @@ def test_a_dynamo_fault_is_searched_without_inductor(pool):
     options = ReduceOptions(jobs=2, seconds=60.0)
     with open_reduction("graphs::asks_whether_compiling::compile", options, pool) as one:
         found = one.run(lambda _: None)
-    assert (found.stage, found.holds, found.searched_with) == ("Dynamo", True, "backend:eager")
+    assert (found.stage, found.holds, found.searched_with) == ("Dynamo", True, "compile up to eager")
     assert found.after.lines <= 7

@@ -126,6 +126,17 @@ def test_switches_that_together_do_something_else_cure_nothing():
     assert [step.outcome for step in report.steps].count("other") == 1
 
 
+def test_the_only_switch_of_a_stage_is_not_tried_twice():
+    strict = StageFacts(family="export", top="export", switches={"export": switches_of("export", "export")[:1]})
+
+    def run(variation):
+        return RAISES if variation.arguments else SAME
+
+    report = find_stage(WRONG, strict, run)
+    assert report.stage == GuiltyStage("export")
+    assert [step.outcome for step in report.steps] == ["other", "same"]
+
+
 def test_a_stage_that_a_second_process_does_not_confirm_is_not_named():
     runs = iter([RIGHT, RIGHT, RIGHT, RIGHT, RIGHT])
     report = find_stage(WRONG, FACTS, lambda _: next(runs))

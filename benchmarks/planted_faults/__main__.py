@@ -38,7 +38,7 @@ class Silent:
 
     def start(self, total: int, estimate_seconds: float | None) -> None:  # noqa: ARG002 - the runner passes both
         """Print the number of cells."""
-        print(f"{total} planted faults", flush=True)
+        print(f"{total} cells", flush=True)
 
     def cell_started(self, cell: str) -> None:
         """Do nothing."""

@@ -28,6 +28,12 @@ SLOW = 0.1
 FAIL_ON = ("silently_wrong", "failing", "breaks", "any")
 """What ``--fail-on`` and ``raise_if`` look for: silently wrong compilers, failing ones, graph breaks, any of these."""
 
+_OF_A_RESULT = re.compile(
+    r"output of the tracer|Tracer cannot infer type|Only tensors, lists|didn't return any values|"
+    r"unrecognized type .* at output|^argument of type: <class"
+)
+"""What tracers and exporters say about a result that they cannot represent."""
+
 _HELD_OUT = re.compile(r"held_out\[(\d+)\]")
 
 
@@ -230,6 +236,8 @@ def _advice_if_wrong(record: Record, family: str, on: str, *, random: bool) -> s
         return "a side effect is lost or done at capture: return the new value instead of changing state"
     if kinds <= {"alias"}:
         return "memory is shared differently: do not write to results or arguments afterwards, or clone them"
+    if record.differences and record.differences[0].kind == "type":
+        return "the result has another Python type: return a tensor, tuple or dict, or convert it after the call"
     if family == "compile":
         return "compare backend='eager' and backend='aot_eager' above to find the layer, and report it upstream"
     return "do not use it for this code without a test on such inputs"
@@ -237,7 +245,12 @@ def _advice_if_wrong(record: Record, family: str, on: str, *, random: bool) -> s
 
 def _advice_if_refused(record: Record, family: str, on: str) -> str:
     if record.phase == "capture":
+        message = "" if record.error is None else record.error.message
+        if _OF_A_RESULT.search(message):
+            return "it cannot record a result of this type: return tensors or tuples of them, or use torch.compile"
         return {
+            "jit.trace": "it cannot record this call: use torch.compile or torch.export",
+            "compile": "leave the part out with torch.compiler.disable, and report it upstream",
             "fx": "rewrite the data-dependent Python for symbolic tracing, or use torch.compile",
             "jit.script": "TorchScript does not know this construct: use torch.compile or torch.export",
             "make_fx": "it needs values while tracing: use torch.cond or torch.where, or torch.compile",

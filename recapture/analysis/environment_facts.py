@@ -118,6 +118,7 @@ def comparable(environment: Environment | None) -> dict[str, str]:
         "cudnn": torch.cudnn,
         "libc": environment.libc,
         "CPU": environment.cpu.model,
+        "CPU instructions": environment.cpu.instructions,
         "suite revision": environment.suite_commit,
         "worker": environment.worker,
         **{{"c++": "C++ compiler"}.get(name, name): version for name, version in environment.compilers.items()},

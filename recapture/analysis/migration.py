@@ -82,13 +82,14 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
         """The answer in one sentence."""
         words = {row.compiler: row.words for row in self.report.rows}
         today = [f"{name} {_plainly(words[name])}" for name in TODAY if name in words]
-        right = [
-            row.compiler for row in self.report.rows if row.compiler not in TODAY and Verdict(row.verdict) in RIGHT
-        ]
+        others = [row for row in self.report.rows if row.compiler not in TODAY]
+        right = [row.compiler for row in others if Verdict(row.verdict) in RIGHT]
         there = f"it can move to {', '.join(right)}" if right else "none of the others is right as it stands"
+        there = there if others else "no other compiler was asked for"
         lines = len([one for one in self.lines if one.file])
         way = f"; {lines} line{'s' if lines != 1 else ''} in the way" if lines else ""
-        return f"{self.report.target} on torch {self.report.torch}: today {', '.join(today)}; {there}{way}"
+        now = f"today {', '.join(today)}; " if today else ""
+        return f"{self.report.target} on torch {self.report.torch}: {now}{there}{way}"
 
 
 def _plainly(words: str) -> str:

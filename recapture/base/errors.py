@@ -1,4 +1,4 @@
-"""The two ways a command can end early, each with its exit status; the message is one line a user can act on."""
+"""The ways a command can end early, each with its exit status; the message is one line a user can act on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["EnvironmentUnfitError", "RecaptureError", "UsageError", "did_you_mean"]
+__all__ = ["EnvironmentUnfitError", "RecaptureError", "Termination", "UsageError", "did_you_mean"]
 
 
 class RecaptureError(Exception):
@@ -27,6 +27,10 @@ class EnvironmentUnfitError(RecaptureError):
     """This machine or installation cannot run what was requested: exit status 3."""
 
     exit_status = 3
+
+
+class Termination(KeyboardInterrupt):
+    """SIGTERM was received: the command ends as after Ctrl-C."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

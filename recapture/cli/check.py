@@ -13,6 +13,7 @@ import click
 
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, known_device, option
+from recapture.base.text import plural
 from recapture.cli.check_across import AcrossOptions, across_only, check_across
 from recapture.cli.options import PathParameter, require_torch, takes
 from recapture.cli.output import echo, echo_json, write_file
@@ -130,9 +131,11 @@ def check_command(
     and Python values. What eager refuses is dropped.
     """
     from recapture.analysis.check import failed
+    from recapture.conformance.own_code.session import compilers_of_check
 
     request = request_of(target, options)
     if across.images:
+        compilers_of_check(options.compilers, request)  # an unknown one is refused before anything is installed
         across_only({"--time": timed, "--junit": junit_file, "--save": saved})
         return check_across(
             context, request, across, as_json=as_json, html_file=html_file, github=github, fail_on=fail_on
@@ -230,8 +233,11 @@ class _Stream:
     def prepared(self, found: Prepared) -> None:
         """Say what is about to run."""
         refused = f", {len(found.refused)} refused by eager" if found.refused else ""
-        inputs = f"{len(found.inputs)} derived inputs{refused}"
-        echo(f"recapture: {len(self.left)} compilers, {inputs}; eager takes {found.seconds:.3g} s a call", err=True)
+        inputs = f"{plural(len(found.inputs) + len(found.other_ranks), 'derived input')}{refused}"
+        echo(
+            f"recapture: {plural(len(self.left), 'compiler')}, {inputs}; eager takes {found.seconds:.3g} s a call",
+            err=True,
+        )
 
     def finished(self, row: CheckRow) -> None:
         """Print a compiler's line and, when only slow ones are left, what to expect."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recapture import __version__
-from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError, did_you_mean
+from recapture.base.errors import EnvironmentUnfitError, RecaptureError, Termination, UsageError, did_you_mean
 from recapture.cli.output import OutputError, echo_error, name_output_errors
 
 if TYPE_CHECKING:
@@ -61,10 +61,6 @@ _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # befor
 
 class _ReaderGoneError(Exception):
     """The reader of a pipe closed it, as `| head` does. Not an OSError, which click would turn into exit status 1."""
-
-
-class _Termination(KeyboardInterrupt):
-    """SIGTERM was received: the command ends as after Ctrl-C."""
 
 
 def dressed(path: str, command: click.Command) -> None:
@@ -146,7 +142,7 @@ def _run(arguments: list[str] | None) -> int:
         _report(error.format_message())
         return 2
     except (click.Abort, KeyboardInterrupt) as error:
-        terminated = isinstance(error, _Termination) or isinstance(error.__cause__, _Termination)
+        terminated = isinstance(error, Termination) or isinstance(error.__cause__, Termination)
         kept = "; finished work is kept, continue with --resume" if words and words[0] in RESUMED else ""
         _report(f"{'terminated' if terminated else 'interrupted'}{kept}")
         return TERMINATED if terminated else INTERRUPTED
@@ -213,4 +209,4 @@ def _closing_on_sigterm() -> Iterator[None]:
 
 def _terminate(*_signal: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
-    raise _Termination
+    raise Termination

@@ -10,16 +10,13 @@ import msgspec
 
 from recapture.base.files import write_atomically
 from recapture.cli.options import PathParameter, require_torch, takes
-from recapture.cli.output import echo, echo_error, echo_json
+from recapture.cli.output import echo, echo_json
 from recapture.conformance.reduction.reducing import ReduceOptions
 
 if TYPE_CHECKING:
     from recapture.conformance.reduction.program import Program
 
 __all__ = ["reduce_command"]
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as of the other commands."""
 
 
 @click.command("reduce")
@@ -31,8 +28,8 @@ def reduce_command(cell: str, options: ReduceOptions, output: Path | None, as_js
     """Reduce a wrong or failing cell to the smallest program with the same verdict.
 
     The program keeps the kind of the difference and its place, or the exception and how its message begins. It is
-    printed as a case, and as a script that needs torch alone and exits with 1 if it shows the fault. Ctrl-C, like the
-    time limit, keeps the smallest program so far.
+    printed as a case, and as a script that needs torch alone and exits with 1 if it shows the fault. Ctrl-C and
+    SIGTERM, like the time limit, keep the smallest program so far.
     """
     from recapture.conformance.reduction.reducing import open_reduction
     from recapture.conformance.standalone.choice import choose
@@ -56,7 +53,6 @@ def reduce_command(cell: str, options: ReduceOptions, output: Path | None, as_js
         echo_json(msgspec.json.format(msgspec.json.encode(reduction_data(found, script)), indent=2).decode() + "\n")
     else:
         echo(reduction_text(found, script), nl=False)
-    if found.ending == "interrupted":
-        echo_error("interrupted; this is the smallest program so far")
-        return INTERRUPTED
+    if reduction.interruption is not None:  # it ends the command, now that the program is printed
+        raise reduction.interruption
     return 0

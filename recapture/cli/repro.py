@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from recapture.base.errors import UsageError
+from recapture.base.errors import Termination, UsageError
 from recapture.cli.options import Range, check_device, json_flag, require_torch
 from recapture.cli.output import echo_source, print_json
 
@@ -71,7 +71,9 @@ def _issue(cell: str, device: str, seconds: float, *, smaller: bool) -> str:
 
     with open_reduction(cell, ReduceOptions(device=device, seconds=seconds)) as reduction:
         reduced = reduction.run(lambda _: None) if smaller else None
-        if reduced is not None and reduced.ending == "interrupted":
+        if isinstance(reduction.interruption, Termination):
+            raise reduction.interruption
+        if reduction.interruption is not None:
             reduction.runner.pool.restart()  # without the tries that still run
         facts = gather(reduction, reduced)
     return issue_text(facts, _histories(cell))

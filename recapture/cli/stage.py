@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from recapture.base.errors import UsageError
-from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_device, option
+from recapture.base.option_fields import argument, option
 from recapture.cli.in_images import ImageOptions, run_in_images
 from recapture.cli.options import require_torch, takes
 from recapture.cli.output import echo, echo_json
+from recapture.conformance.cell_options import CellOptions
+from recapture.conformance.why.stages import BUDGET
 from recapture.declare.collection import Selection, find_suites
-from recapture.machine.hardware import cores
 from recapture.results.verdicts import RIGHT
 
 if TYPE_CHECKING:
@@ -25,27 +26,11 @@ __all__ = ["stage_command"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageOptions:
-    """The options of `recapture stage`; `timeout` is in seconds and `memory` in bytes, both per cell."""
+class StageOptions(CellOptions):
+    """The options of `recapture stage`."""
 
     selection: Selection = argument("CELL...", parse=find_suites)
-    budget: int = option("--budget", default=5, between=(1, 100), help="The most extra cells for each cell.")
-    bisector: float | None = option(
-        "--bisector",
-        default=None,
-        metavar="SECONDS",
-        between=(1, WEEK),
-        help="Ask torch's own bisector for this long where no switch tells the guilty part (torch 2.6).",
-    )
-    compilers: tuple[str, ...] = option(
-        "--compiler", default=(), metavar="NAME", help="Only this compiler; may be given several times."
-    )
-    device: str = option("--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to run on.")
-    jobs: int = option(
-        "--jobs", default_factory=cores, between=(1, None), help="Cells at a time. [default: the number of cores]"
-    )
-    timeout: float = option("--timeout", default=300.0, between=(0.1, WEEK), help="Seconds per cell.")
-    memory: int = option("--memory", default=8 * GIB, unit=GIB, between=(0.1, MOST_GIB), help="GiB per cell.")
+    budget: int = option("--budget", default=BUDGET, between=(1, 100), help="The most extra cells for each cell.")
 
 
 @click.command("stage")
@@ -96,16 +81,11 @@ def _searched(options: StageOptions) -> RunSummary:
 
     with tempfile.TemporaryDirectory(prefix="recapture-stage-") as folder:
         run = RunOptions(
+            **options.for_cells,
             selection=options.selection,
-            compilers=options.compilers,
-            device=options.device,
-            jobs=options.jobs,
-            timeout=options.timeout,
-            memory=options.memory,
             results=Path(folder),
             explain=True,
             budget=options.budget,
-            bisector=options.bisector,
         )
         with RunProgress(SafeConsole(stderr=True)) as progress:
             return run_cells(run, progress, lambda text: echo(f"recapture: {text}", err=True))

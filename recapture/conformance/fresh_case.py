@@ -23,11 +23,12 @@ __all__ = ["FreshCase"]
 class FreshCase:
     """A newly executed case: its function, or its module built under the seed, on the device, and what it can reach.
 
-    With `roomy`, zeros are added behind every argument.
+    With `roomy`, zeros are added behind every argument. With `values_only`, calls are observed for their values alone.
     """
 
-    def __init__(self, case: Case, device: str, *, roomy: bool = False) -> None:
+    def __init__(self, case: Case, device: str, *, roomy: bool = False, values_only: bool = False) -> None:
         self.case = case
+        self.values_only = values_only
         self.device = device
         self.roomy = roomy
         self.target: Any = case.target
@@ -81,6 +82,7 @@ class FreshCase:
             backward=backward and self.case.backward is not False,
             train_step=self.case.train_step,
             all_output="output" in self.case.strict,
+            values_only=self.values_only,
             device=self.device,
             earlier=self.earlier,
         )

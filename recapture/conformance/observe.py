@@ -92,7 +92,8 @@ class Surroundings:
     `reachable` is the state to describe, with the tensors of `module` in place of its own (see `Reachable.describe`).
     `watch` may take the target and the result. `backward` is False if no backward follows the call;
     after it, parameters move by minus `train_step` times their gradient. With
-    `all_output`, warnings and log messages count as output. `earlier` collects the arrays of earlier results.
+    `all_output`, warnings and log messages count as output. With `values_only`, memory, random states and the
+    environment are not looked at. `earlier` collects the arrays of earlier results.
     """
 
     reachable: Reachable | None = None
@@ -102,6 +103,7 @@ class Surroundings:
     backward: bool = True
     train_step: float | None = None
     all_output: bool = False
+    values_only: bool = False
     device: str = "cpu"
     earlier: dict[str, Described] = field(default_factory=dict)
 
@@ -191,6 +193,8 @@ class _Call:
     def _settings(self, before: dict[str, Any]) -> None:
         after = read_flags()
         restore_flags(before)  # first, because reading random states makes tensors
+        if self.around.values_only:
+            return
         self.found["flags"] = {name: str(value) for name, value in after.items()}
         self.found["random_states"] = random_states()
         self.found["environment"] = environment()
@@ -200,9 +204,11 @@ class _Call:
         around = self.around
         args = describe(self.args)
         self.found["args"] = args.seen
-        self.found["outside"] = dict(bytes_outside(args.arrays))
+        if not around.values_only:
+            self.found["outside"] = dict(bytes_outside(args.arrays))
         if result is not None:
-            self._aliases(result, args)
+            if not around.values_only:
+                self._aliases(result, args)
             if around.backward:
                 self._backward(result, args)
         if around.reachable is not None:

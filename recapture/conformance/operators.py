@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.torch_operators import operator_schema
@@ -19,6 +20,7 @@ __all__ = [
     "interpolates",
     "is_deterministic",
     "name_of",
+    "never_rounds",
     "normalises",
     "summed_dims",
     "tf32_error",
@@ -147,7 +149,7 @@ def name_of(func: Any) -> str:
 def arithmetic(func: Any, arguments: dict[str, Any]) -> Arithmetic:
     """Classify a call of an operator, with its arguments by name; an unknown operator counts as accumulating."""
     name = name_of(func)
-    if name in MOVING or name in RANDOM or name in SELECTING or _returns_views(func):
+    if never_rounds(func):
         return Arithmetic.NONE
     if name in WRITING and not (arguments.get("accumulate") or arguments.get("reduce")):
         return Arithmetic.NONE
@@ -160,6 +162,13 @@ def arithmetic(func: Any, arguments: dict[str, Any]) -> Arithmetic:
         return Arithmetic.ONCE if arguments.get("alpha", 1) == 1 else Arithmetic.TERMS
     pointwise = _tagged(func, "pointwise") or bare not in (name, "norm")
     return Arithmetic.TERMS if pointwise else Arithmetic.MANY
+
+
+@cache
+def never_rounds(func: Any) -> bool:
+    """Whether no call of an operator rounds, whatever its arguments."""
+    name = name_of(func)
+    return name in MOVING or name in RANDOM or name in SELECTING or _returns_views(func)
 
 
 def creates(func: Any) -> bool:

@@ -28,6 +28,7 @@ from recapture.conformance.operators import (
     creates,
     interpolates,
     is_deterministic,
+    never_rounds,
     normalises,
     summed_dims,
     tf32_error,
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["perturbed"]
+
+
+_EXACT: set[Any] = set()
+"""Operators that never round and do not consist of others."""
 
 
 @contextmanager
@@ -70,9 +75,16 @@ def _operator_mode() -> Any:
                 return NotImplemented  # the subclass calls operators on the tensors that it wraps
             if operator_schema(func) is None:  # an operator that calls functions, such as cond
                 return pytree().tree_map(self.noise.moved, func(*args, **kwargs))
+            if func in _EXACT:
+                return func(*args, **kwargs)
             with self:  # under inference mode, operators that consist of others arrive whole
                 result = func.decompose(*args, **kwargs)
-            return _OperatorCall(self.noise, func, args, kwargs).carry_out() if result is NotImplemented else result
+            if result is not NotImplemented:
+                return result
+            if never_rounds(func):
+                _EXACT.add(func)
+                return func(*args, **kwargs)
+            return _OperatorCall(self.noise, func, args, kwargs).carry_out()
 
     return Perturbing
 

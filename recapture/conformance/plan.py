@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from recapture.base.errors import UsageError, did_you_mean
-from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_device, option
+from recapture.base.option_fields import argument, option
 from recapture.conformance.cell import CellSpec
+from recapture.conformance.cell_options import CellOptions
 from recapture.conformance.durations import committed_results
 from recapture.conformance.shards import Shard, parse_shard
+from recapture.conformance.why.stages import BUDGET
 from recapture.declare.collection import Selection, find_suites, only_when_named
 from recapture.declare.compilers import builtin_compilers
 from recapture.declare.name_filter import matcher
-from recapture.machine.hardware import cores
 from recapture.results.artifact_folders import artifacts_folder
 from recapture.results.issues import chosen_issues
 
@@ -31,8 +32,8 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """The options of `recapture run`; `timeout` is in seconds and `memory` in bytes, both per cell."""
+class RunOptions(CellOptions):
+    """The options of `recapture run`."""
 
     selection: Selection = argument("[SUITE|FILE|CELL]...", parse=find_suites)
     keyword: Callable[[str], bool] | None = option(
@@ -42,18 +43,9 @@ class RunOptions:
         parse=matcher,
         help="Only cases whose suite::name matches: words, and, or, not.",
     )
-    compilers: tuple[str, ...] = option(
-        "--compiler", default=(), metavar="NAME", help="Only this compiler; may be given several times."
-    )
     issues: tuple[str, ...] = option(
         "--issue", default=(), metavar="NUMBER", help="Only cases of this known issue; may be given several times."
     )
-    device: str = option("--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to run on.")
-    jobs: int = option(
-        "--jobs", default_factory=cores, between=(1, None), help="Cells at a time. [default: the number of cores]"
-    )
-    timeout: float = option("--timeout", default=300.0, between=(0.1, WEEK), help="Seconds per cell.")
-    memory: int = option("--memory", default=8 * GIB, unit=GIB, between=(0.1, MOST_GIB), help="GiB per cell.")
     results: Path = option("--results", default=Path("results"), help="Folder for the results of all images.")
     resume: bool = option(
         "--resume",
@@ -72,12 +64,10 @@ class RunOptions:
     explain: bool = option(
         "--explain",
         default=False,
-        help="Record what torch reports about each cell, and, with up to 5 more runs of it, the guilty stage.",
+        help=f"Record what torch reports about each cell, and, with up to {BUDGET} more runs of it, the guilty stage.",
     )
-    budget: int | None = None
-    """The most extra cells for each wrong or failing one, to find its guilty stage; None: the usual number, 0: none."""
-    bisector: float | None = None
-    """Seconds that torch's own bisector may take where no switch tells the guilty part; None: not used."""
+    budget: int = BUDGET
+    """The most extra cells for each wrong or failing one, to find its guilty stage; with 0, no stage is searched."""
     artifacts: Path | None = None
     """The folder that receives each cell's graphs and generated code, in a folder by suite, case and compiler."""
     words: tuple[str, ...] = ()

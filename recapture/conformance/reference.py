@@ -27,6 +27,9 @@ class Eager:
         self.rewrite = rewrite
         self._first: list[Observation] | None = None
         self._samples: dict[int, dict[str, Observation]] = {}
+        self._last: str | None = None
+        self.last_noisy: Callable[[], str | None] = lambda: None
+        """Returns the last input whose runs with noise are needed; None if that is not known."""
 
     def observe(self, *, again: bool = False, skip: frozenset[str] = frozenset()) -> list[Observation]:
         """Call eager on every input in order, except those in `skip`; with `again`, call it once more on the first.
@@ -35,9 +38,8 @@ class Eager:
         expected to work as before.
         """
         subject = FreshCase(self.load(), self.device)
-        case = subject.case
-        target = case.rewrite_of if self.rewrite and case.rewrite_of is not None else subject.target
-        seen = [subject.call(target, label, make) for label, make in case.inputs() if label not in skip]
+        target = self._target(subject)
+        seen = [subject.call(target, label, make) for label, make in subject.case.inputs() if label not in skip]
         if self._first is None:
             self._first = seen
         if again:
@@ -50,9 +52,18 @@ class Eager:
 
         There is none either if eager no longer does what it did at first: a compiler may have replaced parts of torch.
         """
+        if not self._samples:
+            self._last = self.last_noisy()
+        if self._last is not None and self._is_after(label, self._last):  # more is needed than was known
+            self._last, self.last_noisy = None, lambda: None
+            self._samples.clear()
         if run not in self._samples:
             self._samples[run] = self._noisy(run) if self._unchanged else {}
         return self._samples[run].get(label)
+
+    def _is_after(self, label: str, other: str) -> bool:
+        labels = [one.input for one in self._first or []]
+        return label in labels and other in labels and labels.index(label) > labels.index(other)
 
     @cached_property
     def _unchanged(self) -> bool:
@@ -64,11 +75,25 @@ class Eager:
         return not any(compare(one, two).differences for one, two in pairs)
 
     def _noisy(self, run: int) -> dict[str, Observation]:
+        """Observe the values of the inputs up to the last that is needed, with noise."""
+        found: dict[str, Observation] = {}
         try:
             with perturbed(run):
-                return {one.input: one for one in self.observe() if one.raised is None}
+                subject = FreshCase(self.load(), self.device, values_only=True)
+                target = self._target(subject)
+                for label, make in subject.case.inputs():
+                    found[label] = subject.call(target, label, make)
+                    if label == self._last:
+                        break
+                subject.leave()
         except Exception:  # a case that cannot run with noise has no such reference
             return {}
+        return {label: one for label, one in found.items() if one.raised is None}
+
+    def _target(self, subject: FreshCase) -> Callable[..., Any]:
+        original = subject.case.rewrite_of if self.rewrite else None
+        target: Callable[..., Any] = subject.target if original is None else original
+        return target
 
 
 def first_again(subject: FreshCase, target: Callable[..., Any]) -> Observation:

@@ -35,6 +35,11 @@ __all__ = [
 Flags = dict[str, Any]
 """Values of torch's global settings, by name."""
 
+SET_BY_TORCH = frozenset(
+    {"DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI", "TRITON_PTXAS_PATH", "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"}
+)
+"""Environment variables that torch sets, once in a process, for its own profiler and code generators."""
+
 
 class _Setting(NamedTuple):
     """How a setting is read and written."""
@@ -86,8 +91,8 @@ def random_states() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Return a copy of the environment variables."""
-    return dict(os.environ)
+    """Return the environment variables, without those that torch sets for itself."""
+    return {name: value for name, value in os.environ.items() if name not in SET_BY_TORCH}
 
 
 def _settings() -> dict[str, _Setting]:

@@ -243,6 +243,7 @@ def _compared(
         one if one.input in case.refused_inputs and one.raised is not None and two.raised is not None else two
         for one, two in zip(first, seen, strict=True)
     ]
+    eager.last_noisy = partial(_last_unequal, first, seen, compiler)
     calls = [Call(one, two, against(one, two)) for one, two in zip(first, seen, strict=True)]
     failed = frozenset(call.other.input for call in calls if failed_loudly(call.eager, call.other))
     if not failed or not any(call.found.differences for call in calls if call.other.input not in failed):
@@ -254,6 +255,17 @@ def _compared(
             if not again.differences:
                 calls[index] = Call(without[two.input], two, again)
     return calls
+
+
+def _last_unequal(first: list[Observation], seen: list[Observation], compiler: Compiler) -> str | None:
+    """Return the last input on which numbers differ from eager's, so that its runs with noise are asked for."""
+    rules = Rules(inference_only=compiler.inference_only, show_values=False)
+    asked: list[int] = []
+    for one, two in zip(reversed(first), reversed(seen), strict=True):
+        compare(one, two, sample=asked.append, rules=rules)
+        if asked:
+            return one.input
+    return None
 
 
 def _categories_of_torch() -> list[type[Warning]]:

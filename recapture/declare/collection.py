@@ -23,6 +23,7 @@ from recapture.base.torch_libraries import release_libraries
 from recapture.declare.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, CaseError, RefusedCase
 from recapture.declare.compilers import compilers_of
 from recapture.declare.source import closure
+from recapture.declare.suite_loader import suite_loader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -200,7 +201,7 @@ _EXECUTED: dict[str, ModuleType] = {}
 def execute(suite: str, path: Path) -> ModuleType:
     """Execute a suite file as a new module, with new globals, functions and code objects."""
     name = "recapture_suite_" + re.sub(r"\W", "_", suite)
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=suite_loader(name, path))
     if spec is None or spec.loader is None:
         raise ImportError(f"{path.name} is not a Python file")
     module = importlib.util.module_from_spec(spec)

@@ -34,13 +34,17 @@ class GpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class CpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The CPU: `cores` are those this process may use, `threads` those torch uses, `memory` is in bytes."""
+    """The CPU: `cores` are those this process may use, `threads` those torch uses, `memory` is in bytes.
+
+    `instructions` are the vector instructions of torch's kernels, for example ``AVX2``; None if torch does not say.
+    """
 
     model: str | None
     cores: int
     threads: int
     governor: str | None
     memory: int | None
+    instructions: str | None = None
 
 
 def cores() -> int:
@@ -61,7 +65,14 @@ def cpu_info() -> CpuInfo:
         threads=torch.get_num_threads(),
         governor=_read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         memory=psutil.virtual_memory().total,
+        instructions=_instructions(torch),
     )
+
+
+def _instructions(torch: Any) -> str | None:
+    """Return the vector instructions that torch's kernels use; Inductor's C++ code depends on them, too."""
+    backend: Any = getattr(torch.backends, "cpu", None)  # the oldest releases have none
+    return str(backend.get_cpu_capability()) if hasattr(backend, "get_cpu_capability") else None
 
 
 def gpu_info(capability: str) -> GpuInfo:

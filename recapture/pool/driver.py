@@ -138,7 +138,7 @@ class Driver(Generic[T]):
 
     def _wait(self) -> None:
         """Wait until one task's process ends."""
-        while isinstance(message := self.pool.client.message(self.timeout), Begun):
+        while isinstance(message := self._message(), Begun):
             self._fruitless = 0
             self._begun.add(message.id)
             self.work.begun(self.running[message.id])
@@ -156,6 +156,12 @@ class Driver(Generic[T]):
         except ServerDiedError:  # while `ended` waited for something else that the server runs
             self._returned.append(task)
             raise
+
+    def _message(self) -> Begun | Ended:
+        """Return the next message about a task of this driver: tasks of one that was interrupted may still run."""
+        while (message := self.pool.client.message(self.timeout)).id not in self.running:
+            pass
+        return message
 
     def _server_died(self) -> None:
         self._fruitless += 1

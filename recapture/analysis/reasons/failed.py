@@ -42,8 +42,11 @@ _TORCHSCRIPT_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)", re.
 
 def failed_reason(record: Record, beside: Sequence[Record]) -> Reason:
     """Return why a cell failed, or says nothing about its compiler; `beside` are records of the same case."""
-    if record.error and len(record.error.message) > MAX_LENGTH:  # no run wrote it, and patterns take long on it
-        error = msgspec.structs.replace(record.error, message=record.error.message[:MAX_LENGTH])
+    if record.error and max(len(record.error.type), len(record.error.message)) > MAX_LENGTH:
+        # No run wrote it, and patterns take long on it.
+        error = msgspec.structs.replace(
+            record.error, type=record.error.type[:MAX_LENGTH], message=record.error.message[:MAX_LENGTH]
+        )
         record = msgspec.structs.replace(record, error=error)
     if record.verdict is Verdict.CRASH:
         library = family(record.compiler) == "aoti" and record.phase != "capture"

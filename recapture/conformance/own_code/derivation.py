@@ -5,9 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import re
-import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,11 +13,13 @@ import msgspec
 
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.scrub import encodable
-from recapture.base.text import one_line, shorten
+from recapture.base.text import one_line, plural, shorten
 from recapture.base.torch_compat import seed_everything
 from recapture.conformance.fresh_case import FreshCase
 from recapture.conformance.judge import Rules, compare
 from recapture.conformance.observe import ARGUMENTS_SEED
+from recapture.conformance.own_code.imports import ImportsOfTarget
+from recapture.conformance.own_code.likeness import same_arguments, same_ranks
 from recapture.conformance.own_code.mining import about_nonfinite, codes_of, mined
 from recapture.conformance.seen import see
 from recapture.declare.own_code import loading
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from recapture.conformance.observe import Observation
 
-__all__ = ["PREPARE", "Preparation", "prepare"]
+__all__ = ["NO_GPU", "PREPARE", "Preparation", "prepare"]
 
 PREPARE = f"{__name__}:prepare"
 
@@ -56,6 +56,10 @@ REASON = 120
 """Characters of eager's reason for refusing an input."""
 
 
+NO_GPU = "--device cuda: torch finds no GPU that it can use; `recapture doctor` says why"
+"""The error where there is none."""
+
+
 class Preparation(msgspec.Struct, frozen=True):
     """A request, and the names of the derived inputs that must not be tried, because one killed the child."""
 
@@ -68,10 +72,18 @@ def prepare(payload: bytes, enter: Callable[[str], None]) -> bytes:
     todo = msgspec.json.decode(payload, type=Preparation)
     enter("reference")
     try:
+        if todo.request.device == "cuda" and not _has_gpu():
+            return msgspec.json.encode(Prepared(error=NO_GPU))
         found = _Examination(todo.request).run(set(todo.without), enter)
     except TargetError as error:
         found = Prepared(error=_line(error))
     return msgspec.json.encode(found)
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 class _Examination:
@@ -79,11 +91,11 @@ class _Examination:
 
     def __init__(self, request: CheckRequest) -> None:
         self.request = request
-        before = set(sys.modules)
         names = {name: getattr(loading, name) for name in loading.__all__}
-        self.found: Any = eval(found_expression(request), names)  # noqa: S307 - the expression is this project's
-        self.built = self._built()
-        self.modules = _installed(set(sys.modules) - before)
+        with ImportsOfTarget() as imports:
+            self.found: Any = eval(found_expression(request), names)  # noqa: S307 - the expression is this project's
+            self.built = self._built()
+        self.modules = imports.modules
         names["FOUND"] = self.built
         expression = compile(example_expression(request), "the example", "eval")
         self.example: Callable[[], tuple[Any, ...]] = lambda: eval(expression, names)  # noqa: S307
@@ -105,7 +117,7 @@ class _Examination:
         request = self.request
         self._arguments()  # refused here, in words of the target
         subject = self._subject()
-        self._call(subject, "example", self.example)  # the first call may take longer
+        self._first_call(subject)
         began = time.perf_counter()
         first = self._call(subject, "example", self.example)
         seconds = time.perf_counter() - began
@@ -121,7 +133,7 @@ class _Examination:
             name=self.name,
             constants=tuple(mined(codes, keys)),
             nonfinite=about_nonfinite(codes),
-            modules=tuple(sorted(self.modules)),
+            modules=self.modules,
             seconds=round(seconds, 4),
             random=random,
         )
@@ -129,6 +141,23 @@ class _Examination:
             return prepared
         most = max(FEWEST_INPUTS, min(MOST_INPUTS, int(SECONDS / max(seconds, 1e-6))))
         return self._derived(prepared, subject, without, enter, most)
+
+    def _first_call(self, subject: FreshCase) -> None:
+        """Call eager, which may take longer than later; raise TargetError for a factory that needs arguments."""
+        import torch
+
+        made: list[Any] = []
+
+        def called(*args: Any) -> Any:
+            made.append(subject.target(*args))
+            return made[-1]
+
+        subject.call(called, "example", self.example)
+        if made and isinstance(made[0], torch.nn.Module):
+            raise TargetError(
+                f"{self.request.title} needs arguments, and returns a torch.nn.Module: write a function without "
+                "arguments that makes it"
+            )
 
     def _derived(
         self, prepared: Prepared, subject: FreshCase, without: set[str], enter: Callable[[str], None], most: int
@@ -152,7 +181,7 @@ class _Examination:
             enter(name)
             tried = self._tried(subject, name, facts, seen, raising)
             if tried.outcome == "kept":
-                (kept if _same_ranks(seen[0], seen[-1]) else other_ranks).append(name)
+                (kept if same_ranks(seen[0], seen[-1]) else other_ranks).append(name)
             elif tried.outcome != "known":
                 refused.append((name, tried.reason))
             if tried.outcome == "raises":
@@ -184,9 +213,8 @@ class _Examination:
         try:
             signature.bind(*example)
         except TypeError as error:
-            some = f"{len(example)} input{'s' if len(example) != 1 else ''}"
-            takes = f"{self.request.title} takes {signature}"
-            raise TargetError(f"{takes}, which {some} do not fit: {error}; give them with --input") from None
+            takes = f"{self.request.title} takes {signature}, and {plural(len(example), 'input')} given"
+            raise TargetError(f"{takes}: {error}; give each argument once with --input, or all with --inputs") from None
         return example
 
     def _subject(self) -> FreshCase:
@@ -233,7 +261,8 @@ class _Examination:
             return _Tried("raises" if same else "refused", reason, kind)
         # With the arguments of an earlier input, it would be called twice for nothing. A step of training is a new one,
         # and so is one tensor given twice, where the example has two equal ones.
-        if not name.startswith("step ") and " is args" not in name and any(_same(given, before) for before in seen):
+        is_new = name.startswith("step ") or " is args" in name
+        if not is_new and any(same_arguments(given, before) for before in seen):
             return _Tried("known")
         seen.append(given)
         subject.start_again()
@@ -276,35 +305,6 @@ class _Tried(NamedTuple):
     kind: str = ""
 
 
-def _same(one: Any, two: Any) -> bool:
-    """Whether two descriptions of arguments are of the same arguments, bit by bit, with the same strides."""
-    import torch
-
-    if (one.type, one.scalar, one.children is None) != (two.type, two.scalar, two.children is None):
-        return False
-    mine, theirs = one.tensor, two.tensor
-    if (mine is None) != (theirs is None):
-        return False
-    if mine is not None:
-        alike = all(getattr(mine, key) == getattr(theirs, key) for key in ("dtype", "shape", "stride", "requires_grad"))
-        if not alike or (mine.data is None) != (theirs.data is None):
-            return False
-        if mine.data is not None and not torch.equal(mine.data, theirs.data):
-            return False
-    left, right = one.children or (), two.children or ()
-    return [key for key, _ in left] == [key for key, _ in right] and all(
-        _same(mine, theirs) for (_, mine), (_, theirs) in zip(left, right, strict=True)
-    )
-
-
-def _same_ranks(one: Any, two: Any) -> bool:
-    """Whether tensors at the same places of two descriptions have equal numbers of dimensions."""
-    if one.tensor is not None and two.tensor is not None:
-        return len(one.tensor.shape) == len(two.tensor.shape)
-    theirs = dict(two.children or ())
-    return all(_same_ranks(mine, theirs[key]) for key, mine in one.children or () if key in theirs)
-
-
 def _kind(built: Any, name: str) -> tuple[str, str]:
     """Return how a target is declared in a generated file, and its name."""
     import torch
@@ -315,17 +315,6 @@ def _kind(built: Any, name: str) -> tuple[str, str]:
     if inspect.isfunction(built) and called is not None and called.isidentifier():
         return "function", called
     return "callable", called if called is not None and called.isidentifier() else "anonymous"
-
-
-def _installed(names: set[str]) -> set[str]:
-    """Return the modules of installed packages, which a server may import before it forks."""
-    found = set()
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        root = name.partition(".")[0]
-        if file is not None and "site-packages" in Path(file).parts and root not in ("torch", "recapture"):
-            found.add(name)
-    return {one for one in found if all(part.isidentifier() for part in one.split("."))}
 
 
 def _line(error: BaseException) -> str:

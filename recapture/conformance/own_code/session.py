@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
 from recapture.base.option_fields import GIB
-from recapture.conformance.own_code.derivation import PREPARE, Preparation
+from recapture.conformance.own_code.derivation import NO_GPU, PREPARE, Preparation
 from recapture.conformance.own_code.obstacles import OBSTACLES, Obstacle, ObstacleSearch
 from recapture.conformance.plan import RunOptions
 from recapture.conformance.preparation import COLLECT_MEMORY, IMPORTS, TORCH_ALONE, begin_survey
@@ -207,8 +207,8 @@ class CheckSession:
 
 
 def _error(text: str) -> UsageError | EnvironmentUnfitError:
-    """Return the error for a target that cannot be checked: a package that is not installed is the environment's."""
-    return EnvironmentUnfitError(text) if "is not installed" in text else UsageError(text)
+    """Return the error for a target that cannot be checked: an absent package or GPU is the environment's."""
+    return EnvironmentUnfitError(text) if text == NO_GPU or "is not installed" in text else UsageError(text)
 
 
 def compilers_of_check(wanted: tuple[str, ...], request: CheckRequest) -> tuple[str, ...]:

@@ -7,10 +7,13 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from recapture.conformance.cell import CellSpec, Findings
+import msgspec
+
+from recapture.conformance.cell import Findings
 from recapture.conformance.reduction.attempt import ATTEMPT, Candidate
 from recapture.conformance.reduction.program import text_of
 from recapture.conformance.reduction.sameness import Fault, fault_of, same_fault
+from recapture.conformance.why.variation import Variation
 from recapture.pool.driver import Driver, Request
 from recapture.pool.outcomes import OutcomeReader
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
+    from recapture.conformance.cell import CellSpec
     from recapture.pool.protocol import Ended
     from recapture.pool.worker_pool import WorkerPool
 
@@ -34,11 +38,10 @@ class TryPlace(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """A condition on a candidate: the compiler shows the fault, or does not. `file` declares it if it does not ship."""
+    """A condition on a candidate: the cell's compiler shows the fault, or with a backend in its place does not."""
 
-    compiler: str
-    file: str | None
     fault: Fault
+    backend: str | None = None
     shows: bool = True
 
     def holds(self, found: Findings) -> bool:
@@ -85,17 +88,17 @@ class CandidateRunner:
         self.checks = checks
         self._known.clear()
 
-    def findings(self, text: str, compiler: str, file: str | None = None) -> tuple[Findings, float]:
+    def findings(self, text: str, backend: str | None = None) -> tuple[Findings, float]:
         """Run a program once; return what it shows, and the seconds of its process."""
         path = self.write(text)
         try:
-            return self.run_file(path, compiler, file)
+            return self.run_file(path, backend)
         finally:
             self.remove(path)
 
-    def run_file(self, path: str, compiler: str, file: str | None = None) -> tuple[Findings, float]:
+    def run_file(self, path: str, backend: str | None = None) -> tuple[Findings, float]:
         """Run a program's file once, as `findings` does."""
-        run = _Single(self, path, compiler, file)
+        run = _Single(self, path, backend)
         Driver(self.pool, run, timeout=self.timeout, memory=self.memory).run()
         return run.found, run.seconds
 
@@ -126,10 +129,10 @@ class CandidateRunner:
                 one.unlink()
             folder.rmdir()
 
-    def request(self, path: str, compiler: str, file: str | None) -> Request:
-        """Return the request that runs a program's file with a compiler."""
-        spec = self.place.spec
-        cell = CellSpec(spec.suite, path, spec.case, compiler, spec.device, "own" if file else None, file)
+    def request(self, path: str, backend: str | None) -> Request:
+        """Return the request that runs a program's file with the cell's compiler, or with a backend in its place."""
+        how = None if backend is None else Variation(backend=backend)
+        cell = msgspec.structs.replace(self.place.spec, path=path, varied=how)
         writable = (str(self.pool.home.path),)
         return Request(ATTEMPT, Candidate(cell, str(self.place.imports), writable))
 
@@ -150,10 +153,9 @@ class CandidateRunner:
 class _Single:
     """One run of one program (implements `recapture.pool.driver.Work`)."""
 
-    def __init__(self, runner: CandidateRunner, path: str, compiler: str, file: str | None) -> None:
+    def __init__(self, runner: CandidateRunner, path: str, backend: str | None) -> None:
         self.runner = runner
-        self.compiler = compiler
-        self.file = file
+        self.backend = backend
         self.seconds = 0.0
         self.found: Findings
         self._waiting = [Try(0, "", path, 0)]
@@ -164,7 +166,7 @@ class _Single:
 
     def request(self, task: Try) -> Request:
         """Return the request of the run."""
-        return self.runner.request(task.path, self.compiler, self.file)
+        return self.runner.request(task.path, self.backend)
 
     def begun(self, task: Try) -> None:
         """Ignore the start."""
@@ -217,8 +219,7 @@ class _Batch:
 
     def request(self, task: Try) -> Request:
         """Return the request of a candidate's present check."""
-        check = self.runner.checks[task.step]
-        return self.runner.request(task.path, check.compiler, check.file)
+        return self.runner.request(task.path, self.runner.checks[task.step].backend)
 
     def begun(self, task: Try) -> None:  # noqa: ARG002
         """Count a process."""

@@ -16,29 +16,35 @@ from recapture.conformance.plan import RunOptions, plan_cells
 from recapture.conformance.preparation import IMPORTS, collect_suites, preload_level
 from recapture.conformance.reduction.attempt import ATTEMPT
 from recapture.conformance.reduction.candidates import CandidateRunner, Condition, TryPlace
-from recapture.conformance.reduction.cheaper import FILE, cheaper_than, write_cheaper
 from recapture.conformance.reduction.program import Program, Size, case_program, whole_program
 from recapture.conformance.reduction.sameness import REDUCIBLE, Fault, fault_of, same_fault
 from recapture.conformance.reduction.search import Search
+from recapture.conformance.why.ladder import lowest_rung
+from recapture.conformance.why.stage_facts import FACTS, StageFacts
 from recapture.declare.collection import find_suites
-from recapture.declare.compilers import builtin_compilers
 from recapture.machine.hardware import cores
+from recapture.pool.client import ServerDiedError
+from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool
+from recapture.results.guilty_stage import STAGES
 from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from recapture.conformance.cell import CellSpec, Findings
-    from recapture.conformance.reduction.cheaper import CheaperCompiler
+    from recapture.conformance.why.ladder import Rung
 
 __all__ = ["IMPORTED", "ReduceOptions", "Reduced", "Reduction", "open_reduction"]
 
-IMPORTED = (*IMPORTS, ATTEMPT.split(":")[0], "recapture.conformance.standalone.script_runs")
+IMPORTED = (*IMPORTS, ATTEMPT.split(":")[0], FACTS.split(":")[0], "recapture.conformance.standalone.script_runs")
 """Modules that the server of a reduction imports when it starts."""
 
 SHORTEST = 10.0
 """Seconds that a try has at least, however fast the whole case was."""
+
+FACTS_SECONDS = 120.0
+"""Seconds that it may take to find out about a compiler."""
 
 SLOWER = 5.0
 """How many times longer than the whole case a try may take."""
@@ -141,7 +147,8 @@ class Reduction:
             pool, place, timeout=options.timeout, memory=options.memory, deadline=float("inf")
         )
         self.address = f"{spec.suite}::{spec.case}::{spec.compiler}"
-        self._cheaper_file = folder / f"{FILE}.py"
+        self.interruption: KeyboardInterrupt | None = None
+        """What ended the search: Ctrl-C, or SIGTERM."""
 
     def run(self, advanced: Callable[[Program], object]) -> Reduced:
         """Reduce the cell; Ctrl-C during the search ends it with the best program so far.
@@ -149,24 +156,28 @@ class Reduction:
         `advanced` is called with every smaller program. Raises UsageError for a cell that shows no fault.
         """
         program, found, fault = self.begin()
-        stage, cheap = self._checks(program, fault)
-        own = (Condition(self.spec.compiler, self.spec.compiler_file, fault), *(one for one in cheap if not one.shows))
+        stage, checks = self._checks(program, found)
         self.runner.deadline = time.monotonic() + self.options.seconds
-        search, ending = self._search(program, cheap, advanced)
-        holds, found = self._holds(search.best, fault, found) if ending != "interrupted" else (None, found)
-        if holds is False and cheap != own:  # what the cheaper compiler shows is another fault
-            search, ending = self._search(program, own, advanced)
-            cheap = own
-            holds, found = self._holds(search.best, fault, found) if ending != "interrupted" else (None, found)
+        search = Search(self.runner, program, advanced)
+        holds = None
+        try:
+            holds, found = self._search(search, checks, found)
+            if holds is False and checks[0].backend is not None:  # what the lower backend shows is another fault
+                search, holds = Search(self.runner, program, advanced), None
+                checks = (Condition(fault), *(one for one in checks if not one.shows))
+                holds, found = self._search(search, checks, found)
+        except KeyboardInterrupt as interruption:
+            self.interruption = interruption
         if holds is False:
             search.best = program
+        ending: Ending = "interrupted" if self.interruption else "finished" if search.finished else "time limit"
         return Reduced(
             cell=self.address,
             device=self.spec.device,
             verdict=fault.verdict,
             fault=str(fault),
             stage=stage,
-            searched_with=cheap[0].compiler,
+            searched_with=" up to ".join(filter(None, (self.spec.compiler, checks[0].backend))),
             before=program.size,
             after=search.best.size,
             tries=self.runner.tries,
@@ -180,7 +191,7 @@ class Reduction:
     def begin(self) -> tuple[Program, Findings, Fault]:
         """Return the program to begin with, and its fault. Raises UsageError if there is no fault, or none alone."""
         path, name = Path(self.spec.path), self.spec.case
-        found, seconds = self.runner.run_file(self.spec.path, self.spec.compiler, self.spec.compiler_file)
+        found, seconds = self.runner.run_file(self.spec.path)
         if found.verdict not in REDUCIBLE:
             why = f": {one_line(found.reason)}" if found.reason else ""
             raise UsageError(f"{self.address} is {found.verdict} here{why}: there is nothing to reduce")
@@ -192,49 +203,55 @@ class Reduction:
             programs.append(case_program(path, name))
         programs.append(whole_program(path, name))
         for program in programs:
-            again = self.runner.findings(program.text, self.spec.compiler, self.spec.compiler_file)[0]
+            again = self.runner.findings(program.text)[0]
             if same_fault(fault, fault_of(again)):
                 return program, again, fault_of(again)
         raise UsageError(
             f"{self.address} cannot be reduced: in a file of its own it is {again.verdict}, not {fault.verdict}"
         )
 
-    def _checks(self, program: Program, fault: Fault) -> tuple[str | None, tuple[Condition, ...]]:
-        """Return the stage at fault, and what candidates must show: the fault with the cheapest compiler that has it.
+    def _checks(self, program: Program, found: Findings) -> tuple[str | None, tuple[Condition, ...]]:
+        """Return the stage at fault, and what candidates must show: the fault with the lowest backend that has it.
 
-        A candidate must not show it with the compiler before that one, so that the stage stays the same.
+        A candidate must not show it with the backend below that one, so that the stage stays the same.
         """
-        own = Condition(self.spec.compiler, self.spec.compiler_file, fault)
-        ours = builtin_compilers()
-        if self.spec.compiler_file is not None or self.spec.compiler not in ours:
-            return None, (own,)
-        cheaper, last = cheaper_than(ours[self.spec.compiler])
-        if any(not one.ships for one in cheaper):
-            write_cheaper(ours[self.spec.compiler], self._cheaper_file)
-        before: list[Condition] = []
-        for one in cheaper:
-            check = Condition(one.name, self._file(one), fault)
-            found, _ = self.runner.findings(program.text, one.name, check.file)
-            if check.holds(found):
-                return one.stage, (check, *before)
-            before = [check._replace(shows=False)]
-        return last, (own, *before)
+        fault = fault_of(found)
+        facts = self._facts() if fault.verdict is not Verdict.UNSTABLE and fault.phase != "reference" else StageFacts()
+        if facts.top is None:
+            return None, (Condition(fault),)
+        rung = self._lowest_rung(program, found, facts.rungs)
+        below = facts.rungs[: facts.rungs.index(rung)] if rung is not None else facts.rungs
+        before = [Condition(fault, one.backend, shows=False) for one in below[-1:]]
+        if rung is None:
+            return STAGES[facts.top], (Condition(fault), *before)
+        return STAGES[rung.stage], (Condition(fault, rung.backend), *before)
 
-    def _file(self, one: CheaperCompiler) -> str | None:
-        return None if one.ships else str(self._cheaper_file)
-
-    def _search(
-        self, program: Program, checks: tuple[Condition, ...], advanced: Callable[[Program], object]
-    ) -> tuple[Search, Ending]:
-        self.runner.expect(checks)
-        search = Search(self.runner, program, advanced)
+    def _facts(self) -> StageFacts:
+        """Return what is known about the stages of the cell's compiler: nothing if it cannot be examined."""
+        pool = self.runner.pool
         try:
-            search.run()
-        except KeyboardInterrupt:
-            return search, "interrupted"
-        return search, "finished" if search.finished else "time limit"
+            found = pool.client.run(FACTS, self.spec, StageFacts, timeout=FACTS_SECONDS)
+        except ServerDiedError:
+            pool.restart()
+            return StageFacts()
+        return StageFacts() if isinstance(found, Ended) else found
 
-    def _holds(self, program: Program, fault: Fault, found: Findings) -> tuple[bool, Findings]:
-        """Run the cell's own compiler on the result; return whether it shows the fault, and what it shows."""
-        again, _ = self.runner.findings(program.text, self.spec.compiler, self.spec.compiler_file)
-        return (True, again) if same_fault(fault, fault_of(again)) else (False, found)
+    def _lowest_rung(self, program: Program, found: Findings, rungs: tuple[Rung, ...]) -> Rung | None:
+        """Return the lowest rung that shows the fault of a program; None for the whole compiler."""
+        steps = lowest_rung(rungs, found.error.type if found.error is not None else "")
+        same: bool | None = None
+        while True:
+            try:
+                rung = steps.send(same)
+            except StopIteration as end:
+                lowest: Rung | None = end.value
+                return lowest
+            shown, _ = self.runner.findings(program.text, rung.backend)
+            same = same_fault(fault_of(found), fault_of(shown))
+
+    def _search(self, search: Search, checks: tuple[Condition, ...], found: Findings) -> tuple[bool, Findings]:
+        """Search, and run the cell's own compiler on the result: whether it shows the fault, and what it shows."""
+        self.runner.expect(checks)
+        search.run()
+        again, _ = self.runner.findings(search.best.text)
+        return (True, again) if same_fault(checks[0].fault, fault_of(again)) else (False, found)

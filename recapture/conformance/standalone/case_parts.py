@@ -6,7 +6,6 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from recapture.conformance.reduction.cheaper import torch_compile_call
 from recapture.conformance.reduction.definition_edits import without_unused_imports
 from recapture.conformance.reduction.program import copied, definition_of, options_of, text_of
 from recapture.declare.syntax import PROJECT, called_part, dotted, is_future
@@ -105,7 +104,7 @@ def capture_text(compiler: Compiler) -> tuple[str, bool] | None:
 
     None if the compiler uses this project's modules.
     """
-    call = torch_compile_call(compiler)
+    call = _torch_compile_call(compiler)
     if call is not None:
         kept = [ast.unparse(one) for one in call.keywords if one.arg != "mode"]
         modes = [ast.unparse(one.value) for one in call.keywords if one.arg == "mode"]
@@ -129,3 +128,16 @@ def capture_text(compiler: Compiler) -> tuple[str, bool] | None:
     tree.body = [one for one in tree.body if not is_future(one)]
     cleaned = copied(ast.fix_missing_locations(tree), without_unused_imports(tree))
     return text_of(cleaned or tree), False
+
+
+def _torch_compile_call(compiler: Compiler) -> ast.Call | None:
+    """Return a compiler's only call of `torch.compile`, if it names no backend and uses nothing but constants."""
+    try:
+        tree = ast.parse(compiler.to_source())
+    except (KeyError, OSError, SyntaxError):  # its source cannot be read
+        return None
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and ast.unparse(one.func) == "torch.compile"]
+    if len(calls) != 1 or len(calls[0].args) != 1:
+        return None
+    plain = all(isinstance(one.value, ast.Constant) and one.arg not in (None, "backend") for one in calls[0].keywords)
+    return calls[0] if plain else None

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_device, option
+from recapture.base.option_fields import argument, option
+from recapture.conformance.cell_options import CellOptions
 from recapture.conformance.plan import RunOptions
 from recapture.conformance.runner import run_cells
 from recapture.declare.collection import Selection, find_suites
-from recapture.machine.hardware import cores
 from recapture.results.artifact_folders import ARTIFACTS, INDEX, artifacts_folder
 from recapture.results.directories import holds_results, read_results
 
@@ -32,16 +32,10 @@ def _chosen(arguments: tuple[str, ...]) -> Selection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions:
-    """The options of `recapture explain`; `timeout` is in seconds and `memory` in bytes, both per cell."""
+class ExplainOptions(CellOptions):
+    """The options of `recapture explain`."""
 
     selection: Selection = argument("CELL...", parse=_chosen)
-    compilers: tuple[str, ...] = option(
-        "--compiler", default=(), metavar="NAME", help="Only this compiler; may be given several times."
-    )
-    device: str = option("--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to run on.")
-    timeout: float = option("--timeout", default=300.0, between=(0.1, WEEK), help="Seconds per cell.")
-    memory: int = option("--memory", default=8 * GIB, unit=GIB, between=(0.1, MOST_GIB), help="GiB per cell.")
     results: Path = option(
         "--results", default=Path("results"), help="Folder of the results of all images; --debug writes below it."
     )
@@ -60,12 +54,8 @@ def explain_cells(
     with tempfile.TemporaryDirectory(prefix="recapture-explain-") as name:
         place = Path(name)
         run = RunOptions(
+            **options.for_cells,
             selection=options.selection,
-            compilers=options.compilers,
-            device=options.device,
-            jobs=cores(),
-            timeout=options.timeout,
-            memory=options.memory,
             results=place / "results",
             explain=True,
             budget=0,

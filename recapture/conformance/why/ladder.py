@@ -9,9 +9,9 @@ from recapture.base.torch_stages import DECOMPOSED, EXPORTED
 from recapture.results.guilty_stage import StageName  # noqa: TC001 - msgspec resolves the annotation at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Generator, Sequence
 
-__all__ = ["Family", "Rung", "family_of", "rungs_below", "top_stage"]
+__all__ = ["Family", "Rung", "family_of", "lowest_rung", "rungs_below", "top_stage"]
 
 Family = Literal["compile", "export", "aoti"]
 
@@ -68,3 +68,31 @@ def rungs_below(family: Family, top: StageName, backends: Collection[str]) -> tu
         if rung.backend in backends:
             found.append(rung)
     return tuple(found)
+
+
+def lowest_rung(
+    rungs: Sequence[Rung], error: str = "", known: Collection[str] = ()
+) -> Generator[Rung, bool | None, Rung | None]:
+    """Search the lowest rung that shows what the whole compiler shows, by halves.
+
+    Yields a rung and receives whether it shows the same; None means that there is no time left for it. Returns None for
+    the whole compiler. `error` is the type of its exception, and `known` are backends that cost no time.
+    """
+    low, high = 0, len(rungs)
+    while low < high:
+        place = _next_place(rungs, low, high, error, known)
+        same = yield rungs[place]
+        if same is None:
+            break
+        low, high = (low, place) if same else (place + 1, high)
+    return rungs[high] if high < len(rungs) else None
+
+
+def _next_place(rungs: Sequence[Rung], low: int, high: int, error: str, known: Collection[str]) -> int:
+    """Return the rung to try: one that is known, the one that an error's type points at, or the middle."""
+    there = [place for place in range(low, high) if rungs[place].backend in known]
+    if there:
+        return there[len(there) // 2]
+    if error.startswith("torch._dynamo.exc.") and not error.endswith("BackendCompilerFailed"):
+        return low
+    return high - 1 if "Inductor" in error or "CppCompile" in error else (low + high) // 2

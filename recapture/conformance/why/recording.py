@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from recapture.base.text import plural
 from recapture.conformance.sharing import compiles
-from recapture.conformance.why.bisection import bisected
-from recapture.conformance.why.stages import BUDGET, stageable
+from recapture.conformance.why.stages import stageable
 from recapture.conformance.why.trials import Staged, stage_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recapture.conformance.ledger import Ledger
-    from recapture.conformance.plan import PlannedCell, RunOptions
+    from recapture.conformance.plan import RunOptions
     from recapture.pool.worker_pool import WorkerPool
 
 __all__ = ["record_stages"]
@@ -49,25 +47,12 @@ def record_stages(
         if one.report.stage is not None:
             ledger.amend(one.with_stage)
 
-    staged = stage_cells(
+    return stage_cells(
         pool,
         wanted,
         timeout=options.timeout,
         memory=options.memory,
-        budget=BUDGET if options.budget is None else options.budget,
+        budget=options.budget,
         known=ledger.done,
         found=found,
     )
-    if options.bisector is None:
-        return staged
-    return [_bisected(pool, ledger.cells[one.key], one, options.bisector, options.memory) for one in staged]
-
-
-def _bisected(pool: WorkerPool, cell: PlannedCell, staged: Staged, seconds: float, memory: int) -> Staged:
-    """Return a cell with what torch's bisector says, if it knows the stage and the part is not known."""
-    stage = staged.report.stage
-    if stage is None or stage.part is not None or stage.name in ("dynamo", "export"):
-        return staged
-    remark = bisected(pool, cell.spec, staged.record, seconds, memory)
-    report = dataclasses.replace(staged.report, remarks=(*staged.report.remarks, remark))
-    return dataclasses.replace(staged, report=report)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from recapture.conformance.why.ladder import lowest_rung
 from recapture.conformance.why.switches import code_of, combined, in_order, last_resort, weight_of
 from recapture.conformance.why.variation import Variation
 from recapture.results.guilty_stage import STAGES, GuiltyStage, StageName
@@ -198,40 +199,31 @@ class _Search:
         return found
 
     def _ladder(self) -> Generator[StageTrial, Findings, tuple[Rung | None, bool]]:
-        """Find the lowest rung that shows the same, by halves.
+        """Find the lowest rung that shows the same.
 
         Returns None for the whole compiler, and whether a lower rung refuses what the cell is silently wrong on.
         """
-        rungs = self.facts.rungs
-        low, high = 0, len(rungs)
+        steps = lowest_rung(self.facts.rungs, self.cell.error.type if self.cell.error else "", self.known)
         refused = False
-        while low < high:
-            middle = self._next_rung(low, high)
-            rung = rungs[middle]
-            if rung.backend in self.known:
-                shown = self.known[rung.backend]
+        same: bool | None = None
+        while True:
+            try:
+                rung = steps.send(same)
+            except StopIteration as end:
+                return end.value, refused
+            shown = self.known.get(rung.backend)
+            if shown is not None:
                 found = outcome(self.cell, shown)
             elif len(self.steps) < self.budget:
                 found = yield from self._try(rung.words, Variation(backend=rung.backend))
                 shown = self.last
             else:
-                break
+                same = None
+                continue
             refused |= found == "other" and self.cell.verdict in SILENTLY_WRONG
             if found == "other":
                 self.remarks.append(f"up to {STAGES[rung.stage]} it does something else: {_shown(shown)}")
-            low, high = (low, middle) if found == "same" else (middle + 1, high)
-        return (rungs[high] if high < len(rungs) else None), refused
-
-    def _next_rung(self, low: int, high: int) -> int:
-        """Return the rung to try: one that is known, the one that an error's type points at, or the middle."""
-        rungs = self.facts.rungs
-        known = [place for place in range(low, high) if rungs[place].backend in self.known]
-        if known:
-            return known[len(known) // 2]
-        kind = self.cell.error.type if self.cell.error is not None else ""
-        if kind.startswith("torch._dynamo.exc.") and not kind.endswith("BackendCompilerFailed"):
-            return low
-        return high - 1 if "Inductor" in kind or "CppCompile" in kind else (low + high) // 2
+            same = found == "same"
 
     def _input_checks(self, stage: StageName) -> Generator[StageTrial, Findings, GuiltyStage | None]:
         """Try AOTInductor's own checks: they refuse what the exported program refuses."""
@@ -254,7 +246,8 @@ class _Search:
                 smallest = yield from self._narrow(together)
             elif found == "other":  # together they do something else: at least the likeliest part alone
                 first = [one for one in together if one.part == together[0].part]
-                if self.left > 0 and (yield from self._with(first, _words(first))) == "right":
+                fewer = len(first) < len(together)
+                if fewer and self.left > 0 and (yield from self._with(first, _words(first))) == "right":
                     smallest = first
         if not smallest:
             for one in last_resort(switches, self.cell):

@@ -121,6 +121,8 @@ def build(found: Any, name: str) -> Any:
         raise TargetError(f"{name} is a class, but no torch.nn.Module")
     if not callable(found):
         raise TargetError(f"{name} is no function and no torch.nn.Module but {type(found).__name__}")
+    if inspect.iscoroutinefunction(getattr(found, "forward", found)):
+        raise TargetError(f"{name} is an async function: write a function that returns its result")
     if inspect.isclass(found):
         needed = _needed(found.__init__)[1:]
         if needed:

@@ -109,6 +109,8 @@ def parse_inputs_place(text: str) -> tuple[str, str]:
     try:
         return parse_target(text)
     except UsageError as error:
+        if ":" not in text:
+            raise UsageError(f"--inputs {text!r}: it is written as FILE:FUNCTION") from None
         raise UsageError(f"--inputs: {error}") from None
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, option
 from recapture.declare.collection import shipped_groups, shipped_suites
-from recapture.images.engine import engine_lost, is_local, reporting
+from recapture.images.engine import SETTLE_SECONDS, engine_lost, is_local, reporting
 from recapture.images.mounts import CASES, RESULTS, Copied, Mounted, fetch_results
 from recapture.machine.pins import can_run_on
 
@@ -44,9 +44,6 @@ _STOP_SECONDS = 10
 
 _POLL_SECONDS = 0.3
 """Seconds between checks of a container's state."""
-
-_SETTLE_SECONDS = 5
-"""Seconds to wait for the last output, or for an engine that is stopping."""
 
 _NO_TOOLKIT = (
     "the engine cannot provide NVIDIA GPUs: install nvidia-container-toolkit, run "
@@ -196,25 +193,17 @@ def _watch(client: Any, container: Any, options: ContainerOptions, write: Write)
             )
         time.sleep(_POLL_SECONDS)
     for follower in followers:
-        follower.join(_SETTLE_SECONDS)
+        follower.join(SETTLE_SECONDS)
     state = container.attrs["State"]
     if state.get("OOMKilled"):
         raise EnvironmentUnfitError(f"the container ran out of memory; what was recorded is in {options.results}")
     if state["ExitCode"] > 128:
-        _look_for_engine(client)
+        if engine_lost(client, within=SETTLE_SECONDS):  # it kills its containers before it stops answering
+            raise ConnectionError
         raise EnvironmentUnfitError(
             f"the container was killed by signal {state['ExitCode'] - 128}; what was recorded is in {options.results}"
         )
     return int(state["ExitCode"])
-
-
-def _look_for_engine(client: Any) -> None:
-    """Raise ConnectionError if the engine is shutting down: it kills its containers before it stops answering."""
-    until = time.monotonic() + _SETTLE_SECONDS
-    while time.monotonic() < until:
-        if engine_lost(client):
-            raise ConnectionError
-        time.sleep(_POLL_SECONDS)
 
 
 def _follow(container: Any, name: str, write: Write) -> None:

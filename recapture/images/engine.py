@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,16 @@ from recapture.base.option_fields import option
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LOCAL", "EngineOptions", "connect", "engine_lost", "is_local", "reporting"]
+__all__ = ["LOCAL", "SETTLE_SECONDS", "EngineOptions", "connect", "engine_lost", "is_local", "reporting"]
 
 _TIMEOUT = 60
 """Seconds that one request to an engine may take."""
+
+SETTLE_SECONDS = 5.0
+"""Seconds to wait for an engine that seems to shut down."""
+
+_POLL_SECONDS = 0.3
+"""Seconds between two questions whether the engine answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +96,21 @@ def is_local(client: Any) -> bool:
     return str(client.api.base_url) == "http+docker://localhost" and not maps_users
 
 
-def engine_lost(client: Any) -> bool:
-    """Whether the engine no longer answers."""
-    try:
-        return not client.ping()
-    except Exception:  # each transport has its own exceptions
-        return True
+def engine_lost(client: Any, within: float = 0.0) -> bool:
+    """Whether the engine no longer answers, or stops answering within so many seconds.
+
+    An engine that shuts down first kills its containers and refuses new connections; open ones go on for a moment.
+    """
+    until = time.monotonic() + within
+    while True:
+        try:
+            if not client.ping():
+                return True
+        except Exception:  # each transport has its own exceptions
+            return True
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_POLL_SECONDS)
 
 
 @contextlib.contextmanager
@@ -112,7 +128,8 @@ def reporting(client: Any, lost: str) -> Iterator[None]:
         urllib3.exceptions.HTTPError,
         ConnectionError,
     ) as error:
-        if engine_lost(client):
+        answered = isinstance(error, docker.errors.APIError)
+        if engine_lost(client, within=0.0 if answered else SETTLE_SECONDS):
             raise EnvironmentUnfitError(lost) from error
         said = " ".join(str(getattr(error, "explanation", None) or error).split())
         raise EnvironmentUnfitError(f"the container engine refused: {said}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import shlex
 import shutil
@@ -62,6 +63,7 @@ def ids_in(value: ast.expr) -> set[str]:
     return {node.elts[0].value for node in tuples if isinstance(node.elts[0], ast.Constant)}  # type: ignore[misc]
 
 
+@functools.cache
 def used_ids() -> dict[str, set[str]]:
     """What uses each id: ``case SUITE::NAME`` and ``workload FILE::NAME`` of the suites that ship."""
     users = defaultdict(set)

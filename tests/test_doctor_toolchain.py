@@ -135,7 +135,7 @@ def test_scipy_1_15_is_a_warning_from_torch_2_2_to_2_9(planted, tmp_path, torch,
     assert planted.check("scipy-version").status == status
 
 
-@pytest.mark.parametrize(("library", "status"), [(False, "fault"), (True, "ok")])
+@pytest.mark.parametrize(("library", "status"), [(False, "fault"), pytest.param(True, "ok", marks=pytest.mark.slow)])
 def test_torchvision_for_another_torch_is_imported_to_see(planted, tmp_path, library, status):
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:

@@ -24,6 +24,7 @@ def fuzz(*arguments):
     return subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow  # `.ci/run user` runs it
 def test_damaged_and_hostile_files_end_in_one_line_or_in_a_clean_report():
     inputs = os.environ.get("RECAPTURE_FUZZ_INPUTS", "60")
     done = fuzz("--inputs", inputs, "--seed", os.environ.get("RECAPTURE_FUZZ_SEED", "1"))

@@ -172,6 +172,7 @@ def test_what_only_looks_like_a_home_stays(tmp_path, plant):
     assert len(list(path.iterdir())) == 1
 
 
+@pytest.mark.slow  # `.ci/run user` runs it
 @pytest.mark.parametrize("first", ["host", "server"])
 def test_a_killed_runs_directory_is_removed_by_the_next_run(command, first):
     """Its server is killed with it, as the end of a container does."""

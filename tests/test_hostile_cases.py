@@ -56,6 +56,7 @@ def shared_memory(monkeypatch):
     return count
 
 
+@pytest.mark.slow  # `.ci/run user` runs it
 def test_anything_in_place_of_a_result_is_one_crash(command):
     expected = {
         "neighbour": ("pass", None, None),
@@ -149,6 +150,7 @@ def after_a_child(payload, enter):
 """
 
 
+@pytest.mark.slow  # `.ci/run user` runs it
 @pytest.mark.parametrize("how", ["at_once", "beside_a_child", "after_a_child"])
 def test_shared_memory_of_a_task_that_killed_its_server_is_removed(tmp_path, monkeypatch, shared_memory, how):
     (tmp_path / "leaving_memory.py").write_text(LEAVING)

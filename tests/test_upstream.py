@@ -144,6 +144,7 @@ def test_the_command_prints_the_sections_of_the_template(shared, suite, capsysbi
         assert private not in text
 
 
+@pytest.mark.slow
 def test_a_fence_in_the_program_does_not_end_its_block(shared, suite, capsysbinary, tmp_path):
     assert _run(["repro", f"{suite}::branch::jit.trace", "--upstream"]) == 0
     text = capsysbinary.readouterr().out.decode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from functools import lru_cache
+from functools import cache, lru_cache
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ def excerpts(*names: tuple[str, str]) -> Mapping[str, str]:
     return {here: _parsed(here).text(_parsed(here).needs(*wanted[here])) for here in order}
 
 
+@cache
 def project_imports(text: str) -> tuple[tuple[str, str], ...]:
     """Return what some source imports from the project's modules, as pairs of a module and a name in it."""
     found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom))

@@ -21,6 +21,7 @@ from marking import (  # noqa: F401 - hooks of pytest
     quick_tests_start_no_server,
 )
 from planted_machine import Planted
+from planted_own_code import served  # noqa: F401 - a fixture
 from planted_scripts import mine, printed, restored, run_script  # noqa: F401 - fixtures
 
 from recapture.bench import benchmark

@@ -29,7 +29,7 @@ def test_an_engine_is_lost_once_it_no_longer_answers():
 
 def test_a_failed_connection_to_an_engine_that_then_shuts_down_is_a_lost_engine():
     with (
-        pytest.raises(EnvironmentUnfitError, match="^the engine stopped$"),
+        pytest.raises(EnvironmentUnfitError, match=r"^the engine stopped$"),
         reporting(Engine(2), "the engine stopped"),
     ):
         raise ConnectionError("Connection aborted.")
@@ -39,7 +39,7 @@ def test_a_request_that_a_living_engine_refuses_is_reported_as_it_put_it():
     from docker.errors import APIError
 
     with (
-        pytest.raises(EnvironmentUnfitError, match="^the container engine refused: no space$"),
+        pytest.raises(EnvironmentUnfitError, match=r"^the container engine refused: no space$"),
         reporting(Engine(1), "the engine stopped"),
     ):
         raise APIError("500", explanation="no \n space")

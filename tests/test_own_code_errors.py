@@ -1,0 +1,135 @@
+"""Bad input of checks of a user's own code: one clear line."""
+
+import pytest
+import torch
+from planted_own_code import USER, checked
+
+from recapture.api import run_check
+from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.cli.main import _run
+from recapture.conformance.own_code.session import CheckOptions
+from recapture.declare.own_code.request import CheckRequest, Given, parse_input, parse_target
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["nothing"], "a target is written as"),
+        (["absent.py:f"], "no such file: absent.py"),
+        ([f"{USER}:plain", "--input", "3y"], "an input is written as"),
+        ([f"{USER}:plain", "--input", "3:float31"], "unknown dtype 'float31'; did you mean 'float32'?"),
+        ([f"{USER}:plain", "--input", "=3+"], "comes a Python value"),
+        ([f"{USER}:plain", "--input", "99999999999x9"], "are too many"),
+        ([f"{USER}:plain", "--compiler", "jit.trac"], "did you mean 'jit.trace'?"),
+        ([f"{USER}:plain", "--input", "3", "--inputs", f"{USER}:inputs"], "use one of them"),
+        ([f"{USER}:plain", "--inputs", f"{USER}"], "it is written as FILE:FUNCTION"),
+        ([f"{USER}:plain", "--dtype", "int64"], "only floating-point"),
+        ([f"{USER}:plain", "--device", "tpu"], "unknown device"),
+    ],
+)
+def test_bad_usage_is_one_line(words, complaint, capsys):
+    assert _run(["check", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert complaint in line
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "complaint"),
+    [
+        ("plane", ["3"], "has no 'plane'; did you mean 'plain'?"),
+        (
+            "plain",
+            ["3"],
+            "takes (x, y), and 1 input given: missing a required argument: 'y'; give each argument once with --input",
+        ),
+        ("plain", ["2x3", "4x5"], "raises RuntimeError on its input: mat1 and mat2 shapes"),
+        ("NeedsSize", ["3"], "NeedsSize needs arguments (size)"),
+        ("number", ["3"], "is no function and no torch.nn.Module but int"),
+    ],
+)
+def test_a_target_that_cannot_be_checked_is_one_line(served, target, given, complaint):
+    with pytest.raises(UsageError) as caught:
+        checked(target, *given, compilers=("fx",))
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_class_or_factory_that_raises_is_one_line(served, tmp_path):
+    for text, kind, complaint in (
+        (
+            "def f():\n    import no_such_package_here\n",
+            EnvironmentUnfitError,
+            "'no_such_package_here' is not installed",
+        ),
+        ("def f():\n    1 / 0\n", UsageError, "theirs.py:f cannot be made: ZeroDivisionError: division by zero"),
+    ):
+        path = tmp_path / "theirs.py"
+        path.write_text(text)
+        with pytest.raises(kind) as caught:
+            run_check(CheckRequest(place=str(path), name="f"), CheckOptions(compilers=("fx",)))
+        assert complaint in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_result_of_an_own_class_is_told_with_what_to_return_instead(served, tmp_path):
+    path = tmp_path / "theirs.py"
+    path.write_text(
+        "import collections\n\n\nclass Output(collections.OrderedDict):\n    pass\n\n\n"
+        "def f(x):\n    return Output(y=x + 1)\n"
+    )
+    result = run_check(
+        CheckRequest(place=str(path), name="f", given=(Given((2,)),)), CheckOptions(compilers=("jit.trace", "make_fx"))
+    )
+    assert result["make_fx"].words.startswith("wrong: wrong on example")
+    assert "return a tensor, tuple or dict" in result["make_fx"].advice
+    assert "cannot record a result of this type" in result["jit.trace"].advice
+
+
+def test_the_packages_that_a_target_asks_for_are_imported_before_a_fork(served, tmp_path):
+    path = tmp_path / "theirs.py"
+    path.write_text("def f(x):\n    return x\n\n\ndef make():\n    import yaml\n\n    return f\n\n\nmake()\n")
+    kept = []
+    run_check(
+        CheckRequest(place=str(path), name="f", given=(Given((2,)),)), CheckOptions(compilers=("fx",)), keep=kept.append
+    )
+    assert [line.strip() for line in kept[0].splitlines() if "yaml" in line] == ["import yaml  # noqa: F401"]
+
+
+def test_what_is_no_function_of_its_inputs_is_one_line(served, tmp_path):
+    path = tmp_path / "theirs.py"
+    path.write_text(
+        "import torch\n\n\ndef sized(size):\n    return torch.nn.Linear(2, 2)\n\n\nasync def later(x):\n    return x\n"
+    )
+    for name, complaint in (
+        ("sized", "theirs.py:sized needs arguments, and returns a torch.nn.Module"),
+        ("later", "later is an async function"),
+    ):
+        with pytest.raises(UsageError, match=complaint):
+            run_check(CheckRequest(place=str(path), name=name, given=(Given((2,)),)), CheckOptions(compilers=("fx",)))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_an_absent_gpu_is_the_machine_s_fault_in_one_line(served):
+    with pytest.raises(EnvironmentUnfitError, match=r"^--device cuda: torch finds no GPU"):
+        checked("plain", "2x3", "4x3", compilers=("fx",), device="cuda")
+
+
+def test_a_file_that_cannot_be_imported_is_named(served, tmp_path):
+    for text, kind, complaint in (
+        ("1 / 0\n", UsageError, "ZeroDivisionError: division by zero"),
+        ("def f(\n", UsageError, "SyntaxError"),
+        ("import no_such_package_here\n", EnvironmentUnfitError, "'no_such_package_here' is not installed"),
+    ):
+        path = tmp_path / "theirs.py"
+        path.write_text(text)
+        with pytest.raises(kind, match="cannot be imported") as caught:
+            run_check(CheckRequest(place=str(path), name="f"), CheckOptions(compilers=("fx",)))
+        assert complaint in str(caught.value)
+
+
+def test_targets_and_inputs_are_parsed():
+    assert parse_target("torchvision:resnet18") == ("torchvision", "resnet18")
+    assert parse_target(f"{USER}:plain") == (str(USER), "plain")
+    assert parse_input("8x128:int64") == Given((8, 128), "int64")
+    assert parse_input("=True") == Given(literal="True")
+    assert parse_input(":float64") == Given((), "float64")

@@ -197,6 +197,12 @@ def test_what_recapture_alone_needs_is_no_difference_between_installations():
     assert differences(before, now) == ""
 
 
+def test_packages_that_run_tests_are_no_difference_between_installations():
+    before = environment(packages={"numpy": "2.5.2", "pytest": "9.1.1", "pluggy": "1.6.0"})
+    now = environment(packages={"numpy": "2.5.2", "pytest": "9.2.0", "pluggy": "1.7.0", "iniconfig": "2.3.1"})
+    assert differences(before, now) == ""
+
+
 def test_the_packages_that_recapture_alone_needs_are_its_requirements_and_theirs():
     pyproject = read_toml(REPOSITORY / "pyproject.toml")
     images = read_toml(REPOSITORY / "docker" / "images.toml")

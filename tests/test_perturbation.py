@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from recapture.base.torch_operators import dispatch_mode
+from recapture.conformance import operators
 from recapture.conformance.perturbation import perturbed
 
 
@@ -270,6 +272,42 @@ def test_a_perturbed_run_does_not_import_dynamo():
         "assert 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class DtypesOfProducts(dispatch_mode()):  # type: ignore[misc]
+    """Remembers the dtypes that matrix products are computed in."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.mm.default:
+            self.seen.add(args[0].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+def dtypes_of_a_perturbed_product():
+    x = torch.randn(8, 8)
+    plain = x @ x
+    with DtypesOfProducts() as products, perturbed(0):
+        noisy = x @ x
+    assert 0 < (noisy - plain).abs().max() < 1e-4
+    return products.seen
+
+
+def test_an_operator_that_misreads_float64_is_called_in_its_own_dtype_alone(monkeypatch):
+    assert dtypes_of_a_perturbed_product() == {torch.float32, torch.float64}
+    monkeypatch.setattr(operators, "UNCHECKED", {"mm"})
+    assert dtypes_of_a_perturbed_product() == {torch.float32}
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.ops.aten, "_scaled_dot_product_cudnn_attention"), reason="this torch has no attention by cuDNN"
+)
+def test_attention_by_cudnn_is_never_called_in_a_wider_dtype():
+    assert not operators.widens(torch.ops.aten._scaled_dot_product_cudnn_attention.default)
+    assert operators.widens(torch.ops.aten.mm.default)
 
 
 def test_a_sum_that_is_exact_by_luck_in_one_order_gets_noise():

@@ -24,6 +24,7 @@ __all__ = [
     "normalises",
     "summed_dims",
     "tf32_error",
+    "widens",
     "written",
 ]
 
@@ -140,6 +141,16 @@ FEW = _names("""
 """Operators that sum few terms, over no dimension as a whole."""
 
 
+UNCHECKED = _names("""
+    _cudnn_attention_backward _cudnn_attention_forward _scaled_dot_product_cudnn_attention
+    _scaled_dot_product_cudnn_attention_backward
+    """)
+"""Operators that take float64 without an error and read it as float16, so that the result is meaningless.
+
+Seen on torch 2.11.0 and an H200; `scaled_dot_product_attention` itself never gives these operators float64.
+"""
+
+
 def name_of(func: Any) -> str:
     """Return an operator's name without namespace, overload, and the underscore of the in-place variant."""
     name = str(operator_schema(func).name).split("::")[-1]
@@ -230,6 +241,11 @@ def is_deterministic(func: Any, arguments: dict[str, Any]) -> bool:
     if name_of(func) in RANDOM:
         return False
     return not _tagged(func, "nondeterministic_seeded") or arguments.get("dropout_p", 1) == 0
+
+
+def widens(func: Any) -> bool:
+    """Whether an operator that is called in a wider dtype computes in it or raises."""
+    return name_of(func) not in UNCHECKED
 
 
 def summed_dims(func: Any, position: int, arguments: dict[str, Any], ndim: int) -> tuple[tuple[int, ...], ...]:

@@ -32,6 +32,7 @@ from recapture.conformance.operators import (
     normalises,
     summed_dims,
     tf32_error,
+    widens,
     written,
 )
 
@@ -205,9 +206,10 @@ class _OperatorCall:
         """
         if not self.schema.name.startswith("aten::") or not is_deterministic(self.func, self.arguments):
             return None, None
-        with suppress(Exception):  # float64 is not supported, or the call itself will raise as well
-            exact = self._again(lambda *given: given[1])
-            return exact, exact if self.kind is Arithmetic.ONCE else self._again(self._noisy)
+        if widens(self.func):
+            with suppress(Exception):  # float64 is not supported, or the call itself will raise as well
+                exact = self._again(lambda *given: given[1])
+                return exact, exact if self.kind is Arithmetic.ONCE else self._again(self._noisy)
         with suppress(Exception):
             return None, self._again(self._noisy, widen=False)
         return None, None

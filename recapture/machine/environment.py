@@ -32,6 +32,7 @@ __all__ = [
     "ENVIRONMENT",
     "OWN_PACKAGES",
     "SCHEMA_VERSION",
+    "TEST_PACKAGES",
     "CpuInfo",
     "Environment",
     "GpuInfo",
@@ -121,13 +122,20 @@ OWN_PACKAGES = frozenset(
 """Packages that recapture needs and torch does not: they run this tool, not what it measures."""
 
 
+TEST_PACKAGES = frozenset(
+    {"coverage", "execnet", "iniconfig", "pluggy", "pytest", "pytest-cov", "pytest-timeout", "pytest-xdist"}
+)
+"""Packages that run tests: they may be installed beside torch, and no case imports them."""
+
+
 def differences(before: Environment, now: Environment) -> str:
     """Return how two installations differ, in words; empty where their results may stand in one table.
 
     `OWN_PACKAGES` do not count: recapture may be installed or run from its checkout, and its requirements may change.
+    `TEST_PACKAGES` do not count either.
     """
     found = [name for name in ("python", "torch") if getattr(before, name) != getattr(now, name)]
-    for name in sorted((before.packages.keys() | now.packages.keys()) - OWN_PACKAGES):
+    for name in sorted((before.packages.keys() | now.packages.keys()) - OWN_PACKAGES - TEST_PACKAGES):
         was, has = (one.packages.get(name, "absent") for one in (before, now))
         if was != has:
             found.append(f"{name} {was}, now {has}")

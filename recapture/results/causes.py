@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FAULTS", "Cause", "findings_by_cell", "known_findings", "load_findings"]
 
-Fault = Literal["torch", "limit", "design", "other project", "eager", "case", "recapture"]
+Fault = Literal["torch", "limit", "design", "other project", "eager", "case"]
 """Whose fault a silently wrong result is."""
 
 FAULTS: dict[Fault, str] = {
@@ -27,7 +27,6 @@ FAULTS: dict[Fault, str] = {
     "other project": "A fault or a choice of another project that runs the captured code, such as ONNX Runtime.",
     "eager": "Eager is at fault; the captured code does what the documents say.",
     "case": "The case asks for the difference: code may know of its capture, and a rewrite need not be equal.",
-    "recapture": "A fault of the comparison, which has been corrected since; the cell has not been recorded again.",
 }
 """Every kind of fault, with its meaning."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from recapture.conformance.fresh_case import FreshCase
 from recapture.conformance.judge import compare
+from recapture.conformance.large_tensors import sharing, without_unused
 from recapture.conformance.perturbation import perturbed
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ class Eager:
         self.rewrite = rewrite
         self._first: list[Observation] | None = None
         self._samples: dict[int, dict[str, Observation]] = {}
-        self._last: str | None = None
-        self.last_noisy: Callable[[], str | None] = lambda: None
-        """Returns the last input whose runs with noise are needed; None if that is not known."""
+        self._needed: dict[str, Observation] | None = None
+        self.needed: Callable[[], dict[str, Observation] | None] = lambda: None
+        """Returns what is compared with eager on each input whose runs with noise are needed; None if not known."""
 
     def observe(self, *, again: bool = False, skip: frozenset[str] = frozenset()) -> list[Observation]:
         """Call eager on every input in order, except those in `skip`; with `again`, call it once more on the first.
@@ -39,11 +40,16 @@ class Eager:
         """
         subject = FreshCase(self.load(), self.device)
         target = self._target(subject)
-        seen = [subject.call(target, label, make) for label, make in subject.case.inputs() if label not in skip]
+        first = {one.input: one for one in self._first or []}
+        seen: list[Observation] = []
+        for label, make in subject.case.inputs():
+            if label not in skip:
+                one = subject.call(target, label, make)
+                seen.append(sharing(one, first.get(label), seen[-1] if seen else None))
         if self._first is None:
             self._first = seen
         if again:
-            seen = [*seen, first_again(subject, target)]
+            seen = [*seen, sharing(first_again(subject, target), self._first[0])]
         subject.leave()
         return seen
 
@@ -53,17 +59,17 @@ class Eager:
         There is none either if eager no longer does what it did at first: a compiler may have replaced parts of torch.
         """
         if not self._samples:
-            self._last = self.last_noisy()
-        if self._last is not None and self._is_after(label, self._last):  # more is needed than was known
-            self._last, self.last_noisy = None, lambda: None
-            self._samples.clear()
+            self._needed = self.needed()
+        if self._needed is not None and label not in self._needed:  # more is needed than was known
+            self.keep_all()
         if run not in self._samples:
             self._samples[run] = self._noisy(run) if self._unchanged else {}
         return self._samples[run].get(label)
 
-    def _is_after(self, label: str, other: str) -> bool:
-        labels = [one.input for one in self._first or []]
-        return label in labels and other in labels and labels.index(label) > labels.index(other)
+    def keep_all(self) -> None:
+        """Make runs with noise for every input from now on, and keep all of them."""
+        self._needed, self.needed = None, lambda: None
+        self._samples.clear()
 
     @cached_property
     def _unchanged(self) -> bool:
@@ -75,16 +81,21 @@ class Eager:
         return not any(compare(one, two).differences for one, two in pairs)
 
     def _noisy(self, run: int) -> dict[str, Observation]:
-        """Observe the values of the inputs up to the last that is needed, with noise."""
+        """Observe the values of the inputs that are needed, with noise; those before them may change the state."""
+        first = {one.input: one for one in self._first or []}
         found: dict[str, Observation] = {}
         try:
             with perturbed(run):
                 subject = FreshCase(self.load(), self.device, values_only=True)
                 target = self._target(subject)
                 for label, make in subject.case.inputs():
-                    found[label] = subject.call(target, label, make)
-                    if label == self._last:
-                        break
+                    one = subject.call(target, label, make)
+                    if self._needed is None:
+                        found[label] = one
+                    elif label in self._needed:
+                        found[label] = without_unused(one, first[label], self._needed[label])
+                        if found.keys() == self._needed.keys():
+                            break
                 subject.leave()
         except Exception:  # a case that cannot run with noise has no such reference
             return {}

@@ -61,7 +61,7 @@ def same_bits(eager: Seen, other: Seen) -> bool:
     if eager.tensor is None or other.tensor is None:
         return bool(_scalar_bits(eager.scalar) == _scalar_bits(other.scalar))
     mine, theirs = eager.tensor.data, other.tensor.data
-    if mine is None or theirs is None:  # no values to compare
+    if mine is theirs or mine is None or theirs is None:  # shared, or no values to compare
         return mine is theirs
     same_form = mine.dtype == theirs.dtype and mine.shape == theirs.shape
     return same_form and bool(torch.equal(_bits(mine), _bits(theirs)))

@@ -15,6 +15,7 @@ from recapture.base.torch_watch import CaptureLog, watch_dynamo
 from recapture.conformance.fresh_case import FreshCase
 from recapture.conformance.held_out_shapes import held_out_shapes
 from recapture.conformance.judge import Comparison, Rules, compare, compare_places
+from recapture.conformance.large_tensors import sharing
 from recapture.conformance.observe import Raised
 from recapture.conformance.reference import Eager, first_again
 from recapture.conformance.seen import Seen, describe
@@ -157,7 +158,8 @@ def _capture_and_call(
             enter(f"call {label}")
             raises = label in subject.case.refused_inputs
             with log.unheeded() if raises and compiler.uses_dynamo else nullcontext():
-                seen.append(subject.call(captured, label, make, module=module, backward=not compiler.inference_only))
+                one = subject.call(captured, label, make, module=module, backward=not compiler.inference_only)
+                seen.append(sharing(one, reference, seen[-1] if seen else None))
     trial.log = log if compiler.uses_dynamo else None
     return seen
 
@@ -243,12 +245,13 @@ def _compared(
         one if one.input in case.refused_inputs and one.raised is not None and two.raised is not None else two
         for one, two in zip(first, seen, strict=True)
     ]
-    eager.last_noisy = partial(_last_unequal, first, seen, compiler)
+    eager.needed = partial(_unequal, first, seen, compiler)
     calls = [Call(one, two, against(one, two)) for one, two in zip(first, seen, strict=True)]
     failed = frozenset(call.other.input for call in calls if failed_loudly(call.eager, call.other))
     if not failed or not any(call.found.differences for call in calls if call.other.input not in failed):
         return calls
     without = {one.input: one for one in eager.observe(skip=failed)}
+    eager.keep_all()  # what differs from this run is not what differs from the first
     for index, (_, two, found) in enumerate(calls):
         if two.input not in failed and found.differences:
             again = against(without[two.input], two)
@@ -257,15 +260,16 @@ def _compared(
     return calls
 
 
-def _last_unequal(first: list[Observation], seen: list[Observation], compiler: Compiler) -> str | None:
-    """Return the last input on which numbers differ from eager's, so that its runs with noise are asked for."""
+def _unequal(first: list[Observation], seen: list[Observation], compiler: Compiler) -> dict[str, Observation]:
+    """Return the observations with other numbers than eager's, by input: their runs with noise are asked for."""
     rules = Rules(inference_only=compiler.inference_only, show_values=False)
-    asked: list[int] = []
-    for one, two in zip(reversed(first), reversed(seen), strict=True):
+    found = {}
+    for one, two in zip(first, seen, strict=True):
+        asked: list[int] = []
         compare(one, two, sample=asked.append, rules=rules)
         if asked:
-            return one.input
-    return None
+            found[one.input] = two
+    return found
 
 
 def _categories_of_torch() -> list[type[Warning]]:

@@ -1,0 +1,82 @@
+"""Large tensors that are the same in several observations are kept once."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from recapture.conformance.large_tensors import LARGE, sharing, without_unused
+from recapture.conformance.observe import Observation
+from recapture.conformance.seen import see
+
+
+def observed(label="a", **parts):
+    return Observation(label, **{name: see(value) for name, value in parts.items()})
+
+
+def data(observation, part, *path):
+    seen = getattr(observation, part)
+    for key in path:
+        seen = dict(seen.children)[key]
+    return seen.tensor.data
+
+
+def weights():
+    return torch.linspace(-1, 1, LARGE)
+
+
+def test_the_same_bits_at_the_same_place_are_kept_once():
+    first = observed(state={"w": weights(), "b": weights()}, gradients=weights(), result=[weights()])
+    second = sharing(observed(state={"w": weights(), "b": weights()}, gradients=weights(), result=[weights()]), first)
+    for path in (("state", "['w']"), ("state", "['b']"), ("gradients",), ("result", "[0]")):
+        assert data(second, *path) is data(first, *path)
+
+
+def test_sharing_changes_nothing_else():
+    first = observed(state={"w": weights()}, result=(weights(), 1))
+    plain = observed(state={"w": weights().requires_grad_()}, result=(weights(), 2))
+    second = sharing(plain, first)
+    assert dict(second.state.children)["['w']"].tensor.requires_grad
+    assert second.result.children[1] == plain.result.children[1]
+    assert dataclasses.replace(second, state=plain.state, result=plain.result) == plain
+
+
+@pytest.mark.parametrize("change", ["value", "sign of zero", "payload", "shape", "dtype"])
+def test_tensors_that_differ_are_kept_apart(change):
+    mine, theirs = weights(), weights()
+    mine[7] = theirs[7] = 0.0
+    if change == "value":
+        theirs[3] = torch.nextafter(theirs[3], torch.tensor(2.0))
+    elif change == "sign of zero":
+        theirs[7] = -0.0
+    elif change == "payload":
+        mine[7] = torch.nan
+        theirs.view(torch.int32)[7] = 0x7FC00001
+    elif change == "shape":
+        theirs = theirs.reshape(2, -1)
+    else:
+        theirs = theirs.double()
+    first = observed(result=mine)
+    assert data(sharing(observed(result=theirs), first), "result") is not data(first, "result")
+
+
+def test_small_tensors_are_left_alone():
+    first, second = observed(result=torch.ones(3)), observed(result=torch.ones(3))
+    assert sharing(second, first).result is second.result
+
+
+def test_other_structures_and_missing_parts_are_left_alone():
+    first = observed(result=[weights()], state={"w": weights()})
+    second = sharing(observed(result={"a": weights()}, gradients=weights()), first, None)
+    assert data(second, "result", "['a']") is not data(first, "result", "[0]")
+    assert second.state is None
+    assert second.gradients is not None
+
+
+def test_runs_with_noise_keep_only_what_is_compared():
+    eager = observed(state={"same": weights(), "other": weights()})
+    other = sharing(observed(state={"same": weights(), "other": weights() * 2}), eager)
+    noisy = observed(state={"same": weights() + 1e-6, "other": weights() + 1e-6})
+    kept = without_unused(noisy, eager, other)
+    assert data(kept, "state", "['same']") is data(eager, "state", "['same']")
+    assert data(kept, "state", "['other']") is data(noisy, "state", "['other']")

@@ -166,14 +166,15 @@ def _suite(
         info.name,
         rows,
         failed,
-        sum(len(one.inputs) for one in known.values()),
+        sum(len(one.inputs) + len(one.other_ranks) for one in known.values()),
         sum(len(one.must_raise) for one in known.values()),
         sum(len(one.refused) for one in known.values()),
     )
 
 
 def _row(address: str, record: Record, written: Record, prepared: Prepared) -> Row:
-    names = (*prepared.inputs, *prepared.must_raise)
+    accepted = (*prepared.inputs, *prepared.other_ranks)
+    names = (*accepted, *prepared.must_raise)
     number = (record.input or "").partition("[")[2].rstrip("]")
     return Row(
         address,
@@ -181,7 +182,7 @@ def _row(address: str, record: Record, written: Record, prepared: Prepared) -> R
         str(written.verdict),
         str(record.verdict),
         names[int(number)] if number.isdigit() else record.input or "",
-        number.isdigit() and int(number) >= len(prepared.inputs),
+        number.isdigit() and int(number) >= len(accepted),
         explain(record, 160),
         explain(written, 160),
     )

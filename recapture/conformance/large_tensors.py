@@ -47,9 +47,10 @@ def _using(one: Observation, other: Observation, same: Callable[[Seen, Seen], bo
     changed: dict[str, Any] = {}
     for name in PARTS:
         mine, theirs = getattr(one, name), getattr(other, name)
-        if mine is not None and theirs is not None:
-            changed[name] = _merged(mine, theirs, same)
-    return dataclasses.replace(one, **changed)
+        merged = mine if mine is None or theirs is None else _merged(mine, theirs, same)
+        if merged is not mine:
+            changed[name] = merged
+    return dataclasses.replace(one, **changed) if changed else one
 
 
 def _merged(mine: Seen, theirs: Seen, same: Callable[[Seen, Seen], bool]) -> Seen:
@@ -59,10 +60,10 @@ def _merged(mine: Seen, theirs: Seen, same: Callable[[Seen, Seen], bool]) -> See
         mine = dataclasses.replace(mine, tensor=tensor)
     if mine.children and theirs.children:
         known = dict(theirs.children)
-        children = tuple(
-            (key, _merged(child, known[key], same) if key in known else child) for key, child in mine.children
-        )
-        mine = dataclasses.replace(mine, children=children)
+        merged = {key: _merged(child, known[key], same) for key, child in mine.children if key in known}
+        if any(merged.get(key, child) is not child for key, child in mine.children):
+            children = tuple((key, merged.get(key, child)) for key, child in mine.children)
+            mine = dataclasses.replace(mine, children=children)
     return mine
 
 

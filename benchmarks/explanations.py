@@ -36,6 +36,7 @@ from recapture.analysis.reasons.reason import key_of, reasons
 from recapture.analysis.reasons.sentence import KINDS_OF_REASONS
 from recapture.base.errors import UsageError
 from recapture.base.torch_compat import isolate_caches, preload
+from recapture.base.torch_libraries import release_libraries
 from recapture.conformance.repro import SuitePrinter
 from recapture.declare.collection import find_suites
 from recapture.declare.compilers import builtin_compilers
@@ -187,6 +188,8 @@ def _start(path: Path) -> int:
     try:
         os.setsid()
         signal.alarm(SECONDS)
+        for name in [one for one in sys.modules if one.startswith("recapture_suite_")]:
+            release_libraries(vars(sys.modules[name]))  # the script defines the operators of its suite again
         with path.with_suffix(".out").open("w", encoding="utf-8", errors="replace") as stream:
             os.dup2(stream.fileno(), 1)
             os.dup2(stream.fileno(), 2)

@@ -11,7 +11,9 @@ from benchmarks.judge import planting
 from benchmarks.judge.ablation import ablation, ablation_table
 from benchmarks.judge.condition import condition
 from benchmarks.judge.equals import blocked_sums, reversed_sums, rounded_once
-from benchmarks.judge.groups import Outcome
+from benchmarks.judge.execution import Finished
+from benchmarks.judge.genuine import genuine
+from benchmarks.judge.groups import Group, Outcome
 from benchmarks.judge.planting import Defect, Nothing, Run, change_first, clearly_different, with_data
 from benchmarks.judge.sample import QUICK
 from benchmarks.judge.tables import blame_table, blames, catch_table, catches
@@ -89,6 +91,31 @@ def test_a_cell_in_which_nothing_differs_is_blamed_for_a_difference_or_an_error(
     assert (row.cells, len(row.blamed)) == (5, 3)
     assert "blamed:" in blame_table([row])
     assert blames(cells, {"s::c::equal:eager": "a reason"}) == []
+
+
+def test_a_cell_of_a_compiler_of_torch_is_no_blame_if_the_records_explain_it():
+    silent = evidence(Verdict.WRONG)
+    records = [
+        Record(case=case, compiler="compile:eager", device="cpu", verdict=Verdict.WRONG, case_hash="0" * 12, **silent)
+        for case in ("classes::named_tuple_replaced", "s::nobody_looked_at_it")
+    ]
+    cells = [Outcome(one.case, "compile:eager", "wrong") for one in records]
+    assert list(genuine(cells, records)) == ["classes::named_tuple_replaced::compile:eager"]
+    again = Outcome("classes::named_tuple_replaced", "compile:eager", "error")
+    assert genuine([*cells, again], records) == {}, "another verdict than the recorded one"
+
+
+def test_finished_cells_do_not_run_again(tmp_path):
+    file = tmp_path / "cells.jsonl"
+    here, elsewhere = (
+        Group("s", f"{folder}/s.py", "c", (("planted:d", f"{folder}/d.py"),), "cpu", planted=True)
+        for folder in ("/here", "/elsewhere")
+    )
+    finished = Finished(file)
+    assert finished.split([here]) == ([], [here])
+    finished.add(here, [outcome()])
+    assert Finished(file).split([elsewhere]) == ([outcome()], [])
+    assert Finished(None).split([here]) == ([], [here])
 
 
 def test_the_command_fails_if_a_planted_difference_is_missed(monkeypatch, capsys):

@@ -1,7 +1,10 @@
 """Eager with noise: rounded results move by about a rounding, exact ones not at all, and nothing else changes."""
 
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +13,9 @@ from torch.nn import functional
 from recapture.base.torch_operators import dispatch_mode
 from recapture.conformance import operators
 from recapture.conformance.perturbation import perturbed
+
+NOISE = Path(__file__).parent / "resources" / "noise.py"
+OTHER_PYTHONS = [one for one in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if one]
 
 
 def randn(*shape, seed=0):
@@ -319,3 +325,13 @@ def test_a_sum_that_is_exact_by_luck_in_one_order_gets_noise():
         with perturbed(run):
             sums.add(x.sum().item())
     assert len(sums) > 1
+
+
+@pytest.mark.parametrize("python", [sys.executable, *OTHER_PYTHONS])
+def test_values_gradients_and_compiled_code_get_noise_on_every_release(python):
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run([python, NOISE], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == dict.fromkeys(
+        ["value", "value again", "gradient", "gradient again", "compiled", "compiled again"], True
+    )

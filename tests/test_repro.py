@@ -34,6 +34,14 @@ def test_the_script_runs_without_this_project(printed, tmp_path):
     ]
 
 
+def test_the_script_of_a_case_with_an_operator_of_its_own_runs(tmp_path):
+    path = tmp_path / "cell.py"
+    path.write_text(in_process("custom_operators::operator_with_a_default::make_fx"))
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("== verdict: specialized on held_out[0]")
+
+
 @pytest.mark.parametrize(
     ("cell", "shown"),
     [

@@ -21,7 +21,7 @@ import msgspec
 
 from benchmarks.judge.ablation import ablation, ablation_table
 from benchmarks.judge.execution import HERE, run_groups
-from benchmarks.judge.genuine import GENUINE
+from benchmarks.judge.genuine import genuine
 from benchmarks.judge.groups import Group, Outcome
 from benchmarks.judge.numerics import numerics, numerics_table
 from benchmarks.judge.planting import DEFECTS_ATTRIBUTE, Defect
@@ -29,6 +29,7 @@ from benchmarks.judge.sample import QUICK, QUICK_EQUALS
 from benchmarks.judge.tables import blame_table, blames, catch_table, catches
 from recapture.base.errors import UsageError
 from recapture.conformance.durations import Expected, earlier_runs
+from recapture.results.directories import find_results, read_results
 from recapture.results.records import CONFORMANCE, Record, read_conformance
 
 EQUALS = (
@@ -97,10 +98,23 @@ def _records(directory: Path) -> list[Record]:
     return [row for one in folders if (one / CONFORMANCE).is_file() for row in read_conformance(one)]
 
 
-def _left_out(outcomes: list[Outcome]) -> list[str]:
+def _same_release(directory: Path, device: str) -> list[Record]:
+    """Return the records of the installed release of torch on the kind of `device`."""
+    import torch
+
+    found = []
+    for one in find_results(directory, needed=False):
+        results = read_results(one)
+        environment = results.environment
+        same = environment is not None and environment.torch.version == torch.__version__
+        if same and (results.capability == "cpu") == (device == "cpu"):
+            found += results.records
+    return found
+
+
+def _left_out(known: dict[str, str]) -> list[str]:
     """Return a list of the cells in which a compiler that should change nothing does, if any was run."""
-    cells = {one.cell for one in outcomes}
-    found = [f"- {cell}: {why}" for cell, why in GENUINE.items() if cell in cells]
+    found = [f"- {cell}: {why}" for cell, why in known.items()]
     return ["\n".join(["left out, because the compiler does change something there:", *found])] if found else []
 
 
@@ -122,6 +136,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="compute only this table; may be repeated",
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="records for the ablation")
+    parser.add_argument("--records", type=Path, metavar="FILE", help="file of finished cells, which do not run again")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
@@ -132,8 +147,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark and print its tables."""
     options = _options(arguments)
-    known = {name: one for name, one in defects().items() if re.search(options.defect or "", name)}
-    files = {name: file for name, (_, file) in known.items()}
+    planted = {name: one for name, one in defects().items() if re.search(options.defect or "", name)}
+    files = {name: file for name, (_, file) in planted.items()}
     begun = time.monotonic()
     outcomes: list[Outcome] = []
     problems: list[str] = []
@@ -143,10 +158,15 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{time.monotonic() - begun:7.1f} s  {text}", file=sys.stderr, flush=True)
 
         outcomes, problems = run_groups(
-            lambda cases: plan(options, cases, files), device=options.device, jobs=options.jobs, progress=progress
+            lambda cases: plan(options, cases, files),
+            device=options.device,
+            jobs=options.jobs,
+            progress=progress,
+            finished=options.records,
         )
-    caught = catches([one for one, _ in known.values()], outcomes)
-    blamed = blames(outcomes, GENUINE)
+    caught = catches([one for one, _ in planted.values()], outcomes)
+    known = genuine(outcomes, _same_release(options.results, options.device))
+    blamed = blames(outcomes, known)
     rounded = None
     if "rounding" in options.parts:
         rounded = numerics(options.device, options.seeds, options.first_seed, options.jobs)
@@ -158,7 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
             sections.append(("Planted differences", catch_table(caught, form)))
             report["planted"] = [dataclasses.asdict(one) for one in caught]
         if "equal" in options.parts:
-            sections.append(("Nothing differs", "\n\n".join([blame_table(blamed, form), *_left_out(outcomes)])))
+            sections.append(("Nothing differs", "\n\n".join([blame_table(blamed, form), *_left_out(known)])))
             report["equal"] = [dataclasses.asdict(one) for one in blamed]
         if rounded is not None:
             sections.append(("Only rounding differs", numerics_table(rounded, form)))

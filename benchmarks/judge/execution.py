@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from recapture.pool.protocol import Ended
 
-__all__ = ["HERE", "collected", "run_groups"]
+__all__ = ["HERE", "Finished", "collected", "run_groups"]
 
 HERE = Path(__file__).parent
 
@@ -33,13 +33,50 @@ MEMORY = 16 << 30
 """Bytes of memory that a group may take."""
 
 
+class Finished:
+    """A file of finished groups, a line each, so that an interrupted benchmark goes on; without a file, nothing."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        self._outcomes: dict[Group, list[Outcome]] = {}
+        if file is not None and file.exists():
+            for line in file.read_bytes().splitlines():
+                group, outcomes = msgspec.json.decode(line, type=tuple[Group, list[Outcome]])
+                self._outcomes[_placeless(group)] = outcomes
+
+    def split(self, wanted: Iterable[Group]) -> tuple[list[Outcome], list[Group]]:
+        """Return the outcomes of the groups that are finished, and the groups that are left."""
+        known: list[Outcome] = []
+        left = []
+        for one in wanted:
+            outcomes = self._outcomes.get(_placeless(one))
+            if outcomes is None:
+                left.append(one)
+            else:
+                known += outcomes
+        return known, left
+
+    def add(self, group: Group, outcomes: list[Outcome]) -> None:
+        """Add the outcomes of a group to the file."""
+        if self.file is not None:
+            with self.file.open("ab") as stream:
+                stream.write(msgspec.json.encode((group, outcomes)) + b"\n")
+
+
+def _placeless(group: Group) -> Group:
+    """Return a group without the folders of its files: the records of another machine are good here too."""
+    compilers = tuple((name, file and Path(file).name) for name, file in group.compilers)
+    return msgspec.structs.replace(group, path=Path(group.path).name, compilers=compilers)
+
+
 class _Execution:
     """Gives the groups to the driver and keeps what comes back (implements `recapture.pool.driver.Work`)."""
 
-    def __init__(self, wanted: Iterable[Group], jobs: int, progress: Callable[[str], None]) -> None:
+    def __init__(self, wanted: Iterable[Group], jobs: int, progress: Callable[[str], None], finished: Finished) -> None:
         self.queue = deque(wanted)
         self.jobs = jobs
         self.progress = progress
+        self.finished = finished
         self.outcomes: list[Outcome] = []
         self.problems: list[str] = []
 
@@ -56,7 +93,9 @@ class _Execution:
         if ended.result is None:
             self.given_up(task, f"{cause_of_death(ended)}: {ended.stderr[-1000:]}")
             return
-        self.outcomes += msgspec.json.decode(ended.result, type=list[Outcome])
+        found = msgspec.json.decode(ended.result, type=list[Outcome])
+        self.outcomes += found
+        self.finished.add(task, found)
         self.progress(f"{task.suite}::{task.case} ({ended.seconds:.1f} s), {len(self.queue)} left")
 
     def given_up(self, task: Group, reason: str) -> None:
@@ -81,23 +120,24 @@ def run_groups(
     device: str,
     jobs: int,
     progress: Callable[[str], None],
+    finished: Path | None = None,
 ) -> tuple[list[Outcome], list[str]]:
     """Collect the cases, and run the groups that `plan` makes of them.
 
-    Returns the outcome of every cell, and a text for every group that could not be run. Ctrl-C ends it with what was
-    finished.
+    Groups in the file `finished` do not run again, and those that run are added to it. Returns the outcome of every
+    cell, and a text for every group that could not be run. Ctrl-C ends it with what was finished.
     """
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]).rstrip(":")
     with WorkerPool(device=device, jobs=jobs, imports=(*IMPORTS, groups.__name__)) as pool:
-        wanted = plan(collected(pool))
+        done = Finished(finished)
+        outcomes, wanted = done.split(plan(collected(pool)))
         modules = ["benchmarks.judge.planting", "benchmarks.judge.condition", "torch._dynamo"]
-        outcomes: list[Outcome] = []
         problems: list[str] = []
         for dynamo in (False, True):  # a process forks faster without what Dynamo needs to compile
             stage = [one for one in wanted if one.dynamo == dynamo]
             if stage:
                 pool.prepare("light" if dynamo else "bare", modules)
-                work = _Execution(stage, jobs, progress)
+                work = _Execution(stage, jobs, progress, done)
                 try:
                     Driver(pool, work, timeout=TIMEOUT, memory=MEMORY).run()
                 except KeyboardInterrupt:

@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
-__all__ = ["GENUINE"]
+from typing import TYPE_CHECKING
+
+from recapture.analysis.findings import known_lines
+from recapture.analysis.reasons.reason import key_of, reasons
+from recapture.results.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from benchmarks.judge.groups import Outcome
+    from recapture.results.records import Record
+
+__all__ = ["GENUINE", "genuine"]
 
 GENUINE: dict[str, str] = {
     "forms::generator::compile:eager": "Dynamo returns a tuple_iterator for a generator.",
     "forms::numpy_results::compile:eager": "Dynamo returns an array without dimensions for a numpy scalar.",
     "state::counts_in_a_class::compile:eager": "Dynamo writes the same number to a class attribute in every call.",
-    "control_flow::assert_on_data::compile:eager": "Dynamo makes an assertion of data a RuntimeError.",
-    "control_flow::view_or_reshape::compile:eager": "Dynamo does not enter an `except` for what a fake tensor raises.",
-    "graphs::asks_whether_compiling::compile:eager": "The case returns something else while it is compiled.",
-    "graphs::reads_through_a_cache::compile:eager": "Dynamo traces through `functools.cache`: the cache is not used.",
-    "scipy_numpy::scipy_solve::compile:eager": "Dynamo fails in scipy's `raise`.",
-    "scipy_numpy::numpy_default_dtypes::compile:eager": "Dynamo's numpy takes torch's default dtype.",
-    "scipy_numpy::numpy_random::compile:eager": "Dynamo draws numpy's random numbers from torch's generator.",
-    "scipy_numpy::numpy_sums_of_bytes::compile:eager": "Dynamo's numpy sums bytes in bytes.",
-    "scipy_numpy::returns_numpy_scalar::compile:eager": "Dynamo returns an array with no dimensions for a scalar.",
-    "types::signed_zero::compile:eager": "Dynamo's guard takes -0.0 for 0.0.",
     "strict::nan_payload::equal:rounded-once": "A conversion to a wider dtype and back sets a bit of a NaN.",
+    **{
+        f"higher_order::{case}::{compiler}": "`cond` and `while_loop` refuse a dispatch mode, with which this is done."
+        for case in ("cond_on_data", "cond_as_a_rewrite", "while_loop_as_a_rewrite")
+        for compiler in ("equal:reversed-sums", "equal:blocked-sums", "equal:rounded-once")
+    },
 }
 """Addresses of cells, each with what the compiler really does there."""
+
+COMPILER = "compile:eager"
+"""The compiler of torch that should change nothing."""
+
+
+def genuine(outcomes: Iterable[Outcome], records: Iterable[Record]) -> dict[str, str]:
+    """Return the cells in which a compiler does change something, each with what it does.
+
+    Beside `GENUINE` these are cells of `compile:eager` in shipped suites, which have the verdict of `records` here too:
+    those that fail loudly, and silently wrong ones whose cause was looked at by hand or is a public issue.
+    """
+    records = list(records)
+    why = reasons(records)
+    recorded = {}
+    for record in records:
+        if record.compiler != COMPILER or record.verdict in (*RIGHT, *NOT_RUN):
+            continue
+        silent = record.verdict in SILENTLY_WRONG
+        lines = known_lines(record) if silent else [str(why[key_of(record)])]
+        if lines:
+            recorded[f"{record.case}::{record.compiler}"] = (str(record.verdict), lines[0])
+    verdicts: dict[str, set[str]] = {}
+    for outcome in outcomes:
+        verdicts.setdefault(outcome.cell, set()).add(outcome.verdict)
+    same = {cell: line for cell, (verdict, line) in recorded.items() if verdicts.get(cell) == {verdict}}
+    return {cell: line for cell, line in GENUINE.items() if cell in verdicts} | same

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+import torch
 
 from recapture.conformance.cell import CellSpec, examine
 from recapture.declare.case import CASES_ATTRIBUTE, Case
@@ -90,8 +91,10 @@ def group(payload: bytes, _enter: Callable[[str], None]) -> bytes:
         compilers = tuple(one for one in compilers if possible is None or one[0] in possible)
     found = []
     for name, file in compilers:
-        cells = _forked(lambda: _cells(wanted, name, file, condition), list[Outcome], device)  # noqa: B023
-        found += cells or [Outcome(f"{wanted.suite}::{wanted.case}", name, CRASHED)]
+        processes, each = (wanted.repetitions, 1) if wanted.dynamo else (1, wanted.repetitions)
+        for _ in range(processes):  # Dynamo keeps what it compiled before, and recorded cells have a process each
+            cells = _forked(lambda: _cells(wanted, name, file, condition, each), list[Outcome], device)  # noqa: B023
+            found += cells or [Outcome(f"{wanted.suite}::{wanted.case}", name, CRASHED)]
     return msgspec.json.encode(found)
 
 
@@ -134,7 +137,7 @@ def _possible(wanted: Group, condition: Condition) -> list[str]:
     return found
 
 
-def _cells(wanted: Group, name: str, file: str | None, condition: Condition) -> list[Outcome]:
+def _cells(wanted: Group, name: str, file: str | None, condition: Condition, repetitions: int) -> list[Outcome]:
     from benchmarks.judge import planting
 
     planting.CONDITION.update(condition)
@@ -143,7 +146,7 @@ def _cells(wanted: Group, name: str, file: str | None, condition: Condition) -> 
     case = _load(wanted)
     _tell(case)
     found = []
-    for _ in range(wanted.repetitions):
+    for _ in range(repetitions):
         planting.PLANTED.clear()
         findings = examine(spec, lambda _: None)
         found.append(
@@ -174,6 +177,7 @@ def _forked(work: Callable[[], T], kind: type[T], device: str) -> T | None:
     if child == 0:
         os.close(reader)
         try:
+            torch.set_num_threads(1)  # makes the pool of threads anew; two threads that do so at once abort
             text = b"+" + msgspec.msgpack.encode(work())  # JSON has no infinity
         except BaseException:  # shown by the parent
             text = b"-" + traceback.format_exc().encode(errors="replace")

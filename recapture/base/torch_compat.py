@@ -35,6 +35,7 @@ __all__ = [
     "reset_dynamo",
     "seed_everything",
     "skip_guard_timing",
+    "tree_leaves",
 ]
 
 
@@ -43,6 +44,12 @@ def pytree() -> Any:
     from torch.utils import _pytree
 
     return _pytree
+
+
+def tree_leaves(value: Any) -> list[Any]:
+    """Return what is inside nested containers and is no container itself; `pytree` has this from torch 2.2 on."""
+    found: list[Any] = pytree().tree_flatten(value)[0]
+    return found
 
 
 def release(version: str | None = None) -> tuple[int, ...]:

@@ -3,9 +3,31 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["dispatch_mode", "operator_schema"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["compiled_code_off", "dispatch_mode", "operator_schema"]
+
+
+@contextmanager
+def compiled_code_off() -> Iterator[None]:
+    """Run functions that `torch.compile` returned as they were before: their operators are to be intercepted.
+
+    From torch 2.6 on, compiled code is not run where a mode intercepts operators; on older releases it is.
+    """
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    set_callback = getattr(frames, "set_eval_frame", None)
+    if set_callback is None:  # nothing was compiled
+        yield
+        return
+    frames.set_eval_frame = lambda _: set_callback(None)  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        frames.set_eval_frame = set_callback  # type: ignore[union-attr]
 
 
 def dispatch_mode() -> Any:

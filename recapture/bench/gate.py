@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import hypot
 from typing import TYPE_CHECKING, Any
 
-from recapture.base.torch_compat import pytree
+from recapture.base.torch_compat import tree_leaves
 from recapture.bench.updates import wrong_update
 from recapture.conformance.judge import compare_form
 from recapture.conformance.seen import see_form
@@ -55,7 +55,7 @@ class Snapshot:
     def __init__(self, subject: Subject) -> None:
         import torch
 
-        leaves = pytree().tree_leaves(subject.result)
+        leaves = tree_leaves(subject.result)
         for leaf in leaves:
             if not isinstance(leaf, (torch.Tensor, torch.dtype, torch.device, torch.Size, *PLAIN)):
                 raise TypeError(

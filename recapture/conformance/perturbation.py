@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
 
-from recapture.base.torch_compat import pytree
-from recapture.base.torch_operators import dispatch_mode, operator_schema
+from recapture.base.torch_compat import pytree, tree_leaves
+from recapture.base.torch_operators import compiled_code_off, dispatch_mode, operator_schema
 from recapture.conformance.noise import Noise, can_round, is_short, unit_roundoff, wide_dtype
 from recapture.conformance.operators import (
     Arithmetic,
@@ -53,7 +53,7 @@ def perturbed(seed: int) -> Iterator[None]:
     The noise follows from `seed` alone. The random generators of torch, Python and numpy are not used.
     """
     noise = Noise(seed)
-    with _numpy_mode()(noise), _operator_mode()(noise):
+    with compiled_code_off(), _numpy_mode()(noise), _operator_mode()(noise):
         yield
 
 
@@ -128,7 +128,7 @@ class _OperatorCall:
         self.arguments = {one.name: one.default_value for one in self.schema.arguments if one.has_default_value()}
         self.arguments.update(zip(self.names, args, strict=False), **kwargs)
         self.writes = written(func, self.arguments)
-        self.inputs = [one for one in pytree().tree_leaves((args, kwargs)) if can_round(one)]
+        self.inputs = [one for one in tree_leaves((args, kwargs)) if can_round(one)]
         self.kind = arithmetic(func, self.arguments)
 
     def carry_out(self) -> Any:
@@ -180,7 +180,7 @@ class _OperatorCall:
 
         changed = [arguments.get(name) for name in self.names if name in self.writes]
         found: list[Any] = []
-        for one in pytree().tree_leaves((changed, result)):
+        for one in tree_leaves((changed, result)):
             if isinstance(one, torch.Tensor) and not any(one is other for other in found):
                 found.append(one)
         return found

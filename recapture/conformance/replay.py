@@ -12,6 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.text import printable
+from recapture.base.torch_libraries import release_libraries
 from recapture.conformance.trial import carry_out
 from recapture.conformance.verdict import decide, failed_loudly
 from recapture.declare.inputs import labels_after, named_inputs
@@ -26,6 +27,9 @@ __all__ = ["Script", "replay"]
 
 BRACKETS = {"list": ("[", "]"), "dict": ("{", "}")}
 """Brackets by container type; other containers are shown in parentheses."""
+
+_EXECUTED: list[ModuleType] = []
+"""The modules that the script was executed as."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +91,11 @@ def replay(path: str, script: Script) -> str | None:
 def _execute(path: str, suite: str) -> ModuleType:
     """Execute the script as a new module, independent of other executions."""
     name = f"recapture_suite_{suite}"
+    for earlier in (sys.modules["__main__"], *_EXECUTED):
+        release_libraries(vars(earlier))  # this execution defines the file's operators again
     module = sys.modules[name] = ModuleType(name)
     module.__file__ = path
+    _EXECUTED.append(module)
     with open(path, "rb") as source:  # noqa: PTH123 - pathlib is not needed
         exec(compile(source.read(), path, "exec", dont_inherit=True), vars(module))  # noqa: S102
     return module

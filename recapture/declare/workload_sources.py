@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from recapture.base.torch_compat import pytree
+from recapture.base.torch_compat import tree_leaves
 from recapture.declare.collection import execute
 from recapture.declare.source import closure
 from recapture.declare.workload import WORKLOADS_ATTRIBUTE, Workload, WorkloadError
@@ -99,7 +99,7 @@ def _named_model(spec: ModelSpec) -> Workload:
 
     def mean_square(output: Any) -> Any:
 
-        leaves = [leaf for leaf in pytree().tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+        leaves = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
         return sum((leaf.float() ** 2).mean() for leaf in leaves if leaf.is_floating_point())
 
     return Workload(

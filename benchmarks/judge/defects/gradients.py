@@ -68,8 +68,11 @@ def _flows(run: Run) -> list[torch.Tensor | None]:
 
 
 def _hooked(run: Run, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return the result with `change` applied to the gradients that come into its first tensor."""
-    _flows(run)
+    """Return the result with `change` applied to the gradients that come into its first tensor.
+
+    Raises Nothing if the gradients of the call stay the same, for example because a hook of the case clips them.
+    """
+    before = _flows(run)
     first = _with_gradient(run)[0]
 
     def changed(leaf: Any) -> Any:
@@ -79,7 +82,19 @@ def _hooked(run: Run, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         new.register_hook(change)
         return new
 
-    return change_first(run.result(), changed)
+    result = change_first(run.result(), changed)
+    if same_gradients(before, _gradients(result, _sources(run))):
+        raise Nothing
+    return result
+
+
+def same_gradients(one: list[torch.Tensor | None], two: list[torch.Tensor | None] | None) -> bool:
+    """Whether two lists of gradients hold the same values; NaN is equal to NaN."""
+    return two is not None and all(
+        a is b
+        or (a is not None and b is not None and torch.allclose(a.to_dense(), b.to_dense(), 0.0, 0.0, equal_nan=True))
+        for a, b in zip(one, two, strict=True)
+    )
 
 
 @plants("gradient-doubled", "gradient")

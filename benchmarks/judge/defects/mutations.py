@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import enum
 import itertools
 from typing import Any
 
@@ -249,7 +250,9 @@ def container_extra(run: Run) -> Any:
 
 
 def _object_places(run: Run) -> Places:
-    objects = [one for one in run.args if hasattr(one, "__dict__") and type(one).__module__ == run.function.__module__]
+    """The attributes of the case's own objects in the arguments; members of an enum are constants, seen as names."""
+    own = [one for one in run.args if type(one).__module__ == run.function.__module__]
+    objects = [one for one in own if hasattr(one, "__dict__") and not isinstance(one, enum.Enum)]
     return Places({f"{i}.{name}": (one, name) for i, one in enumerate(objects) for name in vars(one)})
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import re
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -167,7 +168,7 @@ def main() -> int:
     )
     parser.add_argument("--first-seed", type=int, default=0, help="the seeds are consecutive numbers from here")
     parser.add_argument("--jobs", type=int, default=1, help="processes; the times hold only for one")
-    parser.add_argument("--only", default="", help="computations whose name contains this")
+    parser.add_argument("--only", default="", metavar="REGEX", help="computations whose name matches")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave out Inductor")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
@@ -177,7 +178,7 @@ def main() -> int:
         (index, dtype, options)
         for index, one in enumerate(all_computations())
         for dtype in one.dtypes
-        if options.only in one.name
+        if re.search(options.only, one.name)
     ]
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         for tallies in map(measure_task, tasks) if options.jobs == 1 else pool.map(measure_task, tasks):

@@ -1,6 +1,7 @@
 """Measures derived inputs on the shipped suites: how many silent wrongs they find without the hand-written inputs.
 
     python -m benchmarks.derived_inputs [--compiler NAME]... [--suite NAME]... [--recorded DIR] [--all]
+                                        [--records FILE --suites-at-once N --seconds N]
 
 Every case is treated as a user's own function or module: its held-out inputs are ignored, and inputs are derived from
 its example. The reference are the case's own inputs: recorded ones, or run at the same time. A cell counts if its
@@ -9,19 +10,22 @@ that no change of inputs can reveal are named, with the reason, in derived_input
 
 A false alarm is a cell that is silently wrong under `eager`, whose two sides are the same code. With ``--all``, every
 case is checked, not only those that count, and cells that are silently wrong with derived inputs alone are listed: they
-are findings or faults of the judge. ``--records FILE`` keeps each finished suite, so that a stopped benchmark goes on.
+are findings or faults of the judge. ``--records FILE`` keeps each finished suite, so that a stopped benchmark goes on. With
+``--suites-at-once``, several suites run at the same time, each in a process of its own; ``--seconds`` ends them.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 import msgspec
 
+from benchmarks.side_by_side import run_parts
 from recapture.analysis.summary import explain
 from recapture.conformance.own_code.derivation import PREPARE, Preparation
 from recapture.conformance.own_code.session import OF_A_BACKWARD
@@ -201,6 +205,8 @@ def _row(address: str, record: Record, written: Record, prepared: Prepared) -> R
 )
 @click.option("--all", "every", is_flag=True, help="Check cases that count for nothing, too: for false alarms.")
 @click.option("--records", "file", type=click.Path(path_type=Path), help="Keep finished suites in this file.")
+@click.option("--suites-at-once", "at_once", default=0, help="Suites that run at the same time; needs --records.")
+@click.option("--seconds", default=float("inf"), help="With --suites-at-once: stop after this time.")
 def main(
     compilers: tuple[str, ...],
     wanted: tuple[str, ...],
@@ -208,25 +214,56 @@ def main(
     records: tuple[Path, ...],
     every: bool,
     file: Path | None,
+    at_once: int,
+    seconds: float,
 ) -> None:
     """Print what derived inputs find on the shipped suites."""
+    deadline = time.monotonic() + seconds
     suites = [one for one in shipped_suites() if not wanted or one.name in wanted]
+    done = read(file)
+    left = [one for one in suites if one.name not in done]
+    if at_once and file is not None:
+        shared = [word for one in compilers for word in ("--compiler", one)]
+        shared += [word for one in records for word in ("--recorded", str(one))]
+        shared += ["--records", str(file), "--jobs", str(jobs), *(["--all"] if every else [])]
+        parts = {one.name: ["--suite", one.name, *shared] for one in left}
+        unfinished = run_parts("benchmarks.derived_inputs", parts, at_once, deadline)
+        if unfinished:
+            print(f"not finished: {', '.join(unfinished)}")
+        done = read(file)
+    else:
+        done |= measure(tuple(left), compilers, jobs, records, every, file)
+    print(summary([done[one.name] for one in suites if one.name in done]))
+
+
+def read(file: Path | None) -> dict[str, Finished]:
+    """Return the suites that a file of records holds."""
+    lines = file.read_bytes().splitlines() if file is not None and file.is_file() else []
+    return {one.suite: one for one in (msgspec.json.decode(line, type=Finished) for line in lines)}
+
+
+def measure(
+    suites: tuple[SuiteFile, ...],
+    compilers: tuple[str, ...],
+    jobs: int,
+    records: tuple[Path, ...],
+    every: bool,
+    file: Path | None,
+) -> dict[str, Finished]:
+    """Measure suites one after the other in this process."""
     recorded = {(row.case, row.compiler): row for one in records for row in read_conformance(one)}
-    done: dict[str, Finished] = {}
-    if file is not None and file.is_file():
-        lines = file.read_bytes().splitlines()
-        done = {one.suite: one for one in (msgspec.json.decode(line, type=Finished) for line in lines)}
+    done = {}
     with (
         tempfile.TemporaryDirectory() as name,
         WorkerPool(device="cpu", jobs=jobs, imports=(*IMPORTS, PREPARE.split(":")[0])) as pool,
     ):
         pool.client.preload("bare", [OF_A_BACKWARD])
-        for info in collect_suites(pool, tuple(one for one in suites if one.name not in done)):
+        for info in collect_suites(pool, suites):
             done[info.name] = _suite(pool, info, compilers, recorded, Path(name), every=every)
             if file is not None:
-                with file.open("ab") as stream:
+                with file.open("ab", buffering=0) as stream:
                     stream.write(msgspec.json.encode(done[info.name]) + b"\n")
-    print(summary([done[one.name] for one in suites]))
+    return done
 
 
 def summary(finished: list[Finished]) -> str:

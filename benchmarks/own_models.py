@@ -1,21 +1,26 @@
 """Tries ``recapture check`` on models that nobody here wrote: thirty of torchvision, ten of timm, ten of transformers.
 
-    python -m benchmarks.own_models --records FILE [--compiler NAME]... [--model NAME]... [--table]
+    python -m benchmarks.own_models --records FILE [--compiler NAME]... [--model NAME]... [--models-at-once N]
+                                    [--jobs N] [--seconds N] [--table]
 
-Weights are random, and inputs are small. Each finished model is appended to the file of records, one JSON object a
-line, so that an interrupted benchmark goes on where it stopped, and further compilers can be added. ``--table`` runs
-nothing and prints the Markdown table of what the file holds. timm and transformers are installed by the user.
+Weights are random, and inputs are small. Each finished cell is appended to the file of records, one JSON object a
+line, so that an interrupted benchmark goes on where it stopped, and further compilers can be added. Each model is
+checked by a process of its own, and ``--seconds`` ends those that still run. ``--table`` runs nothing and prints the
+Markdown table of what the file holds. timm and transformers are installed by the user.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import time
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from benchmarks.side_by_side import run_parts
 from recapture.analysis.check import CheckReport, CheckRow  # noqa: TC001 - msgspec resolves them
 from recapture.api import run_check
 from recapture.base.errors import RecaptureError
@@ -24,6 +29,9 @@ from recapture.conformance.own_code.session import CheckOptions
 from recapture.declare.own_code.request import CheckRequest, parse_input
 from recapture.report.tables import Table, code_span, to_markdown
 from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG
+
+if TYPE_CHECKING:
+    from recapture.declare.own_code.case_text import Prepared
 
 CHEAP = ("eager", "jit.trace", "jit.script", "fx", "make_fx", "export", "compile:eager")
 """Default compilers: they generate no code."""
@@ -95,8 +103,16 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 def requests() -> dict[str, CheckRequest]:
-    """Return what is checked, by name: ``torchvision:resnet18``."""
+    """Return what is checked, by name, the largest models first: ``torchvision:resnet18``."""
     found = {}
+    for name, given in TORCHVISION.items():
+        text = given[:1].isdigit()
+        found[f"torchvision:{name}"] = CheckRequest(
+            place="torchvision",
+            name=name,
+            given=(parse_input(given),) if text else (),
+            inputs=None if text else (TARGETS, given),
+        )
     for name in TRANSFORMERS:
         images = name == "vit"
         found[f"transformers:{name}"] = CheckRequest(
@@ -108,14 +124,6 @@ def requests() -> dict[str, CheckRequest]:
     for name in TIMM:
         found[f"timm:{name}"] = CheckRequest(
             place=TARGETS, name=f"timm_{name}", given=(parse_input("1x3x160x160" if "test" in name else IMAGES),)
-        )
-    for name, given in TORCHVISION.items():
-        text = given[:1].isdigit()
-        found[f"torchvision:{name}"] = CheckRequest(
-            place="torchvision",
-            name=name,
-            given=(parse_input(given),) if text else (),
-            inputs=None if text else (TARGETS, given),
         )
     return found
 
@@ -139,18 +147,38 @@ def rows_of(tried: list[Tried]) -> dict[str, dict[str, CheckRow]]:
     return found
 
 
-def _check(name: str, request: CheckRequest, compilers: tuple[str, ...], jobs: int) -> Tried:
+def append(file: Path, tried: Tried) -> None:
+    """Append one line to a file of records; several processes write to it, each line in one piece."""
+    with file.open("ab", buffering=0) as stream:
+        stream.write(msgspec.json.encode(tried) + b"\n")
+
+
+def check_one(file: Path, name: str, compilers: tuple[str, ...], jobs: int) -> None:
+    """Check one model in this process; every finished cell is a line of the file of records."""
     began = time.monotonic()
-    report, error = None, ""
+    known: list[Prepared] = []
+
+    def finished(row: CheckRow) -> None:
+        prepared = known[0]
+        report = CheckReport(
+            target=name,
+            torch=importlib.metadata.version("torch"),
+            device="cpu",
+            inputs=(*prepared.inputs, *prepared.other_ranks),
+            must_raise=prepared.must_raise,
+            refused=prepared.refused,
+            untried=prepared.untried,
+            random=prepared.random,
+            eager_seconds=prepared.seconds,
+            rows=(row,),
+        )
+        append(file, Tried(name, report, "", round(time.monotonic() - began, 1)))
+
     try:
-        report = run_check(
-            request,
-            CheckOptions(compilers=compilers, jobs=jobs, timeout=SECONDS),
-            finished=lambda row: print(f"  {row.compiler}", end=""),
-        ).report
+        options = CheckOptions(compilers=compilers, jobs=jobs, timeout=SECONDS)
+        run_check(requests()[name], options, prepared=known.append, finished=finished)
     except RecaptureError as failure:
-        error = str(failure)
-    return Tried(name, report, error, round(time.monotonic() - began, 1))
+        append(file, Tried(name, None, str(failure), round(time.monotonic() - began, 1)))
 
 
 def in_words(row: CheckRow) -> str:
@@ -206,28 +234,41 @@ def details(tried: list[Tried]) -> str:
 @click.option("--records", "file", type=click.Path(path_type=Path), required=True, help="The file of records.")
 @click.option("--compiler", "compilers", multiple=True, default=CHEAP)
 @click.option("--model", "wanted", multiple=True, help="Only models whose name contains this.")
-@click.option("--jobs", default=1)
+@click.option("--only", help="One model by its whole name, in this process.")
+@click.option("--models-at-once", "at_once", default=1, help="Models that are checked at the same time.")
+@click.option("--jobs", default=1, help="Compilers of a model that run at the same time.")
+@click.option("--seconds", default=float("inf"), help="Stop after this time; finished cells are kept.")
 @click.option("--table", "only_table", is_flag=True, help="Run nothing; print the table.")
 @click.option("--details", "only_details", is_flag=True, help="Run nothing; print what is not right.")
 def main(
-    file: Path, compilers: tuple[str, ...], wanted: tuple[str, ...], jobs: int, only_table: bool, only_details: bool
+    file: Path,
+    compilers: tuple[str, ...],
+    wanted: tuple[str, ...],
+    only: str | None,
+    at_once: int,
+    jobs: int,
+    seconds: float,
+    only_table: bool,
+    only_details: bool,
 ) -> None:
     """Check models that nobody here wrote, and print a table."""
+    deadline = time.monotonic() + seconds
     if only_table or only_details:
         print(table(read(file)) if only_table else details(read(file)))
         return
-    for name, request in requests().items():
-        if wanted and not any(one in name for one in wanted):
-            continue
-        known = rows_of(read(file)).get(name, {})
-        todo = tuple(one for one in compilers if one not in known)
-        if not todo:
-            continue
-        print(name, end="", flush=True)
-        tried = _check(name, request, todo, jobs)
-        print(f"  {tried.seconds} s {tried.error}", flush=True)
-        with file.open("ab") as stream:
-            stream.write(msgspec.json.encode(tried) + b"\n")
+    if only is not None:
+        check_one(file, only, compilers, jobs)
+        return
+    known = rows_of(read(file))
+    parts = {}
+    for name in requests():
+        left = [one for one in compilers if one not in known.get(name, {})]
+        if left and (not wanted or any(one in name for one in wanted)):
+            options = [word for one in left for word in ("--compiler", one)]
+            parts[name] = ["--records", str(file), "--only", name, "--jobs", str(jobs), *options]
+    left = run_parts("benchmarks.own_models", parts, at_once, deadline)
+    if left:
+        print(f"not finished: {', '.join(left)}")
     print(table(read(file)))
 
 

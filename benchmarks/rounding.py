@@ -190,7 +190,12 @@ def main() -> int:
         f"{total['runs'] / max(total['different'], 1):.2f} perturbed runs for each that differs"
     )
     if options.json:
-        facts = {**total, "device": options.device, "torch": str(torch.__version__), "rows": [asdict(one) for one in found]}
+        facts = {
+            **total,
+            "device": options.device,
+            "torch": str(torch.__version__),
+            "rows": [asdict(one) for one in found],
+        }
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(facts)) + b"\n")  # an infinite ratio is null
     return 1 if total["blamed"] else 0
 

@@ -105,6 +105,20 @@ def test_a_cell_of_a_compiler_of_torch_is_no_blame_if_the_records_explain_it():
     assert genuine([*cells, again], records) == {}, "another verdict than the recorded one"
 
 
+def test_a_silently_wrong_cell_of_a_known_issue_is_no_blame():
+    cells = [Outcome("known_dynamo::own_stream_of_random", "compile:eager", one) for one in ("wrong", "specialized")]
+    assert "198187" in genuine(cells, [])["known_dynamo::own_stream_of_random::compile:eager"]
+    failing = Outcome("known_dynamo::own_stream_of_random", "compile:eager", "error")
+    assert genuine([*cells, failing], []) == {}
+
+
+def test_repetitions_in_dynamo_on_a_gpu_have_a_process_each():
+    wanted = Group("s", "s.py", "c", (("compile:eager", None),), "cuda", planted=False, repetitions=3)
+    groups = command.alone(wanted)
+    assert [one.repetitions for one in groups] == [1, 1, 1]
+    assert len({one.key for one in groups}) == 3
+
+
 def test_finished_cells_do_not_run_again(tmp_path):
     file = tmp_path / "cells.jsonl"
     here, elsewhere = (

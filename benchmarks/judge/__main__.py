@@ -89,8 +89,13 @@ def plan(options: argparse.Namespace, cases: list[tuple[str, str, str]], planted
             if "equal" in options.parts and nothing:
                 repetitions = 1 if options.quick else options.repetitions
                 one = Group(suite, path, case, nothing, options.device, planted=False, repetitions=repetitions)
-                found.append(one)
+                found += alone(one) if one.dynamo and options.device != "cpu" else [one]
     return found
+
+
+def alone(group: Group) -> list[Group]:
+    """Return a group for each repetition: on a GPU a group has one process, in which Dynamo keeps what it compiled."""
+    return [msgspec.structs.replace(group, repetitions=1, turn=turn) for turn in range(group.repetitions)]
 
 
 def _records(directory: Path) -> list[Record]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from recapture.analysis.findings import known_lines
 from recapture.analysis.reasons.reason import key_of, reasons
+from recapture.results.issues import known_issues
 from recapture.results.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ GENUINE: dict[str, str] = {
     "forms::generator::compile:eager": "Dynamo returns a tuple_iterator for a generator.",
     "forms::numpy_results::compile:eager": "Dynamo returns an array without dimensions for a numpy scalar.",
     "state::counts_in_a_class::compile:eager": "Dynamo writes the same number to a class attribute in every call.",
+    "known_torchscript::divides_by_an_int::compile:eager": "Dynamo raises TorchRuntimeError for a ZeroDivisionError.",
     "strict::nan_payload::equal:rounded-once": "A conversion to a wider dtype and back sets a bit of a NaN.",
     **{
         f"higher_order::{case}::{compiler}": "`cond` and `while_loop` refuse a dispatch mode, with which this is done."
@@ -37,7 +39,8 @@ def genuine(outcomes: Iterable[Outcome], records: Iterable[Record]) -> dict[str,
     """Return the cells in which a compiler does change something, each with what it does.
 
     Beside `GENUINE` these are cells of `compile:eager` in shipped suites, which have the verdict of `records` here too:
-    those that fail loudly, and silently wrong ones whose cause was looked at by hand or is a public issue.
+    those that fail loudly, and silently wrong ones whose cause was looked at by hand or is a public issue. Cases of
+    known issues are recorded with the compilers of their issue alone, so any silently wrong verdict is the issue's.
     """
     records = list(records)
     why = reasons(records)
@@ -53,4 +56,15 @@ def genuine(outcomes: Iterable[Outcome], records: Iterable[Record]) -> dict[str,
     for outcome in outcomes:
         verdicts.setdefault(outcome.cell, set()).add(outcome.verdict)
     same = {cell: line for cell, (verdict, line) in recorded.items() if verdicts.get(cell) == {verdict}}
-    return {cell: line for cell, line in GENUINE.items() if cell in verdicts} | same
+    issues = {cell: line for cell, line in _issues().items() if verdicts.get(cell, {""}) <= set(SILENTLY_WRONG)}
+    return {cell: line for cell, line in GENUINE.items() if cell in verdicts} | issues | same
+
+
+def _issues() -> dict[str, str]:
+    """Return the cells of `COMPILER` whose case shows a known issue under another mode of `torch.compile`."""
+    found = {}
+    for issue in known_issues().values():
+        for case, _, compiler in (cell.rpartition("::") for cell in issue.shown_by):
+            if compiler.partition(":")[0] == COMPILER.partition(":")[0]:
+                found[f"{case}::{COMPILER}"] = f"{issue.what} ({issue.link})"
+    return found

@@ -35,8 +35,8 @@ CRASHED = "crash"
 class Group(msgspec.Struct, frozen=True):
     """Cells of one case: compilers, each with the file that declares it (None for the built-in ones).
 
-    Every compiler is tried `repetitions` times. `planted` says that the compilers plant defects, so that the condition
-    of the case must be known.
+    Every compiler is tried `repetitions` times; `turn` tells apart groups that are the same otherwise. `planted` says
+    that the compilers plant defects, so that the condition of the case must be known.
     """
 
     suite: str
@@ -46,6 +46,7 @@ class Group(msgspec.Struct, frozen=True):
     device: str
     planted: bool
     repetitions: int = 1
+    turn: int = 0
 
     @property
     def dynamo(self) -> bool:
@@ -53,9 +54,9 @@ class Group(msgspec.Struct, frozen=True):
         return any(file is None for _, file in self.compilers)
 
     @property
-    def key(self) -> tuple[str, str, str, tuple[tuple[str, str | None], ...]]:
+    def key(self) -> tuple[str, str, str, tuple[tuple[str, str | None], ...], int]:
         """The identity of the group, for the driver."""
-        return (self.suite, self.case, self.device, self.compilers)
+        return (self.suite, self.case, self.device, self.compilers, self.turn)
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -10,8 +10,9 @@ that no change of inputs can reveal are named, with the reason, in derived_input
 
 A false alarm is a cell that is silently wrong under `eager`, whose two sides are the same code. With ``--all``, every
 case is checked, not only those that count, and cells that are silently wrong with derived inputs alone are listed: they
-are findings or faults of the judge. ``--records FILE`` keeps each finished suite, so that a stopped benchmark goes on. With
-``--suites-at-once``, several suites run at the same time, each in a process of its own; ``--seconds`` ends them.
+are findings or faults of the judge. ``--records FILE`` keeps each finished suite, so that a stopped benchmark goes
+on. With ``--suites-at-once``, several suites run at the same time, each in a process of its own; ``--seconds`` ends
+them.
 """
 
 from __future__ import annotations

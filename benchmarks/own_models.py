@@ -21,7 +21,7 @@ import click
 import msgspec
 
 from benchmarks.side_by_side import run_parts
-from recapture.analysis.check import CheckReport, CheckRow  # noqa: TC001 - msgspec resolves them
+from recapture.analysis.check import CheckReport, CheckRow
 from recapture.api import run_check
 from recapture.base.errors import RecaptureError
 from recapture.base.text import one_line, shorten

@@ -96,6 +96,38 @@ def test_an_open_thread_speaks_about_all_later_releases_and_a_closed_one_does_no
     assert [closed.says(one) for one in ("2.6.0", "2.11.0")] == ["wrong", None]
 
 
+ALL_RELEASES = ["2.3.1", "2.5.1", "2.6.0", "2.8.0", "2.9.1", "2.10.0"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "ends"),
+    [
+        ({}, ("2.6.0", "2.9.1")),
+        ({"first_bad": None, "seen": ("2.8.0.dev20250327",), "fixed_in": "2.8.0"}, ("2.6.0", "2.8.0")),
+        ({"first_bad": None, "fixed_in": None, "sure": "open"}, ("2.6.0", "2.10.0")),
+        ({"first_bad": None, "fixed_in": None, "sure": "unknown", "seen": ("2.6.0", "2.8.0")}, ("2.6.0", "2.8.0")),
+        ({"first_bad": None, "fixed_in": None, "sure": "open", "seen": ("2.10.0",)}, None),
+        ({"first_bad": None, "seen": ("2.0.0.dev20230213",), "fixed_in": "2.0.0"}, None),
+        ({"fixed_in": "2.16.0"}, None),
+    ],
+)
+def test_the_ends_of_a_documented_range_are_pinned_releases(changes, ends):
+    assert msgspec.structs.replace(ONE, **changes).ends(ALL_RELEASES) == ends
+
+
+def test_an_issue_counts_as_tried_at_both_ends_only_where_its_cells_ran_on_both(tmp_path):
+    put(tmp_path, "torch2.6.0-cu124", Verdict.WRONG, **evidence(Verdict.WRONG))
+    assert "0 were tried on the releases at both ends" in to_markdown(compare_issues([ONE], tmp_path))
+    put(tmp_path, "torch2.9.1-cu128", Verdict.PASS)
+    assert "1 were tried on the releases at both ends" in to_markdown(compare_issues([ONE], tmp_path))
+
+
+def test_a_cell_that_was_not_run_at_one_end_is_no_try(tmp_path):
+    put(tmp_path, "torch2.6.0-cu124", Verdict.WRONG, **evidence(Verdict.WRONG))
+    put(tmp_path, "torch2.9.1-cu128", Verdict.NOT_APPLICABLE, reason="x")
+    assert "0 were tried on the releases at both ends" in to_markdown(compare_issues([ONE], tmp_path))
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -32,6 +32,9 @@ TIMEOUT = 3600.0
 MEMORY = 16 << 30
 """Bytes of memory that a group may take."""
 
+GENERATES_CODE = ("basic_use::DecoratorForm",)
+"""Cases that call Inductor themselves: their processes fork from one that has found out how to compile C++."""
+
 
 class Finished:
     """A file of finished groups, a line each, so that an interrupted benchmark goes on; without a file, nothing."""
@@ -103,6 +106,13 @@ class _Execution:
         self.progress(self.problems[-1])
 
 
+def _level(group: Group) -> str:
+    """Return what the process that a group is forked from has loaded."""
+    if f"{group.suite}::{group.case}" in GENERATES_CODE and group.device == "cpu":
+        return "codegen"
+    return "light" if group.dynamo else "bare"
+
+
 def collected(pool: WorkerPool, *, shipped: bool = True) -> list[tuple[str, str, str]]:
     """Return suite, file and name of every case of this benchmark and, with `shipped`, of the shipped suites."""
     own = find_suites((str(HERE / "cases"),)).suites
@@ -133,10 +143,10 @@ def run_groups(
         outcomes, wanted = done.split(plan(collected(pool)))
         modules = ["benchmarks.judge.planting", "benchmarks.judge.condition", "torch._dynamo"]
         problems: list[str] = []
-        for dynamo in (False, True):  # a process forks faster without what Dynamo needs to compile
-            stage = [one for one in wanted if one.dynamo == dynamo]
+        for level in ("bare", "light", "codegen"):  # a process forks faster without what Dynamo needs to compile
+            stage = [one for one in wanted if _level(one) == level]
             if stage:
-                pool.prepare("light" if dynamo else "bare", modules)
+                pool.prepare(level, modules)
                 work = _Execution(stage, jobs, progress, done)
                 try:
                     Driver(pool, work, timeout=TIMEOUT, memory=MEMORY).run()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from packaging.version import Version
+
+from recapture.machine.pins import load_images
 from recapture.results.releases import is_bare, read_by_age, torch_version, twin
 from recapture.results.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
@@ -23,6 +26,10 @@ Measured = Literal["wrong", "right", "wrong otherwise", "fails", "not run", "not
 
 Outcome = Literal["agrees", "disagrees", "no statement", "GPU only", "no program", "not run", "not recorded"]
 """The sources against the records, over all releases of a table."""
+
+
+UNTRIED = ("not run", "not recorded")
+"""Results that say nothing about a release."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,14 @@ class IssueRow:
     issue: KnownIssue
     entries: tuple[IssueEntry, ...]
     outcome: Outcome
+    ends: tuple[str, str] | None = None
+    """The pinned releases at the ends of the documented range; None where none of them is at one of the ends."""
+
+    @property
+    def at_both_ends(self) -> bool:
+        """Whether the issue's cells ran on the releases at both ends of its documented range."""
+        ran = {Version(one.torch).base_version for one in self.entries if one.measured not in UNTRIED}
+        return self.ends is not None and set(self.ends) <= ran
 
 
 @dataclass(frozen=True)
@@ -69,12 +84,16 @@ def compare_issues(
     UsageError if there are no results, or if reading them fails.
     """
     results = read_by_age(root, check)
+    pinned = sorted({one.torch for one in load_images().values()})
     tables = []
     for capability in sorted({one.capability for one in results}):
         found = [one for one in results if one.capability == capability]
         columns = [one for one in found if not twin(one.image) and not is_bare(one.image)] or found
         records = [{f"{row.case}::{row.compiler}": row for row in one.records} for one in columns]
-        rows = tuple(_row(issue, columns, records, on_gpu=capability != "cpu") for issue in issues)
+        rows = tuple(
+            replace(_row(issue, columns, records, on_gpu=capability != "cpu"), ends=issue.ends(pinned))
+            for issue in issues
+        )
         heads = tuple(IssueEntry(torch_version(one), one.image, None, "not recorded") for one in columns)
         tables.append(IssueTable(capability, heads, rows))
     return tables

@@ -72,7 +72,8 @@ def _counts(one: IssueTable) -> str:
     text = f"{len(one.rows)} known issues: {parts}."
     if pairs:
         text += f" Of {len(pairs)} pairs of issue and release that can be compared, {sum(pairs)} agree."
-    return text
+    tried = sum(row.at_both_ends for row in one.rows)
+    return f"{text} {tried} were tried on the releases at both ends of their documented range."
 
 
 def _table(one: IssueTable) -> Table:

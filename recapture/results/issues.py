@@ -15,6 +15,7 @@ from recapture.base.toml_file import load_toml
 from recapture.results.kinds import KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 __all__ = ["KnownIssue", "chosen_issues", "known_issues", "load_issues"]
@@ -92,6 +93,23 @@ class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         if self.sure == "unknown" and version > max(map(Version, self.seen)):
             return None
         return "wrong"
+
+    def ends(self, releases: Sequence[str]) -> tuple[str, str] | None:
+        """Return the two of `releases` at the ends of the documented range, or None where they hold only one end.
+
+        The lower end is the first release that the sources call wrong. Where the issue was seen only between two
+        releases, it is the newest release before. The upper end is the first release that is right again, or the
+        newest one while the issue is open.
+        """
+        ordered = sorted(releases, key=Version)
+        wrong = [one for one in ordered if self.says(one) == "wrong"]
+        seen = min(map(Version, self.seen))
+        lower = wrong[:1] or [one for one in ordered if Version(Version(one).base_version) < seen][-1:]
+        if self.fixed_in is not None:
+            upper = [one for one in ordered if Version(one) >= Version(self.fixed_in)][:1]
+        else:
+            upper = (wrong or ordered)[-1:]
+        return (lower[0], upper[0]) if lower and upper and lower != upper else None
 
 
 class _IssueFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -54,13 +54,13 @@ def memory_format(run: Run) -> Any:
 
 @plants("metadata-attribute-lost", "metadata", "mutation")
 def attribute_lost(run: Run) -> Any:
-    """An attribute that the function puts on a tensor of the result is lost."""
+    """An attribute that the function puts on a tensor of the result is lost; those with an underscore are torch's."""
 
     def changed(leaf: Any) -> Any:
-        if not plain(leaf) or not leaf.__dict__:
-            return None
-        leaf.__dict__.clear()
-        return leaf
+        names = [name for name in leaf.__dict__ if not name.startswith("_")] if plain(leaf) else []
+        for name in names:
+            delattr(leaf, name)
+        return leaf if names else None
 
     return change_first(run.result(), changed)
 

@@ -128,6 +128,20 @@ def test_warnings_and_log_messages_are_output_where_a_case_is_strict_about_it():
     assert [one.kind for one in compare(eager, other, rules=strict("output")).differences] == ["output"]
 
 
+def test_a_warning_of_a_logger_without_handlers_is_output_but_not_one_of_torch(capsys):
+    def speaks():
+        for name in ("torch._inductor.compile_fx.__perf_hints", "torchmetrics"):
+            logger = logging.getLogger(name)
+            before, logger.propagate = logger.propagate, False
+            logger.warning("skipping")
+            logger.propagate = before
+
+    last = logging.lastResort
+    assert seen(speaks, all_output=True).output == "skipping\n"
+    assert capsys.readouterr().err == "skipping\n"
+    assert logging.lastResort is last
+
+
 def test_a_grad_mode_or_default_dtype_left_behind_is_a_difference():
     def leaks():
         torch.set_grad_enabled(False)

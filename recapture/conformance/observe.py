@@ -282,7 +282,7 @@ def _recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
             show = warnings.showwarning
 
             def note(message: Warning | str, category: type[Warning], filename: str, *where: Any, **more: Any) -> None:
-                if category.__module__.startswith("torch") or issuer().is_relative_to(folder_of_torch()):
+                if _of_torch(category.__module__) or issuer().is_relative_to(folder_of_torch()):
                     with contextlib.redirect_stderr(stderr):
                         show(message, category, filename, *where, **more)
                 else:
@@ -292,7 +292,15 @@ def _recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
             handler = _LogHandler(text)
             logging.getLogger().addHandler(handler)
             stack.callback(logging.getLogger().removeHandler, handler)
+            if logging.lastResort is not None:
+                stack.callback(setattr, logging, "lastResort", logging.lastResort)
+                logging.lastResort = _LastResort(text, stderr)
         yield
+
+
+def _of_torch(name: str) -> bool:
+    """Whether a module or logger belongs to torch itself; ``torchmetrics`` does not."""
+    return name.partition(".")[0] == "torch"
 
 
 class _LogHandler(logging.Handler):
@@ -301,5 +309,23 @@ class _LogHandler(logging.Handler):
         self.text = text
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not record.name.startswith("torch"):
+        if not _of_torch(record.name):
             self.text.write(f"{record.levelname} {record.name}: {record.getMessage()}\n")
+
+
+class _LastResort(logging.StreamHandler):  # type: ignore[type-arg]
+    """Prints warnings of loggers that have no handler, as `logging.lastResort` does, but those of torch elsewhere.
+
+    torch 2.3.1 says in this way that it skips CUDA graphs.
+    """
+
+    def __init__(self, text: io.StringIO, elsewhere: Any) -> None:
+        super().__init__(text)
+        self.elsewhere = elsewhere
+        self.setLevel(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if _of_torch(record.name):
+            self.elsewhere.write(self.format(record) + self.terminator)
+        else:
+            super().emit(record)

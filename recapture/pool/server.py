@@ -48,9 +48,6 @@ __all__ = ["Server", "main"]
 
 PR_SET_CHILD_SUBREAPER = 36
 
-PRIORITY = -10
-"""Nice value of the server, if permitted. A high priority keeps its deadlines accurate on a busy machine."""
-
 POLL_SECONDS = 0.05
 """Seconds between checks of the deadlines, memory and output of running children; a child's end is seen at once."""
 
@@ -94,10 +91,13 @@ class Server:
         """What no task may use or block."""
 
     def serve(self) -> None:
-        """Run tasks until the host closes the socket."""
+        """Run tasks until the host closes the socket.
+
+        The server's priority is the host's: tasks are nicer, so it gets a processor soon. With a higher one, the kernel's
+        removal of an ended process's entries in ``/proc`` spun for up to half a second, because a nicer process that
+        it waits for got no processor.
+        """
         set_process_option(PR_SET_CHILD_SUBREAPER, 1)
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
         wake_read, wake_write = socket.socketpair()
         for end in (wake_read, wake_write):
             end.setblocking(False)

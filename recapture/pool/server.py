@@ -93,8 +93,8 @@ class Server:
     def serve(self) -> None:
         """Run tasks until the host closes the socket.
 
-        The server's priority is the host's: tasks are nicer, so it gets a processor soon. With a higher one, the kernel's
-        removal of an ended process's entries in ``/proc`` spun for up to half a second, because a nicer process that
+        The server's priority is the host's: tasks are nicer, so it gets a processor soon. With a higher one, the
+        kernel's removal of an ended process's entries in ``/proc`` spun for up to half a second, because a nicer process that
         it waits for got no processor.
         """
         set_process_option(PR_SET_CHILD_SUBREAPER, 1)

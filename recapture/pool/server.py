@@ -94,8 +94,8 @@ class Server:
         """Run tasks until the host closes the socket.
 
         The server's priority is the host's: tasks are nicer, so it gets a processor soon. With a higher one, the
-        kernel's removal of an ended process's entries in ``/proc`` spun for up to half a second, because a nicer process that
-        it waits for got no processor.
+        kernel spun for up to half a second when it removed an ended process's entries in ``/proc``, because a nicer
+        process that it waits for got no processor.
         """
         set_process_option(PR_SET_CHILD_SUBREAPER, 1)
         wake_read, wake_write = socket.socketpair()

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from packaging.requirements import InvalidRequirement, Requirement
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.files import read_regular
 from recapture.base.text import shorten
 from recapture.images.uv import run_uv
-from recapture.machine.pins import lock_path, normalise, read_lock
+from recapture.machine.pins import lock_path, lock_text, normalise, read_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +53,7 @@ class Requirements:
 
     def digest(self, lock: Path) -> str:
         """Return the hash of a lock and these requirements: what decides which packages a layer has."""
-        text = "\n".join([lock.read_text(encoding="utf-8"), *(line for _, line in self.lines)])
+        text = "\n".join([lock_text(lock), *(line for _, line in self.lines)])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def named(self) -> Iterator[tuple[Path, Requirement]]:
@@ -73,14 +74,11 @@ def _lines(path: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
     if path in above:
         return
     try:
-        content = path.read_bytes()[: LARGEST + 1]
-        if len(content) > LARGEST:
-            raise UsageError(f"--with {path}: larger than {LARGEST >> 20} MiB")
-        text = content.decode("utf-8")
+        text = read_regular(path, most=LARGEST).decode("utf-8")
     except UnicodeDecodeError:
         raise UsageError(f"--with {path}: not a text file") from None
-    except OSError as error:
-        raise UsageError(f"--with {path}: {error.strerror}") from None
+    except UsageError as error:
+        raise UsageError(f"--with: {error}") from None
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         words = re.sub(r"(^|\s)#.*", "", line).strip()
         other = _OTHER_FILE.fullmatch(words)

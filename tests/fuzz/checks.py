@@ -67,13 +67,16 @@ def _block(text: str, what: str) -> list[str]:
     ]
 
 
-def page(text: str, what: str) -> list[str]:
-    """Return what is wrong with a page of HTML: a tag or an attribute that its template does not have."""
+def page(text: str, what: str, *, scripts: int | None = None) -> list[str]:
+    """Return what is wrong with a page of HTML: a tag or an attribute that its template does not have.
+
+    Its template has this number of scripts, by default that of the page of results.
+    """
     tags = _Tags()
     tags.feed(text)
     problems = control(text, what)
     number = sum(tag == "script" for tag, _ in tags.found)
-    if number != _scripts():
+    if number != (_scripts() if scripts is None else scripts):
         problems.append(f"{what} has {number} scripts")
     for tag, attributes in tags.found:
         bad = [name for name, value in attributes if name.startswith("on") or "javascript:" in (value or "")[:20]]

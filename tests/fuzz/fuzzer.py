@@ -6,6 +6,7 @@ Every input has a number: its seed. ``--only NUMBER`` repeats one. Exit status 1
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
 import os
@@ -18,7 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.fuzz import commands, corpus, mutations
+from tests.fuzz import arguments, commands, corpus, mutations
 
 SECONDS = 10
 """Seconds of CPU time that one command may take, which other processes of the machine cannot lengthen."""
@@ -35,56 +36,47 @@ CHUNK = 25
 PER_INPUT = 2
 """Number of commands run on each input."""
 
+MODULES = (
+    "scipy.stats",
+    *(f"recapture.bench.{name}" for name in ("figures", "filing")),
+    *(
+        f"recapture.cli.{name}"
+        for name in ("bisect_cell", "diff", "history", "images", "main", "merge", "plan", "report")
+    ),
+    *(f"recapture.conformance.{name}" for name in ("cell", "ledger", "repro")),
+    *(f"recapture.fleet.{name}" for name in ("check_runs", "folder")),
+    *(f"recapture.report.{name}" for name in ("check", "check_across", "console", "html_page", "markdown", "terminal")),
+    *(f"recapture.report.{name}" for name in ("speedups_terminal", "work_table")),
+)
+"""Modules that the commands use."""
+
 
 def mutate(seed: int, root: Path) -> tuple[str, list[str], list[str] | None]:
     """Damage one file below a folder; return a description, the commands that read it, and their arguments."""
     choose = random.Random(seed)
-    files = corpus.files(root)
-    path = choose.choice(files)
+    path = choose.choice(corpus.files(root))
     data = path.read_bytes()
     way = choose.random()
-    if way < 0.62:
-        kind = "json"
-        path.write_bytes(mutations.edit_json(choose, data, lines=path.suffix == ".jsonl"))
+    if not data or 0.82 <= way < 0.9:  # a lock is empty
+        kind = "replaced"
+        mutations.replace_file(choose, path)
+    elif way < 0.62:
+        kind = "edited"
+        path.write_bytes(mutations.edit(choose, path, data))
     elif way < 0.82:
         kind = "bytes"
         path.write_bytes(mutations.edit_bytes(choose, data))
-    elif way < 0.9:
-        kind = "replaced"
-        mutations.replace_file(choose, path)
     elif way < 0.94 and path.name.startswith("conformance"):
         kind = "many"
         path.write_bytes(mutations.many_rows(choose, data))
     elif way < 0.97:
-        kind = "arguments"
-        mark = choose.choice(mutations.MARKS)
-        old = str(root / "results" / corpus.OLD)
-        arguments = choose.choice(
-            (
-                ["diff", mark, old],
-                ["diff", old, old + mark],
-                ["history", mark, "--results", str(root / "results")],
-                ["history", "--results", mark],
-                ["report", mark],
-                ["report", "--output", old + "/x" + mark, old],
-                [mark],
-                ["report", "--" + mark],
-                ["diff", old, old, "--format", mark],
-            )
-        )
-        return kind, ["arguments"], arguments
+        return "arguments", ["arguments"], arguments.hostile(choose, root)
     else:
-        kind = "folder"
-        folder = path.parent.parent
-        name = choose.choice(mutations.MARKS).replace("/", "_").replace("\0", "")
-        try:
-            folder.rename(folder.with_name(os.fsdecode((name + folder.name).encode(errors="surrogateescape"))[:80]))
-        except (OSError, UnicodeError):
-            kind = "unchanged"
+        kind = mutations.rename_folder(choose, path.parent.parent)
         results = str(root / "results")
-        arguments = choose.choice((["report", results], ["history", "--results", results], ["report", "--html", results],
-                                   ["history", "--results", results, "--format", "markdown"]))  # fmt: skip
-        return kind, [f"folder {arguments[-1]}" if "--format" in arguments else "folder"], arguments
+        words = choose.choice((["report", results], ["history", "--results", results], ["report", "--html", results],
+                               ["history", "--results", results, "--format", "markdown"]))  # fmt: skip
+        return kind, [f"folder {words[-1]}" if "--format" in words else "folder"], words
     names = commands.names_for(path, root)
     return kind, choose.sample(names, min(PER_INPUT, len(names))), None
 
@@ -93,6 +85,7 @@ def one(seed: int, pristine: Path, root: Path) -> dict[str, object]:
     """Run one input in this process, which runs only this input; return the findings."""
     shutil.copytree(pristine, root)
     os.mkfifo(root / "pipe")
+    _enter(root)
     kind, names, arguments = mutate(seed, root)
     problems, slowest, statuses = [], 0.0, []
     for name in names:
@@ -115,6 +108,16 @@ def one(seed: int, pristine: Path, root: Path) -> dict[str, object]:
         "peak": peak,
         "statuses": statuses,
     }
+
+
+def _enter(root: Path) -> None:
+    """Make a folder the current one, the checkout, the home and the cache of this process: nothing else is read."""
+    from recapture.base import paths
+
+    os.chdir(root)
+    os.environ.update(HOME=str(root), RECAPTURE_CACHE=str(root / "cache"), XDG_CACHE_HOME=str(root / "cache"))
+    os.environ.pop("GITHUB_STEP_SUMMARY", None)
+    paths.CHECKOUT = root
 
 
 def child(seed: int, pristine: Path, root: Path) -> dict[str, object]:
@@ -159,12 +162,8 @@ def share(job: tuple[list[int], str]) -> list[dict[str, object]]:
 
 def import_all() -> None:
     """Import the modules that the commands import, once for all children."""
-    import scipy.stats  # noqa: F401
-
-    from recapture.bench import figures, filing  # noqa: F401
-    from recapture.cli import diff, history, main, report  # noqa: F401
-    from recapture.conformance import cell, ledger, plan, repro  # noqa: F401
-    from recapture.report import console, html_page, markdown, speedups_terminal, terminal  # noqa: F401
+    for name in MODULES:
+        importlib.import_module(name)
 
 
 def _tell(found: list[dict[str, object]]) -> None:

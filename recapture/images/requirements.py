@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ class Requirements:
 
         Raises UsageError, naming the file and the line, for what is no requirement.
         """
-        paths = tuple(one.resolve() for one in files)
+        paths = tuple(_real(one) for one in files)
         found = Requirements(paths, tuple(line for path in paths for line in _lines(path, ())))
         for _ in found.named():
             pass  # each is parsed, so that a mistake is found before anything is installed
@@ -64,9 +65,14 @@ class Requirements:
                 continue
             try:
                 yield path, Requirement(text)
-            except InvalidRequirement as error:
-                why = str(error).splitlines()[0]
+            except (InvalidRequirement, RecursionError) as error:
+                why = str(error).splitlines()[0] if isinstance(error, InvalidRequirement) else "nested too deeply"
                 raise UsageError(f"{path.name}: {shorten(text, 100)!r} is no requirement: {why}") from None
+
+
+def _real(path: Path) -> Path:
+    """Return a path without links; unlike `Path.resolve`, also where links lead in a circle."""
+    return Path(os.path.realpath(path))
 
 
 def _lines(path: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
@@ -83,7 +89,7 @@ def _lines(path: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
         words = re.sub(r"(^|\s)#.*", "", line).strip()
         other = _OTHER_FILE.fullmatch(words)
         if other is not None:
-            yield from _lines((path.parent / other["path"].strip().strip("'\"")).resolve(), (*above, path))
+            yield from _lines(_real(path.parent / other["path"].strip().strip("'\"")), (*above, path))
         elif words:
             yield path, words
 

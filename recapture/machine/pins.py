@@ -182,7 +182,7 @@ def read_lock(path: Path) -> dict[str, str]:
             try:
                 requirement = Requirement(line.rstrip("\\ "))
                 (pin,) = requirement.specifier
-            except ValueError:  # InvalidRequirement is one, too
+            except (ValueError, RecursionError):  # InvalidRequirement is a ValueError
                 raise UsageError(f"{path}, line {number}: {shorten(line, 100)!r} pins no version") from None
             pins[normalise(requirement.name)] = pin.version
     return pins

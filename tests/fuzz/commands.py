@@ -23,9 +23,13 @@ from tests.fuzz import checks, corpus, resuming
 from tests.fuzz.readers import READERS
 
 if TYPE_CHECKING:
+    import random
     from pathlib import Path
 
 STATUSES = {0, 1, 2, 3}
+
+SPEEDS = "speeds.json"
+"""Name of the file with speedups for another tool."""
 
 PLAIN_PAGES = ("one.html", "across.html")
 """Names of the pages of a check, which have no script."""
@@ -44,7 +48,7 @@ def _of_results(root: Path) -> dict[str, list[str]]:
         "report --kind": ["report", "--kind", "value", "--output", out, new],
         "report --suite": ["report", "--suite", "types", "-k", "scale or not s", str(results)],
         "report --json": ["report", "--json", str(results)],
-        "report --benchmark-json": ["report", "--quiet", "--benchmark-json", str(root / "speeds.json"), str(results)],
+        "report --benchmark-json FILE": ["report", "--quiet", "--benchmark-json", str(root / SPEEDS), str(results)],
         "report --from --to": ["report", *moves, old],
         "report --from --to all": ["report", *moves, str(results)],
         "report --from --to json": ["report", *moves, "--json", str(results)],
@@ -53,6 +57,7 @@ def _of_results(root: Path) -> dict[str, list[str]]:
         "bisect": ["bisect", corpus.CELL, "--no-run", "--results", str(results)],
         "bisect json": ["bisect", corpus.CELL, "--no-run", "--json", "--results", str(results)],
     }
+    of_all = ["--results", str(results)]
     for form in ("text", "markdown", "json"):
         commands[f"diff {form}"] = ["diff", old, new, "--format", form]
         commands[f"diff back {form}"] = ["diff", new, old, "--format", form, "--fail-on", "any"]
@@ -61,7 +66,7 @@ def _of_results(root: Path) -> dict[str, list[str]]:
         commands[f"diff steps {form}"] = ["diff", old, new, gpu, "--format", form]
         commands[f"history {form}"] = ["history", "--results", str(results), "--format", form]
         commands[f"history CELL {form}"] = ["history", corpus.CELL, "--results", str(results), "--format", form]
-        commands[f"history --suite {form}"] = ["history", "--suite", "types", "--results", str(results)]
+        commands[f"history --suite {form}"] = ["history", "--suite", "types", *of_all, "--format", form]
         commands[f"history --issues {form}"] = ["history", "--issues", "--results", str(results), "--format", form]
     return commands
 
@@ -137,6 +142,24 @@ def names_for(path: Path, root: Path) -> list[str]:
     return [*_of_results(root), "repro", "explain", "merge results", "forecast"]
 
 
+def after_renaming(choose: random.Random, path: Path, root: Path) -> tuple[list[str], list[str]]:
+    """Return a name and the arguments of a command that meets the renamed folder of a file."""
+    if path.is_relative_to(root / "matrix"):
+        name = choose.choice([one for one in _of_matrix(root) if one.startswith("merge")])
+        return ["folder"], _of_matrix(root)[name]
+    if not path.is_relative_to(root / "results"):
+        return ["folder"], ["images", "list"]
+    results = str(root / "results")
+    forms = (
+        ["report", results],
+        ["report", "--html", results],
+        ["history", "--results", results],
+        ["history", "--results", results, "--format", "markdown"],
+    )
+    words = choose.choice(forms)
+    return ([f"folder {words[-1]}"] if "--format" in words else ["folder"]), words
+
+
 def run(name: str, root: Path, arguments: list[str] | None = None) -> tuple[object, list[str]]:
     """Run one command on the results below a folder; return its exit status and the problems found."""
     streams = {number: root / f"{name.replace(' ', '_')}.{number}" for number in (1, 2)}
@@ -162,6 +185,10 @@ def run(name: str, root: Path, arguments: list[str] | None = None) -> tuple[obje
     for path in sorted(root.rglob("*.md")):
         problems += checks.markdown(path.read_bytes().decode(), path.name)
         path.unlink()
+    speeds = root / SPEEDS
+    if speeds.is_file():
+        problems += checks.document(speeds.read_bytes().decode(), SPEEDS)
+        speeds.unlink()
     for path in sorted(root.rglob("*.html")):
         scripts = 0 if path.name in PLAIN_PAGES else None
         problems += checks.page(path.read_bytes().decode(), path.name, scripts=scripts)

@@ -69,16 +69,18 @@ def mutate(seed: int, root: Path) -> tuple[str, list[str], list[str] | None]:
     elif way < 0.94 and path.name.startswith("conformance"):
         kind = "many"
         path.write_bytes(mutations.many_rows(choose, data))
-    elif way < 0.97:
+    elif way < 0.97 or path.parent == root:
         return "arguments", ["arguments"], arguments.hostile(choose, root)
     else:
-        kind = mutations.rename_folder(choose, path.parent.parent)
-        results = str(root / "results")
-        words = choose.choice((["report", results], ["history", "--results", results], ["report", "--html", results],
-                               ["history", "--results", results, "--format", "markdown"]))  # fmt: skip
-        return kind, [f"folder {words[-1]}" if "--format" in words else "folder"], words
+        kind = mutations.rename_folder(choose, _folder_of(path, root))
+        return kind, *commands.after_renaming(choose, path, root)
     names = commands.names_for(path, root)
     return kind, choose.sample(names, min(PER_INPUT, len(names))), None
+
+
+def _folder_of(path: Path, root: Path) -> Path:
+    """Return the folder of an image, or the one that a file is in."""
+    return path.parent.parent if path.is_relative_to(root / "results") else path.parent
 
 
 def one(seed: int, pristine: Path, root: Path) -> dict[str, object]:

@@ -58,7 +58,7 @@ def build(root: Path) -> None:
 
 def _first(document: dict) -> dict:
     """Return a document with few entries in each table of the top level."""
-    found = {}
+    found: dict = {}
     for name, entries in document.items():
         wanted = [key for key in KEPT.get(name, ()) if key in entries]
         if isinstance(entries, list):

@@ -89,7 +89,7 @@ def too_long(root: Path) -> list[str]:
     folders = ("recapture", "benchmarks", "docs", "examples", "suites", "tools")
     code = [*root.glob("*.py"), *(path for name in folders for path in (root / name).rglob("*.py"))]
     limits = dict.fromkeys(code, LONGEST_MODULE) | dict.fromkeys((root / "tests").rglob("*.py"), LONGEST_TEST_FILE)
-    lines = {path.relative_to(root).as_posix(): len(path.read_text("utf-8").splitlines()) for path in limits}
+    lines = {path.relative_to(root).as_posix(): len(path.read_bytes().splitlines()) for path in limits}
     return [
         f"{name} has {lines[name]} lines"
         for path, most in sorted(limits.items())
@@ -99,7 +99,7 @@ def too_long(root: Path) -> list[str]:
 
 def test_no_file_is_too_long():
     assert too_long(REPOSITORY) == []
-    lengths = {name: len((REPOSITORY / name).read_text("utf-8").splitlines()) for name in LONGER}
+    lengths = {name: len((REPOSITORY / name).read_bytes().splitlines()) for name in LONGER}
     assert {name for name, number in lengths.items() if number <= LONGEST_MODULE} == set(), "no longer exceptions"
 
 

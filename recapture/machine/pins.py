@@ -182,6 +182,8 @@ def read_lock(path: Path) -> dict[str, str]:
             try:
                 requirement = Requirement(line.rstrip("\\ "))
                 (pin,) = requirement.specifier
+                if pin.operator != "==":
+                    raise ValueError
             except (ValueError, RecursionError):  # InvalidRequirement is a ValueError
                 raise UsageError(f"{path}, line {number}: {shorten(line, 100)!r} pins no version") from None
             pins[normalise(requirement.name)] = pin.version

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -18,9 +19,10 @@ from recapture.fleet.work import WorkTask
 from recapture.images import engine
 from recapture.images.lock_files import read_inputs_digest
 from recapture.images.requirements import Requirements
-from recapture.machine.pins import load_pins, lock_hash, lock_text, read_lock
+from recapture.machine.pins import docker_directory, load_pins, lock_hash, lock_text, read_lock
 from recapture.report.check_across import across_annotations
 from recapture.report.check_ci import LONGEST_ANNOTATION, check_annotations, check_junit
+from recapture.results.issues import known_issues
 from recapture.results.records import PARTIAL
 
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(60)]
@@ -88,6 +90,18 @@ class TestTables:
         path = tmp_path / "images.toml"
         path.write_text(content)
         assert str(path) in refused(load_pins, path)
+
+    @pytest.mark.parametrize("name", ["torch", "python"])
+    def test_a_version_in_the_images_is_one(self, tmp_path, name):
+        text = (docker_directory() / "images.toml").read_text("utf-8")
+        path = tmp_path / "images.toml"
+        path.write_text(re.sub(rf'(?m)^{name} = ".*"', f'{name} = "2 or so"', text, count=1))
+        assert f"{name}: Invalid version: '2 or so'" in refused(load_pins, path)
+
+    def test_the_known_issues_say_nothing_about_a_release_that_is_no_version(self):
+        known = known_issues().values()
+        assert {one.says("2.6.0") for one in known} > {None}
+        assert {one.says("2.11.0+cu130\n\n| injected |") for one in known} == {None}
 
 
 class TestLocks:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.files import read_regular
@@ -69,6 +70,13 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     cutoff: dt.date
     drifted_from: str | None = None
     newer: dict[str, dt.date] = {}
+
+    def __post_init__(self) -> None:
+        for name in ("torch", "python"):
+            try:
+                Version(getattr(self, name))
+            except InvalidVersion as error:
+                raise ValueError(f"image {self.name}: {name}: {error}") from None
 
     @property
     def tag(self) -> str:

@@ -173,7 +173,7 @@ def _tell(found: list[dict[str, object]]) -> None:
         if each["problems"]:
             print(f"seed {each['seed']} ({each['kind']}, {', '.join(each['names'])}):")
             for problem in each["problems"][:3]:
-                print(f"    {ascii(problem)[:1500]}", flush=True)
+                print(f"    {ascii(problem)[-1500:]}", flush=True)
 
 
 def main() -> int:

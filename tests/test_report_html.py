@@ -13,6 +13,7 @@ from recapture.cli.main import main
 from recapture.report.claim_sources import source_text
 from recapture.report.html_page import render_html
 from recapture.results.directories import read_results
+from recapture.results.kinds import KINDS
 from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record
 from recapture.results.sources import published_claims
 from recapture.results.verdicts import SILENTLY_WRONG, Verdict
@@ -180,7 +181,7 @@ def test_claims_and_silent_wrongs_fill_the_first_screen_and_the_matrix_its_width
             compiler="fx",
             device="cpu",
             verdict=Verdict.WRONG,
-            differences=(Difference("example", "result", "value", "1 of 1"),),
+            differences=(Difference("example", "result", list(KINDS)[i % len(KINDS)], "1 of 1"),),  # in several lines
             claims=(ClaimResult(f"M{i}", "right", holds=False),),
             case_hash="0",
         )

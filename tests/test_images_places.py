@@ -54,7 +54,7 @@ def test_links_that_a_case_planted_are_not_written_through(tmp_path):
     assert outside.read_text() == "precious"
     assert (folder / "conformance.jsonl").read_text() == "new"
     assert not (folder / "conformance.jsonl").is_symlink()
-    assert (folder / "conformance.jsonl").stat().st_mode & 0o777 == 0o644
+    assert (folder / "conformance.jsonl").stat().st_mode & 0o600 == 0o600
 
 
 @pytest.mark.hostile

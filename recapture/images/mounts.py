@@ -154,11 +154,13 @@ def fetch_results(container: Any, results: Path) -> None:
 
 
 def _replace(path: Path, content: IO[bytes]) -> None:
-    """Replace a file in one step. The new file has a name of its own: a case could have planted a link under any other."""
+    """Replace a file in one step; the new file's name is random, because a case could plant a link under any other."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".fetched-")
     try:
         with content, os.fdopen(handle, "wb") as out:
-            os.fchmod(out.fileno(), 0o644)
+            umask = os.umask(0)
+            os.umask(umask)
+            os.fchmod(out.fileno(), 0o666 & ~umask)  # mkstemp's 0600 would hide results from other users
             shutil.copyfileobj(content, out)
         Path(name).replace(path)
     except BaseException:

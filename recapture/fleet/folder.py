@@ -2,8 +2,8 @@
 
 ``plan.json`` is the work, ``durations.jsonl`` the durations that divide it. Every attempt writes to a folder of its
 own, ``attempts/<task>.<id>``, and becomes ``shards/<task>`` by one rename, which fails if there is one already: the
-first attempt that ends wins. What an attempt left that did not end so stays where it is. The files alone decide what is
-there; nobody asks the batch system.
+first attempt that ends wins. What other attempts left stays where it is. The files alone decide what is
+there; the batch system is not asked.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def is_local(client: Any) -> bool:
 
 
 def engine_lost(client: Any, within: float = 0.0) -> bool:
-    """Whether the engine no longer answers, or stops answering within so many seconds.
+    """Whether the engine no longer answers, or stops answering within `within` seconds.
 
     An engine that shuts down first kills its containers and refuses new connections; open ones go on for a moment.
     """

@@ -132,7 +132,7 @@ def resolve(
 
 
 def _conflict(said: str, locked: Mapping[str, str], image: Image) -> str:
-    """Return the two requirements at odds in what uv said; its own words where they cannot be told."""
+    """Return the two requirements at odds in what uv said; its own words where these cannot be found."""
     if "No solution found" not in said and "unsatisfiable" not in said:
         return ""
     for found in _DEPENDS.finditer(said):

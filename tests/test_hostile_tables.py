@@ -20,10 +20,12 @@ from recapture.images import engine
 from recapture.images.lock_files import read_inputs_digest
 from recapture.images.requirements import Requirements
 from recapture.machine.pins import docker_directory, load_pins, lock_hash, lock_text, read_lock
+from recapture.report.check import check_markdown
 from recapture.report.check_across import across_annotations
 from recapture.report.check_ci import LONGEST_ANNOTATION, check_annotations, check_junit
 from recapture.results.issues import known_issues
 from recapture.results.records import PARTIAL
+from tests.fuzz import checks
 
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(60)]
 
@@ -173,6 +175,12 @@ class TestKeptAnswers:
         for line in (*check_annotations(one), *across_annotations(across, ["z" * 9**6])):
             assert "\n" not in line
             assert len(line) <= 3 * LONGEST_ANNOTATION + 200  # a per cent sign becomes three characters
+
+    def test_inputs_that_eager_refuses_are_text_in_a_report_in_markdown(self):
+        one = msgspec.structs.replace(report(), refused=(("<img src=x>", "[a](javascript:b)\n\n# heading"),))
+        text = check_markdown(one)
+        assert checks.markdown(text, "it") == []
+        assert "img src=x" in text
 
     def test_junits_file_is_xml_whatever_a_compiler_is_called(self):
         one = report(compiler="a\x00\x1b[31m\ud800<b>")

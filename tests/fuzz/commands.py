@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.fuzz import checks, corpus, resuming
@@ -24,12 +25,14 @@ from tests.fuzz.readers import READERS
 
 if TYPE_CHECKING:
     import random
-    from pathlib import Path
 
 STATUSES = {0, 1, 2, 3}
 
 SPEEDS = "speeds.json"
 """Name of the file with speedups for another tool."""
+
+OF_A_TARGET = ("one.md", "across.md")
+"""Names of the reports of a check, whose heading begins with the name of a user's target."""
 
 PLAIN_PAGES = ("one.html", "across.html")
 """Names of the pages of a check, which have no script."""
@@ -100,7 +103,7 @@ def _of_tables(root: Path) -> dict[str, list[str]]:
         "plan": ["plan", "types", "--image", corpus.IMAGE, "--shards", "2"],
         "plan json": ["plan", "types", "--image", "all", "--format", "json"],
         "plan github": ["plan", "types", "--image", corpus.IMAGE, "--format", "github"],
-        "plan kubernetes": ["plan", "types", "--image", corpus.IMAGE, "--format", "kubernetes"],
+        "plan kubernetes": ["plan", "types", "--image", corpus.IMAGE, "--inside", "docker", "--format", "kubernetes"],
         "bisect packages": ["bisect", corpus.CELL, *ends, "--results", str(root / "results")],
     }
 
@@ -111,7 +114,17 @@ _BY_NAME = {
     "findings.toml": ["report", "report --html", "diff text", "diff markdown", "history CELL text", "explain"],
     "transitions.toml": ["diff text", "diff markdown", "history CELL text", "history CELL markdown", "explain"],
     "devices.toml": ["diff devices text", "diff devices markdown", "diff devices json", "report"],
-    "images.toml": ["images list", "images list json", "plan", "plan json", "bisect", "bisect packages", "locks"],
+    "images.toml": [
+        "images list",
+        "images list json",
+        "plan",
+        "plan json",
+        "plan github",
+        "plan kubernetes",
+        "bisect",
+        "bisect packages",
+        "locks",
+    ],
     "requirements.txt": ["requirements"],
     "more.txt": ["requirements"],
     "meta.json": ["context"],
@@ -119,6 +132,21 @@ _BY_NAME = {
     ".speedups.lock": ["bench --resume", "report"],
 }
 """The commands that read a file with a name of its own."""
+
+
+REFUSED = {
+    "merge": "a shard is missing",
+    "bisect packages": "several packages differ, and nothing may run",
+    "report --output pipe": "nothing reads from the pipe",
+}
+"""Commands that undamaged files end with status 2, and why."""
+
+
+def expected() -> dict[str, set[object]]:
+    """Return every command with the exit statuses that it may have on undamaged files."""
+    names = [name for made in (_of_results, _of_unfinished, _of_matrix, _of_tables) for name in made(Path())]
+    names += [*READERS, "run --resume", "run --resume finished", "bench --resume"]
+    return {name: {2} if name in REFUSED else {1} if name.startswith("diff back") else {0} for name in names}
 
 
 def names_for(path: Path, root: Path) -> list[str]:
@@ -183,7 +211,7 @@ def run(name: str, root: Path, arguments: list[str] | None = None) -> tuple[obje
     if name.endswith(("markdown", "--output -")):
         problems += checks.markdown(out, "stdout")
     for path in sorted(root.rglob("*.md")):
-        problems += checks.markdown(path.read_bytes().decode(), path.name)
+        problems += checks.markdown(path.read_bytes().decode(), path.name, titled=path.name not in OF_A_TARGET)
         path.unlink()
     speeds = root / SPEEDS
     if speeds.is_file():

@@ -15,9 +15,10 @@ from pathlib import Path
 import msgspec
 
 from recapture.fleet.work import MatrixWork, WorkImage, WorkTask
-from recapture.machine.pins import load_images, lock_hash, lock_path
+from recapture.machine.pins import load_images, lock_hash
 from recapture.results.records import SCHEMA_VERSION, Difference, Record, read_jsonl, write_jsonl
 from recapture.results.shard_files import ShardCell, ShardPlan
+from recapture.results.verdicts import Verdict
 from tests.fuzz import tables
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -47,11 +48,26 @@ def build(root: Path) -> None:
             continue
         (folder / ".speedups.lock").touch()
         (folder / "speedups-nvidia-h200.json").write_text(json.dumps(_benchmark()))
+    _drifted(root / "results")
     folder = root / "unfinished" / OLD
     _interrupted(root, folder)
     (folder / ".lock").touch()
-    _matrix(root)
     tables.build(root)
+    _matrix(root)
+
+
+def _drifted(results: Path) -> None:
+    """Write the results of a twin image, in which one cell is wrong that is right in OLD."""
+    folder = results / DRIFTED / "cpu"
+    folder.mkdir(parents=True)
+    environment = json.loads((results / OLD / "environment.json").read_text())
+    (folder / "environment.json").write_text(json.dumps({**environment, "image": DRIFTED, "planned": 1, "recorded": 1}))
+    wrong = (Difference("example", "result", "value", "1 of 4 elements differ"),)
+    rows = [row for row in read_jsonl(results / OLD / "conformance.jsonl", Record) if row.cell == CELL]
+    write_jsonl(
+        folder / "conformance.jsonl",
+        [msgspec.structs.replace(row, verdict=Verdict.WRONG, input="example", differences=wrong) for row in rows],
+    )
 
 
 def _interrupted(root: Path, folder: Path) -> None:
@@ -66,6 +82,13 @@ def _interrupted(root: Path, folder: Path) -> None:
 def files(root: Path) -> list[Path]:
     """Return every file of data below a folder, in one order."""
     return sorted(path for path in root.rglob("*") if path.is_file() and path.suffix != ".py")
+
+
+def weight(path: Path) -> int:
+    """Return how much more often a file is damaged than a small one: records have the most fields and readers."""
+    if path.suffix == ".txt" or path.name.startswith((".", "told")):
+        return 1
+    return {"conformance": 6, "speedups-nvidia-h200": 4, "environment": 3}.get(path.name.partition(".")[0], 2)
 
 
 @cache
@@ -104,7 +127,7 @@ def _beside(folder: Path, partial: str) -> None:
 
 def _matrix(root: Path) -> None:
     """Write the folder of a matrix of two shards: one is published, of the other an attempt died."""
-    folder, lock = root / "matrix", lock_hash(lock_path(IMAGE))
+    folder, lock = root / "matrix", lock_hash(root / "docker" / "locks" / f"{IMAGE}.txt")
     image = load_images()[IMAGE]
     names = [f"{IMAGE}.cpu.{number}-of-2" for number in (1, 2)]
     work = MatrixWork(

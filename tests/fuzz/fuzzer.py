@@ -54,7 +54,8 @@ MODULES = (
 def mutate(seed: int, root: Path) -> tuple[str, list[str], list[str] | None]:
     """Damage one file below a folder; return a description, the commands that read it, and their arguments."""
     choose = random.Random(seed)
-    path = choose.choice(corpus.files(root))
+    files = corpus.files(root)
+    [path] = choose.choices(files, [corpus.weight(one) for one in files])
     data = path.read_bytes()
     way = choose.random()
     if not data or 0.82 <= way < 0.9:  # a lock is empty
@@ -83,12 +84,15 @@ def _folder_of(path: Path, root: Path) -> Path:
     return path.parent.parent if path.is_relative_to(root / "results") else path.parent
 
 
-def one(seed: int, pristine: Path, root: Path) -> dict[str, object]:
-    """Run one input in this process, which runs only this input; return the findings."""
+def one(seed: int | str, pristine: Path, root: Path) -> dict[str, object]:
+    """Run one input in this process, which runs only this input; return the findings.
+
+    With the name of a command in place of a seed, it runs on undamaged files.
+    """
     shutil.copytree(pristine, root)
     os.mkfifo(root / "pipe")
     _enter(root)
-    kind, names, arguments = mutate(seed, root)
+    kind, names, arguments = mutate(seed, root) if isinstance(seed, int) else ("undamaged", [seed], None)
     problems, slowest, statuses = [], 0.0, []
     for name in names:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
@@ -122,7 +126,7 @@ def _enter(root: Path) -> None:
     paths.CHECKOUT = root
 
 
-def child(seed: int, pristine: Path, root: Path) -> dict[str, object]:
+def child(seed: int | str, pristine: Path, root: Path) -> dict[str, object]:
     """Run one input in a child process with limits; an abnormal end is a finding as well."""
     answer, back = os.pipe()
     process = os.fork()
@@ -152,7 +156,7 @@ def child(seed: int, pristine: Path, root: Path) -> dict[str, object]:
     return json.loads(text)
 
 
-def share(job: tuple[list[int], str]) -> list[dict[str, object]]:
+def share(job: tuple[list[int | str], str]) -> list[dict[str, object]]:
     """Run several inputs one after the other, in a separate folder."""
     os.fsync = lambda _handle: None  # nothing here has to outlive a crash of the machine, and a disk takes its time
     seeds, folder = job
@@ -184,8 +188,11 @@ def main() -> int:
     options.add_argument("--jobs", type=int, default=1)
     options.add_argument("--seconds", type=float, default=float("inf"), help="Stop after so long.")
     options.add_argument("--only", type=int)
+    options.add_argument("--undamaged", action="store_true", help="Run every command once, on undamaged files.")
     asked = options.parse_args()
-    seeds = [asked.only] if asked.only is not None else list(range(asked.seed, asked.seed + asked.inputs))
+    seeds: list[int | str] = list(range(asked.seed, asked.seed + asked.inputs))
+    if asked.undamaged or asked.only is not None:
+        seeds = [*commands.expected()] if asked.undamaged else [asked.only]
     began = time.monotonic()
     found: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
@@ -197,6 +204,8 @@ def main() -> int:
                 _tell(mine)
                 if time.monotonic() - began > asked.seconds:
                     break
+    for each in found if asked.undamaged else ():
+        print(f"{each['seed']}: {each['statuses'][0] if each['statuses'] else 'died'}")
     bad = [each for each in found if each["problems"]]
     seconds = time.monotonic() - began
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(Counter(each["kind"] for each in found).items()))

@@ -93,6 +93,7 @@ def execution(tmp_path):
             for name in names
         ]
         pool: SimpleNamespace = SimpleNamespace(client=client, restart=lambda: pool.restarts.append(1), restarts=[])
+        pool.end_left_over = lambda: None
         sampler = SimpleNamespace(conditions=lambda *_: Conditions())
         progress = SimpleNamespace(start=lambda _: None, doing=lambda _: None, finished=lambda _: None)
         publisher = SimpleNamespace(speedups=lambda *_: None)

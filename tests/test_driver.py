@@ -16,6 +16,7 @@ from recapture.pool.client import ServerDiedError
 from recapture.pool.driver import MOST_RESTARTS, Driver, Request
 from recapture.pool.outcomes import OutcomeReader
 from recapture.pool.protocol import Begun, Ended
+from recapture.pool.worker_pool import WorkerPool
 from recapture.results.verdicts import Verdict
 
 
@@ -74,6 +75,7 @@ class Server:
         self.kills, self.deletes = kills, deletes
         self.dead = dead
         self.restarts = 0
+        self.left_over = False
         self.sent: list[str] = []
         self.running: dict[int, str] = {}
         self.messages: deque[Begun | Ended] = deque()
@@ -96,6 +98,8 @@ class Server:
         self.messages.extend(ended(number, lost=lost, status=70 if lost else 0) for number in self.running)
         self.running.clear()
         return self.messages.popleft()
+
+    end_left_over = WorkerPool.end_left_over
 
     def restart(self):
         self.restarts += 1
@@ -137,7 +141,7 @@ def test_only_the_task_that_deletes_the_directories_is_given_up():
     assert server.restarts == 2  # each time once, when nothing ran any more
 
 
-def test_tasks_that_an_interrupted_driver_left_running_do_not_disturb_the_next():
+def test_tasks_that_an_interrupted_driver_left_running_are_ended_before_the_next():
     class Interrupted(Tasks):
         def begun(self, task):
             if task.key == "b":
@@ -147,7 +151,11 @@ def test_tasks_that_an_interrupted_driver_left_running_do_not_disturb_the_next()
     with pytest.raises(KeyboardInterrupt):
         Driver(server, Interrupted("abc"), timeout=1.0, memory=1).run()
     assert server.running
+    assert server.left_over
     assert driven("de", server).done == ["d", "e"]
+    assert (server.restarts, server.left_over) == (1, False)
+    assert driven("f", server).done == ["f"]
+    assert server.restarts == 1
 
 
 def test_a_server_that_dies_before_any_task_begins_ends_the_run_with_status_3():

@@ -5,13 +5,14 @@ RECAPTURE_FUZZ_INPUTS and RECAPTURE_FUZZ_SEED set the number of inputs of the de
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.fuzz import checks, corpus, resuming
+from tests.fuzz import checks, commands, corpus, resuming
 
 pytestmark = pytest.mark.hostile
 
@@ -39,6 +40,22 @@ def test_ten_thousand_inputs():
     done = fuzz("--inputs", "10000", "--seed", "1000", "--jobs", str(len(os.sched_getaffinity(0))))
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_command_reads_the_undamaged_files_and_none_is_left_over():
+    done = fuzz("--undamaged")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = dict(line.rsplit(": ", 1) for line in done.stdout.splitlines() if re.fullmatch(r"[\w -]+: \S+", line))
+    wanted = commands.expected()
+    assert {name: status for name, status in found.items() if int(status) not in wanted[name]} == {}
+    assert found.keys() == wanted.keys()
+
+
+def test_every_file_of_the_corpus_has_commands_and_every_command_a_file(tmp_path):
+    corpus.build(tmp_path)
+    files = {path: commands.names_for(path, tmp_path) for path in corpus.files(tmp_path)}
+    assert [path for path, names in files.items() if not names] == []
+    assert {name for names in files.values() for name in names} == commands.expected().keys()
 
 
 @pytest.mark.parametrize(

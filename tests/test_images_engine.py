@@ -1,22 +1,33 @@
 """Images on a real engine: `.ci/engine` gives a bare Debian machine one. Nothing here is simulated but the disk's size."""
 
-import contextlib
-import io
 import json
 import multiprocessing
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
+from planted_engines import (
+    BASE,
+    CA,
+    IMAGE,
+    OWNER,
+    RECORDS,
+    ROOT,
+    Engine,
+    as_root,
+    images,
+    line_after_the_run,
+    need_base,
+    one_line,
+    wait_for,
+)
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.images.container import ContainerOptions, run_image
@@ -26,36 +37,6 @@ from recapture.machine.image_match import image_for, pinned_images
 from recapture.machine.pins import find_image, lock_hash, lock_path
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
-
-ROOT = Path(__file__).parents[1]
-IMAGE = find_image("torch2.11.0-cu130")
-BASE = os.environ.get("RECAPTURE_TEST_BASE", "recapture-base:bookworm")
-CA = os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")
-OWNER = "org.recapture.owner"
-RECORDS = "conformance.jsonl"
-
-as_root = pytest.mark.skipif(
-    os.getuid() != 0, reason="needs root: starts an engine of its own, or becomes another user"
-)
-
-
-def images(*arguments, **options):
-    """Run `recapture images …` as a user does, in a process of its own."""
-    command = [sys.executable, "-m", "recapture", "images", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, **options)
-
-
-def one_line(done):
-    """Return the only line of error output that recapture itself wrote."""
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("recapture: ")]
-    return line
-
-
-def line_after_the_run(done):
-    """Return the line that recapture wrote after the run in the container, which may say that it was terminated."""
-    *inside, line = [line for line in done.stderr.splitlines() if line.startswith("recapture: ")]
-    assert all(one.startswith("recapture: terminated") for one in inside)
-    return line
 
 
 def containers(client):
@@ -69,11 +50,6 @@ def client():
             yield found
     except EnvironmentUnfitError as error:  # these tests were asked for by name: they must not be skipped
         pytest.fail(f"{error}; .ci/engine starts one")
-
-
-def need_base(client):
-    if not client.images.list(BASE):
-        pytest.fail(f"the engine has no image {BASE}: .ci/engine makes it")
 
 
 @pytest.fixture(scope="session")
@@ -345,183 +321,6 @@ def test_a_build_without_an_engine_says_so(tmp_path):
     assert one_line(done) == (
         f"recapture: {IMAGE.name}: no container engine answers: start Docker, or choose another with --host"
     )
-
-
-def wait_for(condition, seconds=60):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.2)
-
-
-class Engine:
-    """A Docker engine of the test's own, in a folder of its own, that can be stopped and started again."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.local = f"unix://{folder}/sock"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.remote = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-
-    def start(self):
-        command = ["dockerd", "--data-root", f"{self.folder}/data", "--exec-root", f"{self.folder}/exec"]
-        command += ["--pidfile", f"{self.folder}/pid", "--host", self.local, "--host", self.remote, "--tls=false"]
-        with Path(self.folder, "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--iptables=false", "--bridge=none"], stdout=log, stderr=subprocess.STDOUT
-            )
-        wait_for(lambda: self.docker("info").returncode == 0)
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(60)
-
-    def docker(self, *arguments, **options):
-        command = ["docker", "--host", self.local, *arguments]
-        return subprocess.run(command, capture_output=True, check=False, **options)
-
-
-@pytest.fixture
-def own_engine():
-    if not shutil.which("dockerd"):
-        pytest.fail("needs dockerd: .ci/engine installs it")
-    folder = tempfile.mkdtemp(prefix="engine", dir="/tmp")  # a short path, for a socket's name is limited
-    engine = Engine(folder)
-    engine.start()
-    yield engine
-    engine.stop()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-STAND_IN = """
-echo recorded > /results/records
-echo started
-case "$*" in *hang*) sleep 600;; esac
-"""
-
-
-def give_stand_in(engine, script=STAND_IN):
-    """Give an engine a small image under the pinned one's name: a shell that records something, and hangs when asked."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as tar:
-        for folder, mode in (("tmp", 0o1777), ("results", 0o1777), ("cases", 0o1777), ("proc", 0o755), ("dev", 0o755)):
-            entry = tarfile.TarInfo(folder)
-            entry.type, entry.mode = tarfile.DIRTYPE, mode
-            tar.addfile(entry)
-        entry = tarfile.TarInfo("entry")
-        entry.size = len(script)
-        tar.addfile(entry, io.BytesIO(script.encode()))
-        needed = {"/bin/sh", "/bin/sleep"}
-        for program in sorted(needed):
-            needed.update(re.findall(r"(/\S+) \(0x", subprocess.check_output(["ldd", program], text=True)))
-        for path in sorted(needed):
-            entry = tar.gettarinfo(os.path.realpath(path), arcname=path[1:])
-            with Path(path).open("rb") as file:
-                tar.addfile(entry, file)
-    change = ["--change", 'ENTRYPOINT ["/bin/sh", "/entry"]']
-    done = engine.docker("import", *change, "-", IMAGE.tag, input=content.getvalue())
-    assert done.returncode == 0, done.stderr
-
-
-@contextlib.contextmanager
-def hanging_run(host, results):
-    """Run the stand-in so that it hangs, and go on when its output has come through."""
-    command = [sys.executable, "-m", "recapture", "images", "run", IMAGE.name, "hang", "--host", host]
-    with subprocess.Popen(
-        [*command, "--results", str(results)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout.readline() == "started\n"
-        yield process
-
-
-@as_root
-def test_an_engine_that_stops_during_a_run_loses_nothing_recorded(own_engine, tmp_path):
-    give_stand_in(own_engine)
-    with hanging_run(own_engine.local, tmp_path / "results") as process:
-        own_engine.stop()
-        assert process.wait(60) == 3
-        assert process.stderr.read() == (
-            f"recapture: the container engine stopped during the run; what was recorded is in {tmp_path / 'results'}\n"
-        )
-    record = tmp_path / "results" / "records"
-    assert record.read_text(encoding="utf-8") == "recorded\n"
-    assert record.stat().st_uid == os.getuid()
-    own_engine.start()
-    assert images("run", IMAGE.name, "--host", own_engine.local, "--results", tmp_path / "results").returncode == 0
-    assert own_engine.docker("ps", "--all", "--quiet").stdout == b""
-
-
-@as_root
-def test_another_machines_engine_sends_the_results_back(own_engine, tmp_path):
-    give_stand_in(own_engine)
-    done = images("run", IMAGE.name, "--host", own_engine.remote, "--results", tmp_path / "results")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("started\n")
-    record = tmp_path / "results" / "records"
-    assert record.read_text(encoding="utf-8") == "recorded\n"
-    assert record.stat().st_uid == os.getuid()
-    assert own_engine.docker("ps", "--all", "--quiet").stdout == b""
-    assert own_engine.docker("volume", "ls", "--quiet").stdout == b""
-
-
-@as_root
-def test_an_engine_behind_ssh_sends_the_results_back(own_engine, tmp_path):
-    """The last word of an ssh command is what runs over there: an `ssh` that runs it here is as good as a machine."""
-    give_stand_in(own_engine)
-    ssh = tmp_path / "bin" / "ssh"
-    ssh.parent.mkdir()
-    ssh.write_text(f'#!/bin/bash\necho "$@" >> {tmp_path}/asked\nDOCKER_HOST={own_engine.local} exec ${{@: -1}}\n')
-    ssh.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{ssh.parent}{os.pathsep}{os.environ['PATH']}"}
-    arguments = ("--host", "ssh://ann@gpu-machine", "--results", tmp_path / "results")
-    done = images("run", IMAGE.name, *arguments, env=environment, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("started\n")
-    assert re.match(
-        r"-l ann .*gpu-machine docker system dial-stdio\n", (tmp_path / "asked").read_text(encoding="utf-8")
-    )
-    assert (tmp_path / "results" / "records").read_text(encoding="utf-8") == "recorded\n"
-    assert own_engine.docker("ps", "--all", "--quiet").stdout == b""
-
-
-@as_root
-def test_another_machines_deadline_still_brings_what_was_recorded(own_engine, tmp_path):
-    give_stand_in(own_engine)
-    arguments = ("hang", "--deadline", "3", "--host", own_engine.remote, "--results", tmp_path / "results")
-    done = images("run", IMAGE.name, *arguments)
-    assert done.returncode == 3
-    assert "deadline of 3 s" in line_after_the_run(done)
-    assert (tmp_path / "results" / "records").is_file()
-    assert own_engine.docker("volume", "ls", "--quiet").stdout == b""
-
-
-@as_root
-def test_results_on_another_machine_whose_engine_stopped_come_with_the_next_run(own_engine, tmp_path):
-    give_stand_in(own_engine)
-    with hanging_run(own_engine.remote, tmp_path / "first") as process:
-        own_engine.stop()
-        assert process.wait(60) == 3
-        assert "the next run brings it" in process.stderr.read()
-    assert not list((tmp_path / "first").iterdir())
-    own_engine.start()
-    assert images("run", IMAGE.name, "--host", own_engine.remote, "--results", tmp_path / "second").returncode == 0
-    assert (tmp_path / "first" / "records").read_text(encoding="utf-8") == "recorded\n"
-    assert own_engine.docker("ps", "--all", "--quiet").stdout == b""
-
-
-@as_root
-def test_cases_and_earlier_results_reach_another_machine(own_engine, tmp_path):
-    give_stand_in(own_engine)
-    give_stand_in(own_engine, 'read line < "$2"; read old < /results/old; echo "$line $old" > /results/records\n')
-    cases = tmp_path / "mine.py"
-    cases.write_text("given\n", encoding="utf-8")
-    results = tmp_path / "results"
-    results.mkdir()
-    (results / "old").write_text("before\n", encoding="utf-8")
-    done = images("run", IMAGE.name, cases, "--resume", "--host", own_engine.remote, "--results", results)
-    assert done.returncode == 0, done.stderr
-    assert (results / "records").read_text(encoding="utf-8") == "given before\n"
 
 
 @as_root

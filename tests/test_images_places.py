@@ -42,6 +42,38 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path):
     assert {path.name for path in (tmp_path / "image" / "cpu").iterdir()} == {"conformance.jsonl", PARTIALS[0]}
 
 
+@pytest.mark.hostile
+def test_links_that_a_case_planted_are_not_written_through(tmp_path):
+    outside, results = tmp_path / "outside", tmp_path / "results"
+    outside.write_text("precious")
+    folder = results / "image" / "cpu"
+    folder.mkdir(parents=True)
+    for name in (".conformance.jsonl.fetched", "conformance.jsonl", "environment.json"):
+        (folder / name).symlink_to(outside)
+    fetch_results(holding({"image/cpu/conformance.jsonl": "new"}), results)
+    assert outside.read_text() == "precious"
+    assert (folder / "conformance.jsonl").read_text() == "new"
+    assert not (folder / "conformance.jsonl").is_symlink()
+    assert (folder / "conformance.jsonl").stat().st_mode & 0o600 == 0o600
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "name", ["results/../../escaped", "/escaped", "elsewhere/escaped", "results/image/../../../escaped"]
+)
+def test_what_an_archive_has_outside_the_results_is_left_out(tmp_path, name):
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for path in (name, "results/image/kept"):
+            tar.addfile(tarfile.TarInfo(path))
+        (tmp_path / "link").symlink_to("absent")
+        tar.add(tmp_path / "link", arcname="results/image/link")
+    container = SimpleNamespace(get_archive=lambda _: ([archive.getvalue()], {}))
+    fetch_results(container, tmp_path / "there" / "results")
+    found = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if not path.is_dir()]
+    assert sorted(found) == ["link", "there/results/image/kept"]
+
+
 def test_a_run_of_a_selection_finds_the_rows_that_are_there(tmp_path):
     pytest.importorskip("docker")
     (tmp_path / "image").mkdir()

@@ -21,6 +21,15 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 LONGEST_MODULE = 350
 """Lines of a module, all of them counted."""
 
+LONGEST_TEST_FILE = 500
+"""Lines of a file of tests, all of them counted."""
+
+LONGER = {
+    "suites/autograd.py": "the address of a case begins with the name of its file, and records name its lines",
+    "suites/modules.py": "the address of a case begins with the name of its file, and records name its lines",
+}
+"""Files that may be longer than LONGEST_MODULE, with the reason."""
+
 LONGEST_FUNCTION = 60
 """Lines of a function without its docstring; a longer one says why in a comment ``# long: REASON`` on its first line."""
 
@@ -75,12 +84,38 @@ def long_functions(source: str) -> list[str]:
     return found
 
 
+def too_long(root: Path) -> list[str]:
+    """The files of a checkout with more lines than allowed, each with their number."""
+    folders = ("recapture", "benchmarks", "docs", "examples", "suites", "tools")
+    code = [*root.glob("*.py"), *(path for name in folders for path in (root / name).rglob("*.py"))]
+    limits = dict.fromkeys(code, LONGEST_MODULE) | dict.fromkeys((root / "tests").rglob("*.py"), LONGEST_TEST_FILE)
+    lines = {path.relative_to(root).as_posix(): len(path.read_bytes().splitlines()) for path in limits}
+    return [
+        f"{name} has {lines[name]} lines"
+        for path, most in sorted(limits.items())
+        if lines[name := path.relative_to(root).as_posix()] > most and name not in LONGER
+    ]
+
+
+def test_no_file_is_too_long():
+    assert too_long(REPOSITORY) == []
+    lengths = {name: len((REPOSITORY / name).read_bytes().splitlines()) for name in LONGER}
+    assert {name for name, number in lengths.items() if number <= LONGEST_MODULE} == set(), "no longer exceptions"
+
+
+def test_a_file_that_is_too_long_is_found(tmp_path):
+    for name, number in (("tools/a.py", 350), ("tools/b.py", 351), ("tests/c.py", 500), ("tests/x/d.py", 501)):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x = 1\n" * number, encoding="utf-8")
+    assert too_long(tmp_path) == ["tests/x/d.py has 501 lines", "tools/b.py has 351 lines"]
+
+
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_a_module_keeps_the_rules(path):
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
     name = name_of(path)
-    assert len(source.splitlines()) <= LONGEST_MODULE
     assert long_functions(source) == []
     asks = any(isinstance(one, ast.Name) and one.id == "__file__" for one in ast.walk(tree))
     assert not asks or name in MAY_ASK_FOR_ITS_FILE

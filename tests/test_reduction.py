@@ -232,8 +232,10 @@ def test_tries_that_an_interruption_leaves_over_do_not_disturb_the_next_ones(poo
     with open_reduction(f"{suite}::branch::jit.trace", ReduceOptions(jobs=2), pool) as one:
         found = one.run(lambda _: None)
         assert found.ending == "interrupted"
+        assert pool.left_over
         again, _ = one.runner.findings(found.case)
     assert again.verdict is Verdict.SPECIALIZED
+    assert not pool.left_over
 
 
 def test_an_interruption_of_the_last_check_keeps_the_program(reduced, monkeypatch):

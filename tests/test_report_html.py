@@ -13,6 +13,7 @@ from recapture.cli.main import main
 from recapture.report.claim_sources import source_text
 from recapture.report.html_page import render_html
 from recapture.results.directories import read_results
+from recapture.results.kinds import KINDS
 from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record
 from recapture.results.sources import published_claims
 from recapture.results.verdicts import SILENTLY_WRONG, Verdict
@@ -170,6 +171,55 @@ def test_no_text_runs_out_of_its_tile(tmp_path, width):
     assert seen == pytest.approx(width, abs=20)
     assert len(over) == 4
     assert max(over) <= 0
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser, to lay out the page")
+def test_claims_and_silent_wrongs_fill_the_first_screen_and_the_matrix_its_width(tmp_path):
+    records = [
+        Record(
+            case=f"s::c{i}",
+            compiler="fx",
+            device="cpu",
+            verdict=Verdict.WRONG,
+            differences=(Difference("example", "result", list(KINDS)[i % len(KINDS)], "1 of 1"),),  # in several lines
+            claims=(ClaimResult(f"M{i}", "right", holds=False),),
+            case_hash="0",
+        )
+        for i in range(60)
+    ]
+    script = """["#claims", "#claims .scroll", "#wrong", "#wrong .scroll", "#matrix .frame", "#matrix table"].map((one) => {
+      const box = document.querySelector(one).getBoundingClientRect();
+      return [box.left, box.top, box.right, box.bottom];
+    }).concat([[innerWidth, innerHeight]])"""
+    claims, of_claims, wrong, of_wrong, frame, matrix, (width, height) = in_browser(
+        tmp_path, render_html(records, None), script, 1600
+    )
+    for panel, inside in ((claims, of_claims), (wrong, of_wrong)):
+        assert panel[3] <= height  # above the fold
+        assert panel[3] - panel[1] > height / 2
+        assert inside[3] == pytest.approx(panel[3], abs=3)  # the list reaches the end of its panel
+    assert claims[2] < wrong[0]  # side by side
+    assert wrong[2] - claims[0] > 0.9 * width
+    assert frame[2] - frame[0] > 0.9 * width
+    assert matrix[2] - matrix[0] == pytest.approx(frame[2] - frame[0], abs=40)  # a narrow matrix, too
+
+
+def test_a_claim_says_how_many_of_its_cells_cannot_run_here():
+    verdicts = {"fx": (Verdict.PASS, True), "aoti": (Verdict.NOT_APPLICABLE, None)}
+    records = [
+        Record(
+            case="s::c",
+            compiler=compiler,
+            device="cpu",
+            verdict=verdict,
+            reason=None if holds else "not here",
+            claims=(ClaimResult("M", "pass", holds=holds),),
+            case_hash="0",
+        )
+        for compiler, (verdict, holds) in verdicts.items()
+    ]
+    assert "in 1 of 2 cells; 1 not runnable here</span>" in render_html(records, None)
+    assert "in 1 of 1 cell</span>" in render_html(records[:1], None)
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser, to run the page's script")

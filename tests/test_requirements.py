@@ -58,7 +58,7 @@ def test_requirements_that_fit_are_accepted(tmp_path, text):
     [
         (b"not a requirement!\n", "is no requirement"),
         (b"\xff\xfe", "not a text file"),
-        (b"a\n" * 600_000, "larger than"),
+        (b"a\n" * 600_000, "1200000 bytes, more than the"),
     ],
 )
 def test_a_file_that_is_no_list_of_requirements_is_one_line(tmp_path, content, complaint):

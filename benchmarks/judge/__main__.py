@@ -107,7 +107,7 @@ def _same_release(directory: Path, device: str) -> list[Record]:
     """Return the records of the installed release of torch on the kind of `device`."""
     import torch
 
-    found = []
+    found: list[Record] = []
     for one in find_results(directory, needed=False):
         results = read_results(one)
         environment = results.environment

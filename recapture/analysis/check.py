@@ -60,6 +60,9 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     speedup: tuple[float, float, float] | None = None
     finding: str = ""
 
+    def __post_init__(self) -> None:
+        Verdict(self.verdict)  # a kept row may be of another version, and have a verdict that this one does not know
+
     @property
     def speed(self) -> str:
         """The speed in words: ``1.48× as fast as eager [1.45, 1.53]``; empty if it was not measured."""

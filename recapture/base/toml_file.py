@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recapture.base.errors import UsageError
+from recapture.base.files import read_regular
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -14,16 +17,26 @@ else:
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 __all__ = ["load_toml", "read_toml"]
 
 T = TypeVar("T")
 
+MOST_BYTES = 4 << 20
+"""Bytes of the largest TOML file that is read: the largest table of the project takes 50 KB."""
+
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return a TOML file's content, with the standard library's reader or, on Python 3.10, tomli."""
-    return dict(tomllib.loads(path.read_text(encoding="utf-8")))
+    """Return a TOML file's content, with the standard library's reader or, on Python 3.10, tomli.
+
+    A link is followed: installers may make one of any file. Raises UsageError for what is no regular file or cannot be
+    read, and ValueError for a mistake in its TOML.
+    """
+    data = read_regular(Path(os.path.realpath(path)), most=MOST_BYTES)
+    try:
+        return dict(tomllib.loads(data.decode("utf-8")))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def load_toml(path: Path, noun: str, made: Callable[[dict[str, Any]], T]) -> T:
@@ -34,7 +47,7 @@ def load_toml(path: Path, noun: str, made: Callable[[dict[str, Any]], T]) -> T:
     """
     try:
         return made(read_toml(path))
-    except OSError as error:
-        raise UsageError(f"cannot read {noun}: {path}: {error.strerror}") from error
+    except UsageError as error:
+        raise UsageError(str(error).replace("cannot read", f"cannot read {noun}:", 1)) from None
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error

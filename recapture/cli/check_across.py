@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import option
 from recapture.cli.in_images import typed_words
-from recapture.cli.output import echo, echo_json
+from recapture.cli.output import echo, echo_error, echo_json
 from recapture.machine.pins import Image, find_releases
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _runs(context: click.Context, request: CheckRequest, options: AcrossOptions)
         requirements=Requirements.read(options.requirements),
         keep=options.keep,
         again=options.again,
-        show=lambda text: echo(f"recapture: {text}", err=True),
+        show=echo_error,
     )
 
 
@@ -133,6 +133,6 @@ def _print(report: AcrossReport, found: list[str], *, as_json: bool, html_file: 
     except OSError as error:
         raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None
     for line in found:
-        echo(f"recapture: --fail-on: {line}", err=True)
+        echo_error(f"--fail-on: {line}")
     for line in across_annotations(report, found) if github else ():
         echo(line, err=True)

@@ -9,7 +9,7 @@ import click
 
 from recapture.base.errors import UsageError
 from recapture.cli.options import PathParameter, json_flag
-from recapture.cli.output import echo, print_json
+from recapture.cli.output import echo, echo_error, print_json
 
 __all__ = ["merge"]
 
@@ -38,13 +38,13 @@ def merge(
 
     outcome = merge_folders(directories, results, incomplete=incomplete)
     for line in outcome.warnings:
-        echo(f"recapture: {line}", err=True)
+        echo_error(line)
     if as_json:
         print_json(dataclasses.asdict(outcome))
     for line in () if as_json else outcome.merged:
         echo(line)
     for line in outcome.missing:
-        echo(f"recapture: missing: {line}", err=True)
+        echo_error(f"missing: {line}")
     if not outcome.merged and not outcome.missing:
         raise UsageError("there is nothing to merge")
     if outcome.missing and not incomplete:

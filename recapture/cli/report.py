@@ -22,7 +22,7 @@ from recapture.cli.options import (
     kind_option,
     suite_option,
 )
-from recapture.cli.output import echo, print_json, warn_if_misfiled, write_file
+from recapture.cli.output import echo, echo_error, print_json, warn_if_misfiled, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,7 +117,7 @@ def _print_moves(
         except UsageError as error:
             if len(every) == 1:
                 raise
-            echo(f"recapture: {error}", err=True)
+            echo_error(str(error))
     if not found:
         raise UsageError(f"no results have both {before!r} and {after!r}")
     if as_json:

@@ -73,8 +73,7 @@ def _issue(cell: str, device: str, seconds: float, *, smaller: bool) -> str:
         reduced = reduction.run(lambda _: None) if smaller else None
         if isinstance(reduction.interruption, Termination):
             raise reduction.interruption
-        if reduction.interruption is not None:
-            reduction.runner.pool.restart()  # without the tries that still run
+        reduction.runner.pool.end_left_over()  # `gather` also uses the pool without a driver
         facts = gather(reduction, reduced)
     return issue_text(facts, _histories(cell))
 

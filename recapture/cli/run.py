@@ -11,7 +11,7 @@ import click
 from recapture.base.errors import UsageError
 from recapture.cli.in_images import ImageOptions, run_in_images
 from recapture.cli.options import json_flag, require_torch, takes
-from recapture.cli.output import echo, print_json
+from recapture.cli.output import echo, echo_error, print_json
 from recapture.conformance.plan import RunOptions, check_compilers
 from recapture.results.verdicts import Verdict
 
@@ -55,7 +55,7 @@ def run_command(
         return run_in_images(context, where, results=options.results, device=options.device, resume=options.resume)
     require_torch()
     with RunProgress(SafeConsole(stderr=True)) as progress:
-        summary = run_cells(options, progress, lambda text: echo(f"recapture: {text}", err=True))
+        summary = run_cells(options, progress, echo_error)
     if start_times:
         echo(f"recapture: {described()}", err=True)
     write_report(summary.directory)
@@ -67,7 +67,7 @@ def run_command(
     else:
         _print_text(options, summary)
     for line in wrong:
-        echo(f"recapture: {line}", err=True)
+        echo_error(line)
     return 2 if wrong else 0
 
 

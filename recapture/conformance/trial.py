@@ -240,7 +240,7 @@ def _compared(
         )
         return compare(one, two, sample=partial(eager.sample, one.input), rules=rules)
 
-    # Where eager refuses an input, any exception is right, and what it left changed is nobody's contract.
+    # Where eager refuses an input, any exception is right, and no document says what it leaves changed.
     seen = [
         one if one.input in case.refused_inputs and one.raised is not None and two.raised is not None else two
         for one, two in zip(first, seen, strict=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.images.environments import Environments, environments_folder, size_limit
-from recapture.machine.pins import lock_hash, lock_path
+from recapture.machine.pins import lock_hash, lock_path, lock_text
 from recapture.results.directories import read_results
 from recapture.results.records import CONFORMANCE
 
@@ -51,7 +51,7 @@ class CellRuns:
         """Return the cell's record in an image that has the other image's version of these packages."""
         self.show(f"running {self.cell} in {image.name} with {', '.join(sorted(names))} of {other.name}")
         self._folder.mkdir(parents=True, exist_ok=True)
-        text = mixed_lock(lock_path(image.name).read_text("utf-8"), lock_path(other.name).read_text("utf-8"), names)
+        text = mixed_lock(lock_text(lock_path(image.name)), lock_text(lock_path(other.name)), names)
         lock = self._folder / f"{image.name}-mixed.txt"
         write_atomically(lock, text.encode())
         with self._environments.use(image, lock) as interpreter:

@@ -14,7 +14,7 @@ import msgspec
 from recapture.analysis.check import CheckReport
 from recapture.analysis.check_across import AcrossReport, ReleaseAnswer
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.base.files import write_atomically
+from recapture.base.files import read_regular, write_atomically
 from recapture.base.paths import module_file
 from recapture.base.text import shorten
 from recapture.declare.own_code.code_files import code_hash
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from recapture.images.interpreter import Interpreter
     from recapture.machine.pins import Image
 
-__all__ = ["CheckRuns"]
+__all__ = ["CheckRuns", "kept_answer", "printed_report"]
 
 REASON = 300
 """Characters of the reason why a release was not checked."""
@@ -117,10 +117,7 @@ class CheckRuns:
             kind = UsageError if status == UsageError.exit_status else EnvironmentUnfitError
             raise kind(heard.problem or f"recapture check ended with exit status {status}")
         heard.flush()
-        try:
-            report = msgspec.json.decode(heard.output, type=CheckReport)
-        except msgspec.DecodeError as error:
-            raise EnvironmentUnfitError(f"recapture check printed no report: {error}") from None
+        report = printed_report(heard.output)
         answer = ReleaseAnswer(release=release_of(image), image=image.name, report=report, seconds=heard.seconds())
         self._keep(image, answer)
         return answer
@@ -145,12 +142,8 @@ class CheckRuns:
 
     def _kept(self, image: Image, *, stale: bool = False) -> ReleaseAnswer | None:
         """Return the kept answer of an image, or None. With `stale`, also that of code that was edited since."""
-        path = self._place(image)
-        try:
-            key, answer = msgspec.json.decode(path.read_bytes(), type=tuple[str, ReleaseAnswer])
-        except (OSError, msgspec.DecodeError):  # absent, or of another version
-            return None
-        return answer if stale or key == self._key(image) else None
+        kept = kept_answer(self._place(image))
+        return kept[1] if kept is not None and (stale or kept[0] == self._key(image)) else None
 
     def _keep(self, image: Image, answer: ReleaseAnswer) -> None:
         """Keep an answer, unless the machine is at fault for a part of it."""
@@ -222,6 +215,26 @@ class _Heard:
         if self._waiting:
             self._show(self.problem)
         self._waiting = False
+
+
+def kept_answer(path: Path) -> tuple[str, ReleaseAnswer] | None:
+    """Return the key and the answer in a file; None if it is absent, damaged, or of another version."""
+    try:
+        return _KEPT.decode(read_regular(path))
+    except (UsageError, ValueError, RecursionError):
+        return None
+
+
+def printed_report(output: bytes) -> CheckReport:
+    """Return the report that ``recapture check --json`` printed; raises EnvironmentUnfitError if it is none."""
+    try:
+        return _REPORT.decode(output)
+    except (ValueError, RecursionError) as error:
+        raise EnvironmentUnfitError(f"recapture check printed no report: {shorten(str(error), REASON)}") from None
+
+
+_KEPT = msgspec.json.Decoder(tuple[str, ReleaseAnswer])
+_REPORT = msgspec.json.Decoder(CheckReport)
 
 
 def _raise_if_nowhere(report: AcrossReport) -> None:

@@ -2,8 +2,8 @@
 
 ``plan.json`` is the work, ``durations.jsonl`` the durations that divide it. Every attempt writes to a folder of its
 own, ``attempts/<task>.<id>``, and becomes ``shards/<task>`` by one rename, which fails if there is one already: the
-first attempt that ends wins. What an attempt left that did not end so stays where it is. The files alone decide what is
-there; nobody asks the batch system.
+first attempt that ends wins. What other attempts left stays where it is. The files alone decide what is
+there; the batch system is not asked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from recapture.base.decode import Format
 from recapture.base.errors import UsageError
-from recapture.base.files import write_atomically
+from recapture.base.files import read_regular, write_atomically
 from recapture.base.text import plural
 from recapture.conformance.durations import committed_results, frozen_seconds
 from recapture.fleet.joining import join, write_joined
@@ -117,7 +117,7 @@ def attempts_of(folder: Path, task: WorkTask) -> list[Attempt]:
     found = []
     for path in sorted((folder / ATTEMPTS).glob(f"{task.name}.*")):
         name = path.name[len(task.name) + 1 :]
-        cells = sum(file.read_bytes().count(b"\n") for file in path.rglob(PARTIAL))
+        cells = sum(map(_lines, path.rglob(PARTIAL)))
         told = (path / TOLD).exists()
         try:
             end = _END.read(path / ATTEMPT)
@@ -126,6 +126,14 @@ def attempts_of(folder: Path, task: WorkTask) -> list[Attempt]:
         else:
             found.append(Attempt(name, end.status, end.node, cells, told))
     return found
+
+
+def _lines(path: Path) -> int:
+    """Return the number of lines of a file that an attempt left; 0 if it cannot be read."""
+    try:
+        return read_regular(path).count(b"\n")
+    except UsageError:
+        return 0
 
 
 def merge_folders(folders: Sequence[Path], results: Path, *, incomplete: bool = False) -> MergeOutcome:

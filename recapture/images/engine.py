@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
+from recapture.base.files import read_regular
 from recapture.base.option_fields import option
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ SETTLE_SECONDS = 5.0
 
 _POLL_SECONDS = 0.3
 """Seconds between two questions whether the engine answers."""
+
+LARGEST_CONTEXT = 1 << 20
+"""Bytes of the largest file of a Docker context that is read; the docker command writes less than one KB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +101,7 @@ def is_local(client: Any) -> bool:
 
 
 def engine_lost(client: Any, within: float = 0.0) -> bool:
-    """Whether the engine no longer answers, or stops answering within so many seconds.
+    """Whether the engine no longer answers, or stops answering within `within` seconds.
 
     An engine that shuts down first kills its containers and refuses new connections; open ones go on for a moment.
     """
@@ -146,11 +150,11 @@ def _context(name: str) -> dict[str, Any]:
     found: dict[str, tuple[str, Path]] = {"default": ("unix:///var/run/docker.sock", folder)}
     for path in folder.glob("meta/*/meta.json"):
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
+            stored = json.loads(read_regular(path, most=LARGEST_CONTEXT))
             called, address = stored["Name"], stored["Endpoints"]["docker"]["Host"]
-        except (OSError, ValueError, KeyError, TypeError):  # damaged, or another kind of endpoint
+        except (UsageError, ValueError, KeyError, TypeError, RecursionError):  # damaged, or another kind of endpoint
             continue
-        if address:
+        if isinstance(called, str) and isinstance(address, str) and address:
             found[called] = (address, folder / "tls" / path.parent.name / "docker")
     if name not in found:
         raise UsageError(f"no Docker context {name!r}{did_you_mean(name, found)} (see `docker context ls`)")

@@ -209,7 +209,7 @@ class Environments:
                 self.show(f"removed the environment of {oldest.image}, {oldest.size / 1e9:.1f} GB")
 
     def _too_full(self, kept: list[Stored], layer: int | None = None) -> str:
-        """Return why no further environment, or layer of so many bytes, fits beside these, or an empty string."""
+        """Return why no further environment, or layer of this size in bytes, fits beside these, or an empty string."""
         size = sum(one.size for one in kept)
         expected = EXPECTED_BYTES if layer is None else layer
         free = shutil.disk_usage(self.root).free

@@ -12,7 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
 from recapture.base.toml_file import read_toml
 from recapture.images.uv import find_uv, unreachable_index
-from recapture.machine.pins import docker_directory, lock_path, normalise
+from recapture.machine.pins import docker_directory, lock_path, lock_text, normalise
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -77,7 +77,7 @@ def build_plan(tools: Tools) -> LockPlan:
 
 def read_inputs_digest(lock: Path) -> str | None:
     """Return the digest in a lock's header, or None if it has none."""
-    found = re.search(r"^# inputs: (sha256:[0-9a-f]{64})$", lock.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(r"^# inputs: (sha256:[0-9a-f]{64})$", lock_text(lock), re.MULTILINE)
     return found[1] if found else None
 
 

@@ -9,7 +9,7 @@ import shutil
 import tarfile
 import tempfile
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from recapture.conformance.ledger import PARTIALS
 from recapture.results.records import CONFORMANCE
@@ -139,21 +139,33 @@ def fetch_results(container: Any, results: Path) -> None:
         spool.seek(0)
         with tarfile.open(fileobj=spool) as tar:
             for member in tar:
-                inside = PurePosixPath(member.name).relative_to(PurePosixPath(RESULTS).name)
+                top, *inside = PurePosixPath(member.name).parts or ("",)
                 content = tar.extractfile(member) if member.isreg() else None
-                if content is None or ".." in inside.parts:
+                if content is None or top != PurePosixPath(RESULTS).name or not inside or ".." in inside:
                     continue
-                path = results / inside
+                path = results.joinpath(*inside)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                partial = path.with_name(f".{path.name}.fetched")
-                with content, partial.open("wb") as out:
-                    shutil.copyfileobj(content, out)
-                partial.replace(path)
+                _replace(path, content)
                 brought.setdefault(path.parent, set()).add(path.name)
     for folder, names in brought.items():
         if CONFORMANCE in names:
             for name in {*PARTIALS} - names:
                 (folder / name).unlink(missing_ok=True)
+
+
+def _replace(path: Path, content: IO[bytes]) -> None:
+    """Replace a file in one step; the new file's name is random, because a case could plant a link under any other."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".fetched-")
+    try:
+        with content, os.fdopen(handle, "wb") as out:
+            umask = os.umask(0)
+            os.umask(umask)
+            os.fchmod(out.fileno(), 0o666 & ~umask)  # mkstemp's 0600 would hide results from other users
+            shutil.copyfileobj(content, out)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _as_image_user(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING
 from packaging.requirements import InvalidRequirement, Requirement
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.files import read_regular
 from recapture.base.text import shorten
 from recapture.images.uv import run_uv
-from recapture.machine.pins import lock_path, normalise, read_lock
+from recapture.machine.pins import lock_path, lock_text, normalise, read_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +46,7 @@ class Requirements:
 
         Raises UsageError, naming the file and the line, for what is no requirement.
         """
-        paths = tuple(one.resolve() for one in files)
+        paths = tuple(_real(one) for one in files)
         found = Requirements(paths, tuple(line for path in paths for line in _lines(path, ())))
         for _ in found.named():
             pass  # each is parsed, so that a mistake is found before anything is installed
@@ -52,7 +54,7 @@ class Requirements:
 
     def digest(self, lock: Path) -> str:
         """Return the hash of a lock and these requirements: what decides which packages a layer has."""
-        text = "\n".join([lock.read_text(encoding="utf-8"), *(line for _, line in self.lines)])
+        text = "\n".join([lock_text(lock), *(line for _, line in self.lines)])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def named(self) -> Iterator[tuple[Path, Requirement]]:
@@ -63,9 +65,14 @@ class Requirements:
                 continue
             try:
                 yield path, Requirement(text)
-            except InvalidRequirement as error:
-                why = str(error).splitlines()[0]
+            except (InvalidRequirement, RecursionError) as error:
+                why = str(error).splitlines()[0] if isinstance(error, InvalidRequirement) else "nested too deeply"
                 raise UsageError(f"{path.name}: {shorten(text, 100)!r} is no requirement: {why}") from None
+
+
+def _real(path: Path) -> Path:
+    """Return a path without links; unlike `Path.resolve`, also where links lead in a circle."""
+    return Path(os.path.realpath(path))
 
 
 def _lines(path: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
@@ -73,19 +80,16 @@ def _lines(path: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
     if path in above:
         return
     try:
-        content = path.read_bytes()[: LARGEST + 1]
-        if len(content) > LARGEST:
-            raise UsageError(f"--with {path}: larger than {LARGEST >> 20} MiB")
-        text = content.decode("utf-8")
+        text = read_regular(path, most=LARGEST).decode("utf-8")
     except UnicodeDecodeError:
         raise UsageError(f"--with {path}: not a text file") from None
-    except OSError as error:
-        raise UsageError(f"--with {path}: {error.strerror}") from None
+    except UsageError as error:
+        raise UsageError(f"--with: {error}") from None
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         words = re.sub(r"(^|\s)#.*", "", line).strip()
         other = _OTHER_FILE.fullmatch(words)
         if other is not None:
-            yield from _lines((path.parent / other["path"].strip().strip("'\"")).resolve(), (*above, path))
+            yield from _lines(_real(path.parent / other["path"].strip().strip("'\"")), (*above, path))
         elif words:
             yield path, words
 
@@ -128,7 +132,7 @@ def resolve(
 
 
 def _conflict(said: str, locked: Mapping[str, str], image: Image) -> str:
-    """Return the two requirements at odds in what uv said; its own words where they cannot be told."""
+    """Return the two requirements at odds in what uv said; its own words where these cannot be found."""
     if "No solution found" not in said and "unsatisfiable" not in said:
         return ""
     for found in _DEPENDS.finditer(said):

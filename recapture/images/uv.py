@@ -1,4 +1,4 @@
-"""Finds uv and Python interpreters, and runs uv with a package index's failures told from others."""
+"""Finds uv and Python interpreters, and runs uv; failures of a package index are distinguished from others."""
 
 from __future__ import annotations
 

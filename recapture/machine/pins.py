@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import datetime as dt  # noqa: TC003  (msgspec reads the annotations)
 import hashlib
+import os
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.files import read_regular
 from recapture.base.paths import data_folder
+from recapture.base.text import shorten
 from recapture.base.toml_file import load_toml
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = [
     "Image",
@@ -31,10 +33,14 @@ __all__ = [
     "load_pins",
     "lock_hash",
     "lock_path",
+    "lock_text",
     "normalise",
     "parse_capability",
     "read_lock",
 ]
+
+LARGEST_LOCK = 4 << 20
+"""Bytes of the largest lock that is read: those of the project take 50 KB."""
 
 
 class Tools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,6 +71,13 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     drifted_from: str | None = None
     newer: dict[str, dt.date] = {}
 
+    def __post_init__(self) -> None:
+        for name in ("torch", "python"):
+            try:
+                Version(getattr(self, name))
+            except InvalidVersion as error:
+                raise ValueError(f"image {self.name}: {name}: {error}") from None
+
     @property
     def tag(self) -> str:
         """The built image's name in a container engine: ``recapture:torch2.11.0-cu130``."""
@@ -84,6 +97,13 @@ class Pins(msgspec.Struct, frozen=True):
     images: dict[str, Image]
 
 
+class _PinsFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of images.toml."""
+
+    tools: Tools
+    images: dict[str, dict[str, Any]]
+
+
 def docker_directory() -> Path:
     """Return the folder that holds images.toml and locks/: docker/ of a checkout, or the copy inside the wheel."""
     return data_folder("docker", marker="images.toml")
@@ -96,8 +116,9 @@ def load_pins(path: Path | None = None) -> Pins:
 
 
 def _pins(content: dict[str, Any]) -> Pins:
-    tables = {name: {"name": name, **table} for name, table in content.get("images", {}).items()}
-    return msgspec.convert({**content, "images": tables}, Pins)
+    file = msgspec.convert(content, _PinsFile)
+    images = {name: msgspec.convert({"name": name, **table}, Image) for name, table in file.images.items()}
+    return Pins(file.tools, images)
 
 
 def load_images(path: Path | None = None) -> dict[str, Image]:
@@ -146,20 +167,40 @@ def normalise(name: str) -> str:
     return str(canonicalize_name(name))
 
 
+def lock_text(path: Path) -> str:
+    """Return the text of a lock. Raises UsageError, naming the file, if it cannot be read or is no text."""
+    try:
+        return _lock_bytes(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not a text file") from None
+
+
+def _lock_bytes(path: Path) -> bytes:
+    return read_regular(Path(os.path.realpath(path)), most=LARGEST_LOCK)
+
+
 def read_lock(path: Path) -> dict[str, str]:
-    """Return the packages of a lock as ``{normalised name: version}``."""
+    """Return the packages of a lock as ``{normalised name: version}``.
+
+    Raises UsageError, naming the file and the line, for a line that pins no version.
+    """
     pins: dict[str, str] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for number, line in enumerate(lock_text(path).splitlines(), 1):
         if line[:1].isalnum():  # the others are comments and hashes
-            requirement = Requirement(line.rstrip("\\ "))
-            (pin,) = requirement.specifier
+            try:
+                requirement = Requirement(line.rstrip("\\ "))
+                (pin,) = requirement.specifier
+                if pin.operator != "==":
+                    raise ValueError
+            except (ValueError, RecursionError):  # InvalidRequirement is a ValueError
+                raise UsageError(f"{path}, line {number}: {shorten(line, 100)!r} pins no version") from None
             pins[normalise(requirement.name)] = pin.version
     return pins
 
 
 def lock_hash(path: Path) -> str:
     """Return the hash that identifies a lock: ``sha256:`` and the hash of the file's bytes."""
-    return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    return f"sha256:{hashlib.sha256(_lock_bytes(path)).hexdigest()}"
 
 
 def parse_capability(text: str) -> tuple[int, int]:

@@ -100,8 +100,16 @@ class Driver(Generic[T]):
     def run(self) -> None:
         """Run all tasks.
 
-        Raises EnvironmentUnfitError if the server keeps dying before any task begins.
+        Raises EnvironmentUnfitError if the server keeps dying before any task begins. If something else ends it, such
+        as Ctrl-C, tasks still run; the pool ends them when it is used again.
         """
+        self.pool.end_left_over()
+        try:
+            self._run()
+        finally:
+            self.pool.left_over = bool(self.running)
+
+    def _run(self) -> None:
         while True:
             try:
                 if self._spoilt and not self.running:
@@ -138,7 +146,7 @@ class Driver(Generic[T]):
 
     def _wait(self) -> None:
         """Wait until one task's process ends."""
-        while isinstance(message := self._message(), Begun):
+        while isinstance(message := self.pool.client.message(self.timeout), Begun):
             self._fruitless = 0
             self._begun.add(message.id)
             self.work.begun(self.running[message.id])
@@ -156,12 +164,6 @@ class Driver(Generic[T]):
         except ServerDiedError:  # while `ended` waited for something else that the server runs
             self._returned.append(task)
             raise
-
-    def _message(self) -> Begun | Ended:
-        """Return the next message about a task of this driver: tasks of one that was interrupted may still run."""
-        while (message := self.pool.client.message(self.timeout)).id not in self.running:
-            pass
-        return message
 
     def _server_died(self) -> None:
         self._fruitless += 1

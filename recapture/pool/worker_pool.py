@@ -54,6 +54,8 @@ class WorkerPool:
         self.many = True
         """Whether many tasks will run, so that servers prepare for cheap forks."""
         self.device_works = False
+        self.left_over = False
+        """Whether tasks of a driver that was interrupted may still run."""
         self._asked: dict[str, tuple[Client, int]] = {}
         self.successor: Client | None = None
         self.home = Home()
@@ -101,6 +103,12 @@ class WorkerPool:
             self.home.renew()
         self.client = self._client(fork=self.client.fork)
         self._preload()
+
+    def end_left_over(self) -> None:
+        """End the tasks of a driver that was interrupted, if there are any, by a new server in place of theirs."""
+        if self.left_over:
+            self.left_over = False
+            self.restart()
 
     def ask(self, task: str, payload: Any, *, timeout: float) -> None:
         """Submit a task without waiting, unless it is asked for already; `answer` returns its result later."""

@@ -65,7 +65,7 @@ def check_markdown(report: CheckReport) -> str:
     """Return a report as Markdown, for the summary of a CI job."""
     rows = [[code_span(name), *rest] for name, *rest in _cells(report)]
     table = to_markdown(Table(_headers(report), rows, "l"))
-    refused = [f"- {one_line(name)}: {one_line(why)}" for name, why in report.refused]
+    refused = [f"- {_escaped(name)}: {_escaped(why)}" for name, why in report.refused]
     dropped = ["", "Inputs that eager itself refuses:", "", *refused] if refused else []
     heading = f"## {_escaped(report.sentence)}"
     return "\n".join([heading, "", f"Tried: {_escaped(report.inputs_in_words)}.", "", table, *dropped, ""])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from recapture.analysis.summary import LEGEND
 from recapture.base.text import one_line, plural
 from recapture.report.check import check_html
+from recapture.report.check_ci import annotation_text
 from recapture.report.markup import plain
 from recapture.report.tables import Table, code_span, terminal_lines, to_markdown
 
@@ -45,7 +46,7 @@ def across_annotations(report: AcrossReport, found: Sequence[str]) -> list[str]:
     """Return GitHub's workflow commands: an error for each line that ``--fail-on`` found, a warning for each gap."""
     gaps = [f"{one.release}: not checked: {one.gap}" for one in report.gaps]
     commands = [("error", line) for line in found] + [("warning", line) for line in gaps]
-    return [f"::{kind}::{one_line(f'{report.target}: {line}').replace('%', '%25')}" for kind, line in commands]
+    return [f"::{kind}::{annotation_text(f'{report.target}: {line}')}" for kind, line in commands]
 
 
 def across_html(report: AcrossReport) -> str:

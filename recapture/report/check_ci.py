@@ -6,13 +6,16 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from recapture.base.text import one_line, printable
+from recapture.base.text import one_line, printable, shorten
 from recapture.results.verdicts import FAILING, NOT_RUN, SILENTLY_WRONG
 
 if TYPE_CHECKING:
     from recapture.analysis.check import CheckReport, CheckRow
 
-__all__ = ["check_annotations", "check_junit"]
+__all__ = ["annotation_text", "check_annotations", "check_junit"]
+
+LONGEST_ANNOTATION = 1000
+"""Characters of the longest part of an annotation; a kept report may quote anything."""
 
 
 def check_junit(report: CheckReport, when: datetime | None = None) -> bytes:
@@ -22,7 +25,7 @@ def check_junit(report: CheckReport, when: datetime | None = None) -> bytes:
     and attributes are those that the strictest readers ask for, in their order. `when` is the time of the check in UTC.
     """
     when = when or datetime.now(timezone.utc)
-    # The machine's own name is nobody's business.
+    # The machine's own name is left out: the file may be published.
     suite = ET.Element("testsuite", name="recapture", package="", id="0", hostname="localhost")
     suite.set("timestamp", when.strftime("%Y-%m-%dT%H:%M:%S"))
     properties = ET.SubElement(suite, "properties")
@@ -31,7 +34,7 @@ def check_junit(report: CheckReport, when: datetime | None = None) -> bytes:
     counts = {"tests": len(report.rows), "failures": 0, "errors": 0, "skipped": 0}
     for row in report.rows:
         one = ET.SubElement(
-            suite, "testcase", classname=_plain(report.target), name=row.compiler, time=f"{row.seconds:.3f}"
+            suite, "testcase", classname=_plain(report.target), name=_plain(row.compiler), time=f"{row.seconds:.3f}"
         )
         tag, counted = _outcome(row)
         if tag is None:
@@ -72,7 +75,9 @@ def check_annotations(report: CheckReport) -> list[str]:
         kind = {"failures": "error", "errors": "warning"}.get(_outcome(row)[1])
         if kind is not None:
             title = _property(f"{report.target}: {row.compiler}")
-            lines.append(f"::{kind} title={title}::{_data(f'{row.words}: {row.reason} {row.advice}'.strip())}")
+            lines.append(
+                f"::{kind} title={title}::{annotation_text(f'{row.words}: {row.reason} {row.advice}'.strip())}"
+            )
     return lines
 
 
@@ -81,9 +86,10 @@ def _plain(text: str) -> str:
     return printable(one_line(text), keep="")
 
 
-def _data(text: str) -> str:
-    return one_line(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+def annotation_text(text: str) -> str:
+    """Return text as a workflow command takes it: one line of limited length, with escapes."""
+    return shorten(one_line(text), LONGEST_ANNOTATION).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    return annotation_text(text).replace(":", "%3A").replace(",", "%2C")

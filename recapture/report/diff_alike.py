@@ -1,4 +1,4 @@
-"""The changes of a diff that many cells share, told once with the number of cells."""
+"""The changes of a diff that many cells share, shown once with the number of cells."""
 
 from __future__ import annotations
 

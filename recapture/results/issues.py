@@ -81,8 +81,11 @@ class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return f"{start}, right from {self.fixed_in}" if self.fixed_in else start
 
     def says(self, release: str) -> Literal["wrong", "right"] | None:
-        """Return what the sources say about a release, or None if they say nothing about it."""
-        version = Version(Version(release).base_version)
+        """Return what the sources say about a release, or None if they say nothing about it or it is no version."""
+        try:
+            version = Version(Version(release).base_version)
+        except InvalidVersion:
+            return None
         if self.fixed_in is not None and version >= Version(self.fixed_in):
             return "right"
         if self.first_bad is not None:

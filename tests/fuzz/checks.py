@@ -30,22 +30,27 @@ def control(text: str, what: str) -> list[str]:
     return [f"{what} has U+{ord(found[0]):04X} after {text[max(0, found.start() - 30) : found.start()]!r}"]
 
 
-def markdown(text: str, what: str) -> list[str]:
-    """Return what is wrong with a report in Markdown, as a parser of CommonMark with tables reads it."""
+def markdown(text: str, what: str, *, titled: bool = True) -> list[str]:
+    """Return what is wrong with a report in Markdown, as a parser of CommonMark with tables reads it.
+
+    Its headings begin with words of the report, unless it is not `titled`.
+    """
     problems = control(text, what)
+    above = ""
     for token in _MARKDOWN.parse(text):
         if token.type == "html_block":
             problems += _block(token.content, what)
         elif token.type in UNUSED:
             problems.append(f"{what} has a {token.type}: {token.content[:80]!r}")
         elif token.type == "inline":
-            problems += _inline(token, what)
+            problems += _inline(token, what, may_begin=above == "heading_open" and not titled)
+        above = token.type
     return problems
 
 
-def _inline(token, what: str) -> list[str]:
+def _inline(token, what: str, *, may_begin: bool) -> list[str]:
     problems = []
-    if token.content.lstrip().startswith("injected"):
+    if not may_begin and token.content.lstrip().startswith("injected"):
         problems.append(f"{what} has a paragraph, heading or cell of its own: {token.content[:80]!r}")
     for child in token.children:
         if child.type == "html_inline" and not INLINE.fullmatch(child.content):
@@ -67,13 +72,16 @@ def _block(text: str, what: str) -> list[str]:
     ]
 
 
-def page(text: str, what: str) -> list[str]:
-    """Return what is wrong with a page of HTML: a tag or an attribute that its template does not have."""
+def page(text: str, what: str, *, scripts: int | None = None) -> list[str]:
+    """Return what is wrong with a page of HTML: a tag or an attribute that its template does not have.
+
+    Its template has this number of scripts, by default that of the page of results.
+    """
     tags = _Tags()
     tags.feed(text)
     problems = control(text, what)
     number = sum(tag == "script" for tag, _ in tags.found)
-    if number != _scripts():
+    if number != (_scripts() if scripts is None else scripts):
         problems.append(f"{what} has {number} scripts")
     for tag, attributes in tags.found:
         bad = [name for name, value in attributes if name.startswith("on") or "javascript:" in (value or "")[:20]]

@@ -6,6 +6,7 @@ Every input has a number: its seed. ``--only NUMBER`` repeats one. Exit status 1
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
 import os
@@ -18,7 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.fuzz import commands, corpus, mutations
+from tests.fuzz import arguments, commands, corpus, mutations
 
 SECONDS = 10
 """Seconds of CPU time that one command may take, which other processes of the machine cannot lengthen."""
@@ -35,65 +36,63 @@ CHUNK = 25
 PER_INPUT = 2
 """Number of commands run on each input."""
 
+MODULES = (
+    "scipy.stats",
+    *(f"recapture.bench.{name}" for name in ("figures", "filing")),
+    *(
+        f"recapture.cli.{name}"
+        for name in ("bisect_cell", "diff", "history", "images", "main", "merge", "plan", "report")
+    ),
+    *(f"recapture.conformance.{name}" for name in ("cell", "ledger", "repro")),
+    *(f"recapture.fleet.{name}" for name in ("check_runs", "folder")),
+    *(f"recapture.report.{name}" for name in ("check", "check_across", "console", "html_page", "markdown", "terminal")),
+    *(f"recapture.report.{name}" for name in ("speedups_terminal", "work_table")),
+)
+"""Modules that the commands use."""
+
 
 def mutate(seed: int, root: Path) -> tuple[str, list[str], list[str] | None]:
     """Damage one file below a folder; return a description, the commands that read it, and their arguments."""
     choose = random.Random(seed)
     files = corpus.files(root)
-    path = choose.choice(files)
+    [path] = choose.choices(files, [corpus.weight(one) for one in files])
     data = path.read_bytes()
     way = choose.random()
-    if way < 0.62:
-        kind = "json"
-        path.write_bytes(mutations.edit_json(choose, data, lines=path.suffix == ".jsonl"))
+    if not data or 0.82 <= way < 0.9:  # a lock is empty
+        kind = "replaced"
+        mutations.replace_file(choose, path)
+    elif way < 0.62:
+        kind = "edited"
+        path.write_bytes(mutations.edit(choose, path, data))
     elif way < 0.82:
         kind = "bytes"
         path.write_bytes(mutations.edit_bytes(choose, data))
-    elif way < 0.9:
-        kind = "replaced"
-        mutations.replace_file(choose, path)
     elif way < 0.94 and path.name.startswith("conformance"):
         kind = "many"
         path.write_bytes(mutations.many_rows(choose, data))
-    elif way < 0.97:
-        kind = "arguments"
-        mark = choose.choice(mutations.MARKS)
-        old = str(root / "results" / corpus.OLD)
-        arguments = choose.choice(
-            (
-                ["diff", mark, old],
-                ["diff", old, old + mark],
-                ["history", mark, "--results", str(root / "results")],
-                ["history", "--results", mark],
-                ["report", mark],
-                ["report", "--output", old + "/x" + mark, old],
-                [mark],
-                ["report", "--" + mark],
-                ["diff", old, old, "--format", mark],
-            )
-        )
-        return kind, ["arguments"], arguments
+    elif way < 0.97 or path.parent == root:
+        return "arguments", ["arguments"], arguments.hostile(choose, root)
     else:
-        kind = "folder"
-        folder = path.parent.parent
-        name = choose.choice(mutations.MARKS).replace("/", "_").replace("\0", "")
-        try:
-            folder.rename(folder.with_name(os.fsdecode((name + folder.name).encode(errors="surrogateescape"))[:80]))
-        except (OSError, UnicodeError):
-            kind = "unchanged"
-        results = str(root / "results")
-        arguments = choose.choice((["report", results], ["history", "--results", results], ["report", "--html", results],
-                                   ["history", "--results", results, "--format", "markdown"]))  # fmt: skip
-        return kind, [f"folder {arguments[-1]}" if "--format" in arguments else "folder"], arguments
+        kind = mutations.rename_folder(choose, _folder_of(path, root))
+        return kind, *commands.after_renaming(choose, path, root)
     names = commands.names_for(path, root)
     return kind, choose.sample(names, min(PER_INPUT, len(names))), None
 
 
-def one(seed: int, pristine: Path, root: Path) -> dict[str, object]:
-    """Run one input in this process, which runs only this input; return the findings."""
+def _folder_of(path: Path, root: Path) -> Path:
+    """Return the folder of an image, or the one that a file is in."""
+    return path.parent.parent if path.is_relative_to(root / "results") else path.parent
+
+
+def one(seed: int | str, pristine: Path, root: Path) -> dict[str, object]:
+    """Run one input in this process, which runs only this input; return the findings.
+
+    With the name of a command in place of a seed, it runs on undamaged files.
+    """
     shutil.copytree(pristine, root)
     os.mkfifo(root / "pipe")
-    kind, names, arguments = mutate(seed, root)
+    _enter(root)
+    kind, names, arguments = mutate(seed, root) if isinstance(seed, int) else ("undamaged", [seed], None)
     problems, slowest, statuses = [], 0.0, []
     for name in names:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
@@ -117,7 +116,17 @@ def one(seed: int, pristine: Path, root: Path) -> dict[str, object]:
     }
 
 
-def child(seed: int, pristine: Path, root: Path) -> dict[str, object]:
+def _enter(root: Path) -> None:
+    """Make a folder the current one, the checkout, the home and the cache of this process: nothing else is read."""
+    from recapture.base import paths
+
+    os.chdir(root)
+    os.environ.update(HOME=str(root), RECAPTURE_CACHE=str(root / "cache"), XDG_CACHE_HOME=str(root / "cache"))
+    os.environ.pop("GITHUB_STEP_SUMMARY", None)
+    paths.CHECKOUT = root
+
+
+def child(seed: int | str, pristine: Path, root: Path) -> dict[str, object]:
     """Run one input in a child process with limits; an abnormal end is a finding as well."""
     answer, back = os.pipe()
     process = os.fork()
@@ -147,7 +156,7 @@ def child(seed: int, pristine: Path, root: Path) -> dict[str, object]:
     return json.loads(text)
 
 
-def share(job: tuple[list[int], str]) -> list[dict[str, object]]:
+def share(job: tuple[list[int | str], str]) -> list[dict[str, object]]:
     """Run several inputs one after the other, in a separate folder."""
     os.fsync = lambda _handle: None  # nothing here has to outlive a crash of the machine, and a disk takes its time
     seeds, folder = job
@@ -159,12 +168,8 @@ def share(job: tuple[list[int], str]) -> list[dict[str, object]]:
 
 def import_all() -> None:
     """Import the modules that the commands import, once for all children."""
-    import scipy.stats  # noqa: F401
-
-    from recapture.bench import figures, filing  # noqa: F401
-    from recapture.cli import diff, history, main, report  # noqa: F401
-    from recapture.conformance import cell, ledger, plan, repro  # noqa: F401
-    from recapture.report import console, html_page, markdown, speedups_terminal, terminal  # noqa: F401
+    for name in MODULES:
+        importlib.import_module(name)
 
 
 def _tell(found: list[dict[str, object]]) -> None:
@@ -172,7 +177,7 @@ def _tell(found: list[dict[str, object]]) -> None:
         if each["problems"]:
             print(f"seed {each['seed']} ({each['kind']}, {', '.join(each['names'])}):")
             for problem in each["problems"][:3]:
-                print(f"    {ascii(problem)[:1500]}", flush=True)
+                print(f"    {ascii(problem)[-1500:]}", flush=True)
 
 
 def main() -> int:
@@ -183,8 +188,11 @@ def main() -> int:
     options.add_argument("--jobs", type=int, default=1)
     options.add_argument("--seconds", type=float, default=float("inf"), help="Stop after so long.")
     options.add_argument("--only", type=int)
+    options.add_argument("--undamaged", action="store_true", help="Run every command once, on undamaged files.")
     asked = options.parse_args()
-    seeds = [asked.only] if asked.only is not None else list(range(asked.seed, asked.seed + asked.inputs))
+    seeds: list[int | str] = list(range(asked.seed, asked.seed + asked.inputs))
+    if asked.undamaged or asked.only is not None:
+        seeds = [*commands.expected()] if asked.undamaged else [asked.only]
     began = time.monotonic()
     found: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
@@ -196,6 +204,8 @@ def main() -> int:
                 _tell(mine)
                 if time.monotonic() - began > asked.seconds:
                     break
+    for each in found if asked.undamaged else ():
+        print(f"{each['seed']}: {each['statuses'][0] if each['statuses'] else 'died'}")
     bad = [each for each in found if each["problems"]]
     seconds = time.monotonic() - began
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(Counter(each["kind"] for each in found).items()))

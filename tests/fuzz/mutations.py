@@ -6,6 +6,14 @@ import copy
 import json
 import os
 import stat
+import sys
+
+from tests.fuzz import toml_text
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 RAW = "@@raw-token-{}@@"
 """A placeholder in a document for text that `json.dumps` would not write."""
@@ -83,10 +91,14 @@ def put(document, path, value):
 
 
 class Editor:
-    """Changes one JSON document at random places."""
+    """Changes one document at random places; `write` turns it into text, with `between` from a name to its value."""
 
-    def __init__(self, random, document):
+    def __init__(self, random, document, write=None, between=":"):
         self.random, self.document, self.raw = random, copy.deepcopy(document), {}
+        self.write, self.between = write or self.json, between
+
+    def json(self, document):
+        return json.dumps(document, ensure_ascii=self.random.random() < 0.5, separators=(",", ":"))
 
     def place(self, *kinds):
         """The path of a value of some types; None where there is none."""
@@ -103,7 +115,7 @@ class Editor:
         self.put(path, name)
 
     def text(self):
-        text = json.dumps(self.document, ensure_ascii=self.random.random() < 0.5, separators=(",", ":"))
+        text = self.write(self.document)
         for name, raw in self.raw.items():
             text = text.replace(name, raw)
         return text.encode(errors="surrogatepass")
@@ -152,10 +164,14 @@ class Editor:
         value = at(self.document, path) if path is not None else None
         if value:
             name = self.random.choice(list(value))
-            body = json.dumps(value)[1:-1]
-            self.put_raw(
-                path, f"{{{body},{json.dumps(name)}:{json.dumps(self.random.choice((*OTHERS, value[name])))}}}"
-            )
+            other = self.random.choice((*OTHERS, value[name]))
+            texts = [
+                f"{json.dumps(key)}{self.between}{self.value(one)}" for key, one in (*value.items(), (name, other))
+            ]
+            self.put_raw(path, "{" + ",".join(texts) + "}")
+
+    def value(self, one):
+        return json.dumps(one) if self.between == ":" else toml_text.value(one)
 
     def unequal(self):
         path = self.place(list)
@@ -213,15 +229,35 @@ WAYS = [
 ]
 
 
-def edit_json(random, data, *, lines):
-    """Change one document of a file: the whole file, or one of its lines."""
-    parts = data.splitlines() if lines else [data]
+def edit(random, path, data):
+    """Change the content of a file according to its format, which its name tells."""
+    if path.suffix == ".txt":
+        return edit_words(random, data)
+    if path.suffix == ".toml":
+        return _edited(Editor(random, tomllib.loads(data.decode()), toml_text.to_toml, "="))
+    parts = data.splitlines() if path.suffix == ".jsonl" else [data]
     number = random.randrange(len(parts))
-    editor = Editor(random, json.loads(parts[number]))
-    for _ in range(random.choice((1, 1, 1, 2, 4))):
-        random.choice(WAYS)(editor)
-    parts[number] = editor.text()
+    parts[number] = _edited(Editor(random, json.loads(parts[number])))
     return b"\n".join(parts) + b"\n"
+
+
+def _edited(editor):
+    for _ in range(editor.random.choice((1, 1, 1, 2, 4))):
+        editor.random.choice(WAYS)(editor)
+    return editor.text()
+
+
+def edit_words(random, data):
+    """Change a line of a file of lines and words: a lock, or a requirements file."""
+    lines = data.decode().splitlines()
+    number = random.randrange(len(lines))
+    words = lines[number].split(" ")
+    mark = random.choice(
+        (*MARKS, *NUMBERS, "==", ",", "x" * 40_000, "(" * 3000, "-r itself.txt", "a==1; " + "(" * 3000)
+    )
+    words[random.randrange(len(words))] = mark
+    lines[number] = random.choice((" ".join(words), lines[number] + mark, mark))
+    return ("\n".join(lines) + "\n").encode(errors="surrogatepass")
 
 
 def edit_bytes(random, data):
@@ -264,6 +300,16 @@ def many_rows(random, data):
         compiler = f"{row['compiler']}{number}" if what == "compilers" else row["compiler"]
         rows.append(json.dumps({**row, "case": new, "compiler": compiler}))
     return ("\n".join(rows) + "\n").encode()
+
+
+def rename_folder(random, folder):
+    """Give a folder a hostile name; return the kind of input, ``unchanged`` where the file system refuses it."""
+    name = random.choice(MARKS).replace("/", "_").replace("\0", "")
+    try:
+        folder.rename(folder.with_name(os.fsdecode((name + folder.name).encode(errors="surrogateescape"))[:80]))
+    except (OSError, UnicodeError):
+        return "unchanged"
+    return "folder"
 
 
 def replace_file(random, path):

@@ -1,0 +1,145 @@
+"""Readers of files that no command line of the fuzzer reaches without starting cells, with what uses their result."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _say(text: str) -> None:
+    os.write(1, (text + "\n").encode(errors="replace"))
+
+
+def repro(root: Path) -> None:
+    """Read the records of a cell as ``repro`` does."""
+    from recapture.conformance import repro as scripts
+    from recapture.results.directories import find_results, read_results
+
+    said = getattr(scripts, "recorded_line", None)
+    for path in find_results(root / "results"):
+        for record in read_results(path).records:
+            if said is not None:
+                _say(said(record))
+
+
+def explain(root: Path) -> None:
+    """Read the records beside a cell as ``explain`` does, and word what they say."""
+    from recapture.analysis.explain import explanation_of
+    from recapture.cli.output import echo
+    from recapture.report.explain import explanation_lines
+    from recapture.results.directories import find_results, read_results
+
+    for path in find_results(root / "results"):
+        records = read_results(path).records
+        for record in records[:20]:
+            beside = [one for one in records if one.case == record.case]
+            found = explanation_of(record, None, torch="2.6.0", image="an-image", beside=beside, folder=None)
+            echo("\n".join(explanation_lines(found, brief=False)))
+
+
+def durations(root: Path) -> None:
+    """Read the durations that order a run and divide it into shards."""
+    from recapture.conformance.durations import earlier_runs, frozen_seconds, recorded_seconds
+
+    earlier_runs(root / "results", "cpu")
+    recorded_seconds(root / "matrix" / "durations.jsonl", "cpu")
+    frozen_seconds(root / "results", "cpu")
+
+
+def forecast(root: Path) -> None:
+    """Read what earlier runs of images lead to expect of their time."""
+    from recapture.images.forecast import expected_seconds
+    from tests.fuzz import corpus
+
+    names = [place.parts[0] for place in (corpus.OLD, corpus.NEW)]
+    expected_seconds(names, root / "results", "cpu", resume=True)
+
+
+def locks(root: Path) -> None:
+    """Read locks as ``bisect``, ``images lock`` and the layers of ``check --with`` do."""
+    from recapture.fleet.bisect_runs import mixed_lock
+    from recapture.fleet.boundaries import lock_changes
+    from recapture.images.lock_files import read_inputs_digest
+    from recapture.machine.image_match import pinned_images
+    from recapture.machine.pins import load_images, lock_hash, lock_path, lock_text
+    from tests.fuzz import corpus
+
+    images = load_images()
+    good, bad = (images[name] for name in (corpus.IMAGE, corpus.DRIFTED))
+    for image in (good, bad):
+        read_inputs_digest(lock_path(image.name))
+        lock_hash(lock_path(image.name))
+    changes, _ = lock_changes(good, bad)
+    names = [one.name for one in changes if one.name not in ("python", "cuda")][:1]
+    mixed_lock(lock_text(lock_path(good.name)), lock_text(lock_path(bad.name)), names)
+    pinned_images(torch="2.6.0")
+
+
+def requirements(root: Path) -> None:
+    """Read a user's requirements files, and compare them with a lock."""
+    from recapture.images.requirements import Requirements, check_against
+    from recapture.machine.pins import load_images, lock_path
+    from tests.fuzz import corpus
+
+    found = Requirements.read([root / "requirements.txt"])
+    check_against(load_images()[corpus.IMAGE], found)
+    found.digest(lock_path(corpus.IMAGE))
+
+
+def answers(root: Path) -> None:
+    """Read the kept answers of ``check --across``, and what a check in another environment printed; print all forms."""
+    import msgspec
+
+    from recapture.analysis.check_across import AcrossReport, ReleaseAnswer, failures
+    from recapture.base.text import printable
+    from recapture.cli.output import echo, echo_json
+    from recapture.fleet.check_runs import kept_answer, printed_report
+    from recapture.report import check as of_one
+    from recapture.report import check_across as of_several
+    from recapture.report.check_ci import check_annotations, check_junit
+
+    kept = [kept_answer(path) for path in sorted((root / "cache" / "checks").glob("torch*.json"))]
+    releases = [one[1] for one in kept if one is not None]
+    printed = root / "cache" / "checks" / "printed.json"
+    if printed.is_file():
+        report = printed_report(printed.read_bytes())
+        releases.append(ReleaseAnswer(release="2.12.0", image="x", report=report))
+        echo(report.sentence)
+        (root / "one.md").write_text(printable(of_one.check_markdown(report)))
+        (root / "one.html").write_text(printable(of_one.check_page(report)))
+        ET.fromstring(check_junit(report))
+        for line in check_annotations(report):
+            echo(line, err=True)
+    across = AcrossReport(target="m.py:Net", device="cpu", releases=tuple(releases))
+    found = failures(across, ("any", "regression"))
+    echo(of_several.across_text(across))
+    echo_json(msgspec.json.format(msgspec.json.encode(across.to_dict())).decode() + "\n")
+    (root / "across.md").write_text(printable(of_several.across_markdown(across)))
+    (root / "across.html").write_text(printable(of_several.across_page(across)))
+    for line in of_several.across_annotations(across, found):
+        echo(line, err=True)
+
+
+def context(root: Path) -> None:
+    """Read the settings of a Docker context."""
+    from recapture.images import engine
+
+    os.environ["DOCKER_CONFIG"] = str(root / "docker-config")
+    getattr(engine, "_context")("there")  # noqa: B009 - private, and `connect` would use the network
+
+
+READERS = {
+    "repro": repro,
+    "explain": explain,
+    "durations": durations,
+    "forecast": forecast,
+    "locks": locks,
+    "requirements": requirements,
+    "answers": answers,
+    "context": context,
+}
+"""Every reader, by the name that the fuzzer prints."""

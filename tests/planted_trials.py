@@ -1,0 +1,52 @@
+"""Small cases and compilers for trials in the test's own process, and how they are judged."""
+
+from types import SimpleNamespace
+
+import torch
+
+from recapture.conformance.trial import carry_out
+from recapture.conformance.verdict import decide
+from recapture.declare.compiler import Compiler
+
+
+def ones():
+    return (torch.ones(3),)
+
+
+def a_case(target, **more):
+    """A case with one held-out input; every load shares the namespace of the target."""
+    options = {"watch": None, "rewrite_of": None, "reset": None, "backward": None, "strict": (), "concrete_args": None}
+    options["train_step"] = None
+    make = more.pop("make", ones)
+    return SimpleNamespace(
+        target=target,
+        is_module=isinstance(target, type),
+        refused_inputs=more.pop("refused_inputs", frozenset()),
+        other_rank_inputs=more.pop("other_rank_inputs", frozenset()),
+        inputs=lambda: [("example", make), ("held_out[0]", make)],
+        **(options | more),
+    )
+
+
+def a_compiler(function, **more):
+    options = {"since": None, "requires": (), "unavailable": None, "uses_dynamo": False, "generates_code": False}
+    options |= {"shares_state": True, "checks_inputs": True, "inference_only": False, "optional": False}
+    return Compiler(name="planted", function=function, **(options | more))
+
+
+def ruling(target, function, *, compiler=None, phases=None, **more):
+    enter = (lambda _: None) if phases is None else phases.append
+    trial = carry_out(lambda: a_case(target, **more), a_compiler(function, **(compiler or {})), "cpu", enter)
+    return decide(trial)
+
+
+def found(differences):
+    return [(one.input, one.where, one.kind) for one in differences]
+
+
+def same(fn, example):
+    return fn
+
+
+def plus_one(x):
+    return x + 1

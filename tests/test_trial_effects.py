@@ -1,0 +1,215 @@
+"""What a trial does about random numbers, loggers, state and the original callable."""
+
+import logging
+
+import torch
+from planted_trials import found, plus_one, ruling, same
+
+CALLS = []
+SETTINGS = {"scale": 2.0}
+
+
+# --- random numbers -------------------------------------------------------------------------------------------------
+
+
+def noisy(x):
+    return x + torch.rand(3)
+
+
+def test_random_numbers_kept_from_the_capture_are_wrong():
+    def bakes_in(fn, example):
+        kept = fn(*example) - example[0]
+        return lambda x: x + kept
+
+    assert ruling(noisy, same).differences == ()
+    assert found(ruling(noisy, bakes_in).differences)[0] == ("example", "result", "value")
+
+
+def test_each_call_of_a_sequence_has_random_numbers_of_its_own():
+    def repeats(fn, example):
+        kept = []
+
+        def call(x):
+            kept.append(fn(x))
+            return kept[0].clone()
+
+        return call
+
+    assert found(ruling(noisy, repeats).differences) == [("held_out[0]", "result", "value")]
+
+
+# --- loggers --------------------------------------------------------------------------------------------------------
+
+LOG = logging.getLogger("recapture-test.of-a-case")
+
+
+def raises_the_level(x):
+    LOG.setLevel(logging.ERROR)
+    return x + 1
+
+
+def test_a_level_that_only_the_capture_sets_is_silently_lost():
+    def runs_once(fn, example):
+        fn(*example)
+        return plus_one
+
+    assert str(ruling(raises_the_level, same).verdict) == "pass"
+    one = ruling(raises_the_level, runs_once)
+    assert str(one.verdict) == "wrong"
+    assert found(one.differences)[0] == ("example", "globals['LOG'].level", "mutation")
+    assert LOG.level == logging.NOTSET
+
+
+# --- state ----------------------------------------------------------------------------------------------------------
+
+
+class Counts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(1))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.total += x.sum()
+        return x * 2
+
+
+def test_what_tracing_runs_once_is_undone_before_the_calls_and_noted():
+    def runs_once(fn, example):
+        fn(*example)
+        return fn
+
+    one = ruling(Counts, runs_once)
+    assert str(one.verdict) == "pass"
+    assert found(one.noted) == [("capture", "state['total']", "mutation"), ("capture", "state.calls", "mutation")]
+    assert {note.detail for note in one.noted} == {"capturing changes it, as a call does"}
+
+
+def test_an_attribute_that_a_captured_module_no_longer_counts_is_wrong():
+    def forgets(fn, example):
+        def call(x):
+            fn.total += x.sum()
+            return x * 2
+
+        return call
+
+    assert found(ruling(Counts, forgets).differences) == [
+        ("example", "state.calls", "mutation"),
+        ("held_out[0]", "state.calls", "mutation"),
+    ]
+
+
+def test_a_buffer_that_a_compiler_with_its_own_state_does_not_update_is_wrong():
+    def copies(fn, example):
+        class Copy(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("total", fn.total.clone())
+
+            def forward(self, x):
+                fn.calls += 1
+                return x * 2
+
+        return Copy()
+
+    differences = ruling(Counts, copies, compiler={"shares_state": False}).differences
+    assert found(differences)[0] == ("example", "state['total']", "mutation")
+
+
+def test_an_example_or_a_global_that_only_capturing_changes_is_wrong():
+    def spoils(fn, example):
+        example[0].zero_()
+        return fn
+
+    one = ruling(plus_one, spoils)
+    assert (str(one.verdict), one.input) == ("wrong", "capture")
+    assert found(one.differences) == [("capture", "args[0]", "mutation")]
+
+
+def test_a_compiler_is_given_iterators_that_nothing_has_read():
+    given = []
+
+    def reads(fn, example):
+        given.append(list(example[1]))
+        return fn
+
+    one = ruling(lambda x, rest: x * next(rest), reads, make=lambda: (torch.ones(3), iter([2.0, 3.0])))
+    assert (str(one.verdict), one.differences, one.noted) == ("pass", (), ())
+    assert given == [[2.0, 3.0]]
+
+
+def scaled(x):
+    return x * SETTINGS["scale"]
+
+
+def test_a_global_that_capturing_changes_is_wrong_and_is_set_back():
+    def changes(fn, example):
+        SETTINGS["scale"] = 3.0
+        return fn
+
+    one = ruling(scaled, changes)
+    assert found(one.differences) == [("capture", "globals['SETTINGS']['scale']", "mutation")]
+    assert SETTINGS["scale"] == 2.0
+
+
+def test_settings_that_capturing_leaves_are_wrong_and_are_set_back():
+    def leaves(fn, example):
+        torch.set_default_device("meta")
+        return fn
+
+    assert found(ruling(plus_one, leaves).differences) == [("capture", "torch.default_device", "state")]
+    assert torch.ones(1).device.type == "cpu"
+
+
+def appends(x):
+    CALLS.append(1)
+    return x + len(CALLS)
+
+
+def test_a_reset_is_called_before_every_sequence_of_calls():
+    CALLS.extend([1, 1])
+    one = ruling(appends, same, reset=CALLS.clear)
+    assert str(one.verdict) == "pass"
+    CALLS.clear()
+
+
+# --- the original ---------------------------------------------------------------------------------------------------
+
+
+def test_an_original_that_no_longer_works_is_wrong():
+    def breaks(fn, example):
+        kept = torch.Tensor.sum
+
+        def call(x):
+            result = fn(x)
+            torch.Tensor.sum = lambda *_: kept(torch.zeros(1))
+            return result
+
+        return call
+
+    def total(x):
+        return x * x.sum()
+
+    before = torch.Tensor.sum
+    try:
+        one = ruling(total, breaks)
+    finally:
+        torch.Tensor.sum = before
+    assert ("original", "result", "state") in found(one.differences)
+
+
+def test_a_call_after_which_nothing_can_be_read_is_a_failure(monkeypatch):
+    def dead():
+        raise RuntimeError("device-side assert triggered")
+
+    def breaks(fn, example):
+        def call(x):
+            monkeypatch.setattr("recapture.conformance.observe.random_states", dead)
+            raise RuntimeError("values must be positive")
+
+        return call
+
+    one = ruling(plus_one, breaks)
+    assert (str(one.verdict), one.phase, one.input) == ("error", "call", "example")
+    assert one.raised.message == "values must be positive"

@@ -246,6 +246,30 @@ def test_the_condition_of_a_case_tells_exact_from_ill_conditioned_results():
     assert condition(lambda: cancelling, "cpu")["torch.float32"]["any"] > 1e-3
 
 
+def test_the_condition_of_a_case_tells_masks_that_rounding_decides():
+    @declared(lambda: (torch.rand(50),))
+    def exact(x):
+        return x > 0.5 * x
+
+    @declared(lambda: (torch.rand(50),))
+    def decided_by_rounding(x):
+        return x * 3 / 3 > x
+
+    assert condition(lambda: exact, "cpu")["torch.bool"]["any"] == 0
+    assert condition(lambda: decided_by_rounding, "cpu")["torch.bool"]["any"] > 0
+
+
+@pytest.mark.parametrize(
+    "values", [[1.0, 2.0], [float("inf"), 2.0], [float("nan"), 2.0], [1e30, 2.0], [[1, 2], [3, 4]], 5, [0j, 1j]]
+)
+def test_a_planted_change_of_an_element_changes_it(values):
+    tensor = torch.tensor(values)
+    before = tensor.clone()
+    planting.change_an_element(tensor)
+    assert tensor.flatten()[0] != before.flatten()[0]
+    assert torch.equal(tensor.flatten()[1:], before.flatten()[1:])
+
+
 def test_defects_of_values_are_planted_only_beyond_what_rounding_may_do(monkeypatch):
     run = Run(torch.sum, (torch.rand(9),), (torch.rand(9),), {})
     assert run.resolves(torch.float32, 1e-4, "any")

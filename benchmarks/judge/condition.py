@@ -65,7 +65,7 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _results(load: Callable[[], Case], device: str, change: Any) -> list[list[torch.Tensor] | None]:
-    """Return, for each input, the floating-point tensors of the result; None where the case raises."""
+    """Return, for each input, the floating-point tensors and masks of the result; None where the case raises."""
 
     def changed(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.is_quantized or value.is_nested:
@@ -84,7 +84,7 @@ def _results(load: Callable[[], Case], device: str, change: Any) -> list[list[to
     try:
         with unchanged_settings():
             results = calls(case, device, change=changed)
-            found += [None if isinstance(one, BaseException) else _floating(one) for one in results]
+            found += [None if isinstance(one, BaseException) else _rounded(one) for one in results]
     except Exception:  # the module or its inputs cannot be made
         return [None for _ in case.inputs()]
     return found
@@ -138,13 +138,13 @@ def unchanged_settings() -> Iterator[None]:
         torch.set_autocast_enabled("cpu", False)
 
 
-def _floating(result: Any) -> list[torch.Tensor]:
+def _rounded(result: Any) -> list[torch.Tensor]:
     found = []
     for leaf in leaves(result):
         value = torch.tensor(leaf, dtype=torch.float64) if type(leaf) is float else leaf
         if not isinstance(value, torch.Tensor) or value.is_quantized or value.is_nested:
             continue
-        if value.is_floating_point() or value.is_complex():
+        if value.is_floating_point() or value.is_complex() or value.dtype is torch.bool:
             data = value.detach().as_subclass(torch.Tensor)
             found.append((data.to_dense() if data.layout != torch.strided else data).clone())
     return found

@@ -30,6 +30,7 @@ __all__ = [
     "Nothing",
     "Raising",
     "Run",
+    "change_an_element",
     "change_first",
     "clearly_different",
     "leaves",
@@ -160,6 +161,13 @@ class Run:
         """
         least = 0.0 if which == "mean" else torch.finfo(dtype).eps / 2
         return size >= MARGIN * max(CONDITION.get(str(dtype), {}).get(which, 0.0), least)
+
+
+def change_an_element(tensor: torch.Tensor) -> None:
+    """Change the first element of a tensor in place: 1 more or, where that is the same number or none, 0."""
+    place = tensor.detach()[(0,) * tensor.dim()]
+    more = place + 1
+    place.copy_(torch.where((more == place) | more.isnan(), torch.zeros_like(place), more))
 
 
 Plant = Callable[[Run], Any]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.judge.places import class_places, closure_places, global_places, module_places, more_of, set_back
-from benchmarks.judge.planting import Nothing, Run, clearly_different, plain, plants, tensors
+from benchmarks.judge.planting import Nothing, Run, change_an_element, clearly_different, plain, plants, tensors
 
 
 def _left_alone_by_a_call(run: Run) -> tuple[Any, tuple[Any, ...]]:
@@ -33,7 +33,7 @@ def capture_changes_example(run: Run) -> Any:
             and one.dtype is not torch.bool
             and torch.equal(one, then)
         ):
-            one.detach().view(-1)[:1].add_(1)
+            change_an_element(one)
             return run.target
     raise Nothing
 

@@ -21,7 +21,7 @@ from benchmarks.judge.places import (
     with_extra,
     with_lost,
 )
-from benchmarks.judge.planting import Nothing, Raising, Run, plain, plants
+from benchmarks.judge.planting import Nothing, Raising, Run, change_an_element, plain, plants
 
 
 @plants("mutation-of-argument-lost", "mutation", "alias")
@@ -56,7 +56,7 @@ def argument_extra(run: Run) -> Any:
     result = run.result()
     for one in run.tensor_args():
         if one.dtype is not torch.bool and 0 not in one.stride():
-            one.detach().view(-1)[:1].add_(1) if one.is_contiguous() else one.detach()[(0,) * one.dim()].add_(1)
+            change_an_element(one)
             return result
     raise Nothing
 
@@ -217,7 +217,7 @@ def buffer_extra(run: Run) -> Any:
     result = run.result()
     for one in run.module.buffers():
         if plain(one.detach()) and one.numel() and one.dtype is not torch.bool:
-            one.detach().view(-1)[:1].add_(1)
+            change_an_element(one)
             return result
     raise Nothing
 

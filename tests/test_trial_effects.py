@@ -199,6 +199,26 @@ def test_an_original_that_no_longer_works_is_wrong():
     assert ("original", "result", "state") in found(one.differences)
 
 
+def test_an_original_that_raises_another_exception_after_the_capture_is_wrong(monkeypatch):
+    def refuse(*_):
+        raise KeyError("planted")
+
+    def breaks(fn, example):
+        monkeypatch.setattr(torch.Tensor, "sum", refuse)
+
+        def call(x):
+            raise IndexError("no such dimension")
+
+        return call
+
+    def no_such_dimension(x):
+        return x.sum(7)
+
+    one = ruling(no_such_dimension, breaks)
+    details = {each.input: each.detail for each in one.differences}
+    assert details["original"] == "the original raises KeyError after the capture"
+
+
 def test_a_call_after_which_nothing_can_be_read_is_a_failure(monkeypatch):
     def dead():
         raise RuntimeError("device-side assert triggered")

@@ -102,7 +102,7 @@ def _works_still(subject: FreshCase, first: Observation) -> Comparison | None:
     found = _disagreement(first, again)
     if found is None:
         return None
-    if again.raised is not None and first.raised is None:
+    if again.raised is not None and (first.raised is None or not found.differences):  # or raised another exception
         detail = f"the original raises {again.raised.type} after the capture"
     else:
         detail = f"the original works differently after the capture: {found.differences[0].kind}"

@@ -17,6 +17,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recapture.base.torch_wrapper import package_once
+
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
@@ -251,7 +253,8 @@ def preload(level: str, modules: list[str]) -> None:
         # This also makes Inductor detect the processor's instruction set and hash the headers it precompiles.
         _quietly(partial(_warm_dynamo, "inductor"))
     if level == "aoti":
-        _quietly(_warm_aoti)
+        _quietly(package_once)
+        reset_dynamo()
 
 
 def _compile_in_one_process() -> None:
@@ -297,24 +300,6 @@ def _warm_dynamo(*backends: str) -> None:
             reset_dynamo()
         torch.export.export(Sample(), (torch.ones(2, 3),)).module()(torch.ones(2, 3))
         reset_dynamo()
-
-
-@cache
-def _warm_aoti() -> None:
-    """Package one program, so that AOTInductor has its precompiled headers (since about 2.8)."""
-    import torch
-
-    if not hasattr(importlib.import_module("torch._inductor.codecache"), "_precompile_header"):
-        return
-
-    class Sample(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, x: Any) -> Any:
-            return torch.sin(x) + 1
-
-    inductor = torch._inductor  # noqa: SLF001 - the name in torch's documentation
-    with torch.no_grad():
-        inductor.aoti_compile_and_package(torch.export.export(Sample(), (torch.ones(3),)))
-    reset_dynamo()
 
 
 def _quietly(step: Callable[[], object]) -> None:

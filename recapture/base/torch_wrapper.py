@@ -17,10 +17,7 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, NamedTuple
 
 __all__ = ["Parts", "package_once", "part_key", "share_interface", "split"]
 

@@ -47,9 +47,9 @@ def split(text: str, interface: str, path: str) -> Parts | None:
 
     Line numbers and `__FILE__` of the program's own part stay those of the wrapper, because messages have them.
     """
-    before, found, after = text.partition(interface)
-    if not interface or not found or interface in after:
+    if not interface or text.count(interface) != 1:
         return None
+    before, found, after = text.partition(interface)
     includes = "".join(f"{line}\n" for line in interface.splitlines() if line.startswith("#include "))
     line = (before + found).count("\n") + 1
     own = before + includes + DECLARED.format("extern ") + f'#line {line} "{path}"\n' + after

@@ -125,20 +125,21 @@ def _build_in_parts(command: list[str], target: Path, interface: str) -> bool:
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         if not kept.exists():
             refused.add(key)  # until it has compiled
-            _compile(general, parts.shared, Path(folder, "shared.cpp"), Path(folder, "shared.o"))
+            optimised = ["-O1" if word == "-O0" else word for word in general]  # as by default: smaller, faster to link
+            _compile(optimised, parts.shared, Path(folder, "shared.cpp"), Path(folder, "shared.o"))
             Path(folder, "shared.o").replace(kept)
             refused.discard(key)
         _compile(general, parts.own, Path(folder, "own.cpp"), Path(folder, "own.o"))
         joined = Path(folder, "joined.o")
-        _run([command[0], "-r", "-nostdlib", "-o", str(joined), str(Path(folder, "own.o")), str(kept)])
+        _run([command[0], "-r", "-nostdlib", "-o", str(joined), str(Path(folder, "own.o")), str(kept)], folder)
         joined.replace(target)
     return True
 
 
 def _compile(general: list[str], text: str, source: Path, target: Path) -> None:
     source.write_text(text)
-    _run([{"SOURCE": str(source), "TARGET": str(target)}.get(word, word) for word in general])
+    _run([{"SOURCE": str(source), "TARGET": str(target)}.get(word, word) for word in general], str(source.parent))
 
 
-def _run(command: list[str]) -> None:
-    subprocess.run(command, check=True, capture_output=True)
+def _run(command: list[str], folder: str) -> None:
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)

@@ -59,7 +59,7 @@ def test_another_text_option_or_compiler_is_another_part(tmp_path):
 
 
 PROGRAMS = """
-import os, pathlib, subprocess, sys
+import os, pathlib
 import torch
 from torch._inductor import config, cpp_builder
 from recapture.base import torch_wrapper
@@ -67,7 +67,6 @@ from recapture.base import torch_wrapper
 usual = []
 build = cpp_builder.CppBuilder.build
 cpp_builder.CppBuilder.build = lambda self: (usual.append(self.get_target_file_path()), build(self))[1]
-torch_wrapper.DECLARED = sys.argv[1] or torch_wrapper.DECLARED
 torch_wrapper.share_interface()
 
 
@@ -92,27 +91,25 @@ def parts():
     return len(list(pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], "interfaces").glob("*.o")))
 
 
-print(result(2), parts(), result(5), parts(), result(7, "O1"), parts(), sum("wrapper" in path for path in usual))
+def whole():
+    return sum(path.endswith(".wrapper.o") for path in usual)
+
+
+print(result(2), parts(), result(5), parts(), result(7, "O1"), parts(), whole())
+torch_wrapper.DECLARED = "this is no C++;"
+print(result(3), parts(), whole())
 """
 
 
-def answers(tmp_path, declared=""):
+@pytest.mark.slow
+def test_programs_share_an_interface_for_the_same_options_and_one_that_does_not_compile_is_not_divided(tmp_path):
     environment = dict(os.environ)
     for name in ("cache", "tmp"):
         (tmp_path / name).mkdir()
     isolate_caches(str(tmp_path / "cache"), str(tmp_path / "tmp"), environment)
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAMS, declared]
-    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
-
-
-@pytest.mark.slow
-def test_programs_share_the_compiled_interface_and_other_options_have_their_own(tmp_path):
-    assert answers(tmp_path) == ["8.0", "1", "20.0", "1", "28.0", "2", "0"]
-
-
-@pytest.mark.slow
-def test_where_a_part_does_not_compile_the_wrapper_is_compiled_whole(tmp_path):
-    assert answers(tmp_path, "this is no C++;") == ["8.0", "0", "20.0", "0", "28.0", "0", "3"]
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAMS]
+    answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    assert answer.splitlines() == ["8.0 1 20.0 1 28.0 2 0", "12.0 2 1"]
 
 
 DEVICES = """#include <regex>

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,7 +79,7 @@ def lean_command(general: list[str], folder: Path, run: Callable[[list[str], str
         lean.mkdir(mode=0o700, exist_ok=True)
         (lean / "regex").write_text(STAND_IN)
         header.write_text(text)
-        made = lean / "made"
+        made = lean / f"made-{os.getpid()}"  # another process may be making it too
         run([flags[0], "-I", str(lean), *flags[1:], "-x", "c++-header", str(header), "-o", str(made)], str(lean))
         made.replace(f"{header}.gch")
     command = [str(header) if word == general[place + 1] else word for word in general]

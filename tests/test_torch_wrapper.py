@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from recapture.base.torch_compat import isolate_caches
-from recapture.base.torch_lean_header import STAND_IN, uses_regex, uses_regex_elsewhere
 from recapture.base.torch_wrapper import part_key, split
 
 INTERFACE = '#include <vector>\n#define CHECK 1\nextern "C" {\nint version() { return 1; }\n}'
@@ -110,41 +109,3 @@ def test_programs_share_an_interface_for_the_same_options_and_one_that_does_not_
     command = [sys.executable, "-W", "ignore", "-c", PROGRAMS]
     answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
     assert answer.splitlines() == ["8.0 1 20.0 1 28.0 2 0", "12.0 2 1"]
-
-
-DEVICES = """#include <regex>
-inline void parse_device_str(
-    const std::string& device) {
-  std::regex re("cpu");
-  std::smatch sm;
-  if (std::regex_match(device, sm, re)) {
-    return;
-  }
-}
-"""
-
-
-@pytest.mark.parametrize(
-    ("added", "elsewhere"),
-    [
-        ("inline int other() { return 1; }\n", False),
-        ("struct Holder { std::regex expression; };\n", True),
-        ("inline bool other(const std::string& x) {\n  std::cmatch found;\n  return true;\n}\n", True),
-        ("constexpr auto how = std::regex_constants::icase;\n", True),
-    ],
-)
-def test_headers_that_need_regular_expressions_in_another_place_are_not_made_lean(added, elsewhere):
-    assert uses_regex_elsewhere([DEVICES, added + DEVICES]) is elsewhere
-    assert uses_regex_elsewhere([DEVICES + added]) is elsewhere
-
-
-@pytest.mark.slow
-def test_compiled_code_that_refers_to_the_declared_regular_expressions_is_recognised(tmp_path):
-    (tmp_path / "regex").write_text(STAND_IN)
-    used = "bool used(const std::string& x) { parse_device_str(x); return true; }\n"
-    for name, text in (("unused", DEVICES), ("used", DEVICES + used)):
-        (tmp_path / f"{name}.cpp").write_text(text)
-        command = ["g++", "-I", tmp_path, "-c", tmp_path / f"{name}.cpp", "-o", tmp_path / f"{name}.o"]
-        subprocess.run(command, check=True)
-    assert not uses_regex((tmp_path / "unused.o").read_bytes())
-    assert uses_regex((tmp_path / "used.o").read_bytes())

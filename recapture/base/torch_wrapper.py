@@ -19,8 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recapture.base.torch_lean_header import lean_command, uses_regex
-
 __all__ = ["Parts", "package_once", "part_key", "share_interface", "split"]
 
 FOLDER = "interfaces"
@@ -32,11 +30,8 @@ SUFFIX = ".wrapper.cpp"
 DECLARED = "namespace torch::aot_inductor {{ {}template class AOTInductorModelBase<AOTInductorModel>; }}\n"
 """The class, declared or defined, whose members each part of a wrapper would otherwise compile for itself."""
 
-
 refused: set[str] = set()
-"""Keys of interfaces that did not compile, and `LEAN` where its header is of no use."""
-
-LEAN = "lean"
+"""Keys of interfaces that did not compile."""
 
 
 class Parts(NamedTuple):
@@ -133,26 +128,11 @@ def _build_in_parts(command: list[str], target: Path, interface: str) -> bool:
             _compile(optimised, parts.shared, Path(folder, "shared.cpp"), Path(folder, "shared.o"))
             Path(folder, "shared.o").replace(kept)
             refused.discard(key)
-        _compile_own(general, parts.own, Path(folder))
+        _compile(general, parts.own, Path(folder, "own.cpp"), Path(folder, "own.o"))
         joined = Path(folder, "joined.o")
         _run([command[0], "-r", "-nostdlib", "-o", str(joined), str(Path(folder, "own.o")), str(kept)], folder)
         joined.replace(target)
     return True
-
-
-def _compile_own(general: list[str], text: str, folder: Path) -> None:
-    """Compile a program's own part with the lean header; where that is impossible, with torch's."""
-    source, compiled = folder / "own.cpp", folder / "own.o"
-    if LEAN not in refused:
-        try:
-            if command := lean_command(general, folder.parent, _run):
-                _compile(command, text, source, compiled)
-                if not uses_regex(compiled.read_bytes()):
-                    return
-        except (OSError, subprocess.CalledProcessError) as error:
-            logging.getLogger(__name__).debug("lean header: %r", error)
-        refused.add(LEAN)
-    _compile(general, text, source, compiled)
 
 
 def _compile(general: list[str], text: str, source: Path, target: Path) -> None:

@@ -87,6 +87,12 @@ def test_the_fuzzer_accepts_what_reports_are_made_of():
     assert checks.markdown(text, "it") == []
 
 
+def test_a_cell_of_a_check_may_hold_a_hostile_text_as_a_whole_but_no_part_of_one():
+    assert checks.markdown("| a |\n|---|\n| injected-block more |", "it", titled=False) == []
+    assert checks.markdown("| a |\n|---|\n| injected |", "it", titled=False)
+    assert checks.markdown("| a |\n|---|\n| injected-block more |", "it")
+
+
 def test_the_fuzzer_sees_a_script_and_a_handler_in_a_page():
     assert checks.page("<script>1</script><p onclick=x>", "it")
 

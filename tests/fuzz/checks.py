@@ -9,6 +9,10 @@ from html.parser import HTMLParser
 
 from markdown_it import MarkdownIt
 
+from recapture.base.escape import markdown_text
+from recapture.base.text import one_line
+from tests.fuzz.mutations import MARKS
+
 CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
@@ -17,6 +21,9 @@ CONTROL = re.compile(
 INLINE = re.compile(r"<br>|</?code>")
 BLOCK_TAGS = {"p", "details", "summary", "b", "code", "ul", "li"}
 UNUSED = {"fence", "code_block", "hr", "blockquote_open", "ordered_list_open", "image"}
+
+WHOLE = {markdown_text(one_line(mark)).strip() for mark in MARKS}
+"""The hostile texts as a cell shows them."""
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 setattr(_MARKDOWN, "validateLink", lambda _address: True)  # noqa: B010 - a link that a browser would refuse is a finding too
@@ -33,7 +40,8 @@ def control(text: str, what: str) -> list[str]:
 def markdown(text: str, what: str, *, titled: bool = True) -> list[str]:
     """Return what is wrong with a report in Markdown, as a parser of CommonMark with tables reads it.
 
-    Its headings begin with words of the report, unless it is not `titled`.
+    Its headings and cells begin with words of the report, unless it is not `titled`: then it is the check of a user's
+    target, whose heading begins with the target's name, and whose cells may hold a text of the check as a whole.
     """
     problems = control(text, what)
     above = ""
@@ -43,7 +51,8 @@ def markdown(text: str, what: str, *, titled: bool = True) -> list[str]:
         elif token.type in UNUSED:
             problems.append(f"{what} has a {token.type}: {token.content[:80]!r}")
         elif token.type == "inline":
-            problems += _inline(token, what, may_begin=above == "heading_open" and not titled)
+            whole = above in ("td_open", "th_open") and token.content.strip() in WHOLE
+            problems += _inline(token, what, may_begin=not titled and (above == "heading_open" or whole))
         above = token.type
     return problems
 

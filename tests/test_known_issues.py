@@ -122,6 +122,12 @@ def test_an_issue_counts_as_tried_at_both_ends_only_where_its_cells_ran_on_both(
     assert "1 were tried on the releases at both ends" in to_markdown(compare_issues([ONE], tmp_path))
 
 
+def test_a_recorded_release_that_is_no_version_is_no_end(tmp_path):
+    put(tmp_path, "torchnone-cu124", Verdict.WRONG, **evidence(Verdict.WRONG))
+    put(tmp_path, "torch2.6.0-cu124", Verdict.WRONG, **evidence(Verdict.WRONG))
+    assert "0 were tried on the releases at both ends" in to_markdown(compare_issues([ONE], tmp_path))
+
+
 def test_a_cell_that_was_not_run_at_one_end_is_no_try(tmp_path):
     put(tmp_path, "torch2.6.0-cu124", Verdict.WRONG, **evidence(Verdict.WRONG))
     put(tmp_path, "torch2.9.1-cu128", Verdict.NOT_APPLICABLE, reason="x")

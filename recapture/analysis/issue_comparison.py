@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
-
-from packaging.version import Version
 
 from recapture.machine.pins import load_images
 from recapture.results.releases import is_bare, read_by_age, torch_version, twin
@@ -56,13 +54,13 @@ class IssueRow:
     issue: KnownIssue
     entries: tuple[IssueEntry, ...]
     outcome: Outcome
-    ends: tuple[str, str] | None = None
+    ends: tuple[str, str] | None
     """The pinned releases at the ends of the documented range; None where none of them is at one of the ends."""
 
     @property
     def at_both_ends(self) -> bool:
         """Whether the issue's cells ran on the releases at both ends of its documented range."""
-        ran = {Version(one.torch).base_version for one in self.entries if one.measured not in UNTRIED}
+        ran = {one.torch.split("+")[0] for one in self.entries if one.measured not in UNTRIED}
         return self.ends is not None and set(self.ends) <= ran
 
 
@@ -84,30 +82,31 @@ def compare_issues(
     UsageError if there are no results, or if reading them fails.
     """
     results = read_by_age(root, check)
-    pinned = sorted({one.torch for one in load_images().values()})
+    pinned = {one.torch for one in load_images().values()}
     tables = []
     for capability in sorted({one.capability for one in results}):
         found = [one for one in results if one.capability == capability]
         columns = [one for one in found if not twin(one.image) and not is_bare(one.image)] or found
         records = [{f"{row.case}::{row.compiler}": row for row in one.records} for one in columns]
         rows = tuple(
-            replace(_row(issue, columns, records, on_gpu=capability != "cpu"), ends=issue.ends(pinned))
+            IssueRow(issue, entries, _outcome(issue, entries, on_gpu=capability != "cpu"), issue.ends(pinned))
             for issue in issues
+            for entries in [_entries(issue, columns, records)]
         )
         heads = tuple(IssueEntry(torch_version(one), one.image, None, "not recorded") for one in columns)
         tables.append(IssueTable(capability, heads, rows))
     return tables
 
 
-def _row(
-    issue: KnownIssue, columns: Sequence[Results], records: Sequence[dict[str, Record]], *, on_gpu: bool
-) -> IssueRow:
+def _entries(
+    issue: KnownIssue, columns: Sequence[Results], records: Sequence[dict[str, Record]]
+) -> tuple[IssueEntry, ...]:
     entries = []
     for one, cells in zip(columns, records, strict=True):
         release = torch_version(one)
         found = [cells.get(cell) for cell in issue.shown_by]
         entries.append(IssueEntry(release, one.image, issue.says(release), _measured(issue, found)))
-    return IssueRow(issue, tuple(entries), _outcome(issue, entries, on_gpu=on_gpu))
+    return tuple(entries)
 
 
 def _measured(issue: KnownIssue, found: Sequence[Record | None]) -> Measured:

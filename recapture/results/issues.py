@@ -15,7 +15,7 @@ from recapture.base.toml_file import load_toml
 from recapture.results.kinds import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
 __all__ = ["KnownIssue", "chosen_issues", "known_issues", "load_issues"]
@@ -97,7 +97,7 @@ class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             return None
         return "wrong"
 
-    def ends(self, releases: Sequence[str]) -> tuple[str, str] | None:
+    def ends(self, releases: Iterable[str]) -> tuple[str, str] | None:
         """Return the two of `releases` at the ends of the documented range, or None where they hold only one end.
 
         The lower end is the first release that the sources call wrong. Where the issue was seen only between two

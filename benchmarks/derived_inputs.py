@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import msgspec
 
-from benchmarks.side_by_side import run_parts
+from benchmarks.side_by_side import append_row, run_parts
 from recapture.analysis.summary import explain
 from recapture.conformance.own_code.derivation import PREPARE, Preparation
 from recapture.conformance.own_code.session import OF_A_BACKWARD
@@ -262,8 +262,7 @@ def measure(
         for info in collect_suites(pool, suites):
             done[info.name] = _suite(pool, info, compilers, recorded, Path(name), every=every)
             if file is not None:
-                with file.open("ab", buffering=0) as stream:
-                    stream.write(msgspec.json.encode(done[info.name]) + b"\n")
+                append_row(file, msgspec.json.encode(done[info.name]).decode())
     return done
 
 

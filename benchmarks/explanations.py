@@ -1,7 +1,7 @@
 """Measures the explanations: how many cells that are not right have a line that says why, and a script that shows it.
 
 Run it with ``python -m benchmarks.explanations [DIRECTORY] [--print] [--scripts N] [--compiled N] [--records FILE]
-[--jobs N]``. DIRECTORY holds the records, by default those of torch 2.11.0 on the CPU.
+[--jobs N] [-k WORDS]``. DIRECTORY holds the records, by default those of torch 2.11.0 on the CPU.
 
 - Every cell that is not right: has it a reason, and of which kind? ``--print`` prints all of them, to be read. A reason
   of the kind ``message`` only quotes torch.
@@ -35,11 +35,12 @@ from typing import TYPE_CHECKING
 from recapture.analysis.reasons.reason import key_of, reasons
 from recapture.analysis.reasons.sentence import KINDS_OF_REASONS
 from recapture.base.errors import UsageError
-from recapture.base.torch_compat import isolate_caches, preload
+from recapture.base.torch_compat import hide_gpus, isolate_caches, preload
 from recapture.base.torch_libraries import release_libraries
 from recapture.conformance.repro import SuitePrinter
 from recapture.declare.collection import find_suites
 from recapture.declare.compilers import builtin_compilers
+from recapture.declare.name_filter import matcher
 from recapture.results.directories import read_results
 from recapture.results.verdicts import NOT_RUN, RIGHT, Verdict
 
@@ -65,8 +66,10 @@ def main() -> int:
     parser.add_argument("--compiled", type=int, default=0, metavar="N")
     parser.add_argument("--records", type=Path, metavar="FILE", help="file of finished cells, which do not run again")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="scripts at a time [1]")
+    parser.add_argument("-k", default="", metavar="WORDS", help="only cells whose address matches")
     options = parser.parse_args()
-    records = read_results(options.directory).records
+    matches = matcher(options.k) if options.k else bool
+    records = [one for one in read_results(options.directory).records if matches(one.cell)]
     explained = _reasons(records, shows=options.shows)
     shown = _scripts(_chosen(records, options.scripts, options.compiled), options.records, options.jobs)
     return 0 if explained and shown else 1
@@ -126,6 +129,7 @@ def _outcomes(chosen: Sequence[Record], jobs: int) -> Iterator[tuple[Record, lis
     running: dict[int, tuple[Record, Path]] = {}
     with tempfile.TemporaryDirectory(prefix="recapture-scripts-") as name:
         isolate_caches(f"{name}/cache", name, os.environ)
+        hide_gpus(os.environ)
         if chosen:
             preload("codegen" if any(_generates_code(one) for one in chosen) else "capture", [])
         for number, (record, text) in enumerate(_printed(chosen)):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from benchmarks.side_by_side import run_parts
+from benchmarks.side_by_side import append_row, run_parts
 from recapture.analysis.check import CheckReport, CheckRow
 from recapture.api import run_check
 from recapture.base.errors import RecaptureError
@@ -147,16 +147,13 @@ def rows_of(tried: list[Tried]) -> dict[str, dict[str, CheckRow]]:
     return found
 
 
-def append(file: Path, tried: Tried) -> None:
-    """Append one line to a file of records; several processes write to it, each line in one piece."""
-    with file.open("ab", buffering=0) as stream:
-        stream.write(msgspec.json.encode(tried) + b"\n")
-
-
 def check_one(file: Path, name: str, compilers: tuple[str, ...], jobs: int) -> None:
     """Check one model in this process; every finished cell is a line of the file of records."""
     began = time.monotonic()
     known: list[Prepared] = []
+
+    def keep(tried: Tried) -> None:
+        append_row(file, msgspec.json.encode(tried).decode())
 
     def finished(row: CheckRow) -> None:
         prepared = known[0]
@@ -172,13 +169,13 @@ def check_one(file: Path, name: str, compilers: tuple[str, ...], jobs: int) -> N
             eager_seconds=prepared.seconds,
             rows=(row,),
         )
-        append(file, Tried(name, report, "", round(time.monotonic() - began, 1)))
+        keep(Tried(name, report, "", round(time.monotonic() - began, 1)))
 
     try:
         options = CheckOptions(compilers=compilers, jobs=jobs, timeout=SECONDS)
         run_check(requests()[name], options, prepared=known.append, finished=finished)
     except RecaptureError as failure:
-        append(file, Tried(name, None, str(failure), round(time.monotonic() - began, 1)))
+        keep(Tried(name, None, str(failure), round(time.monotonic() - began, 1)))
 
 
 def in_words(row: CheckRow) -> str:

@@ -1,10 +1,12 @@
 """Reduces wrong cells of the committed results, and measures the programs that come out.
 
-``python -m benchmarks.reduction [--seconds S] [--records FILE] [-k WORDS]`` takes every silently wrong cell of the
-family `compile` in the committed results of one image, and a fixed sample of the wrong cells of the other compilers. It
-prints a line for each: lines and bytes before and after, tries, tries a second, and whether the verdict was kept. At
-the end each program runs once more, alone, on another worker server. With ``--records``, finished cells are kept in a
-file and are not reduced again, so that an interrupted benchmark goes on. The goal is a median of at most ten lines.
+``python -m benchmarks.reduction [--seconds S] [--records FILE] [-k WORDS] [--parts-at-once N]`` takes every silently
+wrong cell of the family `compile` in the committed results of one image, and a fixed sample of the wrong cells of the
+other compilers. It prints a line for each: lines and bytes before and after, tries, tries a second, and whether the
+verdict was kept. At the end each program runs once more, alone, on another worker server. With ``--records``, finished
+cells are kept in a file and are not reduced again, so that an interrupted benchmark goes on. With ``--parts-at-once``,
+the cells are divided among processes that run at the same time, and ``--whole-seconds`` ends them. The goal is a median
+of at most ten lines.
 
 This only measures: the exit status is 0 for any figures.
 """
@@ -20,6 +22,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from benchmarks.side_by_side import append_row, run_parts
 from recapture.base.errors import RecaptureError
 from recapture.conformance.cell import CellSpec
 from recapture.conformance.preparation import preload_level
@@ -132,14 +135,24 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="tries at a time [2]")
     parser.add_argument("--show", action="store_true", help="also print the programs")
     parser.add_argument("-k", default=None, help="only cells whose address matches")
+    parser.add_argument("--shard", metavar="I/N", help="only every Nth cell, from the Ith on")
+    parser.add_argument("--parts-at-once", type=int, metavar="N", help="processes at a time; needs --records")
+    parser.add_argument("--whole-seconds", type=float, default=float("inf"), help="with --parts-at-once: stop after")
     options = parser.parse_args()
+    began = time.monotonic()
     wanted = cells(Path("results") / options.image / "cpu")
     if options.k:
         matches = matcher(options.k)
         wanted = [one for one in wanted if matches(one.cell)]
-    rows: list[dict[str, object]] = []
-    if options.records is not None and options.records.exists():
-        rows = [json.loads(text) for text in options.records.read_text("utf-8").splitlines()]
+    if options.parts_at_once:
+        if options.records is None:
+            parser.error("--parts-at-once needs --records")
+        _run_in_parts(options, began + options.whole_seconds)
+        return
+    if options.shard:
+        number, _, count = options.shard.partition("/")
+        wanted = wanted[int(number) - 1 :: int(count)]
+    rows = _rows(options.records)
     done = {row["cell"] for row in rows}
     try:
         with WorkerPool(device="cpu", jobs=options.jobs, imports=IMPORTED) as pool:
@@ -150,11 +163,27 @@ def main() -> None:
                 if options.show and "case" in row:
                     print(row["case"], flush=True)
                 if options.records is not None:
-                    with options.records.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(row) + "\n")
+                    append_row(options.records, json.dumps(row))
     except KeyboardInterrupt:
         print("interrupted: what follows is about the finished cells")
-    report(rows, {one.cell: one for one in wanted})
+    if not options.shard:
+        report(rows, {one.cell: one for one in wanted})
+
+
+def _run_in_parts(options: argparse.Namespace, deadline: float) -> None:
+    """Reduce the cells in processes of their own, several at a time, until `deadline`."""
+    count = 2 * options.parts_at_once
+    shared = ["--seconds", str(options.seconds), "--records", str(options.records), "--image", options.image]
+    shared += ["--jobs", str(options.jobs), *(["-k", options.k] if options.k else [])]
+    parts = {f"{number}/{count}": ["--shard", f"{number}/{count}", *shared] for number in range(1, count + 1)}
+    left = run_parts("benchmarks.reduction", parts, options.parts_at_once, deadline)
+    if left:
+        print(f"not finished: {', '.join(left)}")
+
+
+def _rows(file: Path | None) -> list[dict[str, object]]:
+    """Return the rows that a file of records holds."""
+    return [json.loads(text) for text in file.read_text("utf-8").splitlines()] if file and file.exists() else []
 
 
 def report(rows: list[dict[str, object]], records: dict[str, Record]) -> None:

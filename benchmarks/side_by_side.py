@@ -1,4 +1,7 @@
-"""Runs the parts of a benchmark in processes of their own, some at the same time, and ends them at a deadline."""
+"""Runs the parts of a benchmark in processes of their own, some at the same time, and ends them at a deadline.
+
+The parts append what they finish to one file of records.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 PATIENCE = 15.0
 """Seconds that a part has to end its own processes when it is interrupted."""
@@ -44,3 +48,9 @@ def run_parts(module: str, parts: Mapping[str, Sequence[str]], at_once: int, dea
                 process.wait(PATIENCE)
             process.kill()
     return [*running, *waiting]
+
+
+def append_row(file: Path, text: str) -> None:
+    """Append one line to a file of records, in one piece, because several processes write to it."""
+    with file.open("ab", buffering=0) as stream:
+        stream.write(f"{text}\n".encode())

@@ -1,21 +1,31 @@
-"""Measures the search of guilty stages on recorded cells: ``python -m benchmarks.stages [RESULTS] [--all]``.
+"""Measures the search of guilty stages on recorded cells.
 
-The wrong and failing cells of the compilers of one family (``--family compile``, ``export`` or ``aoti``) run again, and
-their stages are searched. By default one cell stands for all of a case that end in the same way; ``--all`` takes every
-cell. It prints for each cell the stage, the switch, the extra cells and their seconds, and at the end the sums. RESULTS
-must be of this release of torch.
+    python -m benchmarks.stages [RESULTS] [--family NAME]... [--all] [--budget N] [--suite NAME]...
+                                [--records FILE --suites-at-once N --seconds N]
+
+The wrong and failing cells of the compilers of a family (``compile``, ``export`` or ``aoti``) run again, and their
+stages are searched. By default one cell stands for all of a case that end in the same way; ``--all`` takes every cell.
+It prints for each cell the stage, the switch, the extra cells and their seconds, and at the end the sums. RESULTS must
+be of this release of torch.
+
+``--records FILE`` keeps each finished suite, so that a stopped benchmark goes on. With ``--suites-at-once``, several
+suites run at the same time, each in a process of its own; ``--seconds`` ends them.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+import msgspec
+
 from benchmarks.planted_faults.__main__ import Silent
+from benchmarks.side_by_side import append_row, run_parts
 from recapture.analysis.stage_words import culprit
 from recapture.conformance.plan import RunOptions
 from recapture.conformance.runner import run_cells
@@ -31,6 +41,29 @@ if TYPE_CHECKING:
     from recapture.results.records import Record
 
 RESULTS = Path("results/torch2.11.0-cu130/cpu")
+FAMILIES = ("compile", "export", "aoti")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One cell: its recorded verdict, that of now, the stage or why it is unknown, and what the search cost."""
+
+    cell: str
+    recorded: str
+    verdict: str
+    guilty: str
+    workaround: str
+    unknown: str
+    cells: int
+    seconds: float
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The rows of one suite and one family, and the seconds that the suite took."""
+
+    suite: str
+    family: str
+    rows: list[Row]
+    seconds: float
 
 
 def chosen(records: Sequence[Record], family: str, *, every: bool) -> list[Record]:
@@ -44,54 +77,118 @@ def chosen(records: Sequence[Record], family: str, *, every: bool) -> list[Recor
     return list(found.values())
 
 
-def search(records: Sequence[Record], family: str, budget: int) -> list[Staged]:
+def search(records: Sequence[Record], family: str, budget: int, jobs: int) -> list[Staged]:
     """Run cells again, with those that are rungs of their ladders, and search their stages."""
     cells = {record.cell for record in records}
     if family == "compile":  # a whole run has these cells anyway
         cells |= {f"{record.case}::compile:{name}" for record in records for name in ("eager", "aot_eager")}
     with tempfile.TemporaryDirectory(prefix="recapture-stages-") as folder:
         options = RunOptions(
-            selection=find_suites(tuple(sorted(cells))), results=Path(folder), explain=True, budget=budget
+            selection=find_suites(tuple(sorted(cells))), results=Path(folder), explain=True, budget=budget, jobs=jobs
         )
         staged = run_cells(options, Silent(), lambda text: print(f"  {text}", flush=True)).staged
     wanted = {record.cell for record in records}
     return [one for one in staged if one.record.cell in wanted]
 
 
-def main() -> None:
-    """Search the stages of the chosen cells and print the figures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.stages", description=__doc__)
-    parser.add_argument("results", nargs="?", type=Path, default=RESULTS)
-    parser.add_argument("--family", choices=["compile", "export", "aoti"], default="compile")
-    parser.add_argument("--all", action="store_true", dest="every")
-    parser.add_argument("--budget", type=int, default=BUDGET)
-    parser.add_argument("--suite", help="only cells of this suite")
-    arguments = parser.parse_args()
-    records = chosen(read_conformance(arguments.results), arguments.family, every=arguments.every)
-    records = [one for one in records if arguments.suite in (None, one.case.split("::")[0])]
-    print(f"{len(records)} cells of {arguments.results}", flush=True)
+def measure(suite: str, family: str, records: Sequence[Record], budget: int, jobs: int) -> Finished:
+    """Search the stages of the cells of one suite."""
     began = time.monotonic()
-    staged = search(records, arguments.family, arguments.budget)
+    recorded = {one.cell: one for one in records}
     rows = [
-        [
+        Row(
             one.record.cell,
+            str(recorded[one.record.cell].verdict),
             str(one.record.verdict),
-            f"unknown: {one.report.unknown}" if one.report.stage is None else culprit(one.report.stage),
+            "" if one.report.stage is None else culprit(one.report.stage),
             (one.report.stage.workaround if one.report.stage else None) or "",
-            str(one.report.cells),
-            f"{one.seconds:.1f}",
-        ]
-        for one in staged
+            (one.report.unknown or "") if one.report.stage is None else "",
+            one.report.cells,
+            round(one.seconds, 1),
+        )
+        for one in search(records, family, budget, jobs)
     ]
-    print(to_markdown(Table(["cell", "verdict", "guilty", "workaround", "cells", "seconds"], rows, "llllrr")))
-    extra = [one.report.cells for one in staged]
-    named = sum(one.report.stage is not None for one in staged)
-    cured = sum(one.report.stage is not None and one.report.stage.workaround is not None for one in staged)
-    print(
-        f"{named} of {len(staged)} have a stage, {cured} a workaround; extra cells: {sum(extra)}, at most "
-        f"{max(extra, default=0)}, median {statistics.median(extra) if extra else 0:g}; seconds of them "
-        f"{sum(one.seconds for one in staged):.0f}; {time.monotonic() - began:.0f} s in all"
-    )
+    return Finished(suite, family, rows, round(time.monotonic() - began, 1))
+
+
+def summary(finished: Sequence[Finished], wanted: int) -> str:
+    """Return the table and the sums as Markdown."""
+    rows = [row for one in finished for row in one.rows]
+    lines = [
+        [one.cell, one.verdict, one.guilty or f"unknown: {one.unknown}", one.workaround, one.cells, one.seconds]
+        for one in rows
+    ]
+    table = to_markdown(Table(["cell", "verdict", "guilty", "workaround", "cells", "seconds"], lines, "llllrr"))
+    extra = [row.cells for row in rows]
+    guilty = Counter(row.guilty for row in rows if row.guilty)
+    changed = [row for row in rows if row.verdict != row.recorded]
+    named, cured = sum(bool(row.guilty) for row in rows), sum(bool(row.workaround) for row in rows)
+    searching, whole = sum(row.seconds for row in rows), sum(one.seconds for one in finished)
+    median = statistics.median(extra) if extra else 0
+    sums = [
+        f"{len(rows)} of {wanted} cells that are wrong or failing were searched",
+        f"{named} have a stage, {cured} a workaround",
+        f"extra cells: {sum(extra)}, at most {max(extra, default=0)}, median {median:g}",
+        f"seconds: {searching:.0f} of the extra cells, {whole:.0f} of all suites, one after the other",
+        *(f"  {number:4}  {name}" for name, number in guilty.most_common()),
+        *(f"  another verdict than recorded: {row.cell}: {row.recorded}, now {row.verdict}" for row in changed),
+    ]
+    return table + "\n\n" + "\n".join(sums)
+
+
+def read(file: Path | None) -> dict[tuple[str, str], Finished]:
+    """Return the suites that a file of records holds."""
+    lines = file.read_bytes().splitlines() if file is not None and file.is_file() else []
+    return {(one.suite, one.family): one for one in (msgspec.json.decode(line, type=Finished) for line in lines)}
+
+
+@click.command()
+@click.argument("results", type=click.Path(path_type=Path), default=RESULTS)
+@click.option("--family", "families", multiple=True, type=click.Choice(FAMILIES), default=("compile",))
+@click.option("--all", "every", is_flag=True, help="Take every cell.")
+@click.option("--budget", default=BUDGET, help="Extra cells for each cell, at most.")
+@click.option("--suite", "suites", multiple=True, help="Only cells of this suite.")
+@click.option("--jobs", default=1, help="Cells at a time.")
+@click.option("--records", "file", type=click.Path(path_type=Path), help="Keep finished suites in this file.")
+@click.option("--suites-at-once", "at_once", default=0, help="Suites that run at the same time; needs --records.")
+@click.option("--seconds", default=float("inf"), help="With --suites-at-once: stop after this time.")
+def main(
+    results: Path,
+    families: tuple[str, ...],
+    every: bool,
+    budget: int,
+    suites: tuple[str, ...],
+    jobs: int,
+    file: Path | None,
+    at_once: int,
+    seconds: float,
+) -> None:
+    """Search the stages of the chosen cells and print the figures."""
+    deadline = time.monotonic() + seconds
+    wanted: dict[tuple[str, str], list[Record]] = {}
+    recorded = read_conformance(results)
+    for family in families:
+        for record in chosen(recorded, family, every=every):
+            suite = record.case.split("::")[0]
+            if not suites or suite in suites:
+                wanted.setdefault((suite, family), []).append(record)
+    done = read(file)
+    # The suite with the most cells first, so that it does not run alone at the end.
+    left = sorted((one for one in wanted if one not in done), key=lambda one: -len(wanted[one]))
+    if at_once and file is not None:
+        shared = [str(results), "--budget", str(budget), "--jobs", str(jobs), "--records", str(file)]
+        shared += ["--all"] if every else []
+        parts = {f"{suite} {family}": [*shared, "--suite", suite, "--family", family] for suite, family in left}
+        unfinished = run_parts("benchmarks.stages", parts, at_once, deadline)
+        if unfinished:
+            print(f"not finished: {', '.join(unfinished)}")
+        done = read(file)
+    else:
+        for suite, family in left:
+            done[suite, family] = measure(suite, family, wanted[suite, family], budget, jobs)
+            if file is not None:
+                append_row(file, msgspec.json.encode(done[suite, family]).decode())
+    print(summary([done[one] for one in wanted if one in done], sum(map(len, wanted.values()))))
 
 
 if __name__ == "__main__":

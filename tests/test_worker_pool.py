@@ -27,6 +27,7 @@ NO_TORCH = Path(__file__).parent / "resources" / "no_torch"
 """Folder with a stand-in for torch, and with what these servers run."""
 
 FOUR = "four:answer"
+GPUS = "four:gpus"
 
 
 def import_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +60,14 @@ TWO_LINES = "Traceback (most recent call last):\n  File\n    f()\na.b.MyError: t
 
 def works(pool: WorkerPool) -> bool:
     return pool.client.run(FOUR, None, float, timeout=60) == 4.0
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", ""), ("cuda", "0,3")])
+def test_work_on_the_cpu_sees_no_gpu(no_torch, monkeypatch, device, expected):
+    """Where Dynamo sees a GPU, a first capture in the server would make capture fail in every cell."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    with WorkerPool(device=device, jobs=1) as pool:
+        assert pool.client.run(GPUS, None, str, timeout=60) == expected
 
 
 def servers(home: str) -> set[int]:

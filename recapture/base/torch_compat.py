@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
 __all__ = [
+    "GPU_VARIABLES",
     "OTHER_CACHES",
     "OWN_VARIABLES",
+    "hide_gpus",
     "installed_torch",
     "is_capture_error",
     "is_out_of_memory",
@@ -200,6 +202,19 @@ def isolate_caches(
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
 
+GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+"""Environment variables that name the GPUs which a process may use."""
+
+
+def hide_gpus(environment: MutableMapping[str, str]) -> None:
+    """Set an environment so that a process started with it, and those that it forks, see no GPU.
+
+    For work on the CPU. Dynamo saves the random state of every GPU that it sees; a process that has done so, as the
+    first capture of `preload` does, cannot have children that use CUDA, and capture fails in all of them.
+    """
+    environment.update(dict.fromkeys(GPU_VARIABLES, ""))
+
+
 FIRST_CAPTURE = (
     "torch._dynamo.backends.debugging",
     "torch._inductor.compiler_bisector",
@@ -222,8 +237,8 @@ def preload(level: str, modules: list[str]) -> None:
     """Import what cells need and do slow first-time work once, so that forked children need not repeat it.
 
     ``bare`` imports torch. ``light`` adds modules whose import does not initialise CUDA on any release, ``cuda`` adds
-    Inductor. ``capture`` imports the same and also captures a graph. It is for the CPU only: with a GPU, Dynamo reads
-    CUDA's random state, and after that no forked child can use CUDA. ``codegen`` also compiles C++, and ``aoti`` also
+    Inductor. ``capture`` imports the same and also captures a graph. It is for the CPU only, and for a process
+    to which `hide_gpus` was applied. ``codegen`` also compiles C++, and ``aoti`` also
     packages it. Nothing here may start a thread, initialise CUDA or raise.
     """
     import torch

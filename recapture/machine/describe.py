@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from recapture.base import paths
 from recapture.base.paths import CHECKOUT, PACKAGE
 from recapture.base.scrub import without_paths
-from recapture.base.torch_compat import OTHER_CACHES
+from recapture.base.torch_compat import GPU_VARIABLES, OTHER_CACHES
 from recapture.machine.environment import Environment, Flag, TorchInfo
 from recapture.machine.hardware import cpu_info, gpu_info
 from recapture.machine.image_match import image_for, pinned_images
@@ -225,6 +225,7 @@ def variables(pattern: str) -> dict[str, str]:
         for name, value in sorted(os.environ.items())
         if re.match(pattern, name)
         and name not in OTHER_CACHES
+        and (value or name not in GPU_VARIABLES)  # GPUs hidden from work on the CPU
         and not re.search(r"(?i)token|key|secret|passw|auth(?!o)|cred", name)
     }
 

@@ -18,7 +18,7 @@ import msgspec
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.base.text import shorten
-from recapture.base.torch_compat import isolate_caches
+from recapture.base.torch_compat import hide_gpus, isolate_caches
 from recapture.pool import bootstrap
 from recapture.pool.folders import Folder
 from recapture.pool.home import CACHE, TEMPORARY
@@ -62,9 +62,9 @@ class Client:
     """One worker server; use it as a context manager.
 
     Without `fork`, it starts a new Python for each task. `whole_graphs` leaves torch's caches of whole graphs on.
-    `imports` are modules that the server imports when it starts. The server and its tasks write everything, including
-    compile caches, below `home`, the caller's temporary directory (see `recapture.pool.home`), which several servers
-    may share.
+    `imports` are modules that the server imports when it starts. `gpus` says whether tasks see the machine's GPUs. The
+    server and its tasks write everything, including compile caches, below `home`, the caller's temporary directory (see
+    `recapture.pool.home`), which several servers may share.
     """
 
     def __init__(
@@ -75,11 +75,13 @@ class Client:
         fork: bool = True,
         whole_graphs: bool = False,
         imports: tuple[str, ...] = (),
+        gpus: bool = True,
     ) -> None:
         self.jobs = jobs
         self.fork = fork
         self.whole_graphs = whole_graphs
         self.imports = imports
+        self.gpus = gpus
         self.home = home
         self.rss = 0
         self._next = 0
@@ -136,6 +138,8 @@ class Client:
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ)
         isolate_caches(str(self.cache), str(self.temporary), environment, whole_graphs=self.whole_graphs)
+        if not self.gpus:
+            hide_gpus(environment)
         environment[MARK] = str(self.tasks)
         return environment
 

@@ -75,7 +75,12 @@ class WorkerPool:
 
     def _new_client(self, *, fork: bool) -> Client:
         return Client(
-            home=self.home.path, jobs=self.jobs, fork=fork, whole_graphs=self.whole_graphs, imports=self.imports
+            home=self.home.path,
+            jobs=self.jobs,
+            fork=fork,
+            whole_graphs=self.whole_graphs,
+            imports=self.imports,
+            gpus=self.device != "cpu",
         )
 
     def _client(self, *, fork: bool) -> Client:

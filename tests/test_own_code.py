@@ -13,8 +13,11 @@ import recapture
 from recapture.api import CheckFailedError
 from recapture.base.errors import UsageError
 from recapture.cli.main import _run
-from recapture.conformance.own_code.session import compilers_of_check
+from recapture.conformance.own_code.derivation import Preparation
+from recapture.conformance.own_code.session import CheckOptions, CheckSession, compilers_of_check
+from recapture.declare.own_code.case_text import Prepared
 from recapture.declare.own_code.request import CheckRequest
+from recapture.pool.protocol import Ended
 from recapture.report.check import check_line, check_markdown
 
 
@@ -169,6 +172,42 @@ def test_an_input_that_kills_eager_is_dropped(served):
     report = checked("dies", "4").report
     assert ("zeros", "the process died") in report.refused
     assert report.rows[0].verdict == "pass"
+
+
+class NeedsMemory:
+    """Stands for a pool in which eager needs some GiB for the example and for the input `zeros`."""
+
+    def __init__(self, example: int, zeros: int) -> None:
+        self.needs = {"reference": example, "zeros": zeros}
+        self.limits: list[int] = []
+        self.client = self
+
+    def run(self, _task: str, preparation: Preparation, *_: object, timeout: float, memory: int) -> Prepared | Ended:
+        self.limits.append(memory >> 30)
+        for phase, needed in self.needs.items():
+            if phase not in preparation.without and needed << 30 > memory:
+                return Ended(1, "memory", -9, phase, None, timeout, memory, "", "", 0)
+        return Prepared(inputs=tuple(one for one in ("zeros", "ones") if one not in preparation.without))
+
+
+@pytest.mark.parametrize(
+    ("example", "zeros", "inputs", "limits"),
+    [(2, 2, ("zeros", "ones"), [8]), (2, 9, ("ones",), [8, 8]), (9, 12, ("zeros", "ones"), [8, 16])],
+)
+def test_derived_inputs_leave_memory_for_the_judge(example, zeros, inputs, limits):
+    """A cell keeps what eager gives, and computes in float64 too: eager alone may need half of its memory."""
+    pool = NeedsMemory(example, zeros)
+    with CheckSession(CheckRequest(), CheckOptions(memory=16 << 30)) as session:
+        assert session._prepare(pool).inputs == inputs
+    assert pool.limits == limits
+
+
+def test_an_example_that_needs_more_memory_than_a_compiler_has_is_an_error():
+    with (
+        CheckSession(CheckRequest(), CheckOptions(memory=16 << 30)) as session,
+        pytest.raises(UsageError, match=r"cannot run in eager: passed its memory cap"),
+    ):
+        session._prepare(NeedsMemory(17, 1))
 
 
 def test_inputs_come_from_a_function_by_name(served):

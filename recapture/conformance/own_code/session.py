@@ -55,6 +55,9 @@ OF_A_BACKWARD = "torch.fx.experimental.symbolic_shapes"
 PREPARE_SECONDS = 300.0
 """Seconds that loading a target and trying its derived inputs in eager may take."""
 
+SHARE_OF_EAGER = 0.5
+"""Part of a compiler's memory that eager may need for a derived input: the cell also computes in float64."""
+
 MOST_DEATHS = 5
 """The most derived inputs that may kill the process that tries them."""
 
@@ -183,6 +186,8 @@ class CheckSession:
 
     def _prepare(self, pool: WorkerPool) -> Prepared:
         without: tuple[str, ...] = ()
+        whole = max(COLLECT_MEMORY, self.options.memory)
+        memory = max(COLLECT_MEMORY, int(whole * SHARE_OF_EAGER))
         while True:
             try:
                 answer = pool.client.run(
@@ -190,7 +195,7 @@ class CheckSession:
                     Preparation(self.request, without),
                     Prepared,
                     timeout=PREPARE_SECONDS,
-                    memory=max(COLLECT_MEMORY, self.options.memory),
+                    memory=memory,
                 )
             except ServerDiedError:
                 pool.restart()
@@ -200,6 +205,9 @@ class CheckSession:
                     raise _error(answer.error)
                 return answer
             phase = answer.phase or ""
+            if phase == "reference" and answer.cause == "memory" and memory < whole:
+                memory = whole  # the example itself is that large
+                continue
             if phase in ("", "reference") or phase in without or len(without) == MOST_DEATHS:
                 last = (answer.stderr.strip().splitlines() or [""])[-1]
                 raise UsageError(f"{self.request.title} cannot run in eager: {cause_of_death(answer)} {last}".rstrip())

@@ -21,6 +21,29 @@ def test_every_input_is_announced_before_its_call():
     assert phases == ["capture", "call example", "call held_out[0]"]
 
 
+def test_no_function_of_an_earlier_execution_is_called():
+    """Executing a file again ends the operators that it registered: a function that keeps one would read freed memory."""
+    executions = []
+    number = executions.__len__  # builtin methods, because other values are restored and compared
+
+    def load():
+        executions.append(None)
+        is_mine = number().__eq__
+
+        def target(x):
+            assert is_mine(number()), "the file was executed again"
+            return torch.sin(x).sum(0)
+
+        return a_case(target)
+
+    def rounds_otherwise(fn, example):
+        return lambda x: torch.sin(x).flip(0).sum(0) * 1.01
+
+    one = decide(carry_out(load, a_compiler(rounds_otherwise), "cpu", lambda _: None))
+    assert len(executions) > 3  # with noise too
+    assert "original" not in {difference.input for difference in one.differences}
+
+
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 

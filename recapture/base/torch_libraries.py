@@ -10,17 +10,37 @@ __all__ = ["release_libraries"]
 
 
 def release_libraries(namespace: dict[str, Any]) -> None:
-    """Undo what the `torch.library.Library` objects in a module's namespace have registered.
+    """Undo what a module has registered through `torch.library`; `namespace` are the module's globals.
 
-    A process that executes a file of cases again would otherwise define its operators twice, which torch refuses.
+    A process that executes a file again would otherwise define its operators twice, which torch refuses.
     """
-    kind = getattr(sys.modules.get("torch.library"), "Library", None)
+    library = sys.modules.get("torch.library")
+    kind = getattr(library, "Library", None)
     if kind is None:
         return
-    for one in [value for value in namespace.values() if isinstance(value, kind)]:
+    kept: list[Any] = getattr(library, "_keep_alive", [])  # by functions such as `torch.library.define`
+    own = _defined_in(str(namespace.get("__file__") or ""), kept)
+    for one in [*(value for value in namespace.values() if isinstance(value, kind)), *own]:
         if hasattr(one, "_destroy"):
             one._destroy()  # noqa: SLF001 - torch has no public way
             continue
         with contextlib.suppress(AttributeError):  # releases before 2.2 undo it where the object ends
             one.__del__()
         vars(sys.modules["torch"].ops).pop(str(one.ns), None)  # they keep the operators that were looked up
+    kept[:] = [one for one in kept if one not in own]
+
+
+def _defined_in(path: str, kept: list[Any]) -> list[Any]:
+    """Return the libraries of the namespaces in which a file defines operators by name, as ``mine::twice``.
+
+    Those of modules that the file imports stay: they are not executed again.
+    """
+    if not kept or not path.endswith(".py"):
+        return []
+    try:
+        with open(path, encoding="utf-8", errors="replace") as source:  # noqa: PTH123 - this is part of scripts
+            text = source.read()
+    except OSError:
+        return []
+    named = {one.ns for one in kept if any(name in text for name in getattr(one, "_op_defs", ()))}
+    return [one for one in kept if one.ns in named]

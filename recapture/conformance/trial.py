@@ -71,11 +71,13 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     seen = _capture_and_call(subject, compiler, shapes, trial, first, enter)
     if seen is None:
         return trial
+    # Before the file is executed again for runs with noise, which ends the operators that this execution registered.
+    again = _called_again(subject)
     trial.calls = _compared(compiler, subject.case, first, seen, eager)
     heeded = [call for call in trial.calls if call.other.input not in trial.may_refuse]
     usable = not any(failed_loudly(call.eager, call.other) for call in heeded)  # else a GPU may refuse everything
     if usable and _disagreement(first[0], second[-1]) is None:  # eager itself works again after the state is restored
-        trial.original = _works_still(subject, first[0])
+        trial.original = _works_still(again, first[0])
     subject.leave()
     return trial
 
@@ -92,12 +94,18 @@ def _disagreement(first: Observation, again: Observation) -> Comparison | None:
     return found if found.differences or failed_loudly(first, again) else None
 
 
-def _works_still(subject: FreshCase, first: Observation) -> Comparison | None:
-    """Call the original after its capture; return how it differs from before, as a difference of kind ``state``."""
+def _called_again(subject: FreshCase) -> Observation | BaseException:
+    """Call the original after its capture; return what was observed, or why no input can be made."""
     try:
-        again = first_again(subject, subject.target)
+        return first_again(subject, subject.target)
     except BaseException as error:  # the compiler changed what makes the inputs
-        detail = f"its inputs cannot be made any more: {qualified(type(error))}"
+        return error
+
+
+def _works_still(again: Observation | BaseException, first: Observation) -> Comparison | None:
+    """Return how the original differs from before its capture, as a difference of kind ``state``."""
+    if isinstance(again, BaseException):
+        detail = f"its inputs cannot be made any more: {qualified(type(again))}"
         return Comparison([Difference("original", "args", "state", detail)], [])
     found = _disagreement(first, again)
     if found is None:

@@ -19,8 +19,12 @@ __all__ = ["SUITE", "Prepared", "case_file"]
 SUITE = "check"
 """Name of the suite of a generated file."""
 
-HELPERS = ("loading", "walking", "tensor_changes", "variants")
-"""Modules beside this one whose source a generated file contains."""
+OWN_CODE = ("declare", "own_code")
+HELPERS = (
+    ("base", "torch_libraries.py"),
+    *((*OWN_CODE, f"{name}.py") for name in ("loading", "walking", "tensor_changes", "variants")),
+)
+"""Modules whose source a generated file contains, as parts of their paths in the package."""
 
 MOST_MODULES = 400
 """The most modules that are named for the server to import before it forks."""
@@ -205,9 +209,9 @@ def _unpickled(one: Pickled) -> str:
     return f"unpacked({one.text!r}, {one.sources!r}, {one.paths!r})"
 
 
-def _source(helper: str) -> str:
+def _source(helper: tuple[str, ...]) -> str:
     """Return a helper's source without its docstring, ``__future__``, imports of other helpers, and ``__all__``."""
-    text = module_file("declare", "own_code", f"{helper}.py").read_text(encoding="utf-8")
+    text = module_file(*helper).read_text(encoding="utf-8")
     lines: list[str | None] = list(text.split("\n"))
     tree = ast.parse(text)
     for node in [tree.body[0], *filter(_is_left_out, tree.body)]:

@@ -1,7 +1,7 @@
 """Loads a target, which is code of a user, each time anew: from a file, a package, torchvision or a pickle.
 
 A generated case contains the source of this module, so that a script printed from it needs torch alone. It therefore
-imports nothing from this project.
+imports nothing from this project but what the case contains as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import importlib.util
 import inspect
 import os
 import sys
+import zlib
 from typing import Any
+
+from recapture.base.torch_libraries import release_libraries
 
 __all__ = ["TargetError", "arguments_from", "as_module", "build", "find", "made_for", "tensor_from", "unpacked"]
 
@@ -68,18 +71,21 @@ def _similar(name: str, known: Any) -> str:
 
 def _executed(path: str) -> Any:
     """Execute a file as a new module, with new globals; modules of its folder can be imported."""
-    folder = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120 - few imports: this is part of scripts
+    path = os.path.abspath(path)  # noqa: PTH100 - few imports: this is part of scripts
+    folder, file = os.path.split(path)
     if folder not in sys.path:
         sys.path.append(folder)
-    name = os.path.basename(path)[: -len(".py")]  # noqa: PTH119
-    name = name if name.isidentifier() and name not in sys.stdlib_module_names else f"own_code_{abs(hash(name))}"
+    name = file[: -len(".py")]
+    taken = name in sys.modules and getattr(sys.modules[name], "__file__", None) != path
+    if taken or not name.isidentifier() or name in sys.stdlib_module_names:
+        name = f"own_code_{zlib.crc32(path.encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    before = sys.modules.get(name)
-    if before is None or getattr(before, "__file__", None) == os.path.abspath(path):  # noqa: PTH100
-        sys.modules[name] = module
+    if name in sys.modules:
+        release_libraries(vars(sys.modules[name]))  # this execution defines the file's operators again
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 

@@ -1,0 +1,87 @@
+"""A file that registers operators can be executed again in one process; operators of modules that it imports stay."""
+
+import pytest
+import torch
+
+from recapture.base.torch_libraries import release_libraries
+from recapture.declare.own_code.loading import find
+
+LIBRARY = """
+import torch
+
+lib = torch.library.Library("planted_library", "DEF")
+lib.define("scaled(Tensor x) -> Tensor")
+
+
+@torch.library.impl("planted_library::scaled", "CompositeExplicitAutograd", lib=lib)
+def scaled(x):
+    return x * SCALE
+
+
+def use(x):
+    return torch.ops.planted_library.scaled(x)
+"""
+
+FUNCTIONS = """
+import planted_library_helper
+import torch
+
+torch.library.define("planted_functions::scaled", "(Tensor x) -> Tensor")
+
+
+@torch.library.impl("planted_functions::scaled", "default")
+def scaled(x):
+    return x * SCALE
+
+
+@torch.library.register_fake("planted_functions::scaled")
+def _(x):
+    return torch.empty_like(x)
+
+
+def use(x):
+    return torch.ops.planted_functions.scaled(torch.ops.planted_helper.same(x))
+"""
+
+OBJECT = """
+import torch
+
+
+@torch.library.custom_op("planted_object::scaled", mutates_args=())
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * SCALE
+
+
+@scaled.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def use(x):
+    return scaled(x)
+"""
+
+HELPER = """
+import torch
+
+torch.library.define("planted_helper::same", "(Tensor x) -> Tensor")
+
+
+@torch.library.impl("planted_helper::same", "default")
+def same(x):
+    return x.clone()
+"""
+
+
+@pytest.mark.parametrize("text", [LIBRARY, FUNCTIONS, OBJECT], ids=["Library", "define", "custom_op"])
+def test_a_file_that_defines_operators_is_executed_twice(tmp_path, text):
+    (tmp_path / "planted_library_helper.py").write_text(HELPER)
+    path = tmp_path / "planted_operators.py"
+    for scale in (2, 3):
+        path.write_text(text.replace("SCALE", f"{scale}.00"))
+        assert find(str(path), "use")(torch.ones(2)).tolist() == [scale, scale]
+
+
+@pytest.mark.parametrize("file", [None, "none.py", "."])
+def test_a_module_without_a_readable_file_has_nothing_to_release(tmp_path, file):
+    release_libraries({} if file is None else {"__file__": str(tmp_path / file)})

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import weakref
 
 import pytest
 import torch
@@ -82,6 +83,30 @@ def test_what_was_seen_does_not_change_any_more():
     kept.append(1)
     assert one.result.children[0][1].tensor.data.tolist() == [1, 1]
     assert len(one.result.children) == 1
+
+
+def test_a_result_that_is_kept_does_not_keep_what_a_backward_needs():
+    """Only the memory of an earlier result matters: its history would keep every activation of a model."""
+    earlier = {}
+    weight = torch.ones(3, requires_grad=True)
+    alive = weakref.WeakSet()
+
+    class Saved:
+        def __init__(self, tensor):
+            self.tensor = tensor
+            alive.add(self)
+
+    def function(x):
+        with torch.autograd.graph.saved_tensors_hooks(Saved, lambda saved: saved.tensor):
+            return (x * weight).sin()  # exp would save its own result, in a cycle
+
+    kept = function(torch.ones(3))
+    assert len(alive) == 2
+    del kept
+    one = seen(function, torch.ones(3), earlier=earlier, backward=False)
+    assert len(alive) == 0
+    ((path, kept),) = earlier["example"]
+    assert (path, kept.grad_fn, kept.tolist()) == ("", None, one.result.tensor.data.tolist())
 
 
 def test_inputs_are_made_under_one_seed():

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recapture.conformance.observe import Observation
-    from recapture.conformance.seen import Described
     from recapture.declare.case import Case
 
 __all__ = ["FreshCase"]
@@ -38,7 +37,7 @@ class FreshCase:
         self.reset()
         self.reachable = Reachable(self.target)
         self.restore = self.reachable.save()
-        self.earlier: dict[str, Described] = {}
+        self.earlier: dict[str, list[tuple[str, Any]]] = {}
 
     def reset(self) -> None:
         """Call the case's own reset, if it has one."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Block", "blocks_of", "bytes_outside", "shared"]
+__all__ = ["Block", "blocks_of", "bytes_outside", "shared", "without_history"]
 
 MOST_BYTES = 1 << 26
 """Length in bytes of the longest overlap that is examined element by element; in a longer one all elements overlap."""
@@ -48,6 +48,19 @@ def blocks_of(arrays: Iterable[tuple[str, Any]]) -> list[Block]:
         if block is not None and block.start and all(block.shape):
             found.append(block)
     return found
+
+
+def without_history(array: Any) -> Any:
+    """Return a tensor in the same memory that does not keep what a backward needs; anything else as it is.
+
+    Where no backward runs, results that are kept would keep the memory of all operations that led to them.
+    """
+    if getattr(array, "grad_fn", None) is None:
+        return array
+    try:
+        return array.detach()
+    except (NotImplementedError, RuntimeError):
+        return array
 
 
 def shared(these: Sequence[Block], others: Sequence[Block]) -> set[tuple[str, str]]:

@@ -16,7 +16,7 @@ from zlib import crc32
 from recapture.base.exceptions import qualified, safe_text, traceback_text
 from recapture.base.torch_compat import seed_everything
 from recapture.conformance.gradients import backward, descend, leaves_of
-from recapture.conformance.memory import blocks_of, bytes_outside, shared
+from recapture.conformance.memory import blocks_of, bytes_outside, shared, without_history
 from recapture.conformance.seen import Described, Seen, describe, see, see_result_of
 from recapture.conformance.torch_state import environment, random_states, read_flags, restore_flags
 
@@ -105,7 +105,7 @@ class Surroundings:
     all_output: bool = False
     values_only: bool = False
     device: str = "cpu"
-    earlier: dict[str, Described] = field(default_factory=dict)
+    earlier: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
 
 
 def observe_call(
@@ -223,11 +223,11 @@ class _Call:
         others = blocks_of(("args" + path, one) for path, one in args.arrays)
         others += blocks_of(self._state_arrays())
         for label, earlier in around.earlier.items():
-            others += blocks_of((f"{label}: result{path}", one) for path, one in earlier.arrays)
+            others += blocks_of((f"{label}: result{path}", one) for path, one in earlier)
         among = {pair for pair in shared(results, results) if pair[0] < pair[1]}
         self.found["aliases"] = frozenset(shared(results, others) | among)
         self.found["earlier"] = tuple(around.earlier)
-        around.earlier[self.label] = result
+        around.earlier[self.label] = [(path, without_history(one)) for path, one in result.arrays]
 
     def _backward(self, result: Described, args: Described) -> None:
         try:

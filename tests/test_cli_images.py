@@ -19,6 +19,10 @@ from recapture.images import container, engine, environments
 from recapture.images.interpreter import Interpreter
 
 
+CELL = "types::signed_zero::compile"
+IMAGE = "torch2.6.0-cu124"
+
+
 @pytest.fixture
 def planted(tmp_path, monkeypatch):
     images = PlantedImages(tmp_path)
@@ -101,6 +105,16 @@ def test_all_means_every_image_once(planted, commands):
     assert len([path for path in planted.root.iterdir() if path.is_dir()]) == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("reduce", "--seconds", "5.0", CELL), ("repro", "--upstream", CELL), ("stage", CELL), ("explain", CELL)],
+    ids=lambda words: words[0],
+)
+def test_what_says_why_runs_in_an_image_too(planted, commands, words):
+    assert _run([*words, "--image", "a"]) == 0
+    assert commands == [("a", *words)]
+
+
 def test_one_image_ends_with_the_status_of_its_command(planted, monkeypatch):
     monkeypatch.setattr(Interpreter, "recapture", lambda *_: 2)
     assert _run(["bench", "--image", "a", "--list"]) == 2
@@ -132,6 +146,14 @@ def test_here_runs_where_this_python_is_the_image_s(planted, commands):
         (["run", "--image", "all", "no_such_suite"], "no_such_suite"),
         (["run", "--image", "all", "--compiler", "fxx"], "unknown compiler 'fxx'"),
         (["doctor", "--image", "all", "--json"], "name one image"),
+        (["reduce", CELL, "--image", "all", "--json"], "name one image"),
+        (["reduce", CELL, "--image", "all", "--output", "x.py"], "name one image"),
+        (
+            ["reduce", CELL, "--image", IMAGE, "--via", "docker", "--output", "x.py"],
+            "cannot be written from a container",
+        ),
+        (["repro", CELL, "--image", "all"], "name one image"),
+        (["repro", CELL, "--via", "venv"], "name it with --image"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_installed(planted, monkeypatch, capsys, arguments, message):

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
+from recapture.cli.in_images import ImageOptions, run_in_images
 from recapture.cli.options import PathParameter, require_torch, takes
 from recapture.cli.output import echo, echo_json
 from recapture.conformance.reduction.reducing import ReduceOptions
@@ -21,16 +23,31 @@ __all__ = ["reduce_command"]
 
 @click.command("reduce")
 @click.argument("cell", metavar="SUITE::CASE::COMPILER")
-@takes(options=ReduceOptions)
+@takes(options=ReduceOptions, where=ImageOptions)
 @click.option("--output", type=PathParameter(), metavar="FILE", help="Also write the program without recapture here.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def reduce_command(cell: str, options: ReduceOptions, output: Path | None, as_json: bool) -> int:
+@click.pass_context
+def reduce_command(
+    context: click.Context,
+    cell: str,
+    options: ReduceOptions,
+    where: ImageOptions,
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> int:
     """Reduce a wrong or failing cell to the smallest program with the same verdict.
 
     The program keeps the kind of the difference and its place, or the exception and how its message begins. It is
     printed as a case, and as a script that needs torch alone and exits with 1 if it shows the fault. Ctrl-C and
     SIGTERM, like the time limit, keep the smallest program so far.
     """
+    if where.images:
+        if len(where.images) > 1 and (as_json or output is not None):
+            raise UsageError("--json and --output are for the program of one installation: name one image")
+        if where.via == "docker" and output is not None:
+            raise UsageError("--output cannot be written from a container: use --via venv, or what is printed")
+        return run_in_images(context, where, results=None, device=options.device)
     from recapture.conformance.reduction.reducing import open_reduction
     from recapture.conformance.standalone.choice import choose
     from recapture.report.reduction import reduction_data, reduction_text

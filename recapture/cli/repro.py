@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from recapture.base.errors import Termination, UsageError
-from recapture.cli.options import Range, check_device, json_flag, require_torch
+from recapture.cli.in_images import ImageOptions, run_in_images
+from recapture.cli.options import Range, check_device, json_flag, require_torch, takes
 from recapture.cli.output import echo_source, print_json
 
 if TYPE_CHECKING:
@@ -38,9 +39,19 @@ REDUCE_SECONDS = 120.0
     metavar="S",
     help=f"With --reduce: the time limit of the search. [default: {REDUCE_SECONDS:g}]",
 )
+@takes(where=ImageOptions)
 @json_flag
+@click.pass_context
 def repro_command(
-    cell: str, device: str, *, upstream: bool, smaller: bool, seconds: float | None, as_json: bool
+    context: click.Context,
+    cell: str,
+    device: str,
+    where: ImageOptions,
+    *,
+    upstream: bool,
+    smaller: bool,
+    seconds: float | None,
+    as_json: bool,
 ) -> int:
     """Print one cell as a stand-alone script that needs only torch.
 
@@ -49,6 +60,10 @@ def repro_command(
     """
     if (smaller and not upstream) or (seconds is not None and not smaller):
         raise UsageError("--reduce needs --upstream, and --seconds needs --reduce")
+    if where.images:
+        if len(where.images) > 1:
+            raise UsageError("a script is for one installation: name one image")
+        return run_in_images(context, where, results=None, device=device)
     require_torch()
     if upstream:
         kind, text = "issue", _issue(cell, device, REDUCE_SECONDS if seconds is None else seconds, smaller=smaller)

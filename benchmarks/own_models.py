@@ -201,10 +201,9 @@ def table(tried: list[Tried]) -> str:
     for model, found in rows.items():
         reports = [one.report for one in tried if one.model == model and one.report is not None]
         inputs = str(len(reports[-1].inputs) + 1) if reports else "–"
-        seconds = sum(row.seconds for row in found.values())
         cells = [in_words(found[one]) if one in found else "" for one in compilers]
-        lines.append([code_span(model), inputs, *cells, f"{seconds:.0f}"])
-    heads = ["model", "inputs", *compilers, "seconds"]
+        lines.append([code_span(model), inputs, *cells])
+    heads = ["model", "inputs", *compilers]
     text = to_markdown(Table(heads, lines, "l"))
     counts: Counter[str] = Counter()
     for found in rows.values():

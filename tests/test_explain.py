@@ -14,6 +14,7 @@ from recapture.cli.main import _run
 from recapture.conformance.cell import CellSpec, examine
 from recapture.conformance.why.explanation import explain
 from recapture.conformance.why.short_form import short_lines
+from recapture.conformance.why.witness import guards
 from recapture.report.explain import UNKNOWN, explanation_lines
 from recapture.results.artifact_folders import INDEX, TRACE
 from recapture.results.cell_facts import BreakFacts, CellFacts, GraphFacts, RecompileFacts, SourcePlace
@@ -300,3 +301,16 @@ def test_the_command_leaves_artifacts_that_the_report_links(tmp_path, warm, caps
     (report,) = (tmp_path / "results").rglob("conformance.md")
     assert "[`mine::Doubles::fx`](debug/mine/Doubles/fx/README.md)" in report.read_text()
     assert "debug/mine/Doubles/fx/" in report.with_suffix(".html").read_text()
+
+
+def test_a_guard_is_kept_without_what_torch_writes_beside_it():
+    """As 2.11.0 and 2.15.0 write it."""
+    written = [
+        "2/0: tensor 'x' size mismatch at index 0. expected 4, actual 3 (user code shown is first use of this value)",
+        "1/0: G['CALLS']['count'] == 0  # return x * 2\nUser stack trace:\n  File \"a.py\", line 1, in f",
+    ]
+    assert guards(json.dumps(written)) == (
+        "tensor 'x' size mismatch at index 0. expected 4, actual 3",
+        "G['CALLS']['count'] == 0 # return x * 2",
+    )
+    assert guards("no JSON") == ("no JSON",)

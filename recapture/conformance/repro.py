@@ -165,7 +165,7 @@ class SuitePrinter:
             if both:
                 raise UsageError(f"{address!r} cannot be printed: its case and its compiler both define {both[0]!r}")
         taken = _defined(parts.code.body) | _defined(source.body)
-        header = _header(f"{address} on {device}: {_summary(parts.case)}", recorded)
+        header = _header(": ".join(filter(None, [f"{address} on {device}", _summary(parts.case)])), recorded)
         begin, end = _fill(parts, compiler, None if own else source, taken, self.suite.name, device)
         try:
             _check_syntax(header)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from recapture.conformance.verdict import Ruling, Trial
     from recapture.declare.compiler import Compiler
 
-__all__ = ["Witness"]
+__all__ = ["Witness", "guards"]
 
 MOST_TEXT = 400
 """Characters kept of one message."""
@@ -137,7 +137,7 @@ class Witness:
         if name == "dynamo_graph_break_reason":
             self._keep(self._breaks, self._break(payload, self._input))
         elif name == "recompile_reasons":
-            self._keep(self._recompiles, RecompileFacts(_guards(payload), self._input))
+            self._keep(self._recompiles, RecompileFacts(guards(payload), self._input))
 
     def _break(self, payload: str, label: str | None) -> BreakFacts:
         """Return a graph break from the text of the trace, or from a reason that ends in ``at FILE:LINE``."""
@@ -214,15 +214,18 @@ class Witness:
         return None
 
 
-def _guards(payload: str) -> tuple[str, ...]:
+BESIDE_A_GUARD = r"^\d+/\d+: | \(user code shown.*| \([\w/]+\.py:\d+ in \w+\)|;?\s*User stack trace:.*"
+"""What torch writes beside a guard: the compilation's number, its own notation explained, and the stack of the user."""
+
+
+def guards(payload: str) -> tuple[str, ...]:
     """Return the guards that failed, without the number of the compilation."""
     try:
         found = json.loads(payload)
     except ValueError:
         found = payload.splitlines()
     texts = found if isinstance(found, list) else [found]
-    # After " (user code shown" torch explains its own notation.
-    return _texts(re.sub(r"^\d+/\d+: | \(user code shown.*| \([\w/]+\.py:\d+ in \w+\)", "", str(one)) for one in texts)
+    return _texts(re.sub(BESIDE_A_GUARD, "", str(one), flags=re.DOTALL) for one in texts)
 
 
 def _texts(texts: Any) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from recapture.conformance.plan import RunOptions
 from recapture.images import container, engine, environments
 from recapture.images.interpreter import Interpreter
 
-
 CELL = "types::signed_zero::compile"
 IMAGE = "torch2.6.0-cu124"
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import TYPE_CHECKING
 
 from recapture.base.paths import PACKAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["encodable", "fingerprint", "scrub", "without_paths"]
 
@@ -42,7 +46,7 @@ _SECRETS = (
 )
 """Patterns of passwords, tokens and keys, which must not be published even where a message quotes them."""
 
-_SCRUBBING = [
+_SCRUBBING: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (_OURS, ""),
     *((re.compile(pattern), replacement) for pattern, replacement in _SECRETS),
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
@@ -64,6 +68,8 @@ _SCRUBBING = [
     (re.compile(r"\b(pid|process|thread)(\s*[ =:]\s*)\d+", re.IGNORECASE), r"\1\2…"),
     (re.compile(r"(Tried to allocate [\d.]+ \w+)\b.*", re.DOTALL), r"\1"),  # the rest is the memory free at that moment
     (re.compile(r"\b\d+(?:\.\d+)?\s*(?:ms|s|seconds)\b"), "… s"),
+    # A set of many classes that torch prints as a list has another order in each process.
+    (re.compile(r"(?<=\[)<class '[^'\n]*'>(?:, <class '[^'\n]*'>){5,}(?=\])"), lambda found: _sorted(found[0])),
 ]
 
 _NOISE = re.compile(
@@ -71,6 +77,10 @@ _NOISE = re.compile(
     r"|Please (?:report|convert)|.*TORCHDYNAMO_VERBOSE|CUDA kernel errors might"
     r"|For (?:more|extended|C\+\+|debugging) |If you suspect the guard|The error above occurred when calling)"
 )
+
+
+def _sorted(classes: str) -> str:
+    return ", ".join(sorted(classes.split(", ")))
 
 
 def encodable(text: str) -> str:

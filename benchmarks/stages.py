@@ -111,13 +111,14 @@ def measure(suite: str, family: str, records: Sequence[Record], budget: int, job
     return Finished(suite, family, rows, round(time.monotonic() - began, 1))
 
 
+def _stage(row: Row) -> str:
+    return row.guilty or f"unknown: {row.unknown}"
+
+
 def summary(finished: Sequence[Finished], wanted: int) -> str:
     """Return the table and the sums as Markdown."""
     rows = [row for one in finished for row in one.rows]
-    lines = [
-        [one.cell, one.verdict, one.guilty or f"unknown: {one.unknown}", one.workaround, one.cells, one.seconds]
-        for one in rows
-    ]
+    lines = [[row.cell, row.verdict, _stage(row), row.workaround, str(row.cells), f"{row.seconds:.1f}"] for row in rows]
     table = to_markdown(Table(["cell", "verdict", "guilty", "workaround", "cells", "seconds"], lines, "llllrr"))
     extra = [row.cells for row in rows]
     guilty = Counter(row.guilty for row in rows if row.guilty)

@@ -62,8 +62,9 @@ def works(pool: WorkerPool) -> bool:
     return pool.client.run(FOUR, None, float, timeout=60) == 4.0
 
 
+@pytest.mark.usefixtures("no_torch")
 @pytest.mark.parametrize(("device", "expected"), [("cpu", ""), ("cuda", "0,3")])
-def test_work_on_the_cpu_sees_no_gpu(no_torch, monkeypatch, device, expected):
+def test_work_on_the_cpu_sees_no_gpu(monkeypatch, device, expected):
     """Where Dynamo sees a GPU, a first capture in the server would make capture fail in every cell."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
     with WorkerPool(device=device, jobs=1) as pool:

@@ -262,7 +262,7 @@ def measure(
         for info in collect_suites(pool, suites):
             done[info.name] = _suite(pool, info, compilers, recorded, Path(name), every=every)
             if file is not None:
-                append_row(file, msgspec.json.encode(done[info.name]).decode())
+                append_row(file, msgspec.json.encode(done[info.name]))
     return done
 
 

@@ -32,6 +32,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.side_by_side import append_row
 from recapture.analysis.reasons.reason import key_of, reasons
 from recapture.analysis.reasons.sentence import KINDS_OF_REASONS
 from recapture.base.errors import UsageError
@@ -114,8 +115,7 @@ def _scripts(chosen: Sequence[Record], file: Path | None, jobs: int) -> bool:
         if said != _expected(record):
             print(_differs(record, said), flush=True)
         if file is not None:
-            with file.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps({"cell": record.cell, "said": said}) + "\n")
+            append_row(file, json.dumps({"cell": record.cell, "said": said}).encode())
     wrong = [one for one in chosen if rows[one.cell] != _expected(one)]
     print(f"{len(chosen) - len(wrong)} of {len(chosen)} scripts have the recorded verdict, phase and input", end=" ")
     print(f"({time.monotonic() - began:.0f} s)")

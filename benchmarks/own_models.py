@@ -153,7 +153,7 @@ def check_one(file: Path, name: str, compilers: tuple[str, ...], jobs: int) -> N
     known: list[Prepared] = []
 
     def keep(tried: Tried) -> None:
-        append_row(file, msgspec.json.encode(tried).decode())
+        append_row(file, msgspec.json.encode(tried))
 
     def finished(row: CheckRow) -> None:
         prepared = known[0]

@@ -163,7 +163,7 @@ def main() -> None:
                 if options.show and "case" in row:
                     print(row["case"], flush=True)
                 if options.records is not None:
-                    append_row(options.records, json.dumps(row))
+                    append_row(options.records, json.dumps(row).encode())
     except KeyboardInterrupt:
         print("interrupted: what follows is about the finished cells")
     if not options.shard:

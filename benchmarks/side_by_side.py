@@ -50,7 +50,7 @@ def run_parts(module: str, parts: Mapping[str, Sequence[str]], at_once: int, dea
     return [*running, *waiting]
 
 
-def append_row(file: Path, text: str) -> None:
+def append_row(file: Path, row: bytes) -> None:
     """Append one line to a file of records, in one piece, because several processes write to it."""
     with file.open("ab", buffering=0) as stream:
-        stream.write(f"{text}\n".encode())
+        stream.write(row + b"\n")

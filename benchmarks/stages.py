@@ -188,7 +188,7 @@ def main(
         for suite, family in left:
             done[suite, family] = measure(suite, family, wanted[suite, family], budget, jobs)
             if file is not None:
-                append_row(file, msgspec.json.encode(done[suite, family]).decode())
+                append_row(file, msgspec.json.encode(done[suite, family]))
     print(summary([done[one] for one in wanted if one in done], sum(map(len, wanted.values()))))
 
 

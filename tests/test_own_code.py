@@ -195,7 +195,7 @@ class NeedsMemory:
     [(2, 2, ("zeros", "ones"), [8]), (2, 9, ("ones",), [8, 8]), (9, 12, ("zeros", "ones"), [8, 16])],
 )
 def test_derived_inputs_leave_memory_for_the_judge(example, zeros, inputs, limits):
-    """A cell keeps what eager gives, and computes in float64 too: eager alone may need half of its memory."""
+    """A cell keeps what eager gives, and repeats it with noise: eager alone may need half of its memory."""
     pool = NeedsMemory(example, zeros)
     with CheckSession(CheckRequest(), CheckOptions(memory=16 << 30)) as session:
         assert session._prepare(pool).inputs == inputs

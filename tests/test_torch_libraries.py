@@ -40,7 +40,8 @@ def _(x):
 
 
 def use(x):
-    return torch.ops.planted_functions.scaled(torch.ops.planted_helper.same(x))
+    # Operators of a module that is not executed again: planted_helper::same, and one in this file's namespace.
+    return torch.ops.planted_functions.scaled(torch.ops.planted_functions.zero(x) + torch.ops.planted_helper.same(x))
 """
 
 OBJECT = """
@@ -70,6 +71,14 @@ torch.library.define("planted_helper::same", "(Tensor x) -> Tensor")
 @torch.library.impl("planted_helper::same", "default")
 def same(x):
     return x.clone()
+
+
+torch.library.define("planted_functions::zero", "(Tensor x) -> Tensor")
+
+
+@torch.library.impl("planted_functions::zero", "default")
+def zero(x):
+    return torch.zeros_like(x)
 """
 
 

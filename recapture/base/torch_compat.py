@@ -237,9 +237,9 @@ def preload(level: str, modules: list[str]) -> None:
     """Import what cells need and do slow first-time work once, so that forked children need not repeat it.
 
     ``bare`` imports torch. ``light`` adds modules whose import does not initialise CUDA on any release, ``cuda`` adds
-    Inductor. ``capture`` imports the same and also captures a graph. It is for the CPU only, and for a process
-    to which `hide_gpus` was applied. ``codegen`` also compiles C++, and ``aoti`` also
-    packages it. Nothing here may start a thread, initialise CUDA or raise.
+    Inductor. ``capture`` imports the same and also captures a graph: it is for the CPU only, in a process that sees no
+    GPU (`hide_gpus`). ``codegen`` also compiles C++, and ``aoti`` also packages it. Nothing here may start a thread,
+    initialise CUDA or raise.
     """
     import torch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from typing import Any
 
@@ -31,16 +32,21 @@ def release_libraries(namespace: dict[str, Any]) -> None:
 
 
 def _defined_in(path: str, kept: list[Any]) -> list[Any]:
-    """Return the libraries of the namespaces in which a file defines operators by name, as ``mine::twice``.
+    """Return the libraries of the operators that a file defines by `torch.library.define("mine::twice", …)`.
 
-    Those of modules that the file imports stay: they are not executed again.
+    Those of modules that the file imports stay, because they are not executed again.
     """
     if not kept or not path.endswith(".py"):
         return []
     try:
         with open(path, encoding="utf-8", errors="replace") as source:  # noqa: PTH123 - this is part of scripts
-            text = source.read()
+            defined = set(re.findall(r"\bdefine\(\s*[\"']([\w.:]+)[\"']", source.read()))
     except OSError:
         return []
-    named = {one.ns for one in kept if any(name in text for name in getattr(one, "_op_defs", ()))}
-    return [one for one in kept if one.ns in named]
+    return [one for one in kept if not defined.isdisjoint(_operators(one))]
+
+
+def _operators(library: Any) -> set[str]:
+    """Return the operators that a library defines or implements, as ``mine::twice``."""
+    implemented = {"::".join(key.split("/")[:2]) for key in getattr(library, "_op_impls", ())}
+    return implemented | set(getattr(library, "_op_defs", ()))

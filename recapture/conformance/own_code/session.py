@@ -56,7 +56,7 @@ PREPARE_SECONDS = 300.0
 """Seconds that loading a target and trying its derived inputs in eager may take."""
 
 SHARE_OF_EAGER = 0.5
-"""Part of a compiler's memory that eager may need for a derived input: the cell also computes in float64."""
+"""Part of a compiler's memory that eager may need for a derived input: the cell keeps results, and repeats eager."""
 
 MOST_DEATHS = 5
 """The most derived inputs that may kill the process that tries them."""

@@ -219,7 +219,7 @@ BESIDE_A_GUARD = r"^\d+/\d+: | \(user code shown.*| \([\w/]+\.py:\d+ in \w+\)|;?
 
 
 def guards(payload: str) -> tuple[str, ...]:
-    """Return the guards that failed, without the number of the compilation."""
+    """Return the guards that failed, without what torch writes beside them."""
     try:
         found = json.loads(payload)
     except ValueError:

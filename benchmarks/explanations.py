@@ -36,8 +36,9 @@ from benchmarks.side_by_side import append_row
 from recapture.analysis.reasons.reason import key_of, reasons
 from recapture.analysis.reasons.sentence import KINDS_OF_REASONS
 from recapture.base.errors import UsageError
-from recapture.base.torch_compat import hide_gpus, isolate_caches, preload
+from recapture.base.torch_compat import hide_gpus, isolate_caches
 from recapture.base.torch_libraries import release_libraries
+from recapture.base.torch_preload import preload
 from recapture.conformance.repro import SuitePrinter
 from recapture.declare.collection import find_suites
 from recapture.declare.compilers import builtin_compilers

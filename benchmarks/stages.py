@@ -1,15 +1,16 @@
 """Measures the search of guilty stages on recorded cells.
 
     python -m benchmarks.stages [RESULTS] [--family NAME]... [--all] [--budget N] [--suite NAME]...
-                                [--records FILE --suites-at-once N --seconds N]
+                                [--records FILE --parts-at-once N --seconds N]
 
 The wrong and failing cells of the compilers of a family (``compile``, ``export`` or ``aoti``) run again, and their
 stages are searched. By default one cell stands for all of a case that end in the same way; ``--all`` takes every cell.
 It prints for each cell the stage, the switch, the extra cells and their seconds, and at the end the sums. RESULTS must
 be of this release of torch.
 
-``--records FILE`` keeps each finished suite, so that a stopped benchmark goes on. With ``--suites-at-once``, several
-suites run at the same time, each in a process of its own; ``--seconds`` ends them.
+The cells of a suite run in parts of a few. ``--records FILE`` keeps each finished part, so that a stopped benchmark
+goes on. With ``--parts-at-once``, several parts run at the same time, each in a process of its own; ``--seconds`` ends
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 RESULTS = Path("results/torch2.11.0-cu130/cpu")
 FAMILIES = ("compile", "export", "aoti")
 
+PART = 6
+"""Cells of a suite that run together. More take long after the other parts have ended, fewer pay for more starts."""
+
 
 class Row(msgspec.Struct, frozen=True):
     """One cell: its recorded verdict, that of now, the stage or why it is unknown, and what the search cost."""
@@ -57,11 +61,18 @@ class Row(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Finished(msgspec.Struct, frozen=True):
-    """The rows of one suite and one family, and the seconds that the suite took."""
+class Part(NamedTuple):
+    """Some of the cells of one suite and one family; the first has the number 0."""
 
     suite: str
     family: str
+    number: int
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The rows of one part, and the seconds that it took."""
+
+    part: Part
     rows: list[Row]
     seconds: float
 
@@ -91,8 +102,8 @@ def search(records: Sequence[Record], family: str, budget: int, jobs: int) -> li
     return [one for one in staged if one.record.cell in wanted]
 
 
-def measure(suite: str, family: str, records: Sequence[Record], budget: int, jobs: int) -> Finished:
-    """Search the stages of the cells of one suite."""
+def measure(part: Part, records: Sequence[Record], budget: int, jobs: int) -> Finished:
+    """Search the stages of the cells of one part."""
     began = time.monotonic()
     recorded = {one.cell: one for one in records}
     rows = [
@@ -106,9 +117,9 @@ def measure(suite: str, family: str, records: Sequence[Record], budget: int, job
             one.report.cells,
             round(one.seconds, 1),
         )
-        for one in search(records, family, budget, jobs)
+        for one in search(records, part.family, budget, jobs)
     ]
-    return Finished(suite, family, rows, round(time.monotonic() - began, 1))
+    return Finished(part, rows, round(time.monotonic() - began, 1))
 
 
 def _stage(row: Row) -> str:
@@ -130,17 +141,29 @@ def summary(finished: Sequence[Finished], wanted: int) -> str:
         f"{len(rows)} of {wanted} cells that are wrong or failing were searched",
         f"{named} have a stage, {cured} a workaround",
         f"extra cells: {sum(extra)}, at most {max(extra, default=0)}, median {median:g}",
-        f"seconds: {searching:.0f} of the extra cells, {whole:.0f} of all suites, one after the other",
+        f"seconds: {searching:.0f} of the extra cells, {whole:.0f} of all parts, one after the other",
         *(f"  {number:4}  {name}" for name, number in guilty.most_common()),
         *(f"  another verdict than recorded: {row.cell}: {row.recorded}, now {row.verdict}" for row in changed),
     ]
     return table + "\n\n" + "\n".join(sums)
 
 
-def read(file: Path | None) -> dict[tuple[str, str], Finished]:
-    """Return the suites that a file of records holds."""
+def in_parts(recorded: Sequence[Record], families: Sequence[str], *, every: bool) -> dict[Part, list[Record]]:
+    """Return the cells to search, in parts."""
+    found: dict[Part, list[Record]] = {}
+    for family in families:
+        of_suite: Counter[str] = Counter()
+        for record in chosen(recorded, family, every=every):
+            suite = record.case.split("::")[0]
+            found.setdefault(Part(suite, family, of_suite[suite] // PART), []).append(record)
+            of_suite[suite] += 1
+    return found
+
+
+def read(file: Path | None) -> dict[Part, Finished]:
+    """Return the parts that a file of records holds."""
     lines = file.read_bytes().splitlines() if file is not None and file.is_file() else []
-    return {(one.suite, one.family): one for one in (msgspec.json.decode(line, type=Finished) for line in lines)}
+    return {one.part: one for one in (msgspec.json.decode(line, type=Finished) for line in lines)}
 
 
 @click.command()
@@ -149,16 +172,18 @@ def read(file: Path | None) -> dict[tuple[str, str], Finished]:
 @click.option("--all", "every", is_flag=True, help="Take every cell.")
 @click.option("--budget", default=BUDGET, help="Extra cells for each cell, at most.")
 @click.option("--suite", "suites", multiple=True, help="Only cells of this suite.")
+@click.option("--part", "numbers", multiple=True, type=int, help="Only the part with this number of each suite.")
 @click.option("--jobs", default=1, help="Cells at a time.")
-@click.option("--records", "file", type=click.Path(path_type=Path), help="Keep finished suites in this file.")
-@click.option("--suites-at-once", "at_once", default=0, help="Suites that run at the same time; needs --records.")
-@click.option("--seconds", default=float("inf"), help="With --suites-at-once: stop after this time.")
+@click.option("--records", "file", type=click.Path(path_type=Path), help="Keep finished parts in this file.")
+@click.option("--parts-at-once", "at_once", default=0, help="Parts that run at the same time; needs --records.")
+@click.option("--seconds", default=float("inf"), help="With --parts-at-once: stop after this time.")
 def main(
     results: Path,
     families: tuple[str, ...],
     every: bool,
     budget: int,
     suites: tuple[str, ...],
+    numbers: tuple[int, ...],
     jobs: int,
     file: Path | None,
     at_once: int,
@@ -166,29 +191,31 @@ def main(
 ) -> None:
     """Search the stages of the chosen cells and print the figures."""
     deadline = time.monotonic() + seconds
-    wanted: dict[tuple[str, str], list[Record]] = {}
-    recorded = read_conformance(results)
-    for family in families:
-        for record in chosen(recorded, family, every=every):
-            suite = record.case.split("::")[0]
-            if not suites or suite in suites:
-                wanted.setdefault((suite, family), []).append(record)
+    wanted = {
+        part: records
+        for part, records in in_parts(read_conformance(results), families, every=every).items()
+        if (not suites or part.suite in suites) and (not numbers or part.number in numbers)
+    }
     done = read(file)
-    # The suite with the most cells first, so that it does not run alone at the end.
-    left = sorted((one for one in wanted if one not in done), key=lambda one: -len(wanted[one]))
+    left = [part for part in wanted if part not in done]
     if at_once and file is not None:
         shared = [str(results), "--budget", str(budget), "--jobs", str(jobs), "--records", str(file)]
         shared += ["--all"] if every else []
-        parts = {f"{suite} {family}": [*shared, "--suite", suite, "--family", family] for suite, family in left}
-        unfinished = run_parts("benchmarks.stages", parts, at_once, deadline)
+        commands = {
+            f"{part.suite} {part.family} {part.number}": [
+                *(*shared, "--suite", part.suite, "--family", part.family, "--part", str(part.number))
+            ]
+            for part in left
+        }
+        unfinished = run_parts("benchmarks.stages", commands, at_once, deadline)
         if unfinished:
             print(f"not finished: {', '.join(unfinished)}")
         done = read(file)
     else:
-        for suite, family in left:
-            done[suite, family] = measure(suite, family, wanted[suite, family], budget, jobs)
+        for part in left:
+            done[part] = measure(part, wanted[part], budget, jobs)
             if file is not None:
-                append_row(file, msgspec.json.encode(done[suite, family]))
+                append_row(file, msgspec.json.encode(done[part]))
     print(summary([done[one] for one in wanted if one in done], sum(map(len, wanted.values()))))
 
 

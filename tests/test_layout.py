@@ -40,6 +40,7 @@ MAY_ASK_FOR_ITS_FILE = {"base/paths.py", "pool/bootstrap.py"}
 
 MAY_USE_PRIVATE_TORCH = {
     "base/torch_compat.py": None,
+    "base/torch_preload.py": {"_inductor"},
     "base/torch_wrapper.py": {"_inductor"},
     "base/torch_graphs.py": None,
     "base/torch_operators.py": None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import types
 from typing import TYPE_CHECKING
@@ -14,10 +15,12 @@ from conftest import SUITES, results_below
 
 from recapture.conformance import runner
 from recapture.conformance.cell import CellSpec
+from recapture.conformance.known_ends import End
 from recapture.conformance.plan import PlannedCell, RunOptions
 from recapture.conformance.process_state import ProcessState
 from recapture.conformance.sharing import group_of, in_groups
 from recapture.declare.collection import CaseInfo, find_suites
+from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -265,23 +268,72 @@ def planned(case, compiler, **info):
     return PlannedCell(CellSpec("s", "s.py", case, compiler, "cuda"), CaseInfo(case, "", "", {}, **info))
 
 
-def test_only_cells_that_capture_and_may_pass_share_a_process():
-    assert group_of(planned("f", "fx"), ()) == group_of(planned("f", "jit.trace"), {"pass"}) == "s::f"
-    assert group_of(planned("f", "compile"), ()) is None
-    assert group_of(planned("f", "a-users-own"), ()) is None
-    assert group_of(planned("f", "fx", compiles=True), ()) is None
-    assert group_of(planned("f", "fx"), {"pass", "specialized"}) is None
+def an_end(verdict):
+    return End(Verdict(verdict), None, None, None, frozenset())
+
+
+def test_of_cells_that_never_ran_only_those_that_capture_and_may_pass_share_a_process():
+    assert group_of(planned("f", "fx"), (), ()) == group_of(planned("f", "jit.trace"), (), {"pass"}) == "s::f"
+    assert group_of(planned("f", "compile"), (), ()) is None
+    assert group_of(planned("f", "a-users-own"), (), ()) is None
+    assert group_of(planned("f", "fx", compiles=True), (), ()) is None
+    assert group_of(planned("f", "fx"), (), {"pass", "specialized"}) is None
+
+
+def test_cells_whose_ends_are_known_share_a_process_unless_one_end_is_not_orderly():
+    known = {an_end("error"), an_end("wrong")}
+    assert group_of(planned("f", "fx"), known, {"error"}) == "s::f"
+    assert group_of(planned("f", "compile"), known, ()) == group_of(planned("f", "aoti"), known, ()) == "s::f (code)"
+    assert group_of(planned("f", "a-users-own"), known, ()) is None
+    for verdict in ("crash", "timeout", "oom", "environment"):
+        assert group_of(planned("f", "fx"), {*known, an_end(verdict)}, ()) is None
 
 
 def test_a_group_is_together_and_begins_with_the_cells_that_are_likely_to_pass():
     cells = [planned(*names) for names in (("f", "jit.trace"), ("g", "compile"), ("f", "compile"), ("f", "eager"))]
-    ordered = in_groups(cells, lambda cell: group_of(cell, ()))
-    assert [(cell.spec.case, cell.spec.compiler) for cell in ordered] == [
-        ("f", "eager"),
-        ("f", "jit.trace"),
-        ("g", "compile"),
-        ("f", "compile"),
-    ]
+    seconds = {"jit.trace": 2.0, "eager": 2.0, "compile": 3.0}
+
+    def ordered(ends):
+        found = in_groups(
+            cells, lambda cell: group_of(cell, (), ()), lambda cell: seconds[cell.spec.compiler], lambda cell: ends
+        )
+        return [(cell.spec.case, cell.spec.compiler) for cell in found]
+
+    assert ordered(()) == [("f", "eager"), ("f", "jit.trace"), ("g", "compile"), ("f", "compile")]
+    seconds["eager"] = 0.5
+    assert ordered(()) == [("g", "compile"), ("f", "compile"), ("f", "eager"), ("f", "jit.trace")]
+
+
+def test_a_cell_that_is_known_to_fail_is_the_last_of_its_group():
+    cells = [planned("f", name) for name in ("eager", "fx", "jit.trace")]
+    ends = {"eager": {an_end("pass")}, "fx": {an_end("error")}, "jit.trace": {an_end("pass")}}
+    ordered = in_groups(cells, lambda _: "f", lambda _: 1.0, lambda cell: ends[cell.spec.compiler])
+    assert [cell.spec.compiler for cell in ordered] == ["eager", "jit.trace", "fx"]
+
+
+def test_cells_end_as_they_are_known_to_end_in_shared_processes_and_otherwise_run_again_alone(run, tmp_path):
+    suite = tmp_path / "interfering.py"
+    suite.write_text(INTERFERING)
+    left = ("branches", "replaces_a_function_of_torch_when_it_is_traced", "marks_its_process_when_it_is_traced")
+    cells = [f"{suite}::{case}" for case in left]
+    alone, _ = run(*cells, shares=False, compilers=COMPILERS[:3])
+    before = (alone / "conformance.jsonl").read_bytes()
+    known = tmp_path / "shared" / alone.parent.name / alone.name
+    known.mkdir(parents=True)
+    # What is known: all that happened, but that the graph of one cell was broken. It is not, and so the cell runs again alone.
+    edited = [json.loads(line) for line in before.splitlines()]
+    for row in edited:
+        if (row["case"], row["compiler"]) == ("interfering::marks_its_process_when_it_is_traced", "fx"):
+            row["verdict"] = "pass_with_breaks"
+    (known / "conformance.jsonl").write_text("".join(json.dumps(row) + "\n" for row in edited))
+    shutil.copy(alone / "environment.json", known)
+    shared, ends = run(*cells, shares=True, compilers=COMPILERS[:3])
+    assert (shared / "conformance.jsonl").read_bytes() == before
+    again = [task.address for task, _ in ends]
+    assert {address for address in again if again.count(address) == 2} == {
+        "interfering::marks_its_process_when_it_is_traced::fx"
+    }
+    assert any(end.reused for task, end in ends if task.address == "interfering::branches::fx")  # which is wrong
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ from recapture.base.torch_compat import (
     is_capture_error,
     is_out_of_memory,
     isolate_caches,
-    preload,
     release,
     reset_dynamo,
     seed_everything,
     skip_guard_timing,
 )
+from recapture.base.torch_preload import preload
 from recapture.base.torch_watch import watch_dynamo
 from recapture.pool.worker_pool import WorkerPool
 

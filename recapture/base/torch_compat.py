@@ -17,8 +17,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recapture.base.torch_wrapper import package_once
-
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
@@ -33,8 +31,8 @@ __all__ = [
     "isolate_caches",
     "keep_caches",
     "make_shapes_dynamic",
-    "preload",
     "pytree",
+    "quietly",
     "release",
     "reset_dynamo",
     "seed_everything",
@@ -210,118 +208,17 @@ def hide_gpus(environment: MutableMapping[str, str]) -> None:
     """Set an environment so that a process started with it, and those that it forks, see no GPU.
 
     For work on the CPU. Dynamo saves the random state of every GPU that it sees; a process that has done so, as the
-    first capture of `preload` does, cannot have children that use CUDA, and capture fails in all of them.
+    first capture of `torch_preload.preload` does, cannot have children that use CUDA: capture fails in all of them.
     """
     environment.update(dict.fromkeys(GPU_VARIABLES, ""))
 
 
-FIRST_CAPTURE = (
-    "torch._dynamo.backends.debugging",
-    "torch._inductor.compiler_bisector",
-    "torch._subclasses.schema_check_mode",
-    "torch.distributed.tensor.experimental._attention",
-    "torch.export._trace",
-    "torch.export._unlift",
-    "torch.nn.attention.flex_attention",
-)
-"""Modules that the first capture imports; some register operators. Their import does not initialise CUDA."""
-
-
-def _patch_as_dynamo() -> None:
-    """Replace the functions of torch that Dynamo replaces in each process before its first capture."""
-    importlib.import_module("torch._dynamo.eval_frame").TorchPatcher.patch()
-    importlib.import_module("torch._dynamo.mutation_guard").install_generation_tagging_init()
-
-
-def preload(level: str, modules: list[str]) -> None:
-    """Import what cells need and do slow first-time work once, so that forked children need not repeat it.
-
-    ``bare`` imports torch. ``light`` adds modules whose import does not initialise CUDA on any release, ``cuda`` adds
-    Inductor. ``capture`` imports the same and also captures a graph: it is for the CPU only, in a process that sees no
-    GPU (`hide_gpus`). ``codegen`` also compiles C++, and ``aoti`` also packages it. Nothing here may start a thread,
-    initialise CUDA or raise.
-    """
-    import torch
-
-    torch.set_num_threads(1)  # an OpenMP pool does not survive a fork
-    wanted: list[str] = []
-    if level != "bare":
-        if release() < (2, 1):
-            _quietly(_compile_in_one_process)
-        wanted += ["torch._dynamo", "torch.export", "torch._functorch.aot_autograd", "torch._inductor.codecache"]
-    if level in ("capture", "codegen", "aoti", "cuda"):
-        wanted += ["torch._inductor.compile_fx", "torch._inductor.cpu_vec_isa", "torch._inductor.package"]
-        wanted += ["torch._inductor.debug", "torch._inductor.codegen.cpp_wrapper_cpu"]
-        wanted += ["torch.fx.experimental.proxy_tensor"]
-    if level == "cuda":
-        wanted += ["torch._inductor.select_algorithm", "torch._inductor.codegen.triton", "torch._inductor.scheduler"]
-        wanted += ["torch._dynamo.backends.inductor", "torch._dynamo.repro.after_dynamo", "torch.utils.cpp_extension"]
-    if level in ("light", "cuda") and release() >= (2, 9):  # tested on no older release with a GPU
-        wanted += FIRST_CAPTURE
-    for module in [*wanted, *modules]:
-        _quietly(partial(importlib.import_module, module))
-    if level in ("light", "cuda"):
-        _quietly(_patch_as_dynamo)
-    if level in ("capture", "codegen", "aoti"):
-        _quietly(partial(_warm_dynamo, "eager", "aot_eager"))
-    if level in ("codegen", "aoti"):
-        # This also makes Inductor detect the processor's instruction set and hash the headers it precompiles.
-        _quietly(partial(_warm_dynamo, "inductor"))
-    if level == "aoti":
-        _quietly(package_once)
-        reset_dynamo()
-
-
-def _compile_in_one_process() -> None:
-    """Keep Inductor from forking a pool of compilers when imported; torch 2.0 has no environment variable for that."""
-    from torch._inductor import config
-
-    config.compile_threads = 1
-
-
-@cache
-def _warm_dynamo(*backends: str) -> None:
-    """Capture graphs that make Dynamo, AOTAutograd and export import the modules they otherwise import late.
-
-    No gradients are computed: after autograd has run in a process, it cannot run in the forked children.
-    """
-    import torch
-
-    def sample(x: Any, y: Any, sizes: Any) -> Any:
-        z = torch.sin(x) + y.cos() * sizes[0]
-        return {"z": torch.cat([z, z]).view(-1), "sizes": sizes}
-
-    def breaks(x: Any) -> Any:
-        if x.sum() > 0:
-            return torch.sin(x)
-        return x
-
-    class Sample(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = torch.nn.Linear(3, 3)
-
-        def forward(self, x: Any) -> Any:
-            return torch.relu(self.linear(x))
-
-    with torch.no_grad():
-        for backend in backends:
-            compiled = torch.compile(sample, backend=backend)
-            for size in (3, 5):  # the second call compiles with dynamic shapes
-                compiled(torch.ones(size), torch.ones(size), [size, 2])
-            torch.compile(Sample(), backend=backend)(torch.ones(2, 3))
-            if backend != "inductor":  # for Inductor these are two more ordinary graphs to compile
-                torch.compile(breaks, backend=backend)(torch.ones(3))
-            reset_dynamo()
-        torch.export.export(Sample(), (torch.ones(2, 3),)).module()(torch.ones(2, 3))
-        reset_dynamo()
-
-
-def _quietly(step: Callable[[], object]) -> None:
+def quietly(step: Callable[[], object]) -> None:
+    """Call a step that may fail in any way: a cell that needs it fails, too, and reports the reason."""
     try:
         step()
-    except BaseException as error:  # a library may even exit; a cell that needs this step fails and reports the reason
-        logging.getLogger(__name__).debug("preload: %r", error)
+    except BaseException as error:  # a library may even exit
+        logging.getLogger(__name__).debug("skipped: %r", error)
 
 
 def keep_caches(cache_dir: str, threads: int) -> None:
@@ -332,7 +229,7 @@ def keep_caches(cache_dir: str, threads: int) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
     os.environ["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
     os.environ.pop("TORCHINDUCTOR_COMPILE_THREADS", None)
-    _quietly(partial(_set_config, "torch._inductor.config", "compile_threads", threads))
+    quietly(partial(_set_config, "torch._inductor.config", "compile_threads", threads))
 
 
 def make_shapes_dynamic() -> None:

@@ -15,11 +15,12 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Parts", "package_once", "part_key", "share_interface", "split"]
+__all__ = ["Parts", "package_once", "part_key", "prepare_packaging", "share_interface", "split"]
 
 FOLDER = "interfaces"
 """Name of the folder, in the directory of this run's caches, for compiled interfaces."""
@@ -104,6 +105,22 @@ def package_once() -> None:
     inductor = torch._inductor  # noqa: SLF001 - the name in torch's documentation
     with torch.no_grad():
         inductor.aoti_compile_and_package(torch.export.export(Sample(), (torch.ones(3),)))
+
+
+def prepare_packaging() -> None:
+    """Do once what AOTInductor does in each process before it packages a program, without using a GPU.
+
+    It asks which of the processor's instruction sets the C++ compiler knows. For each one torch compiles a library and
+    loads it in a new Python that imports torch, which takes 3 to 14 s. Here they are tried at the same time, in threads
+    that have ended when this returns; torch keeps the answers.
+    """
+    share_interface()
+    module: Any = importlib.import_module("torch._inductor.cpu_vec_isa")
+    present = module.x86_isa_checker()
+    known = [one for one in module.supported_vec_isa_list if set(str(one).split()) <= set(present)]
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(bool, known))
+    module.valid_vec_isa_list()
 
 
 def _build_in_parts(command: list[str], target: Path, interface: str) -> bool:

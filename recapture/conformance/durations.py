@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from recapture.conformance.plan import Key
 
-__all__ = ["Expected", "committed_results", "earlier_runs", "frozen_seconds", "recorded_seconds"]
+__all__ = ["Expected", "committed_results", "earlier_runs", "frozen_seconds", "lines_of", "recorded_seconds"]
 
 MOST_BYTES = 64 << 20
 """Bytes of the largest file that is read: all results of the project take a tenth of this."""
@@ -57,7 +57,7 @@ def earlier_runs(results: Path, device: str) -> dict[Key, Expected]:
     for root in dict.fromkeys((results.absolute(), data_folder("results").absolute())):
         for name in (TIMINGS, CONFORMANCE):
             for path in sorted(root.glob(f"*/*/{name}")):
-                for line in _lines(path):
+                for line in lines_of(path):
                     if device.encode() not in line:
                         continue
                     with contextlib.suppress(ValueError, RecursionError):
@@ -83,7 +83,7 @@ def recorded_seconds(place: Path, device: str) -> dict[Key, float]:
     found: dict[Key, float] = {}
     decoder = msgspec.json.Decoder(_Line)
     for path in paths:
-        for line in _lines(path):
+        for line in lines_of(path):
             with contextlib.suppress(ValueError, RecursionError):
                 row = decoder.decode(line)
                 if row.device == device:
@@ -101,7 +101,8 @@ def frozen_seconds(place: Path, device: str) -> bytes:
     )
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def lines_of(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file of results; none if it cannot be read or is not a regular file of a usual size."""
     with contextlib.suppress(OSError):
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:

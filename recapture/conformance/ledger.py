@@ -168,7 +168,7 @@ class Ledger:
         Cells that exceeded their deadline before, here or in the results of another environment, come first.
         """
         todo = [cell for key, cell in self.cells.items() if key not in self.done]
-        return sorted(todo, key=self._expected_seconds, reverse=True)
+        return sorted(todo, key=self.expected_seconds, reverse=True)
 
     @functools.cached_property
     def hanging(self) -> set[Key]:
@@ -183,7 +183,8 @@ class Ledger:
             return {str(self.before[key].verdict)}
         return self._earlier[key].verdicts if key in self._earlier else set()
 
-    def _expected_seconds(self, cell: PlannedCell) -> float:
+    def expected_seconds(self, cell: PlannedCell) -> float:
+        """Return the seconds that a cell is expected to take; infinity if it is expected to hang."""
         if cell.key in self.hanging:
             return math.inf
         before = self.timings_before.get(cell.key)

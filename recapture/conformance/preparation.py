@@ -144,8 +144,9 @@ def preload_level(device: str, modules: list[str], compilers: set[str], *, compi
     if ours.keys() <= TORCH_ALONE and DYNAMO not in modules:
         return "bare"
     compiles = compiles and (DYNAMO in modules or any(how.generates_code for how in ours.values()))
+    packages = any(name.split(":")[0] == "aoti" for name in ours)
     if device != "cpu":
-        return "cuda" if compiles else "light"
+        return ("cuda_aoti" if packages else "cuda") if compiles else "light"
     if not compiles:
         return "capture"
-    return "aoti" if any(name.split(":")[0] == "aoti" for name in ours) else "codegen"
+    return "aoti" if packages else "codegen"

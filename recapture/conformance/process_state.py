@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 import types
@@ -20,6 +21,9 @@ PYTHON = ("builtins", "copy", "functools", "math", "numpy", "operator", "os", "r
 
 LIBRARY = sysconfig.get_path("stdlib")
 """The folder of Python's own modules."""
+
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""Environment variables with the directories from which torch imports the modules that it generates."""
 
 SIZED = (list, dict, set)
 """Types of containers whose size is compared."""
@@ -72,10 +76,14 @@ def _own_modules() -> dict[str, dict[str, tuple[int, int]]]:
 
 
 def _is_users(name: str, file: str | None) -> bool:
-    """Whether a module is neither a library's nor this project's, nor a suite, which every cell executes again."""
+    """Whether a module is none of a library, of this project, or of generated code.
+
+    Nor is it a suite, which every cell executes again. Generated code is named by its content.
+    """
     if file is None or name in ("__main__", "__mp_main__") or name.startswith(("recapture", "torch.")):
         return False
-    return "site-packages" not in file and not file.startswith(LIBRARY)
+    generated = tuple(os.environ[name] + os.sep for name in CACHES if os.environ.get(name))
+    return "site-packages" not in file and not file.startswith((LIBRARY, *generated))
 
 
 def _was_patched(before: dict[str, Any], after: Any) -> bool:

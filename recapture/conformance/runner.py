@@ -13,12 +13,13 @@ from recapture.base.errors import UsageError
 from recapture.base.start_times import note
 from recapture.conformance.cell import Findings
 from recapture.conformance.durations import recorded_seconds
+from recapture.conformance.known_ends import CellOfCase, end_of, known_ends
 from recapture.conformance.ledger import Ledger
 from recapture.conformance.plan import PlannedCell, RunOptions, plan_cells, refused_cases
 from recapture.conformance.preparation import IMPORTS, begin_survey, collect_suites, survey
 from recapture.conformance.shards import shard_plan
-from recapture.conformance.sharing import group_of, in_groups, usable_after
-from recapture.conformance.tasks import CELL, SHARED_CELL
+from recapture.conformance.sharing import group_of, in_groups, passes
+from recapture.conformance.tasks import CELL, KNOWN_CELL, SHARED_CELL
 from recapture.conformance.two_servers import TwoServers
 from recapture.conformance.why.recording import record_stages
 from recapture.declare.claim import Claim
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
+    from recapture.conformance.known_ends import End
     from recapture.conformance.plan import Key
     from recapture.conformance.preparation import Checks
     from recapture.conformance.why.trials import Staged
@@ -236,10 +238,11 @@ class CellExecution:
         self.at_once = 2 * options.jobs  # so that the server never waits for the next cell or group
         wanted = options.device == "cuda" if shares_processes is None else shares_processes
         self.shares = wanted and pool.client.fork
+        self.ends = known_ends(options.results, ledger.environment.torch.version) if self.shares else {}
         self.queue: deque[PlannedCell] = deque()
         self.facts: dict[str, CellFacts] = {}
         self.again: set[Key] = set()
-        """Cells that failed in a process that others had used before, and run again alone."""
+        """Cells that ended otherwise than known in a process that others had used before, and run again alone."""
         self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
         self.outcomes = OutcomeReader(
             Findings, timeout=options.timeout, memory=options.memory, checks=checks, explainable=EXPLAINABLE
@@ -247,7 +250,9 @@ class CellExecution:
 
     def run(self, cells: list[PlannedCell]) -> None:
         """Run cells, starting them in this order."""
-        self.queue.extend(in_groups(cells, self._group) if self.shares else cells)
+        if self.shares:
+            cells = in_groups(cells, self._group, self.ledger.expected_seconds, self._ends)
+        self.queue.extend(cells)
         self.driver.run()
 
     def next(self, running: Collection[PlannedCell]) -> PlannedCell | None:
@@ -262,12 +267,22 @@ class CellExecution:
     def request(self, task: PlannedCell) -> Request:
         """Return the request that runs a cell."""
         group = self._group(task)
-        return Request(CELL if group is None else SHARED_CELL, task.spec, group=group)
+        shared = KNOWN_CELL if self._ends(task) else SHARED_CELL
+        return Request(CELL if group is None else shared, task.spec, group=group)
 
     def _group(self, cell: PlannedCell) -> str | None:
         """Return the group whose processes a cell may share; None if it runs alone."""
         alone = not self.shares or cell.key in self.again
-        return None if alone else group_of(cell, self.ledger.verdicts_before(cell.key))
+        return None if alone else group_of(cell, self._ends(cell), self.ledger.verdicts_before(cell.key))
+
+    def _ends(self, cell: PlannedCell) -> Collection[End]:
+        """Return how a cell is known to end."""
+        return self.ends.get(CellOfCase(*cell.key[:2], cell.info.hash), ())
+
+    def _counts(self, cell: PlannedCell, findings: Findings) -> bool:
+        """Whether findings count although they come from a process that other cells had used before."""
+        ends = self._ends(cell)
+        return end_of(findings) in ends if ends else passes(findings.verdict, findings.phase)
 
     def begun(self, task: PlannedCell) -> None:
         """Report a cell whose process has started."""
@@ -278,7 +293,7 @@ class CellExecution:
         """Record a cell whose process ended, or run it again alone if the process had run others before."""
         self.checks.read_if_made()
         findings = self.outcomes.read(ended)
-        if ended.reused and not usable_after(findings.verdict, findings.phase):
+        if ended.reused and not self._counts(task, findings):
             self.again.add(task.key)
             self.queue.appendleft(task)
         else:

@@ -1,8 +1,11 @@
 """Which cells run in one process, one after the other, because creating a CUDA context takes longer than a cell.
 
-Cells of one case that only capture share a process. A cell that does not pass in a process that had run others before
-is run again alone, and so its record is that of a process of its own. In its order, a group begins with the cells that
-are expected to pass: after one that does not, a new process is needed.
+Cells of one case share a process: those that only capture one, those that generate code another. What a cell gives in a
+process that others had used before counts if the cell is known to end in this way on this release of torch (see
+`recapture.conformance.known_ends`). Otherwise it runs again, alone, and so its record is that of a process of its own.
+
+Of cells that never ran on this release, only those that capture share a process, and only while each passes. In its
+order, a group begins with the cells that are expected to pass: after one that does not, a new process may be needed.
 """
 
 from __future__ import annotations
@@ -10,18 +13,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recapture.declare.compilers import builtin_compilers
-from recapture.results.verdicts import Verdict
+from recapture.results.verdicts import RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from recapture.conformance.known_ends import End
     from recapture.conformance.plan import PlannedCell
     from recapture.results.records import Phase
 
-__all__ = ["compiles", "group_of", "in_groups", "usable_after"]
+__all__ = ["compiles", "group_of", "in_groups", "leaves_process_whole", "passes"]
 
-SHARED_VERDICTS = (Verdict.PASS, Verdict.PASS_WITH_BREAKS, Verdict.NOT_APPLICABLE)
-"""Verdicts of cells after which a process can run another cell."""
+SHARED_VERDICTS = RIGHT | {Verdict.NOT_APPLICABLE}
+"""Verdicts of cells that count as passing: nothing failed or differed."""
+
+WHOLE = SHARED_VERDICTS | SILENTLY_WRONG | {Verdict.ERROR, Verdict.UNSTABLE}
+"""Verdicts of cells that ended in order, after which a process can run another cell if its state is unchanged."""
 
 LIKELY_TO_PASS = (
     "eager",
@@ -39,12 +46,17 @@ LIKELY_TO_PASS = (
 """Compilers that only capture, in the order of the share of recorded cells that pass, highest first."""
 
 
-def usable_after(verdict: Verdict, phase: Phase | None) -> bool:
-    """Whether a process can run another cell after one with this verdict.
+def passes(verdict: Verdict, phase: Phase | None) -> bool:
+    """Whether a cell with this verdict passed, or had nothing to compare.
 
     A cell that is not applicable for what eager did, in phase ``reference``, left a GPU that refuses everything.
     """
     return verdict in SHARED_VERDICTS and phase is None
+
+
+def leaves_process_whole(verdict: Verdict) -> bool:
+    """Whether a process can run another cell after one with this verdict, if nothing else shows that it cannot."""
+    return verdict in WHOLE
 
 
 def compiles(cell: PlannedCell) -> bool:
@@ -53,30 +65,44 @@ def compiles(cell: PlannedCell) -> bool:
     return compiler is None or compiler.generates_code or cell.info.compiles
 
 
-def group_of(cell: PlannedCell, verdicts: Collection[str]) -> str | None:
+def group_of(cell: PlannedCell, ends: Collection[End], verdicts: Collection[str]) -> str | None:
     """Return the name of the group that a cell belongs to; None if it needs a process of its own.
 
-    `verdicts` are those of earlier runs. A cell that did not pass would have to run again alone.
+    `ends` are the known ones on this release of torch, `verdicts` those of earlier runs on any release. A cell that
+    never ran on this release, and may not pass, would have to run again alone.
     """
-    if compiles(cell) or not {str(one) for one in verdicts} <= {str(one) for one in SHARED_VERDICTS}:
+    name = f"{cell.spec.suite}::{cell.spec.case}"
+    if not ends:
+        return None if compiles(cell) or not {str(one) for one in verdicts} <= _texts(SHARED_VERDICTS) else name
+    own = cell.spec.compiler not in builtin_compilers()
+    if own or not all(leaves_process_whole(end.verdict) for end in ends):
         return None
-    return f"{cell.spec.suite}::{cell.spec.case}"
+    return f"{name} (code)" if compiles(cell) else name
 
 
-def in_groups(cells: list[PlannedCell], group: Callable[[PlannedCell], str | None]) -> list[PlannedCell]:
-    """Return cells in their order, but with each group at the place of its first cell, likely passes first."""
-    members: dict[str, list[PlannedCell]] = {}
+def _texts(verdicts: Collection[Verdict]) -> set[str]:
+    return {str(one) for one in verdicts}
+
+
+def in_groups(
+    cells: list[PlannedCell],
+    group: Callable[[PlannedCell], str | None],
+    seconds: Callable[[PlannedCell], float],
+    ends: Callable[[PlannedCell], Collection[End]],
+) -> list[PlannedCell]:
+    """Return the cells in the order in which they start: the groups that take the longest first.
+
+    `seconds` are those that a cell is expected to take. A group's cells are one after the other, those first that are
+    likely to pass.
+    """
+    members: dict[object, list[PlannedCell]] = {}
     for cell in cells:
-        name = group(cell)
-        if name is not None:
-            members.setdefault(name, []).append(cell)
-    ordered: list[PlannedCell] = []
-    for cell in cells:
-        name = group(cell)
-        ordered += [cell] if name is None else sorted(members.pop(name, []), key=_rank)
-    return ordered
+        members.setdefault(group(cell) or cell.key, []).append(cell)
+    longest_first = sorted(members.values(), key=lambda one: sum(map(seconds, one)), reverse=True)
+    return [cell for one in longest_first for cell in sorted(one, key=lambda cell: _rank(cell, ends(cell)))]
 
 
-def _rank(cell: PlannedCell) -> int:
+def _rank(cell: PlannedCell, ends: Collection[End]) -> tuple[bool, int]:
     name = cell.spec.compiler
-    return LIKELY_TO_PASS.index(name) if name in LIKELY_TO_PASS else len(LIKELY_TO_PASS)
+    place = LIKELY_TO_PASS.index(name) if name in LIKELY_TO_PASS else len(LIKELY_TO_PASS)
+    return any(end.verdict not in SHARED_VERDICTS for end in ends), place

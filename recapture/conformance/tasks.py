@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from recapture.conformance.cell import CellSpec, Findings, examine
 from recapture.conformance.process_state import ProcessState
 from recapture.conformance.repro import CellToPrint
 from recapture.conformance.repro import print_cell as print_script
-from recapture.conformance.sharing import usable_after
+from recapture.conformance.sharing import leaves_process_whole, passes
 from recapture.conformance.why.explanation import explain
 from recapture.declare.collection import collect_suite
 from recapture.declare.compilers import builtin_compilers
@@ -32,18 +33,21 @@ __all__ = [
     "CHECKS",
     "COLLECT",
     "ENVIRONMENT",
+    "KNOWN_CELL",
     "PRINT",
     "SHARED_CELL",
     "cell",
     "checks",
     "collect",
     "environment",
+    "known_cell",
     "print_cell",
     "shared_cell",
 ]
 
 CELL = f"{__name__}:cell"
 SHARED_CELL = f"{__name__}:shared_cell"
+KNOWN_CELL = f"{__name__}:known_cell"
 COLLECT = f"{__name__}:collect"
 CHECKS = f"{__name__}:checks"
 ENVIRONMENT = f"{__name__}:environment"
@@ -64,6 +68,18 @@ def _examined(spec: CellSpec, enter: Callable[[str], None]) -> Findings:
 
 def shared_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
     """Run one cell as `cell` does; the process can run another one if this one passed and left nothing behind."""
+    return _shared(payload, enter, lambda found: passes(found.verdict, found.phase))
+
+
+def known_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
+    """Run one cell as `cell` does; the process can run another one if this one ended in order, left nothing behind.
+
+    For cells whose ends are known: the host compares them with what this process gives.
+    """
+    return _shared(payload, enter, lambda found: leaves_process_whole(found.verdict))
+
+
+def _shared(payload: bytes, enter: Callable[[str], None], usable: Callable[[Findings], bool]) -> bytes:
     import torch
 
     skip_guard_timing()
@@ -73,11 +89,23 @@ def shared_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
         seed_everything()
         torch.ones(1, device=spec.device)  # the first use of a device changes torch
     before = ProcessState()
+    limit = sys.getrecursionlimit()
     found = _examined(spec, enter)
     result = msgspec.json.encode(found)
     reset_dynamo()
+    sys.setrecursionlimit(limit)  # Inductor raises it
     gc.collect()  # so that this cell's tensors do not count towards the memory of the next
-    return Reusable(result) if usable_after(found.verdict, found.phase) and before.is_unchanged() else result
+    return Reusable(result) if usable(found) and before.is_unchanged() and _works(spec.device) else result
+
+
+def _works(device: str) -> bool:
+    """Whether the device computes; a failed assertion on a GPU makes it refuse everything in this process."""
+    import torch
+
+    try:
+        return float(torch.ones(1, device=device).sum()) == 1.0
+    except Exception:  # whatever the device raises
+        return False
 
 
 def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:

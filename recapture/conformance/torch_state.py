@@ -121,13 +121,18 @@ def _settings() -> dict[str, _Setting]:
         "recursion_limit": _Setting(sys.getrecursionlimit),
         "hooks": _Setting(_hooks),
         "warning_filters": _Setting(lambda: list(warnings.filters)),
-        "threads_of_python": _Setting(threading.active_count),
+        "threads_of_python": _Setting(_threads),
     }
 
 
 def _environment_of_cells() -> dict[str, str]:
     """Return the environment variables, except the directory for temporary files, which each cell has for itself."""
-    return {name: value for name, value in os.environ.items() if name != "TMPDIR"}
+    return {name: value for name, value in environment().items() if name != "TMPDIR"}
+
+
+def _threads() -> int:
+    """Return the number of Python's threads, without the one of tqdm, which torch uses where it is installed."""
+    return sum(type(one).__module__ != "tqdm._monitor" for one in threading.enumerate())
 
 
 def _hooks() -> tuple[Any, ...]:

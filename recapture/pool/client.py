@@ -190,7 +190,7 @@ class Client:
         return killed
 
     def preload(self, level: str, modules: list[str], *, many: bool = True) -> None:
-        """Preload a level of `torch_compat.preload` and modules before more children fork: `many`, or a few."""
+        """Preload a level of `torch_preload.preload` and modules before more children fork: `many`, or a few."""
         self.ask_preload(level, modules, many=many)
         self.wait()
 

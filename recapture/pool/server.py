@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from recapture.base.torch_compat import preload
+from recapture.base.torch_preload import preload
 from recapture.pool import bootstrap
 from recapture.pool.folders import Folder
 from recapture.pool.huge_pages import collapse

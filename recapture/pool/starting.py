@@ -30,11 +30,12 @@ DOING = {
     "bare": "it imported modules",
     "light": "it imported torch.compile",
     "cuda": "it imported Inductor",
+    "cuda_aoti": "it asked the C++ compiler for its instruction sets",
     "capture": "it captured a first graph",
     "codegen": "it compiled C++ for a first graph",
     "aoti": "it compiled and packaged a first program",
 }
-"""What a server does for each level of `torch_compat.preload`."""
+"""What a server does for each level of `torch_preload.preload`."""
 
 
 class ServerStart:

@@ -16,6 +16,7 @@ import ctypes
 import faulthandler
 import importlib
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -161,6 +162,8 @@ def _settle(*, nice: bool) -> None:
         os.setsid()
     processes.mark()
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with contextlib.suppress(OSError, ValueError):  # the core file of a process with a GPU has gigabytes
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     signal.set_wakeup_fd(-1)
     for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(caught, signal.SIG_DFL)

@@ -197,7 +197,7 @@ class WorkerPool:
             self.successor = None
 
     def prepare(self, level: str, modules: list[str]) -> None:
-        """Preload a level of `torch_compat.preload` and modules, or less if children then cannot use the device.
+        """Preload a level of `torch_preload.preload` and modules, or less if children then cannot use the device.
 
         A child tests the device, unless `device_works` shows that one has used it and nothing was preloaded since.
         """
@@ -222,7 +222,7 @@ class WorkerPool:
                 raise EnvironmentUnfitError(f"CUDA cannot be used in a {'forked' if fork else 'fresh'} process: {last}")
 
 
-LESS = {"cuda": "light", "light": "bare"}
+LESS = {"cuda_aoti": "light", "cuda": "light", "light": "bare"}
 """The lower level to preload if children cannot use CUDA after a level."""
 
 

@@ -14,16 +14,17 @@ def ones():
 
 
 def a_case(target, **more):
-    """A case with one held-out input; every load shares the namespace of the target."""
+    """A case, with one held-out input unless it has its own; every load shares the namespace of the target."""
     options = {"watch": None, "rewrite_of": None, "reset": None, "backward": None, "strict": (), "concrete_args": None}
     options["train_step"] = None
     make = more.pop("make", ones)
+    held_out = more.pop("held_out", [make])
     return SimpleNamespace(
         target=target,
         is_module=isinstance(target, type),
         refused_inputs=more.pop("refused_inputs", frozenset()),
         other_rank_inputs=more.pop("other_rank_inputs", frozenset()),
-        inputs=lambda: [("example", make), ("held_out[0]", make)],
+        inputs=lambda: [("example", make), *((f"held_out[{number}]", one) for number, one in enumerate(held_out))],
         **(options | more),
     )
 

@@ -283,7 +283,7 @@ def test_of_cells_that_never_ran_only_those_that_capture_and_may_pass_share_a_pr
 def test_cells_whose_ends_are_known_share_a_process_unless_one_end_is_not_orderly():
     known = {an_end("error"), an_end("wrong")}
     assert group_of(planned("f", "fx"), known, {"error"}) == "s::f"
-    assert group_of(planned("f", "compile"), known, ()) == group_of(planned("f", "aoti"), known, ()) == "s::f (code)"
+    assert group_of(planned("f", "compile"), known, ()) == group_of(planned("f", "aoti"), known, ()) == "s::f"
     assert group_of(planned("f", "a-users-own"), known, ()) is None
     for verdict in ("crash", "timeout", "oom", "environment"):
         assert group_of(planned("f", "fx"), {*known, an_end(verdict)}, ()) is None

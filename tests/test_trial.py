@@ -6,6 +6,7 @@ import pytest
 import torch
 from planted_trials import a_case, a_compiler, found, ones, plus_one, ruling, same
 
+from recapture.conformance import trial
 from recapture.conformance.trial import carry_out
 from recapture.conformance.verdict import decide
 
@@ -288,3 +289,29 @@ def test_a_compiler_that_fails_an_assertion_on_the_gpu_is_at_fault():
 
     one = ruling(plus_one, breaks)
     assert (str(one.verdict), one.phase, one.input) == ("error", "call", "example")
+
+
+def test_a_call_that_leaves_an_unusable_gpu_ends_the_trial_and_is_at_fault(monkeypatch):
+    """Afterwards no input can be made, and so neither the other inputs nor eager can be called."""
+    died = []
+
+    def reads_past_the_end(fn, example):
+        def call(x):
+            if len(x) != len(example[0]):
+                died.append(True)
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
+            return fn(x)
+
+        return call
+
+    def make_another():
+        if died:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return (torch.ones(5),)
+
+    monkeypatch.setattr(trial, "device_works", lambda _device: not died)
+    phases = []
+    one = ruling(plus_one, reads_past_the_end, held_out=[make_another, make_another], phases=phases)
+    assert (str(one.verdict), one.phase, one.input) == ("error", "call", "held_out[0]")
+    assert one.raised.message == "CUDA error: an illegal memory access was encountered"
+    assert phases[-1] == "call held_out[0]"

@@ -24,6 +24,7 @@ __all__ = [
     "GPU_VARIABLES",
     "OTHER_CACHES",
     "OWN_VARIABLES",
+    "device_works",
     "hide_gpus",
     "installed_torch",
     "is_capture_error",
@@ -117,6 +118,19 @@ def is_capture_error(error: BaseException) -> bool:
 
 
 OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|Unable to allocate|std::bad_alloc", re.IGNORECASE)
+
+
+def device_works(device: str) -> bool:
+    """Whether the device can still be used; after a failed assertion or a bad address, a GPU refuses everything."""
+    if device == "cpu":
+        return True
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except Exception:  # of another class on each release
+        return False
+    return True
 
 
 def is_out_of_memory(error: BaseException) -> bool:

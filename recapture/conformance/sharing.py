@@ -1,8 +1,8 @@
 """Which cells run in one process, one after the other, because creating a CUDA context takes longer than a cell.
 
-Cells of one case share a process: those that only capture one, those that generate code another. What a cell gives in a
-process that others had used before counts if the cell is known to end in this way on this release of torch (see
-`recapture.conformance.known_ends`). Otherwise it runs again, alone, and so its record is that of a process of its own.
+Cells of one case share a process. What a cell gives in a process that others had used before counts if the cell is
+known to end in this way on this release of torch (see `recapture.conformance.known_ends`). Otherwise it runs again,
+alone, and so its record is that of a process of its own.
 
 Of cells that never ran on this release, only those that capture share a process, and only while each passes. In its
 order, a group begins with the cells that are expected to pass: after one that does not, a new process may be needed.
@@ -77,7 +77,7 @@ def group_of(cell: PlannedCell, ends: Collection[End], verdicts: Collection[str]
     own = cell.spec.compiler not in builtin_compilers()
     if own or not all(leaves_process_whole(end.verdict) for end in ends):
         return None
-    return f"{name} (code)" if compiles(cell) else name
+    return name
 
 
 def _texts(verdicts: Collection[Verdict]) -> set[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from recapture.base.torch_compat import reset_dynamo, seed_everything, skip_guard_timing
+from recapture.base.torch_compat import device_works, reset_dynamo, seed_everything, skip_guard_timing
 from recapture.conformance.cell import CellSpec, Findings, examine
 from recapture.conformance.process_state import ProcessState
 from recapture.conformance.repro import CellToPrint
@@ -95,17 +95,7 @@ def _shared(payload: bytes, enter: Callable[[str], None], usable: Callable[[Find
     reset_dynamo()
     sys.setrecursionlimit(limit)  # Inductor raises it
     gc.collect()  # so that this cell's tensors do not count towards the memory of the next
-    return Reusable(result) if usable(found) and before.is_unchanged() and _works(spec.device) else result
-
-
-def _works(device: str) -> bool:
-    """Whether the device computes; a failed assertion on a GPU makes it refuse everything in this process."""
-    import torch
-
-    try:
-        return float(torch.ones(1, device=device).sum()) == 1.0
-    except Exception:  # whatever the device raises
-        return False
+    return Reusable(result) if usable(found) and before.is_unchanged() and device_works(spec.device) else result
 
 
 def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.exceptions import qualified, safe_text
-from recapture.base.torch_compat import allow_recompilations, seed_everything
+from recapture.base.torch_compat import allow_recompilations, device_works, seed_everything
 from recapture.base.torch_watch import CaptureLog, watch_dynamo
 from recapture.conformance.fresh_case import FreshCase
 from recapture.conformance.held_out_shapes import held_out_shapes
@@ -138,7 +138,10 @@ def _capture_and_call(
     first: list[Observation],
     enter: Callable[[str], None],
 ) -> list[Observation] | None:
-    """Capture with the example and call on every input; if the capture raises, set `trial.failure`, return None."""
+    """Capture with the example and call on every input.
+
+    If the capture raises, or a call leaves a GPU that refuses everything, this sets `trial.failure` and returns None.
+    """
     enter("capture")
     unwatched = nullcontext(CaptureLog(breaks_known=False))
     with watch_dynamo() if compiler.uses_dynamo else unwatched as log, torch_warnings(trial.warnings):
@@ -167,6 +170,9 @@ def _capture_and_call(
             raises = label in subject.case.refused_inputs
             with log.unheeded() if raises and compiler.uses_dynamo else nullcontext():
                 one = subject.call(captured, label, make, module=module, backward=not compiler.inference_only)
+                if one.raised is not None and not device_works(subject.device):
+                    trial.failure = Failure("call", label, one.raised)  # with what is left, nothing can be compared
+                    return None
                 seen.append(sharing(one, reference, seen[-1] if seen else None))
     trial.log = log if compiler.uses_dynamo else None
     return seen

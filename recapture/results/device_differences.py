@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUPS", "DeviceDifference", "known_device_differences", "load_device_differences", "matching"]
 
-Group = Literal["assertion", "code", "fuser", "graphs", "loading", "mixed", "thread"]
+Group = Literal["address", "assertion", "code", "fuser", "graphs", "mixed", "thread"]
 
 GROUPS: dict[Group, str] = {
     "code": "Inductor writes Triton for a GPU and C++ for a CPU",
@@ -30,7 +30,7 @@ GROUPS: dict[Group, str] = {
     "thread": "Autograd runs the backward of CUDA tensors in a thread of its own",
     "mixed": "The case uses the CPU's memory, which on a CPU is the memory of its inputs",
     "assertion": "Eager or a graph fails an assertion inside a kernel, where on a CPU it raises an exception",
-    "loading": "A package of AOTInductor ends the process when it is loaded on the GPU",
+    "address": "A read outside of an input ends the process on a CPU, and its use of the GPU on a GPU",
 }
 """The groups of differences, with what is different on the GPU."""
 

@@ -112,6 +112,20 @@ class TestFound:
         cases = len({row.case for row in read_conformance(results_pages.LATEST)})
         assert f"Of {cases} cases on the CPU" in section(FOUND, "On one release")
 
+    def test_its_counts_of_the_examples_for_export_are_those_of_the_records(self):
+        text = " ".join(section(FOUND, "Torch's own examples for export").split())
+        rows = read_conformance(ROOT / "results" / "exportdb" / "torch2.11.0-cu130" / "cpu")
+        right = Counter(row.compiler for row in rows if row.verdict in RIGHT)
+        other_size = [row for row in rows if row.compiler == "aoti" and row.verdict is Verdict.SPECIALIZED]
+        other_shape = [row for row in other_size if any(one.kind == "shape" for one in row.differences)]
+        assert f"has the {right['eager']} examples" in text
+        assert f"`torch.compile` is right on {right['compile']}, `export:dynamic` on {right['export:dynamic']}" in text
+        assert f"`export` on {right['export']}," in text
+        assert f"`aoti` is right on {right['aoti']}." in text
+        assert (
+            f"wrong on {len(other_size)} for another size alone, which it does not check: {len(other_shape)} " in text
+        )
+
     def test_its_changes_are_those_of_the_records(self):
         rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| (\d+) \| (\d+) \| (\d+) \| \d+ \|$", FOUND, flags=re.MULTILINE)
         assert len(rows) == 2

@@ -12,7 +12,7 @@ from recapture.analysis.explain import explanation_of
 from recapture.analysis.findings import finding_of, issues_of, known_lines
 from recapture.base.errors import UsageError
 from recapture.cli.main import main
-from recapture.declare.collection import collect_suite
+from recapture.declare.collection import collect_suite, find_suites
 from recapture.declare.compilers import builtin_compilers
 from recapture.report.explain import explanation_lines
 from recapture.results.causes import FAULTS, findings_by_cell, known_findings, load_findings
@@ -21,7 +21,12 @@ from recapture.results.records import Difference, Record, read_conformance
 from recapture.results.verdicts import SILENTLY_WRONG, Verdict
 
 ROOT = Path(__file__).parents[1]
-RECORDED = [ROOT / "results" / "torch2.11.0-cu130" / "cpu", ROOT / "results" / "bare-torch2.11.0-cu130" / "sm_90"]
+RESULTS = ROOT / "results"
+RECORDED = [
+    RESULTS / "torch2.11.0-cu130" / "cpu",
+    RESULTS / "exportdb" / "torch2.11.0-cu130" / "cpu",
+    RESULTS / "bare-torch2.11.0-cu130" / "sm_90",
+]
 TRACING = ("jit.trace", "fx", "make_fx")
 """Compilers, with what follows a colon, that keep the path of the example by design."""
 
@@ -70,7 +75,7 @@ def test_every_cell_of_a_finding_that_is_recorded_is_silently_wrong():
 def test_every_finding_is_about_cases_and_compilers_that_exist():
     pytest.importorskip("torch")
     suites = {case.partition("::")[0] for one in known_findings() for case in one.cells}
-    collected = [collect_suite(name, ROOT / "suites" / f"{name}.py") for name in sorted(suites)]
+    collected = [collect_suite(one.name, one.path) for name in sorted(suites) for one in find_suites((name,)).suites]
     cases = {f"{suite.name}::{case.name}" for suite in collected for case in suite.cases}
     assert {case for one in known_findings() for case in one.cells} <= cases
     named = {name for one in known_findings() for names in one.cells.values() for name in names}

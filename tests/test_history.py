@@ -11,7 +11,7 @@ from recapture.base.errors import UsageError
 from recapture.cli.main import main
 from recapture.report.history import to_markdown
 from recapture.results.records import Difference, Record, write_jsonl
-from recapture.results.releases import version_key
+from recapture.results.releases import read_by_age, version_key
 from recapture.results.verdicts import Verdict
 
 RESOURCES = Path(__file__).parent / "resources" / "results"
@@ -219,3 +219,26 @@ def test_another_kind_of_difference_is_a_change_and_notes_are_named(tmp_path, ca
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].endswith("on example, result: value (and 1 more, also dtype); noted: alias")
     assert "noted" not in lines[3]
+
+
+def test_results_of_one_image_in_two_folders_are_one_unless_they_have_a_cell_in_common(tmp_path):
+    def put(folder, *cases):
+        (tmp_path / folder).mkdir(parents=True)
+        rows = [
+            Record(
+                case=case, compiler="fx", device="cpu", verdict=Verdict.PASS, case_hash="0", **evidence(Verdict.PASS)
+            )
+            for case in cases
+        ]
+        write_jsonl(tmp_path / folder / "conformance.jsonl", rows)
+
+    put("torch2.6.0-cu124/cpu", "a::one", "a::two")
+    put("exportdb/torch2.6.0-cu124/cpu", "exportdb::one")
+    put("torch2.7.1-cu126/cpu", "a::one")
+    put("again/torch2.7.1-cu126/cpu", "a::one")
+    found = [(one.image, [row.case for row in one.records]) for one in read_by_age(tmp_path)]
+    assert found == [
+        ("torch2.6.0-cu124", ["a::one", "a::two", "exportdb::one"]),
+        ("torch2.7.1-cu126", ["a::one"]),
+        ("torch2.7.1-cu126", ["a::one"]),
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from packaging.version import InvalidVersion, Version
@@ -38,13 +39,30 @@ def age(results: Results) -> tuple[Any, ...]:
 def read_by_age(root: Path, check: Callable[[Results], object] | None = None) -> list[Results]:
     """Read all results at or below a directory, oldest torch first, and call `check` with each of them.
 
-    Raises UsageError where there are none, and as reading them does.
+    Results of one image and capability that have no cell in common become one: those of suites that were run into a
+    folder of their own, as in ``results/exportdb/<image>/cpu``. Raises UsageError where there are none, and as reading
+    them does.
     """
-    found = sorted((read_results(path) for path in find_results(root)), key=age)
+    found = [read_results(path) for path in find_results(root)]
     if check is not None:
         for one in found:
             check(one)
-    return found
+    return sorted(_joined(found), key=age)
+
+
+def _joined(found: Iterable[Results]) -> list[Results]:
+    """Join results of one image and capability without a common cell; the one nearest to the root is the first."""
+    joined: dict[tuple[str, str], Results] = {}
+    apart = []
+    for one in sorted(found, key=lambda one: len(one.directory.parts)):
+        first = joined.setdefault((one.image, one.capability), one)
+        if first is one:
+            continue
+        if {record.cell for record in first.records} & {record.cell for record in one.records}:
+            apart.append(one)
+        else:
+            joined[one.image, one.capability] = replace(first, records=(*first.records, *one.records))
+    return [*joined.values(), *apart]
 
 
 def torch_version(results: Results) -> str:

@@ -251,6 +251,12 @@ def test_an_aoti_library_is_blamed_for_unchecked_inputs_only_where_it_is_called(
     assert "unchecked" not in str(reason_of(record(**died, phase="capture")))
 
 
+def test_a_package_that_dies_when_it_is_loaded_on_a_gpu_is_told_the_cure():
+    died = {"verdict": Verdict.CRASH, "compiler": "aoti", "reason": "died of SIGSEGV", "phase": "capture"}
+    assert "LD_PRELOAD=libstdc++.so.6" in str(reason_of(record(**died, device="cuda")))
+    assert "LD_PRELOAD" not in str(reason_of(record(**died)))
+
+
 STACK = """Unsupported: x
 from user code:
    File "torch/a.py", line 3, in f

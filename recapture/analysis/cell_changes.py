@@ -72,9 +72,10 @@ def diff(old: Results, new: Results) -> Diff:
     not_asked = [key for key in after.keys() - before.keys() if missing_before(key)]
     not_asked_now = [key for key in before.keys() - after.keys() if missing_after(key)]
     changes: dict[str, list[Change]] = defaultdict(list)
-    unchanged = 0
     compared = (before.keys() | after.keys()) - {*not_asked, *not_asked_now}
-    for key in sorted(compared, key=lambda key: (key[0], summary.compiler_key(key[1]), key[2])):
+    differing = [key for key in compared if before.get(key) is not after.get(key)]  # one object: the same line in both
+    unchanged = len(compared) - len(differing)
+    for key in sorted(differing, key=lambda key: (key[0], summary.compiler_key(key[1]), key[2])):
         was, now = before.get(key), after.get(key)
         name = category(was, now)
         if name is None:

@@ -181,8 +181,13 @@ def append_record(handle: int, row: Record | Timing) -> None:
     append_line(handle, _line(row))
 
 
-def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -> list[R]:
+def read_jsonl(
+    path: Path, kind: type[R], *, tolerate_torn_tail: bool = False, known: dict[bytes, R] | None = None
+) -> list[R]:
     """Read rows of one kind.
+
+    `known` are the rows that were read from other files, by their text; this adds those of the file. Lines that two
+    releases have in common, which most are, become one object.
 
     `tolerate_torn_tail` ignores an incomplete last line, which a run leaves when it is killed while writing. Such a
     file may contain a cell more than once; a finished file may not. Raises UsageError, naming file, line and field,
@@ -193,11 +198,15 @@ def read_jsonl(path: Path, kind: type[R], *, tolerate_torn_tail: bool = False) -
     lines = read_regular(path).split(b"\n")
     torn = lines.pop()  # the text after the last newline: empty in a complete file
     places: dict[tuple[str, str, str], int] = {}
+    known = {} if known is None else known
     for number, line in enumerate(lines, 1):
-        try:
-            rows.append(_with_current_kinds(form.decode(line)))
-        except ValueError as error:
-            raise UsageError(f"{path}:{number}: {error}") from None
+        row = known.get(line)
+        if row is None:
+            try:
+                row = known[line] = _with_current_kinds(form.decode(line))
+            except ValueError as error:
+                raise UsageError(f"{path}:{number}: {error}") from None
+        rows.append(row)
         first = places.setdefault(sort_key(rows[-1]), number)
         if first != number and not tolerate_torn_tail:
             case, compiler, device = sort_key(rows[-1])
@@ -226,15 +235,15 @@ def read_output(path: Path) -> dict[str, dict[str, str]]:
     return said
 
 
-def read_conformance(directory: Path) -> list[Record]:
-    """Read the finished conformance records of one results directory."""
+def read_conformance(directory: Path, known: dict[bytes, Record] | None = None) -> list[Record]:
+    """Read the finished conformance records of one results directory; `read_jsonl` explains `known`."""
     path = directory / CONFORMANCE
     if not os.path.lexists(path):
         interrupted = (
             " (a run there was interrupted: finish it with --resume)" if (directory / PARTIAL).exists() else ""
         )
         raise UsageError(f"no {CONFORMANCE} in {directory}{interrupted}")
-    return read_jsonl(path, Record)
+    return read_jsonl(path, Record, known=known)
 
 
 def json_schema() -> dict[str, Any]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recapture.results.directories import Results
+    from recapture.results.records import Record
 
 __all__ = ["Named", "age", "is_bare", "labels", "read_by_age", "torch_version", "twin", "version_key"]
 
@@ -43,7 +44,8 @@ def read_by_age(root: Path, check: Callable[[Results], object] | None = None) ->
     folder of their own, as in ``results/exportdb/<image>/cpu``. Raises UsageError where there are none, and as reading
     them does.
     """
-    found = [read_results(path) for path in find_results(root)]
+    known: dict[bytes, Record] = {}
+    found = [read_results(path, known) for path in find_results(root)]
     if check is not None:
         for one in found:
             check(one)

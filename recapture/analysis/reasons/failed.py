@@ -30,6 +30,9 @@ MOST_QUOTED = 160
 ASKED = ", although what differs between the inputs was asked to be dynamic"
 """What is said of a size that `export:dynamic` made static all the same."""
 
+LOADING = "; if every package dies so, begin the command with LD_PRELOAD=libstdc++.so.6"
+"""What is said of AOTInductor on a GPU: torch loads a package with whichever C++ library was loaded first."""
+
 LONG = 100
 """Characters from which a first line is cut to its first sentence."""
 
@@ -52,7 +55,8 @@ def failed_reason(record: Record, beside: Sequence[Record]) -> Reason:
         library = family(record.compiler) == "aoti" and record.phase != "capture"
         unchecked = " (an AOTInductor library reads its inputs unchecked)" if library else ""
         cause = (record.reason or "died of an unknown cause").removeprefix("died of ")
-        return Reason("died", f"the process died {_during(record)}{unchecked}: {cause}")
+        loading = family(record.compiler) == "aoti" and record.phase == "capture" and record.device == "cuda"
+        return Reason("died", f"the process died {_during(record)}{unchecked}: {cause}{LOADING if loading else ''}")
     if record.verdict in (Verdict.TIMEOUT, Verdict.OOM):
         said = record.reason or (record.error and _first(record.error)) or "no more is known"
         return Reason("limit", f"{_words(record.verdict)} {_during(record)}: {said}")

@@ -142,6 +142,36 @@ def test_a_warning_of_a_logger_without_handlers_is_output_but_not_one_of_torch(c
     assert logging.lastResort is last
 
 
+def test_what_torch_logs_to_the_present_stderr_is_no_output(capsys):
+    """The handlers of torch 2.15 write to what `sys.stderr` is when they are called."""
+
+    class Following(logging.Handler):
+        @property
+        def stream(self):
+            return sys.stderr
+
+        def emit(self, record):
+            self.stream.write(self.format(record) + "\n")
+
+    def speaks():
+        for name in names:
+            logging.getLogger(name).warning("%s breaks a graph", name)
+
+    names = ("torch.planted", "torchplanted")
+    handlers = {name: Following() for name in names}
+    for name, handler in handlers.items():
+        handler.setFormatter(logging.Formatter("said: %(message)s"))
+        logging.getLogger(name).addHandler(handler)
+        logging.getLogger(name).propagate = False
+    try:
+        assert seen(speaks, all_output=True).output == "said: torchplanted breaks a graph\n"
+        assert capsys.readouterr().err == "said: torch.planted breaks a graph\n"
+        assert {name: logging.getLogger(name).handlers for name in names} == {name: [handlers[name]] for name in names}
+    finally:
+        for name, handler in handlers.items():
+            logging.getLogger(name).removeHandler(handler)
+
+
 def test_a_grad_mode_or_default_dtype_left_behind_is_a_difference():
     def leaks():
         torch.set_grad_enabled(False)

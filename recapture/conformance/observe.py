@@ -278,6 +278,7 @@ def _recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
         if everything:
             stderr = sys.stderr
             stack.enter_context(contextlib.redirect_stderr(text))
+            stack.enter_context(_torch_logs_to(stderr))
             stack.enter_context(warnings.catch_warnings())
             show = warnings.showwarning
 
@@ -301,6 +302,26 @@ def _recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
 def _of_torch(name: str) -> bool:
     """Whether a module or logger belongs to torch itself; ``torchmetrics`` does not."""
     return name.partition(".")[0] == "torch"
+
+
+@contextlib.contextmanager
+def _torch_logs_to(stderr: Any) -> Iterator[None]:
+    """Print what torch logs to `stderr`, while `sys.stderr` is another stream: handlers of torch 2.15 follow it."""
+    replaced = []
+    for name, logger in [*logging.root.manager.loggerDict.items()]:
+        if isinstance(logger, logging.Logger) and _of_torch(name):
+            for handler in [one for one in logger.handlers if getattr(one, "stream", None) is sys.stderr]:
+                apart = logging.StreamHandler(stderr)
+                apart.setLevel(handler.level)
+                apart.setFormatter(handler.formatter)
+                apart.filters = handler.filters
+                logger.handlers = [apart if one is handler else one for one in logger.handlers]
+                replaced.append((logger, apart, handler))
+    try:
+        yield
+    finally:
+        for logger, apart, handler in replaced:
+            logger.handlers = [handler if one is apart else one for one in logger.handlers]
 
 
 class _LogHandler(logging.Handler):

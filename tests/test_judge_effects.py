@@ -12,7 +12,8 @@ import torch
 from observed_calls import Plain, altered, seen, strict, texts
 
 from recapture.conformance.judge import compare
-from recapture.conformance.observe import folder_of_torch, observe_call
+from recapture.conformance.observe import observe_call
+from recapture.conformance.printed import folder_of_torch
 from recapture.conformance.reachable import Reachable
 
 

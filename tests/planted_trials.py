@@ -16,7 +16,7 @@ def ones():
 def a_case(target, **more):
     """A case, with one held-out input unless it has its own; every load shares the namespace of the target."""
     options = {"watch": None, "rewrite_of": None, "reset": None, "backward": None, "strict": (), "concrete_args": None}
-    options["train_step"] = None
+    options |= {"train_step": None, "made_by": None}
     make = more.pop("make", ones)
     held_out = more.pop("held_out", [make])
     return SimpleNamespace(

@@ -43,7 +43,7 @@ def order(results, cases):
 
 def test_cells_that_took_long_in_another_environment_start_first(results):
     ran(results, "one", "c", 5.0)
-    ran(results, "two", "b", 9.0)
+    ran(results, "nested/two", "b", 9.0)
     ran(results, "three", "a", 0.01)
     assert order(results, "abcd") == "bcda"
 

@@ -25,6 +25,7 @@ from recapture.declare.collection import (
     shipped_suites,
 )
 from recapture.declare.compilers import builtin_compilers
+from recapture.results.verdicts import Verdict
 
 ROOT = Path(__file__).parents[1]
 EXPORTDB = ROOT / "suites" / "exportdb" / "exportdb.py"
@@ -74,6 +75,18 @@ def verdict(path, case, compiler):
     found = decide(carry_out(load, builtin_compilers()[compiler], "cpu", lambda _: None))
     assert found is not None
     return str(found.verdict), found.input
+
+
+def test_a_case_whose_example_eager_cannot_run_says_nothing_about_a_compiler(suite):
+    code = suite.read_text()
+    suite.write_text(code.replace("return x + offset(name) if", "return x.no_such_method() if"))
+    for compiler in ("eager", "jit.trace", "fx"):
+        load = lambda: cases_of("made", suite)["one"]  # noqa: E731 - as a cell has it
+        found = decide(carry_out(load, builtin_compilers()[compiler], "cpu", lambda _: None))
+        assert (found.verdict, found.phase) == (Verdict.NOT_APPLICABLE, None)
+        assert found.reason.startswith("eager cannot run the example: AttributeError: 'Tensor' object has no attribute")
+    suite.write_text(code.replace("else x", "else x.no_such_method()"))  # a held-out input, which eager may refuse
+    assert verdict(suite, "one", "eager") == ("pass", None)
 
 
 def test_there_is_a_case_for_each_name_with_a_hash_of_its_own(suite):

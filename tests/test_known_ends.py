@@ -33,7 +33,7 @@ def filed(results, image, version, **changes):
 
 def test_ends_of_one_release_on_any_device_and_build_are_known(results):
     filed(results, "one", "2.11.0+cu130")
-    filed(results, "two", "2.11.0+cpu", device="cuda", verdict=Verdict.UNSTABLE)
+    filed(results, "nested/two", "2.11.0+cpu", device="cuda", verdict=Verdict.UNSTABLE)
     filed(results, "three", "2.10.0+cu130", verdict=Verdict.TIMEOUT)
     found = known_ends(results, "2.11.0+cu128")
     assert {end.verdict for end in found.pop(CellOfCase("s::f", "fx", "abc"))} == {Verdict.PASS, Verdict.UNSTABLE}

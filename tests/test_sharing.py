@@ -289,6 +289,11 @@ def test_cells_whose_ends_are_known_share_a_process_unless_one_end_is_not_orderl
         assert group_of(planned("f", "fx"), {*known, an_end(verdict)}, ()) is None
 
 
+def test_a_cell_that_takes_long_has_a_process_of_its_own():
+    assert group_of(planned("f", "fx"), {an_end("pass")}, (), 9.9) == "s::f"
+    assert group_of(planned("f", "fx"), {an_end("pass")}, (), 10.1) is None
+
+
 def test_a_group_is_together_and_begins_with_the_cells_that_are_likely_to_pass():
     cells = [planned(*names) for names in (("f", "jit.trace"), ("g", "compile"), ("f", "compile"), ("f", "eager"))]
     seconds = {"jit.trace": 2.0, "eager": 2.0, "compile": 3.0}

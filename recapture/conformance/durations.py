@@ -56,7 +56,7 @@ def earlier_runs(results: Path, device: str) -> dict[Key, Expected]:
     decoder = msgspec.json.Decoder(_Line)
     for root in dict.fromkeys((results.absolute(), data_folder("results").absolute())):
         for name in (TIMINGS, CONFORMANCE):
-            for path in sorted(root.glob(f"*/*/{name}")):
+            for path in sorted(root.rglob(name)):
                 for line in lines_of(path):
                     if device.encode() not in line:
                         continue
@@ -79,7 +79,7 @@ def recorded_seconds(place: Path, device: str) -> dict[Key, float]:
 
     Unreadable lines are ignored: only the division of a run into shards depends on them.
     """
-    paths = [place] if place.is_file() else sorted(place.glob(f"*/*/{TIMINGS}"))
+    paths = [place] if place.is_file() else sorted(place.rglob(TIMINGS))
     found: dict[Key, float] = {}
     decoder = msgspec.json.Decoder(_Line)
     for path in paths:

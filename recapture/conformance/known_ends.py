@@ -60,7 +60,7 @@ def known_ends(results: Path, version: str) -> dict[CellOfCase, set[End]]:
     found: dict[CellOfCase, set[End]] = {}
     decoder = msgspec.json.Decoder(Record)
     for root in dict.fromkeys((results.absolute(), committed_results().absolute())):
-        for path in sorted(root.glob(f"*/*/{CONFORMANCE}")):
+        for path in sorted(root.rglob(CONFORMANCE)):
             if _release_of(path.parent) != release(version):
                 continue
             for line in lines_of(path):

@@ -272,8 +272,10 @@ class CellExecution:
 
     def _group(self, cell: PlannedCell) -> str | None:
         """Return the group whose processes a cell may share; None if it runs alone."""
-        alone = not self.shares or cell.key in self.again
-        return None if alone else group_of(cell, self._ends(cell), self.ledger.verdicts_before(cell.key))
+        if not self.shares or cell.key in self.again:
+            return None
+        expected = self.ledger.expected_seconds(cell)
+        return group_of(cell, self._ends(cell), self.ledger.verdicts_before(cell.key), expected)
 
     def _ends(self, cell: PlannedCell) -> Collection[End]:
         """Return how a cell is known to end."""

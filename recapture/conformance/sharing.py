@@ -30,6 +30,10 @@ SHARED_VERDICTS = RIGHT | {Verdict.NOT_APPLICABLE}
 WHOLE = SHARED_VERDICTS | SILENTLY_WRONG | {Verdict.ERROR, Verdict.UNSTABLE}
 """Verdicts of cells that ended in order, after which a process can run another cell if its state is unchanged."""
 
+LONG = 10.0
+"""Seconds above which a cell runs in a process of its own: a CUDA context costs it little, and long cells in one process,
+one after the other, would be the last of a run."""
+
 LIKELY_TO_PASS = (
     "eager",
     "compile:eager",
@@ -65,12 +69,15 @@ def compiles(cell: PlannedCell) -> bool:
     return compiler is None or compiler.generates_code or cell.info.compiles
 
 
-def group_of(cell: PlannedCell, ends: Collection[End], verdicts: Collection[str]) -> str | None:
+def group_of(cell: PlannedCell, ends: Collection[End], verdicts: Collection[str], seconds: float = 0.0) -> str | None:
     """Return the name of the group that a cell belongs to; None if it needs a process of its own.
 
     `ends` are the known ones on this release of torch, `verdicts` those of earlier runs on any release. A cell that
-    never ran on this release, and may not pass, would have to run again alone.
+    never ran on this release, and may not pass, would have to run again alone. `seconds` are those that the cell is
+    expected to take.
     """
+    if seconds > LONG:
+        return None
     name = f"{cell.spec.suite}::{cell.spec.case}"
     if not ends:
         return None if compiles(cell) or not {str(one) for one in verdicts} <= _texts(SHARED_VERDICTS) else name

@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.exceptions import qualified, safe_text
+from recapture.base.scrub import encodable, scrub
+from recapture.base.text import one_line, shorten
 from recapture.base.torch_compat import allow_recompilations, device_works, seed_everything
 from recapture.base.torch_watch import CaptureLog, watch_dynamo
 from recapture.conformance.fresh_case import FreshCase
@@ -60,6 +62,8 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
         Call(one, two, compare(one, two, rules=quiet))
         for one, two in zip(first, second, strict=False)
     ]
+    if first[0].raised is not None and load().made_by is not None:
+        trial.not_applicable = _cannot_run(first[0].raised)
     if decide(trial) is not None:
         return trial
     shapes = held_out_shapes(load()) if compiler.sees_held_out else ()
@@ -80,6 +84,15 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
         trial.original = _works_still(again, first[0])
     subject.leave()
     return trial
+
+
+def _cannot_run(raised: Raised) -> str:
+    """Return why a generated case says nothing about a compiler: eager raises on its example.
+
+    An exception on the example can be the point of a case that somebody wrote. A generated one, such as a model of a
+    library, was never seen to run; it may need another release of the library, or not work on a GPU.
+    """
+    return encodable(scrub(shorten(one_line(f"eager cannot run the example: {raised.type}: {raised.message}"), 200)))
 
 
 def _brief(error: BaseException) -> Raised:

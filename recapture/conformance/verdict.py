@@ -86,8 +86,8 @@ class Ruling:
 def decide(trial: Trial) -> Ruling | None:
     """Return the verdict, or None if the events so far do not decide it, so that the cell continues.
 
-    1. ``not_applicable``: this installation lacks something that the compiler or the case needs, or eager itself ends
-       the process's use of the GPU.
+    1. ``not_applicable``: this installation lacks something that the compiler or the case needs, eager cannot run the
+       example of a generated case, or eager itself ends the process's use of the GPU.
     2. ``error`` or ``oom``: the inputs or the module cannot be made, or the capture raised.
     3. ``oom`` or ``unstable``: eager runs out of memory, or its two runs disagree. No compiler is at fault.
     4. ``wrong``: a silent difference on the example, from capturing itself, or in the original callable afterwards.

@@ -30,8 +30,8 @@ class Verdict(str, Enum):
     UNSTABLE = "unstable"
     """Two runs of eager do not agree, so no compiler can be judged."""
     NOT_APPLICABLE = "not_applicable"
-    """This torch has no such API, or the case needs a newer torch or another package. Or eager fails an assertion on
-    the GPU, after which the process cannot use it."""
+    """This torch has no such API, or the case needs a newer torch or another package. Or eager cannot run the example
+    of a generated case, or fails an assertion on the GPU, after which the process cannot use it."""
     ENVIRONMENT = "environment"
     """The machine or installation is at fault. The record names the check of `recapture doctor`."""
 

@@ -64,7 +64,6 @@ def built(name):
         sizes = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 128, "vocab_size": 512}
         sizes |= {"decoder_ffn_dim": 128, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "pad_token_id": 0}
     config = AutoConfig.for_model(known, use_cache=False, **sizes)
-    config.return_dict = False
     return AutoModel.from_config(config).eval().requires_grad_(False)
 
 
@@ -90,10 +89,10 @@ def model(name):
         self.eval()
 
     def forward(self, one):
-        return self.model(one)
+        return self.model(one).to_tuple()  # a trace cannot return an output of transformers
 
     def forward_two(self, one, two):
-        return self.model(input_ids=one, decoder_input_ids=two)
+        return self.model(input_ids=one, decoder_input_ids=two).to_tuple()
 
     body = {"__init__": build, "forward": forward_two if kind == "translation" else forward}
     target = type(name, (torch.nn.Module,), body)

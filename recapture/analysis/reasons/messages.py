@@ -259,6 +259,12 @@ _DYNAMO = [
 
 _FX = [
     rule(
+        "two devices",
+        r"found (?:at least )?two(?: different)? devices,? (?P<one>\S+?),? (?:and )?(?P<other>[\w:]+)",
+        "an operator gets tensors on two devices, {one} and {other}: the code makes one itself, without the device of "
+        "its arguments",
+    ),
+    rule(
         "other exception",
         r"a leaf Variable that requires grad is being used in an in-place operation",
         "the code changes a parameter where gradients are off (no_grad), and the graph does not record that they are",

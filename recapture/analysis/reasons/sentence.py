@@ -34,6 +34,7 @@ KINDS_OF_REASONS: dict[str, str] = {
     "other arguments": "The program takes arguments in the number and structure of the example alone.",
     "recorded step fails": "A step that was recorded for the example fails on another input.",
     "unsupported code": "The compiler does not know a construct, a function or a type of the code.",
+    "two devices": "The code combines tensors of two devices.",
     "needs tensors": "The compiler takes and returns tensors and containers of tensors alone.",
     "numpy": "The code goes through numpy or scipy, where the compiler cannot follow.",
     "already compiled": "The code is compiled or excluded from compilation already.",

@@ -8,6 +8,14 @@ __all__ = ["TORCHSCRIPT"]
 
 TORCHSCRIPT = [
     rule(
+        "data-dependent",
+        r"type Tensor doesn't define __(?P<what>\w+)__ method"
+        r"|expected \(.*<class 'int'>.*\), got <class 'torch\.Tensor'>",
+        "a size or a number of the code is a tensor while it is traced, and the code needs a Python number: {first}",
+        ("jit.trace",),
+        "capture",
+    ),
+    rule(
         "unsupported code",
         r"function '(?P<what>\w+)' is called recursively",
         "TorchScript does not compile a function that calls itself: {what}",

@@ -31,8 +31,8 @@ WHOLE = SHARED_VERDICTS | SILENTLY_WRONG | {Verdict.ERROR, Verdict.UNSTABLE}
 """Verdicts of cells that ended in order, after which a process can run another cell if its state is unchanged."""
 
 LONG = 10.0
-"""Seconds above which a cell runs in a process of its own: a CUDA context costs it little, and long cells in one process,
-one after the other, would be the last of a run."""
+"""Seconds above which a cell runs in a process of its own: a CUDA context costs it little, and long cells in one
+process, one after the other, would be the last of a run."""
 
 LIKELY_TO_PASS = (
     "eager",

@@ -254,7 +254,7 @@ def test_bisect_runs_a_cell_in_environments_with_exchanged_packages(tmp_path, mo
         lock.write_text(f"{lock.read_text()}numpy=={version}\nscipy=={version}\n")
     ran = []
 
-    def recapture(self, *words):
+    def recapture(self, *words, write):
         """The cell fails where scipy is 9."""
         site = next(self.python.parent.parent.glob("lib/*/site-packages"))
         bad = bool(list(site.glob("scipy-9*")))

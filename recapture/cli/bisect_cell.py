@@ -10,11 +10,14 @@ import msgspec
 
 from recapture.analysis.turns import IN_WORDS, is_bad
 from recapture.base.errors import UsageError
+from recapture.base.text import plural
 from recapture.cli.options import PathParameter, check_device
 from recapture.cli.output import echo, echo_json
 from recapture.machine.pins import find_image, load_images
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from recapture.fleet.bisect_runs import CellRuns
     from recapture.fleet.boundaries import PackageSearch, ReleaseSearch
     from recapture.machine.pins import Image
@@ -27,6 +30,8 @@ __all__ = ["bisect_command"]
 @click.argument("cell", metavar="CELL")
 @click.option("--good", metavar="IMAGE", help="An image in which the cell is right.")
 @click.option("--bad", metavar="IMAGE", help="An image in which it is wrong or fails.")
+@click.option("--image", "within", metavar="IMAGE", help="The image in which versions of one package are tried.")
+@click.option("--package", metavar="NAME[==VERSION]", help="Its versions up to this, or to the newest.")
 @click.option("--results", type=PathParameter(), default=Path("results"), show_default=True, help="Recorded results.")
 @click.option("--device", default="cpu", callback=check_device, metavar="cpu|cuda", help="Device to run on.")
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="The most environments on disk, 5 to 7 GB each.")
@@ -36,6 +41,8 @@ def bisect_command(
     cell: str,
     good: str | None,
     bad: str | None,
+    within: str | None,
+    package: str | None,
     results: Path,
     device: str,
     keep: int | None,
@@ -47,7 +54,8 @@ def bisect_command(
 
     CELL is SUITE::NAME::COMPILER. What the results have recorded is not run again; between two images that differ, and
     that have others between them, the cell runs in environments made with uv. With --good and --bad of one torch
-    release, such as an image and its drifted twin, packages are exchanged one by one.
+    release, such as an image and its drifted twin, packages are exchanged one by one. With --image and --package, one
+    image gets other versions of one package: those between its own and the one named.
     """
     from recapture.fleet.bisect_runs import CellRuns
     from recapture.fleet.boundaries import search_releases
@@ -56,6 +64,10 @@ def bisect_command(
         raise UsageError(f"{cell!r} is not a cell: write SUITE::NAME::COMPILER")
     if (good is None) != (bad is None):
         raise UsageError("--good and --bad belong together")
+    if (within is None) != (package is None):
+        raise UsageError("--image and --package belong together")
+    if within is not None and good is not None:
+        raise UsageError("give --good and --bad, or --image and --package")
     runs = CellRuns(cell, device, keep, lambda text: echo(f"recapture: {text}", err=True))
     records = _recorded(cell, results, device)
     if good is not None and bad is not None:
@@ -63,8 +75,13 @@ def bisect_command(
         if (first.torch, first.python) == (last.torch, last.python) and first.name != last.name:
             _over_packages(runs, first, last, records, no_run=no_run, as_json=as_json)
             return
-    line = _line(good, bad)
-    search = search_releases(line, records, None if no_run else runs.in_image)
+    if within is not None and package is not None:
+        if no_run:
+            raise UsageError("--no-run: the results have no records of other versions of a package")
+        line, run = _versions(runs, find_image(within), package)
+    else:
+        line, run = _line(good, bad), runs.in_image
+    search = search_releases(line, records, None if no_run else run)
     if good is not None and bad is not None:
         for name, wanted in ((good, False), (bad, True)):
             record = search.records.get(name)
@@ -99,6 +116,22 @@ def _line(good: str | None, bad: str | None) -> list[Image]:
     return line[places[0] : places[-1] + 1]
 
 
+def _versions(runs: CellRuns, image: Image, package: str) -> tuple[list[Image], Callable[[Image], Record | None]]:
+    """Return an image for each version of a package, the given image first, and how the cell runs in one of them."""
+    from recapture.images.package_versions import releases_from
+
+    releases = {f"{one.name} {one.version}": one for one in releases_from(image, package)}
+    line = [image]
+    for name, one in releases.items():
+        own = {one.name: one.version} if one.name in image.pinned else {}
+        line.append(msgspec.structs.replace(image, name=name, **own))
+
+    def run(one: Image) -> Record | None:
+        return runs.in_image(image) if one is image else runs.with_release(image, releases[one.name])
+
+    return line, run
+
+
 def _over_packages(
     runs: CellRuns, good: Image, bad: Image, records: dict[str, Record], *, no_run: bool, as_json: bool
 ) -> None:
@@ -122,6 +155,11 @@ def _over_packages(
         state = "undecided" if is_wrong is None else "bad" if is_wrong else "right"
         echo(f"  {good.name} with {', '.join(names)} of {bad.name}: {state}")
     echo(search.sentence)
+    if len(search.culprits) == 1 and len(search.culprits[0].packages) == 1:
+        (change,) = search.culprits[0].packages
+        if change.old and change.new:
+            more = f"--image {good.name} --package {change.name}=={change.new}"
+            echo(f"which of its versions: recapture bisect {runs.cell} {more}")
     echo(f"differ: {', '.join(map(str, changed))}" + (f", and {others} others" if others else ""))
 
 
@@ -172,7 +210,8 @@ def _print(cell: str, search: ReleaseSearch) -> None:
         echo(f"{words} {one.image}: {summary.measured(one.new)}; before, in {one.before}: {summary.measured(one.old)}")
         echo(f"  {one.sure}")
         others = f", and {one.others} others" if one.others else ""
-        echo(f"  changed: {', '.join(map(str, one.changed))}{others}")
+        if one.changed:
+            echo(f"  changed: {', '.join(map(str, one.changed))}{others}")
         for record in (one.new, one.old):
             if why := summary.explain(record, 160):
                 echo(f"  {why}")
@@ -180,6 +219,6 @@ def _print(cell: str, search: ReleaseSearch) -> None:
     if search.always:
         known = "nothing is known" if search.always == "unknown" else f"{search.always} in every image that was decided"
         echo(f"it never turns: {known}")
-    echo(f"{len(search.records) - len(search.ran)} records on file, {len(search.ran)} run now")
+    echo(f"{plural(len(search.records) - len(search.ran), 'record')} on file, {len(search.ran)} run now")
     for name, why in search.failed.items():
         echo(f"not decided in {name}: {why}")

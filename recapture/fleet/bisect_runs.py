@@ -1,4 +1,4 @@
-"""Runs one cell in an image's environment, or in one with some packages of another image, and reads its record."""
+"""Runs one cell in an image's environment, or in one with other versions of some packages, and reads its record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recapture.base.errors import UsageError
+from recapture.analysis.summary import measured
+from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.files import write_atomically
 from recapture.images.environments import Environments, environments_folder, size_limit
 from recapture.machine.pins import lock_hash, lock_path, lock_text
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recapture.images.interpreter import Interpreter
+    from recapture.images.package_versions import Release
     from recapture.machine.pins import Image
     from recapture.results.records import Record
 
@@ -50,8 +52,17 @@ class CellRuns:
     def with_packages(self, image: Image, other: Image, names: Collection[str]) -> Record | None:
         """Return the cell's record in an image that has the other image's version of these packages."""
         self.show(f"running {self.cell} in {image.name} with {', '.join(sorted(names))} of {other.name}")
+        return self._with_entries(image, lock_text(lock_path(other.name)), names)
+
+    def with_release(self, image: Image, release: Release) -> Record | None:
+        """Return the cell's record in an image that has another release of one package."""
+        self.show(f"running {self.cell} in {image.name} with {release.name} {release.version}")
+        return self._with_entries(image, release.entry, (release.name,))
+
+    def _with_entries(self, image: Image, other: str, names: Collection[str]) -> Record | None:
+        """Return the cell's record in an image with the entries of these packages in the text of another lock."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        text = mixed_lock(lock_text(lock_path(image.name)), lock_text(lock_path(other.name)), names)
+        text = mixed_lock(lock_text(lock_path(image.name)), other, names)
         lock = self._folder / f"{image.name}-mixed.txt"
         write_atomically(lock, text.encode())
         with self._environments.use(image, lock) as interpreter:
@@ -60,14 +71,20 @@ class CellRuns:
     def _run(self, interpreter: Interpreter, lock: str) -> Record | None:
         results = self._folder / lock.partition(":")[2][:12]
         words = ("--device", self.device, "--results", str(results), "--resume", self.cell)
-        interpreter.recapture("run", *words)
+        without_its_report = {"stdout": lambda _: None}
+        status = interpreter.recapture("run", *words, write=without_its_report)
         rows = [
             row
             for path in sorted(results.glob(f"*/*/{CONFORMANCE}"))
             for row in read_results(path.parent).records
             if row.cell == self.cell and row.device == self.device
         ]
-        return rows[-1] if rows else None
+        if not rows and status != UsageError.exit_status:
+            raise EnvironmentUnfitError(f"the run ended with status {status} and without a record")
+        if not rows:
+            return None
+        self.show(f"it is {measured(rows[-1])}")
+        return rows[-1]
 
 
 def mixed_lock(text: str, other: str, names: Collection[str]) -> str:

@@ -50,7 +50,7 @@ class Boundary(NamedTuple):
     def sure(self) -> str:
         """How sure it is that the image after the boundary made the change."""
         if not self.undecided:
-            return "sure: no image lies between the two"
+            return "sure: none lies between the two"
         return f"not sure: between the two lie {', '.join(self.undecided)}, without a record that decides"
 
 
@@ -107,9 +107,10 @@ def search_releases(
 
 
 def _of_one_source(line: Sequence[Image], records: Mapping[str, Record]) -> dict[str, Record]:
-    """Return the records of the case's newest source: an edited case is another one."""
-    there = [records[image.name] for image in line if image.name in records]
-    return {name: one for name, one in records.items() if there and one.case_hash == there[-1].case_hash}
+    """Return the records in these images of the case's newest source: an edited case is another one."""
+    there = {image.name: records[image.name] for image in line if image.name in records}
+    newest = [*there.values()][-1:]
+    return {name: one for name, one in there.items() if one.case_hash == newest[0].case_hash}
 
 
 def _wanted(line: Sequence[Image], search: ReleaseSearch) -> Image | None:
@@ -154,7 +155,10 @@ def lock_changes(old: Image, new: Image) -> tuple[tuple[PackageChange, ...], int
     changed = tuple(
         PackageChange(name, before.get(name), after.get(name)) for name in before if before[name] != after[name]
     )
-    locks = [read_lock(path) if (path := lock_path(image.name)).is_file() else {} for image in (old, new)]
+    paths = [lock_path(image.name) for image in (old, new)]
+    if not all(path.is_file() for path in paths):  # of an image with another version of a package, or without a lock
+        return changed, 0
+    locks = [read_lock(path) for path in paths]
     differ = {name for name in locks[0].keys() | locks[1].keys() if locks[0].get(name) != locks[1].get(name)}
     return changed, len(differ - before.keys())
 

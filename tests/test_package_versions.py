@@ -1,0 +1,184 @@
+"""`bisect` over the versions of one package within an image: the versions that uv finds, and the search among them."""
+
+import functools
+import hashlib
+import threading
+import zipfile
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from planted_images import PlantedImages
+
+from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.cli.main import main
+from recapture.images import environments, package_versions
+from recapture.images.interpreter import Interpreter
+from recapture.images.package_versions import releases_from
+from recapture.machine.pins import find_image
+from recapture.results.records import ErrorInfo, Record, write_jsonl
+from recapture.results.verdicts import Verdict
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch):
+    """Images whose package ``demo`` has version 2, and an index in a folder that has it from 1.0 to 4.0rc1."""
+    found = PlantedImages(tmp_path)
+    monkeypatch.setattr("recapture.machine.pins.docker_directory", lambda: found.docker)
+    lock = found.docker / "locks" / "a.txt"
+    lock.write_text(lock.read_text() + "demo==2.0\n")
+    folder = tmp_path / "simple" / "demo"
+    folder.mkdir(parents=True)
+    wheels = [wheel(folder, "demo", one) for one in ("1.0", "1.5", "2.0", "2.1", "2.10", "3.0", "4.0rc1")]
+    hashes = [hashlib.sha256(one.read_bytes()).hexdigest() for one in wheels]
+    links = [f'<a href="{one.name}#sha256={digest}">{one.name}</a>' for one, digest in zip(wheels, hashes, strict=True)]
+    (folder / "index.html").write_text(f"<!DOCTYPE html><html><body>{' '.join(links)}</body></html>")
+    handler = functools.partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_port}/simple")
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+        yield found
+        server.shutdown()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """Requests are not of interest."""
+
+
+def wheel(folder, name, version):
+    info, path = f"{name}-{version}.dist-info", folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        file.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        file.writestr(f"{info}/RECORD", "")
+    return path
+
+
+def versions(wanted):
+    return [one.version for one in releases_from(find_image("a"), wanted)]
+
+
+def test_the_versions_go_from_the_one_after_the_images_own_to_the_one_named(planted):
+    assert versions("demo") == ["2.1", "2.10", "3.0"]
+    assert versions("demo==2.10") == ["2.1", "2.10"]
+    assert versions("demo==1.0") == ["1.5", "1.0"]
+    (first, *_) = releases_from(find_image("a"), "demo")
+    assert first.name == "demo"
+    assert first.entry.startswith("demo==2.1 \\\n    --hash=sha256:")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("demo>=2", "is not NAME or NAME=="),
+        ("demo==2.*", "is not NAME or NAME=="),
+        ("demo[x]==3", "is not NAME or NAME=="),
+        ("", "is not NAME or NAME=="),
+        ("none", "the lock of a has no none"),
+        ("demo==2", "a has demo 2.0 itself"),
+        ("demo==9", "no demo 9 with a wheel"),
+        ("demo==2.5", "no demo 2.5 with a wheel"),
+        ("marker", "no marker newer than 1 with a wheel"),
+        ("torch", "needs packages of its own"),
+    ],
+)
+def test_a_package_or_version_that_cannot_be_tried_is_bad_input(planted, wanted, message):
+    with pytest.raises(UsageError, match=message):
+        versions(wanted)
+
+
+def test_an_index_that_does_not_answer_is_named(planted, monkeypatch):
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:1/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    with pytest.raises(EnvironmentUnfitError, match="cannot reach the package index"):
+        versions("demo")
+
+
+@pytest.fixture
+def search(tmp_path, monkeypatch, capsys):
+    """Runs `bisect` over releases of scipy, with planted environments in which a cell fails from version 4 on."""
+    images = PlantedImages(tmp_path)
+    images.use(monkeypatch)
+    monkeypatch.setattr(environments, "EXPECTED_BYTES", 1 << 20)
+    lock = images.docker / "locks" / "a.txt"
+    lock.write_text(f"{lock.read_text()}scipy==0\n")
+    releases = [package_versions.Release("scipy", str(one), f"scipy=={one}\n") for one in range(1, 8)]
+    monkeypatch.setattr(package_versions, "releases_from", lambda image, wanted: releases)
+    ran = []
+
+    def recapture(self, *words, write):
+        write["stdout"](b"the report of the run\n")
+        site = next(self.python.parent.parent.glob("lib/*/site-packages"))
+        (version,) = (int(path.name.split("-")[1].split(".")[0]) for path in site.glob("scipy-*"))
+        ran.append(version)
+        if version in broken:
+            return 3
+        folder = tmp_path / words[words.index("--results") + 1] / "a" / "cpu"
+        folder.mkdir(parents=True)
+        bad = version >= 4
+        error = ErrorInfo("ValueError", "no", "0") if bad else None
+        verdict = Verdict.ERROR if bad else Verdict.PASS
+        row = Record(case="s::c", compiler="fx", device="cpu", verdict=verdict, case_hash="", error=error)
+        write_jsonl(folder / "conformance.jsonl", [row])
+        return 0
+
+    broken = set()
+    monkeypatch.setattr(Interpreter, "recapture", recapture)
+
+    def run(*words):
+        words = [
+            "bisect",
+            "s::c::fx",
+            "--image",
+            "a",
+            "--package",
+            "scipy",
+            "--results",
+            str(tmp_path / "none"),
+            *words,
+        ]
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert not end.value.code
+        return capsys.readouterr().out
+
+    run.ran, run.broken = ran, broken
+    return run
+
+
+def test_the_first_bad_version_is_found_by_halving(search):
+    out = search()
+    assert "first bad in scipy 4: error:ValueError; before, in scipy 3: pass" in out
+    assert "sure: none lies between the two" in out
+    assert "changed: scipy 3 → 4" in out
+    assert "the report of the run" not in out
+    assert search.ran == [0, 7, 4, 2, 3]
+
+
+def test_a_version_that_cannot_run_leaves_the_boundary_open(search):
+    search.broken.update({3})
+    out = search()
+    assert "first bad in scipy 4: error:ValueError; before, in scipy 2: pass" in out
+    assert "not sure: between the two lie scipy 3, without a record that decides" in out
+    assert "not decided in scipy 3: the run ended with status 3 and without a record" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--image", "a"], "--image and --package belong together"),
+        (["--package", "scipy"], "--image and --package belong together"),
+        (["--image", "a", "--package", "scipy", "--good", "a", "--bad", "b"], "or --image and --package"),
+        (["--image", "a", "--package", "scipy", "--no-run"], "no records of other versions"),
+    ],
+)
+def test_bad_input_is_one_line(planted, capsys, words, message):
+    with pytest.raises(SystemExit) as end:
+        main(["bisect", "s::c::fx", *words])
+    assert end.value.code == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1

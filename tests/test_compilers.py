@@ -13,6 +13,7 @@ import torch
 from recapture.base.torch_compat import reset_dynamo
 from recapture.declare.compiler import COMPILERS_ATTRIBUTE, compiler
 from recapture.declare.compilers import FAMILIES, builtin_compilers, compilers_of
+from recapture.declare.compilers.export import as_module
 
 NAMES = [
     "eager", "compile", "compile:fullgraph", "compile:dynamic", "compile:reduce-overhead", "compile:max-autotune",
@@ -86,6 +87,23 @@ def test_what_is_known_of_each_is_right():
     own_copy = {name for name in NAMES if name.split(":")[0] in ("export", "aoti", "onnx")}
     own_copy |= {"jit.trace:frozen", "jit.script:frozen"}
     assert {name for name, one in COMPILERS.items() if not one.shares_state} == own_copy
+
+
+def test_results_of_onnx_are_on_the_devices_that_the_exported_program_names(monkeypatch):
+    def f(x):
+        return x + 1, torch.zeros(2, device="meta"), 3
+
+    class Program:
+        """Computes on the CPU, as ONNX Runtime does."""
+
+        exported_program = torch.export.export(as_module(f), (torch.ones(2),))
+
+        def __call__(self, x):
+            return x + 1, torch.zeros(2)
+
+    monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: Program())
+    one, two, three = COMPILERS["onnx"].function(f, (torch.ones(2),))(torch.ones(2))
+    assert (one.tolist(), one.device.type, two.device.type, three) == ([2.0, 2.0], "cpu", "meta", 3)
 
 
 def test_every_family_declares_some():

@@ -105,7 +105,7 @@ def search(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(environments, "EXPECTED_BYTES", 1 << 20)
     lock = images.docker / "locks" / "a.txt"
     lock.write_text(f"{lock.read_text()}scipy==0\n")
-    releases = [package_versions.Release("scipy", str(one), f"scipy=={one}\n") for one in range(1, 8)]
+    releases = [package_versions.PackageRelease("scipy", str(one), f"scipy=={one}\n") for one in range(1, 8)]
     monkeypatch.setattr(package_versions, "releases_from", lambda image, wanted: releases)
     ran = []
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recapture.images.interpreter import Interpreter
-    from recapture.images.package_versions import Release
+    from recapture.images.package_versions import PackageRelease
     from recapture.machine.pins import Image
     from recapture.results.records import Record
 
@@ -54,7 +54,7 @@ class CellRuns:
         self.show(f"running {self.cell} in {image.name} with {', '.join(sorted(names))} of {other.name}")
         return self._with_entries(image, lock_text(lock_path(other.name)), names)
 
-    def with_release(self, image: Image, release: Release) -> Record | None:
+    def with_release(self, image: Image, release: PackageRelease) -> Record | None:
         """Return the cell's record in an image that has another release of one package."""
         self.show(f"running {self.cell} in {image.name} with {release.name} {release.version}")
         return self._with_entries(image, release.entry, (release.name,))

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from recapture.machine.pins import Image
 
-__all__ = ["Release", "releases_from"]
+__all__ = ["PackageRelease", "releases_from"]
 
 
-class Release(NamedTuple):
+class PackageRelease(NamedTuple):
     """A version of a package, and its entry in a lock, with the hashes of its wheels."""
 
     name: str
@@ -30,7 +30,7 @@ class Release(NamedTuple):
     entry: str
 
 
-def releases_from(image: Image, wanted: str) -> list[Release]:
+def releases_from(image: Image, wanted: str) -> list[PackageRelease]:
     """Return the releases of a package from the one after the image's own to another, in this order.
 
     `wanted` is the package, and the last version unless that is the newest: ``scipy`` or ``scipy==1.17.1``. An older
@@ -69,14 +69,14 @@ def _parsed(wanted: str) -> tuple[str, str | None]:
     return normalise(requirement.name), pins[0].version if pins else None
 
 
-def _descending(image: Image, name: str, lower: str, upper: str) -> Iterator[Release]:
+def _descending(image: Image, name: str, lower: str, upper: str) -> Iterator[PackageRelease]:
     """Yield the releases between two bounds, the newest first."""
     while found := _newest(image, name + ",".join(filter(None, (lower, upper)))):
         yield found
         upper = f"<{found.version}"
 
 
-def _newest(image: Image, requirement: str) -> Release | None:
+def _newest(image: Image, requirement: str) -> PackageRelease | None:
     """Return the newest release that fits a requirement, or None if there is none."""
     options = ("--quiet", "--no-deps", "--generate-hashes", "--only-binary", ":all:", "--no-header", "--no-annotate")
     platform = ("--python-version", image.python, "--python-platform", load_pins().tools.platform)
@@ -88,7 +88,7 @@ def _newest(image: Image, requirement: str) -> Release | None:
         check=False,
     )
     if done.returncode == 0 and (begin := re.match(r"([\w.-]+)==(\S+)", done.stdout)):
-        return Release(begin[1], begin[2], done.stdout)
+        return PackageRelease(begin[1], begin[2], done.stdout)
     if unreachable_index(done.stderr):
         raise EnvironmentUnfitError(f"uv cannot reach the package index: {shorten(done.stderr, 300)}")
     if "No solution found" in done.stderr:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recapture.declare.compiler import compiler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def as_module(fn: Any) -> Any:
@@ -205,16 +208,23 @@ def onnx(fn: Any, example: Any) -> Any:
     program = torch.onnx.export(as_module(fn), example, dynamo=True, verbose=False)
     exported = program.exported_program
     outputs = [spec.arg for spec in exported.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
-    tensors = [leaf for leaf in pytree().tree_leaves(example) if isinstance(leaf, torch.Tensor)]
-    device = tensors[0].device if tensors else torch.device("cpu")
+    values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
 
-    def on(place: Any) -> Any:
-        return lambda leaf: leaf.to(place) if isinstance(leaf, torch.Tensor) else leaf
+    def on_cpu(leaf: Any) -> Any:
+        return leaf.to("cpu") if isinstance(leaf, torch.Tensor) else leaf
 
     def call(*args: Any) -> Any:
-        # ONNX has a flat list of tensors; constants and containers are known from the exported program alone.
-        results = iter(program(*pytree().tree_map(on("cpu"), args)))
-        leaves = [one.value if type(one).__name__ == "ConstantArgument" else next(results) for one in outputs]
-        return pytree().tree_map(on(device), pytree().tree_unflatten(leaves, exported.call_spec.out_spec))
+        # ONNX has a flat list of tensors, and no devices; constants, containers and the devices of the results are
+        # known from the exported program alone.
+        results = iter(program(*pytree().tree_map(on_cpu, args)))
+        leaves = [
+            one.value if type(one).__name__ == "ConstantArgument" else placed(one.name, results) for one in outputs
+        ]
+        return pytree().tree_unflatten(leaves, exported.call_spec.out_spec)
+
+    def placed(name: str, results: Iterator[Any]) -> Any:
+        result, exported_value = next(results), values.get(name)
+        known = isinstance(result, torch.Tensor) and isinstance(exported_value, torch.Tensor)
+        return result.to(exported_value.device) if known else result
 
     return call

@@ -71,11 +71,12 @@ def check_causes(found):
 
 
 def test_the_folders_of_a_compilers_options_are_left_out():
-    """Of torch 2.6.0, whose C++ compile error names them."""
+    """Of torch 2.6.0 and 2.0.1, whose C++ compile errors name them."""
     command = (
         "g++ /tmp/ab/x.cpp -I/opt/p/include/python3.11 -L/usr/lib/x86_64 -B/opt/gcc -std=c++17 -fopenmp -W/o -o /a/x.o"
     )
     assert scrub(command) == "g++ x.cpp -Ipython3.11 -Lx86_64 -Bgcc -std=c++17 -fopenmp -W/o -o x.o"
+    assert scrub("g++ -D X -o/tmp/recapture-ab12cd34/cache/po/x.so") == "g++ -D X -ox.so"
 
 
 @pytest.mark.filterwarnings("ignore")

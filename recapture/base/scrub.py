@@ -55,8 +55,8 @@ _SCRUBBING: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] =
     # Paths of installed suites and of this project are cut to the file name, as in a checkout.
     (re.compile(r"/\S*/(?:site|dist)-packages/(?:recapture/(?:[\w.-]+/)*)?"), ""),
     (re.compile(r"(?<=[\"'])/(?:[^\"'\n/]+/)+(?=[^\"'\n/])"), ""),
-    # Any other absolute path is cut to the file name, also inside a compiler option such as -I/usr/include.
-    (re.compile(r"(?:(?<![\w./])|(?<=\s-[ILB]))/(?:[\w.+@~-]+/)+(?=[\w.+-])"), ""),
+    # Any other absolute path is cut to the file name, also after an option of a compiler, such as -I/usr/include.
+    (re.compile(r"(?:(?<![\w./])|(?<=\s-[ILBo]))/(?:[\w.+@~-]+/)+(?=[\w.+-])"), ""),
     # Torch removes the prefix that a path shares with torch's own path, even mid-word: "ome/me/suite.py:12".
     (re.compile(r"(?<![\w./-])(?!torch|functorch|aten|c10|caffe2)(?:[\w.+@~-]+/)+(?=[\w+-]+\.py:\d)"), ""),
     (re.compile(r"recapture_suite_"), ""),

@@ -62,9 +62,10 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
         Call(one, two, compare(one, two, rules=quiet))
         for one, two in zip(first, second, strict=False)
     ]
+    if decide(trial) is not None:
+        return trial
     if first[0].raised is not None and load().made_by is not None:
         trial.not_applicable = _cannot_run(first[0].raised)
-    if decide(trial) is not None:
         return trial
     shapes = held_out_shapes(load()) if compiler.sees_held_out else ()
     subject = FreshCase(load(), device, roomy=not compiler.checks_inputs)

@@ -6,11 +6,12 @@ import threading
 import zipfile
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
+import msgspec
 import pytest
 from planted_images import PlantedImages
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.cli.main import main
+from recapture.cli.main import _run
 from recapture.images import environments, package_versions
 from recapture.images.interpreter import Interpreter
 from recapture.images.package_versions import releases_from
@@ -32,18 +33,14 @@ def planted(tmp_path, monkeypatch):
     hashes = [hashlib.sha256(one.read_bytes()).hexdigest() for one in wheels]
     links = [f'<a href="{one.name}#sha256={digest}">{one.name}</a>' for one, digest in zip(wheels, hashes, strict=True)]
     (folder / "index.html").write_text(f"<!DOCTYPE html><html><body>{' '.join(links)}</body></html>")
-    handler = functools.partial(QuietHandler, directory=str(tmp_path))
+    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_port}/simple")
         monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
         yield found
         server.shutdown()
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        """Requests are not of interest."""
 
 
 def wheel(folder, name, version):
@@ -97,60 +94,52 @@ def test_an_index_that_does_not_answer_is_named(planted, monkeypatch):
         versions("demo")
 
 
+class Search:
+    """Runs `bisect` over scipy 1 to 7 in planted environments; the cell fails from 4 on, and cannot run in `broken`."""
+
+    def __init__(self, folder, monkeypatch, capsys):
+        self.folder, self.capsys = folder, capsys
+        self.ran: list[int] = []
+        self.broken: set[int] = set()
+        releases = [package_versions.PackageRelease("scipy", str(one), f"scipy=={one}\n") for one in range(1, 8)]
+        monkeypatch.setattr(package_versions, "releases_from", lambda image, wanted: releases)
+        monkeypatch.setattr(Interpreter, "recapture", lambda python, *words, write: self.run(python, words, write))
+
+    def run(self, interpreter, words, write):
+        """What `recapture run` does in an environment."""
+        write["stdout"](b"the report of the run\n")
+        site = next(interpreter.python.parent.parent.glob("lib/*/site-packages"))
+        (version,) = (int(path.name.split("-")[1].split(".")[0]) for path in site.glob("scipy-*"))
+        self.ran.append(version)
+        if version in self.broken:
+            return 3
+        results = self.folder / words[words.index("--results") + 1] / "a" / "cpu"
+        results.mkdir(parents=True)
+        row = Record(case="s::c", compiler="fx", device="cpu", verdict=Verdict.PASS, case_hash="")
+        if version >= 4:
+            row = msgspec.structs.replace(row, verdict=Verdict.ERROR, error=ErrorInfo("ValueError", "no", "0"))
+        write_jsonl(results / "conformance.jsonl", [row])
+        return 0
+
+    def output(self):
+        """What `bisect` prints."""
+        words = ["bisect", "s::c::fx", "--image", "a", "--package", "scipy", "--results", str(self.folder / "none")]
+        assert _run(words) == 0
+        return self.capsys.readouterr().out
+
+
 @pytest.fixture
 def search(tmp_path, monkeypatch, capsys):
-    """Runs `bisect` over releases of scipy, with planted environments in which a cell fails from version 4 on."""
     images = PlantedImages(tmp_path)
     images.use(monkeypatch)
     monkeypatch.setattr(environments, "EXPECTED_BYTES", 1 << 20)
     lock = images.docker / "locks" / "a.txt"
     lock.write_text(f"{lock.read_text()}scipy==0\n")
-    releases = [package_versions.PackageRelease("scipy", str(one), f"scipy=={one}\n") for one in range(1, 8)]
-    monkeypatch.setattr(package_versions, "releases_from", lambda image, wanted: releases)
-    ran = []
-
-    def recapture(self, *words, write):
-        write["stdout"](b"the report of the run\n")
-        site = next(self.python.parent.parent.glob("lib/*/site-packages"))
-        (version,) = (int(path.name.split("-")[1].split(".")[0]) for path in site.glob("scipy-*"))
-        ran.append(version)
-        if version in broken:
-            return 3
-        folder = tmp_path / words[words.index("--results") + 1] / "a" / "cpu"
-        folder.mkdir(parents=True)
-        bad = version >= 4
-        error = ErrorInfo("ValueError", "no", "0") if bad else None
-        verdict = Verdict.ERROR if bad else Verdict.PASS
-        row = Record(case="s::c", compiler="fx", device="cpu", verdict=verdict, case_hash="", error=error)
-        write_jsonl(folder / "conformance.jsonl", [row])
-        return 0
-
-    broken = set()
-    monkeypatch.setattr(Interpreter, "recapture", recapture)
-
-    def run(*words):
-        words = [
-            "bisect",
-            "s::c::fx",
-            "--image",
-            "a",
-            "--package",
-            "scipy",
-            "--results",
-            str(tmp_path / "none"),
-            *words,
-        ]
-        with pytest.raises(SystemExit) as end:
-            main(words)
-        assert not end.value.code
-        return capsys.readouterr().out
-
-    run.ran, run.broken = ran, broken
-    return run
+    return Search(tmp_path, monkeypatch, capsys)
 
 
 def test_the_first_bad_version_is_found_by_halving(search):
-    out = search()
+    out = search.output()
     assert "first bad in scipy 4: error:ValueError; before, in scipy 3: pass" in out
     assert "sure: none lies between the two" in out
     assert "changed: scipy 3 → 4" in out
@@ -160,7 +149,7 @@ def test_the_first_bad_version_is_found_by_halving(search):
 
 def test_a_version_that_cannot_run_leaves_the_boundary_open(search):
     search.broken.update({3})
-    out = search()
+    out = search.output()
     assert "first bad in scipy 4: error:ValueError; before, in scipy 2: pass" in out
     assert "not sure: between the two lie scipy 3, without a record that decides" in out
     assert "not decided in scipy 3: the run ended with status 3 and without a record" in out
@@ -176,9 +165,7 @@ def test_a_version_that_cannot_run_leaves_the_boundary_open(search):
     ],
 )
 def test_bad_input_is_one_line(planted, capsys, words, message):
-    with pytest.raises(SystemExit) as end:
-        main(["bisect", "s::c::fx", *words])
-    assert end.value.code == 2
+    assert _run(["bisect", "s::c::fx", *words]) == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1

@@ -224,7 +224,8 @@ def onnx(fn: Any, example: Any) -> Any:
 
     def placed(name: str, results: Iterator[Any]) -> Any:
         result, exported_value = next(results), values.get(name)
-        known = isinstance(result, torch.Tensor) and isinstance(exported_value, torch.Tensor)
-        return result.to(exported_value.device) if known else result
+        if isinstance(result, torch.Tensor) and isinstance(exported_value, torch.Tensor):
+            return result.to(exported_value.device)
+        return result
 
     return call

@@ -119,6 +119,7 @@ def _load(path: str, script: Script) -> Any:
         train_step=script.train_step,
         strict=script.strict,
         concrete_args=script.concrete_args,
+        made_by=None,  # a generated case that eager cannot run was not judged, and has no script
     )
 
 

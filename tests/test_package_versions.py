@@ -1,10 +1,7 @@
 """`bisect` over the versions of one package within an image: the versions that uv finds, and the search among them."""
 
-import functools
 import hashlib
-import threading
 import zipfile
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 import pytest
@@ -27,20 +24,17 @@ def planted(tmp_path, monkeypatch):
     monkeypatch.setattr("recapture.machine.pins.docker_directory", lambda: found.docker)
     lock = found.docker / "locks" / "a.txt"
     lock.write_text(lock.read_text() + "demo==2.0\n")
-    folder = tmp_path / "simple" / "demo"
+    folder = tmp_path / "index" / "demo"
     folder.mkdir(parents=True)
     wheels = [wheel(folder, "demo", one) for one in ("1.0", "1.5", "2.0", "2.1", "2.10", "3.0", "4.0rc1")]
     hashes = [hashlib.sha256(one.read_bytes()).hexdigest() for one in wheels]
     links = [f'<a href="{one.name}#sha256={digest}">{one.name}</a>' for one, digest in zip(wheels, hashes, strict=True)]
     (folder / "index.html").write_text(f"<!DOCTYPE html><html><body>{' '.join(links)}</body></html>")
-    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_port}/simple")
-        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-        yield found
-        server.shutdown()
+    settings = tmp_path / "uv.toml"
+    settings.write_text(f'[[index]]\nurl = "{folder.parent.as_uri()}"\ndefault = true\n')
+    monkeypatch.setenv("UV_CONFIG_FILE", str(settings))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    return found
 
 
 def wheel(folder, name, version):
@@ -88,8 +82,8 @@ def test_a_package_or_version_that_cannot_be_tried_is_bad_input(planted, wanted,
 
 
 def test_an_index_that_does_not_answer_is_named(planted, monkeypatch):
-    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:1/simple")
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    planted.use(monkeypatch)  # a uv that says what this variable holds
+    monkeypatch.setenv("PLANTED_UV_COMPILE", "error: Request failed: error sending request")
     with pytest.raises(EnvironmentUnfitError, match="cannot reach the package index"):
         versions("demo")
 

@@ -116,6 +116,35 @@ def test_a_committed_cell_is_explained(cell):
         assert word in str(reason)
 
 
+@pytest.mark.parametrize(
+    ("compiler", "message"),
+    [
+        ("jit.trace", "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"),
+        (
+            "export",
+            "Unhandled FakeTensor Device Propagation for aten.add.Tensor, found two different devices cuda:0, cpu",
+        ),
+    ],
+)
+def test_tensors_on_two_devices_are_named(compiler, message):
+    reason = reason_of(refused(compiler, message))
+    assert reason.kind == "two devices"
+    assert str(reason).endswith("an operator gets tensors on two devices, cuda:0 and cpu")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "type Tensor doesn't define __round__ method",
+        "expected (<class 'numpy.integer'>, <class 'numpy.floating'>, <class 'int'>), got <class 'torch.Tensor'>",
+    ],
+)
+def test_a_trace_in_which_a_number_is_a_tensor_is_explained(message):
+    reason = reason_of(refused("jit.trace", message, "TypeError"))
+    assert reason.kind == "data-dependent"
+    assert "the code needs a Python number" in str(reason)
+
+
 def test_the_stage_of_a_wrong_compile_cell_is_read_from_the_other_backends():
     compiled = wrong("compile", VALUE)
     dynamo, aot = record(compiler="compile:eager"), record(compiler="compile:aot_eager")

@@ -272,6 +272,7 @@ def test_bisect_runs_a_cell_in_environments_with_exchanged_packages(tmp_path, mo
     assert "  a with scipy of a-drifted: bad" in out
     assert "  a with numpy of a-drifted: right" in out
     assert "scipy 0 → 9: alone makes it bad, and all other changes without it are right" in out
+    assert "which of its versions: recapture bisect s::c::compile --image a --package scipy==9\n" in out
     assert ran[2:] == [
         ["numpy-0.dist-info", "scipy-9.dist-info"],
         ["numpy-9.dist-info", "scipy-0.dist-info"],

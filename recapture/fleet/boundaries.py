@@ -109,8 +109,10 @@ def search_releases(
 def _of_one_source(line: Sequence[Image], records: Mapping[str, Record]) -> dict[str, Record]:
     """Return the records in these images of the case's newest source: an edited case is another one."""
     there = {image.name: records[image.name] for image in line if image.name in records}
-    newest = [*there.values()][-1:]
-    return {name: one for name, one in there.items() if one.case_hash == newest[0].case_hash}
+    if not there:
+        return {}
+    *_, newest = there.values()
+    return {name: one for name, one in there.items() if one.case_hash == newest.case_hash}
 
 
 def _wanted(line: Sequence[Image], search: ReleaseSearch) -> Image | None:

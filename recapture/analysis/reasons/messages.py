@@ -261,8 +261,7 @@ _FX = [
     rule(
         "two devices",
         r"found (?:at least )?two(?: different)? devices,? (?P<one>\S+?),? (?:and )?(?P<other>[\w:]+)",
-        "an operator gets tensors on two devices, {one} and {other}: the code makes one itself, without the device of "
-        "its arguments",
+        "an operator gets tensors on two devices, {one} and {other}",
     ),
     rule(
         "other exception",

@@ -213,6 +213,12 @@ def onnx(fn: Any, example: Any) -> Any:
     def on_cpu(leaf: Any) -> Any:
         return leaf.to("cpu") if isinstance(leaf, torch.Tensor) else leaf
 
+    def placed(name: str, results: Iterator[Any]) -> Any:
+        result, exported_value = next(results), values.get(name)
+        if isinstance(result, torch.Tensor) and isinstance(exported_value, torch.Tensor):
+            return result.to(exported_value.device)
+        return result
+
     def call(*args: Any) -> Any:
         # ONNX has a flat list of tensors, and no devices; constants, containers and the devices of the results are
         # known from the exported program alone.
@@ -221,11 +227,5 @@ def onnx(fn: Any, example: Any) -> Any:
             one.value if type(one).__name__ == "ConstantArgument" else placed(one.name, results) for one in outputs
         ]
         return pytree().tree_unflatten(leaves, exported.call_spec.out_spec)
-
-    def placed(name: str, results: Iterator[Any]) -> Any:
-        result, exported_value = next(results), values.get(name)
-        if isinstance(result, torch.Tensor) and isinstance(exported_value, torch.Tensor):
-            return result.to(exported_value.device)
-        return result
 
     return call

@@ -126,6 +126,26 @@ class TestFound:
             f"wrong on {len(other_size)} for another size alone, which it does not check: {len(other_shape)} " in text
         )
 
+    def test_its_counts_of_models_are_those_of_the_records(self):
+        text = section(FOUND, "Models")
+        told = dict(re.findall(r"^\| `([\w:.]+)` \| (.+) \|$", text, flags=re.MULTILINE))
+        rows = {
+            name: read_conformance(ROOT / "results" / "zoo" / name / "bare-torch2.11.0-cu130" / "cpu")
+            for name in ("torchvision", "timm", "transformers")
+        }
+        counts = Counter((row.compiler, name, group(row)) for name, found in rows.items() for row in found)
+        assert told == {
+            compiler: " | ".join(
+                "/".join(str(counts[compiler, name, verdict]) for verdict in ("right", "wrong", "failing"))
+                for name in rows
+            )
+            for compiler in {compiler for compiler, _, _ in counts}
+        }
+        models = sum(len({row.case for row in found}) for found in rows.values())
+        assert f"has {models} models" in " ".join(text.split())
+        dynamic = sum(counts["export:dynamic", name, "right"] for name in rows)
+        assert f"is right on {dynamic} models" in " ".join(text.split())
+
     def test_its_changes_are_those_of_the_records(self):
         rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| (\d+) \| (\d+) \| (\d+) \| \d+ \|$", FOUND, flags=re.MULTILINE)
         assert len(rows) == 5

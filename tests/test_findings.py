@@ -27,7 +27,10 @@ RECORDED = [
     RESULTS / "exportdb" / "torch2.11.0-cu130" / "cpu",
     RESULTS / "bare-torch2.11.0-cu130" / "sm_90",
     RESULTS / "exportdb" / "bare-torch2.11.0-cu130" / "sm_90",
-    *(RESULTS / "zoo" / library / "bare-torch2.11.0-cu130" / "cpu" for library in ("torchvision", "timm", "transformers")),
+    *(
+        RESULTS / "zoo" / library / "bare-torch2.11.0-cu130" / "cpu"
+        for library in ("torchvision", "timm", "transformers")
+    ),
 ]
 TRACING = ("jit.trace", "fx", "make_fx")
 """Compilers, with what follows a colon, that keep the path of the example by design."""

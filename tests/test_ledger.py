@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from conftest import SUITES
 
+from recapture.analysis.environment_facts import origins as origins_in_words
 from recapture.base.errors import UsageError
 from recapture.base.files import append_line
 from recapture.conformance import runner
@@ -16,9 +17,9 @@ from recapture.conformance.cell import CellSpec
 from recapture.conformance.ledger import Ledger, settle
 from recapture.conformance.plan import PlannedCell, RunOptions
 from recapture.declare.collection import CaseInfo, Selection
-from recapture.machine.environment import read_environment
+from recapture.machine.environment import ENVIRONMENT, read_environment, write_environment
 from recapture.results.directories import find_results, read_results
-from recapture.results.records import Record, Timing
+from recapture.results.records import TIMINGS, Record, Timing, read_jsonl, write_jsonl
 from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 INSTALLED = read_environment(SUITES.parent / "results" / "images" / "bare-torch2.11.0-cu130" / "cpu")
 
 
-def ledger(directory: Path, cases: str, *words: str, resume: bool = False, **packages: str) -> Ledger:
+def ledger(
+    directory: Path, cases: str, *words: str, resume: bool = False, revision: str = "a", **packages: str
+) -> Ledger:
     """The ledger of a run of some cases with eager: a whole run without words, with the given packages."""
     selection = Selection((), tuple((word, None, None) for word in words), frozenset())
     options = RunOptions(
@@ -43,7 +46,11 @@ def ledger(directory: Path, cases: str, *words: str, resume: bool = False, **pac
     )
     specs = [CellSpec(suite="s", path="s.py", case=name, compiler="eager", device="cpu") for name in cases]
     environment = msgspec.structs.replace(
-        INSTALLED, packages=INSTALLED.packages | packages, suites=[], selection=list(words)
+        INSTALLED,
+        packages=INSTALLED.packages | packages,
+        suites=[],
+        selection=list(words),
+        suite_commit=revision,
     )
     return Ledger(
         directory, options, [PlannedCell(spec, CaseInfo(spec.case, "", "", {})) for spec in specs], environment
@@ -206,3 +213,56 @@ def test_a_selection_is_run_after_an_unfinished_one_was_ended(tmp_path):
     assert settle(here)
     assert fill(ledger(here, "c", "s::c")) == "c"
     assert cases_in(here) == "abc"
+
+
+def origins(directory: Path) -> dict[str | None, str]:
+    """The cases that were measured with each revision of the suites, as the files say; None for rows that do not."""
+    environment = read_environment(directory)
+    told = {name: origin.suite_commit for name, origin in environment.origins.items()}
+    found: dict[str | None, str] = {}
+    for row in read_jsonl(directory / TIMINGS, Timing):
+        revision = told[row.origin] if row.origin else None
+        found[revision] = found.get(revision, "") + row.case.removeprefix("s::")
+    counts = {origin.suite_commit: origin.cells for origin in environment.origins.values()}
+    assert counts == {revision: len(cases) for revision, cases in found.items() if revision}
+    return found
+
+
+def test_rows_keep_the_origin_that_they_were_measured_at(tmp_path):
+    fill(ledger(tmp_path, "abc"))
+    assert origins(tmp_path) == {"a": "abc"}
+    assert origins_in_words(read_environment(tmp_path)) == []
+    fill(ledger(tmp_path, "cd", "s", revision="b"))
+    assert origins(tmp_path) == {"a": "ab", "b": "cd"}
+    fill(ledger(tmp_path, "a", "s", revision="c"))
+    assert origins(tmp_path) == {"a": "ab", "b": "cd"}  # the record is the same: the files stay as they are
+    fill(ledger(tmp_path, "ae", "s", revision="c"))
+    assert origins(tmp_path) == {"a": "b", "b": "cd", "c": "ae"}
+    first, second, third = origins_in_words(read_environment(tmp_path))
+    assert [one.partition(" ")[0] for one in (first, second, third)] == ["2", "2", "1"]
+    assert third.endswith("; suites a")
+    fill(ledger(tmp_path, "abcd", revision="d"))
+    assert origins(tmp_path) == {"d": "abcd"}
+
+
+@pytest.mark.parametrize("words", [(), ("s",)])
+def test_a_run_that_goes_on_elsewhere_says_which_cells_ran_where(tmp_path, words):
+    fill(ledger(tmp_path, "abcd", *words), most=2)
+    fill(ledger(tmp_path, "abcd", *words, resume=True, revision="b"), most=1)
+    assert settle(tmp_path)
+    assert origins(tmp_path) == {"a": "ab", "b": "c"}
+
+
+def test_rows_of_files_that_name_no_origin_are_counted_as_unknown(tmp_path):
+    fill(ledger(tmp_path, "abc"))
+    environment = msgspec.structs.replace(read_environment(tmp_path), origins={})
+    write_environment(tmp_path / ENVIRONMENT, environment)
+    write_jsonl(
+        tmp_path / TIMINGS,
+        [msgspec.structs.replace(row, origin=None) for row in read_jsonl(tmp_path / TIMINGS, Timing)],
+    )
+    assert origins_in_words(environment) == []
+    fill(ledger(tmp_path, "d", "s", revision="b"))
+    assert origins(tmp_path) == {None: "abc", "b": "d"}
+    last = origins_in_words(read_environment(tmp_path))[-1]
+    assert last == "3 cells: runs before, which do not say on what machine"

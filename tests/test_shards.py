@@ -133,8 +133,22 @@ def test_merged_shards_are_the_bytes_of_one_machine(parts, capsys):
     environment = json.loads((merged / "environment.json").read_bytes())
     assert environment["planned"] == environment["recorded"] == len((merged / FILES[0]).read_bytes().splitlines())
     assert sorted(path.name for path in merged.iterdir()) == sorted(path.name for path in whole.iterdir())
+    assert [one["cells"] for one in environment["origins"].values()] == [environment["recorded"]]
     out = capsys.readouterr().out
     assert f"{environment['planned']} planned, {environment['recorded']} recorded" in out
+
+
+def test_merged_shards_say_which_rows_are_of_which_machine(parts):
+    described, timings = (results_below(parts / "part2") / name for name in ("environment.json", "timings.jsonl"))
+    environment = json.loads(described.read_text())
+    ((own, origin),) = environment["origins"].items()
+    described.write_text(json.dumps(environment | {"origins": {"0badc0de": origin | {"cpu": "another"}}}))
+    timings.write_text(timings.read_text().replace(own, "0badc0de"))
+    assert _run(["merge", *(str(parts / f"part{number}") for number in (1, 2, 3)), "--results", str(parts / "m")]) == 0
+    merged = json.loads((results_below(parts / "m") / "environment.json").read_text())
+    assert merged["origins"].pop("0badc0de") == origin | {"cpu": "another"}
+    (rest,) = merged["origins"].values()
+    assert rest["cells"] == merged["recorded"] - origin["cells"]
 
 
 def test_a_shard_is_a_part_of_the_plan_and_says_so(parts):

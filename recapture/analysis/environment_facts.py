@@ -60,7 +60,20 @@ def brief(environment: Environment) -> list[tuple[str, str]]:
     lines += [(name, facts[name]) for name in ("CPU", "C++ compiler", "lock") if name in facts]
     if environment.image_digest != "bare":
         lines.append(("image digest", environment.image_digest))
-    return lines
+    return lines + [("measured by", text) for text in origins(environment)]
+
+
+def origins(environment: Environment) -> list[str]:
+    """Return where the rows were measured, the largest part first; empty if all are of what `environment` describes."""
+    largest_first = sorted(environment.origins.values(), key=lambda one: one.cells, reverse=True)
+    unknown = (environment.recorded or 0) - sum(one.cells for one in largest_first)
+    if len(largest_first) + bool(unknown > 0) < 2:
+        return []
+    lines = []
+    for one in largest_first:
+        machine = ", ".join(fact for fact in (one.gpu, one.cpu, one.instructions, one.platform, one.cxx) if fact)
+        lines.append(f"{one.cells} cells: {machine}; suites {(one.suite_commit or 'of no known revision')[:12]}")
+    return lines + ([f"{unknown} cells: runs before, which do not say on what machine"] if unknown > 0 else [])
 
 
 def why_bare(environment: Environment) -> str:

@@ -19,10 +19,12 @@ from recapture.machine.environment import (
     ENVIRONMENT,
     differences,
     only_volatile_differ,
+    origin_of,
     read_environment,
     without_private_paths,
     write_environment,
 )
+from recapture.machine.origins import counted, id_of
 from recapture.results.directories import REPORT
 from recapture.results.records import (
     CONFORMANCE,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from recapture.conformance.plan import Key, PlannedCell, RunOptions
     from recapture.machine.doctor import Check
     from recapture.machine.environment import Environment
+    from recapture.machine.origins import Origin
 
 __all__ = ["FINISHED", "LOCK", "OUTPUT", "PARTIALS", "PARTIAL_OUTPUT", "Ledger", "finish", "rows_of", "settle"]
 
@@ -70,6 +73,7 @@ class Ledger:
         self.directory = directory
         self.options = options
         self.environment = environment
+        self.origin = id_of(origin_of(environment))
         self.cells = {cell.key: cell for cell in cells}
         self.done: dict[Key, Record] = {}
         self.timings: dict[Key, Timing] = {}
@@ -85,7 +89,11 @@ class Ledger:
             self._partial_timings = self._append_to(PARTIAL_TIMINGS, stack)
             self._partial_output = self._append_to(PARTIAL_OUTPUT, stack)
             kept = self._kept(self.before)
-            self.environment = msgspec.structs.replace(self.environment, planned=len(kept.keys() | self.cells.keys()))
+            self.environment = msgspec.structs.replace(
+                self.environment,
+                planned=len(kept.keys() | self.cells.keys()),
+                origins=self._origins_before() | {self.origin: origin_of(self.environment)},
+            )
             write_environment(self.directory / PARTIAL_ENVIRONMENT, self.environment)
             self._files = stack.pop_all()
         return self
@@ -206,6 +214,7 @@ class Ledger:
     def record(self, row: Record, timing: Timing, stdout: str, stderr: str) -> None:
         """Write one finished cell to disk at once. Raises OSError, naming the directory, if the disk is full."""
         key = (row.case, row.compiler, row.device)
+        timing = msgspec.structs.replace(timing, origin=self.origin)
         said = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
         try:
             append_record(self._partial, row)
@@ -230,6 +239,11 @@ class Ledger:
         records = list((self._kept(self.before) | planned).values())
         timings = list((self._kept(self.timings_before) | self.timings).values())
         return finish(self.directory, records, timings, self.environment)
+
+    def _origins_before(self) -> dict[str, Origin]:
+        """Return the origins of the rows that are in the directory."""
+        before = [_environment(self.directory, name) for name in (ENVIRONMENT, PARTIAL_ENVIRONMENT)]
+        return {name: origin for one in before if one is not None for name, origin in one.origins.items()}
 
     def _kept(self, rows: dict[Key, Row]) -> dict[Key, Row]:
         """Return the rows to keep: all if this run has a selection, else those of suites that failed to import."""
@@ -271,8 +285,13 @@ def finish(directory: Path, records: list[Record], timings: list[Timing], enviro
     kept = [said[row.cell] for row in records if said.get(row.cell, {}).keys() - {"cell"}]
     write_atomically(directory / OUTPUT, b"".join(msgspec.json.encode(one) + b"\n" for one in kept))
     if environment is not None:
-        environment = msgspec.structs.replace(_joined(directory, environment), recorded=len(records))
         described = _environment(directory, ENVIRONMENT)
+        known = environment.origins | (described.origins if described is not None else {})
+        environment = msgspec.structs.replace(
+            _joined(directory, environment),
+            recorded=len(records),
+            origins=counted(known, (row.origin for row in timings)),
+        )
         if same and described is not None and only_volatile_differ(described, environment):
             environment, timings = described, []  # nothing new: keep the timings of the described machine
         else:

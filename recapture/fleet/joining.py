@@ -185,6 +185,7 @@ def _environment(first: Part, parts: Sequence[Part], plan: ShardPlan | None, pla
         doctor=list(checks.values()),
         suites=[suites[name] for name in names],
         selection=selection,
+        origins={name: origin for part in parts for name, origin in part.environment.origins.items()},
     )
 
 

@@ -24,6 +24,7 @@ from recapture.base.files import write_atomically
 from recapture.base.scrub import without_paths
 from recapture.machine.doctor.register import Check  # noqa: TC001 - msgspec reads the annotations
 from recapture.machine.hardware import CpuInfo, GpuInfo
+from recapture.machine.origins import Origin
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +42,7 @@ __all__ = [
     "check_environment",
     "differences",
     "only_volatile_differ",
+    "origin_of",
     "read_environment",
     "without_private_paths",
     "write_environment",
@@ -75,7 +77,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     is the hash of the lock that the packages match; if they match none, `lock_mismatches` lists the differences from
     the nearest. `capability` is ``cpu`` or a GPU's, such as ``sm_90``. `worker` is ``fork`` or ``fresh``, with the
     reason. `planned` and `recorded` count cells. `selection` is the selection given on the command line, `doctor` the
-    checks that are not ok.
+    checks that are not ok. `origins` says by id where the rows were measured: some may be of earlier runs, which files
+    written before this field existed do not say.
     """
 
     schema: Literal[1] = SCHEMA_VERSION
@@ -101,6 +104,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     suites: list[SuiteEntry] = []
     selection: list[str] = []
     doctor: list[Check] = []
+    origins: dict[str, Origin] = {}
 
 
 OWN_PACKAGES = frozenset(
@@ -175,6 +179,18 @@ def only_volatile_differ(before: Environment, now: Environment) -> bool:
     )
 
 
+def origin_of(environment: Environment) -> Origin:
+    """Return where a run with this environment measures."""
+    return Origin(
+        cpu=environment.cpu.model,
+        instructions=environment.cpu.instructions,
+        gpu=environment.gpu.name if environment.gpu else None,
+        platform=environment.platform,
+        cxx=environment.compilers.get("c++"),
+        suite_commit=environment.suite_commit,
+    )
+
+
 def without_private_paths(environment: Environment) -> Environment:
     """Return an environment without absolute paths, which contain user names, in the fields that a run filled in."""
     return msgspec.structs.replace(
@@ -214,6 +230,7 @@ def check_environment(environment: Environment) -> None:
         ("cpu.threads", cpu.threads),
         ("cpu.memory", cpu.memory),
         *((f"suites {one.name}", one.cases) for one in environment.suites),
+        *((f"origins {name}", one.cells) for name, one in environment.origins.items()),
     ]
     if gpu is not None:
         counts += [("gpu.memory", gpu.memory), ("gpu.power_limit", gpu.power_limit)]

@@ -149,7 +149,10 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One line of ``timings.jsonl``: seconds of wall time and peak resident memory (bytes) of one cell's process."""
+    """One line of ``timings.jsonl``: seconds of wall time and peak resident memory (bytes) of one cell's process.
+
+    `origin` is an id that ``environment.json`` explains: the machine and the suites. Older files do not have it.
+    """
 
     case: str
     compiler: str
@@ -157,6 +160,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     seconds: float
     peak_rss: int | None = None
     worker: Literal["fork", "fresh"] = "fork"
+    origin: str | None = None
     schema: Literal[1] = TIMINGS_VERSION
 
 

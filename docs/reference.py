@@ -33,7 +33,7 @@ from recapture.declare.claim import Claim
 from recapture.declare.compiler import compiler
 from recapture.declare.generated import case_for_each
 from recapture.declare.workload import SpeedClaim, workload
-from recapture.machine import environment, hardware
+from recapture.machine import environment, hardware, origins
 from recapture.machine.doctor import register
 from recapture.results import guilty_stage, kinds, records, speedups, verdicts
 
@@ -134,6 +134,7 @@ addresses, paths or dates: two runs of one installation give the same bytes.""",
             hardware.GpuInfo,
             hardware.CpuInfo,
             environment.SuiteEntry,
+            origins.Origin,
             register.Check,
         ),
     ),

@@ -265,4 +265,4 @@ def test_rows_of_files_that_name_no_origin_are_counted_as_unknown(tmp_path):
     fill(ledger(tmp_path, "d", "s", revision="b"))
     assert origins(tmp_path) == {None: "abc", "b": "d"}
     last = origins_in_words(read_environment(tmp_path))[-1]
-    assert last == "3 cells: runs before, which do not say on what machine"
+    assert last == "3 cells: an unknown machine, of a run before origins were recorded"

@@ -60,7 +60,7 @@ def brief(environment: Environment) -> list[tuple[str, str]]:
     lines += [(name, facts[name]) for name in ("CPU", "C++ compiler", "lock") if name in facts]
     if environment.image_digest != "bare":
         lines.append(("image digest", environment.image_digest))
-    return lines + [("measured by", text) for text in origins(environment)]
+    return lines + [("measured on", text) for text in origins(environment)]
 
 
 def origins(environment: Environment) -> list[str]:
@@ -73,7 +73,7 @@ def origins(environment: Environment) -> list[str]:
     for one in largest_first:
         machine = ", ".join(fact for fact in (one.gpu, one.cpu, one.instructions, one.platform, one.cxx) if fact)
         lines.append(f"{one.cells} cells: {machine}; suites {(one.suite_commit or 'of no known revision')[:12]}")
-    return lines + ([f"{unknown} cells: runs before, which do not say on what machine"] if unknown > 0 else [])
+    return lines + ([f"{unknown} cells: an unknown machine, of a run before origins were recorded"] if unknown > 0 else [])
 
 
 def why_bare(environment: Environment) -> str:

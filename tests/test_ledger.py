@@ -239,8 +239,12 @@ def test_rows_keep_the_origin_that_they_were_measured_at(tmp_path):
     fill(ledger(tmp_path, "ae", "s", revision="c"))
     assert origins(tmp_path) == {"a": "b", "b": "cd", "c": "ae"}
     first, second, third = origins_in_words(read_environment(tmp_path))
-    assert [one.partition(" ")[0] for one in (first, second, third)] == ["2", "2", "1"]
-    assert third.endswith("; suites a")
+    assert [one.rpartition(" (")[2] for one in (first, second, third)] == [
+        "2 of 5 cells)",
+        "2 of 5 cells)",
+        "1 of 5 cells)",
+    ]
+    assert third.endswith("; suites a (1 of 5 cells)")
     fill(ledger(tmp_path, "abcd", revision="d"))
     assert origins(tmp_path) == {"d": "abcd"}
 
@@ -265,4 +269,4 @@ def test_rows_of_files_that_name_no_origin_are_counted_as_unknown(tmp_path):
     fill(ledger(tmp_path, "d", "s", revision="b"))
     assert origins(tmp_path) == {None: "abc", "b": "d"}
     last = origins_in_words(read_environment(tmp_path))[-1]
-    assert last == "3 cells: an unknown machine, of a run before origins were recorded"
+    assert last == "an unknown machine, before origins were recorded (3 of 4 cells)"

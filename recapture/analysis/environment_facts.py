@@ -66,14 +66,18 @@ def brief(environment: Environment) -> list[tuple[str, str]]:
 def origins(environment: Environment) -> list[str]:
     """Return where the rows were measured, the largest part first; empty if all are of what `environment` describes."""
     largest_first = sorted(environment.origins.values(), key=lambda one: one.cells, reverse=True)
-    unknown = (environment.recorded or 0) - sum(one.cells for one in largest_first)
+    recorded = environment.recorded or 0
+    unknown = recorded - sum(one.cells for one in largest_first)
     if len(largest_first) + bool(unknown > 0) < 2:
         return []
     lines = []
     for one in largest_first:
         machine = ", ".join(fact for fact in (one.gpu, one.cpu, one.instructions, one.platform, one.cxx) if fact)
-        lines.append(f"{one.cells} cells: {machine}; suites {(one.suite_commit or 'of no known revision')[:12]}")
-    return lines + ([f"{unknown} cells: an unknown machine, of a run before origins were recorded"] if unknown > 0 else [])
+        revision = f"suites {one.suite_commit[:12]}" if one.suite_commit else "suites of no known revision"
+        lines.append(f"{machine}; {revision} ({one.cells} of {recorded} cells)")
+    if unknown > 0:
+        lines.append(f"an unknown machine, before origins were recorded ({unknown} of {recorded} cells)")
+    return lines
 
 
 def why_bare(environment: Environment) -> str:

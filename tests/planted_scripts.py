@@ -10,7 +10,7 @@ import pytest
 from recapture.base.errors import UsageError
 from recapture.base.torch_compat import reset_dynamo
 from recapture.conformance.repro import CellToPrint, SuitePrinter, print_cell
-from recapture.declare.collection import find_suites
+from recapture.declare.collection import collect_suite, find_suites
 
 SUITE = Path(__file__).parent / "resources" / "scripts" / "mine.py"
 
@@ -67,5 +67,6 @@ def run_script(tmp_path, capsys):
 
 
 def printers():
-    """What prints the cells of each shipped suite, and of torch's examples."""
-    return {one.name: SuitePrinter(one) for names in ((), ("exportdb",)) for one in find_suites(names).suites}
+    """What prints the cells of each shipped suite, of torch's examples, and of models of libraries that are there."""
+    found = [one for names in ((), ("exportdb",), ("zoo",)) for one in find_suites(names).suites]
+    return {one.name: SuitePrinter(one) for one in found if not collect_suite(one.name, one.path).lacking}

@@ -12,12 +12,14 @@ from conftest import SUITES
 from recapture.analysis.environment_facts import origins as origins_in_words
 from recapture.base.errors import UsageError
 from recapture.base.files import append_line
+from recapture.conformance import ledger as ledger_files
 from recapture.conformance import runner
 from recapture.conformance.cell import CellSpec
 from recapture.conformance.ledger import Ledger, settle
 from recapture.conformance.plan import PlannedCell, RunOptions
 from recapture.declare.collection import CaseInfo, Selection
 from recapture.machine.environment import ENVIRONMENT, read_environment, write_environment
+from recapture.results import records
 from recapture.results.directories import find_results, read_results
 from recapture.results.records import TIMINGS, Record, Timing, read_jsonl, write_jsonl
 from recapture.results.verdicts import Verdict
@@ -270,3 +272,25 @@ def test_rows_of_files_that_name_no_origin_are_counted_as_unknown(tmp_path):
     assert origins(tmp_path) == {None: "abc", "b": "d"}
     last = origins_in_words(read_environment(tmp_path))[-1]
     assert last == "an unknown machine, before origins were recorded (3 of 4 cells)"
+
+
+@pytest.mark.parametrize("written", [1, 2, 3])
+def test_a_run_stopped_while_it_writes_a_cell_leaves_no_row_without_an_origin(tmp_path, monkeypatch, written):
+    lines = 0
+    append = records.append_line
+
+    def stopped(handle: int, line: bytes) -> None:
+        nonlocal lines
+        append(handle, line)
+        lines += 1
+        if lines == 3 + written:  # a cell has three lines
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "append_line", stopped)
+        patch.setattr(ledger_files, "append_line", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            fill(ledger(tmp_path, "abc"))
+    fill(ledger(tmp_path, "abc", resume=True))
+    assert origins(tmp_path) == {"a": "abc"}
+    assert origins_in_words(read_environment(tmp_path)) == []

@@ -59,6 +59,9 @@ def test_every_committed_cell_can_be_printed_and_every_script_compiles():
     assert sum(map(len, recorded.values())) > 10_000
     for (name, compiler), lines in recorded.items():
         suite, case = name.split("::")
+        if suite not in suites:
+            assert suite in {"zoo_timm", "zoo_transformers"}, "only their libraries may be missing"
+            continue
         suites[suite].check(case, compiler)
         # The script is compiled as it is made; one that does not compile raises UsageError.
         assert suites[suite].script(case, compiler, "cpu", lines).startswith('"""')

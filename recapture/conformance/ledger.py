@@ -217,8 +217,8 @@ class Ledger:
         timing = msgspec.structs.replace(timing, origin=self.origin)
         said = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
         try:
+            append_record(self._partial_timings, timing)  # first: a record without it would have no origin
             append_record(self._partial, row)
-            append_record(self._partial_timings, timing)
             append_line(self._partial_output, msgspec.json.encode(said) + b"\n")
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.directory)) from None

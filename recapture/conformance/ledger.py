@@ -73,7 +73,7 @@ class Ledger:
         self.directory = directory
         self.options = options
         self.environment = environment
-        self.origin = id_of(origin_of(environment))
+        self.origin_id = id_of(origin_of(environment))
         self.cells = {cell.key: cell for cell in cells}
         self.done: dict[Key, Record] = {}
         self.timings: dict[Key, Timing] = {}
@@ -92,7 +92,7 @@ class Ledger:
             self.environment = msgspec.structs.replace(
                 self.environment,
                 planned=len(kept.keys() | self.cells.keys()),
-                origins=self._origins_before() | {self.origin: origin_of(self.environment)},
+                origins=self._origins_before() | {self.origin_id: origin_of(self.environment)},
             )
             write_environment(self.directory / PARTIAL_ENVIRONMENT, self.environment)
             self._files = stack.pop_all()
@@ -214,7 +214,7 @@ class Ledger:
     def record(self, row: Record, timing: Timing, stdout: str, stderr: str) -> None:
         """Write one finished cell to disk at once. Raises OSError, naming the directory, if the disk is full."""
         key = (row.case, row.compiler, row.device)
-        timing = msgspec.structs.replace(timing, origin=self.origin)
+        timing = msgspec.structs.replace(timing, origin=self.origin_id)
         said = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
         try:
             append_record(self._partial_timings, timing)  # first: a record without it would have no origin

@@ -77,8 +77,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     is the hash of the lock that the packages match; if they match none, `lock_mismatches` lists the differences from
     the nearest. `capability` is ``cpu`` or a GPU's, such as ``sm_90``. `worker` is ``fork`` or ``fresh``, with the
     reason. `planned` and `recorded` count cells. `selection` is the selection given on the command line, `doctor` the
-    checks that are not ok. `origins` says by id where the rows were measured: some may be of earlier runs, which files
-    written before this field existed do not say.
+    checks that are not ok. `origins` says by id where the rows were measured, because some may be
+    of earlier runs. Older files do not have it.
     """
 
     schema: Literal[1] = SCHEMA_VERSION

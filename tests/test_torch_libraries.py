@@ -1,5 +1,7 @@
 """A file that registers operators can be executed again in one process; operators of modules that it imports stay."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -94,3 +96,69 @@ def test_a_file_that_defines_operators_is_executed_twice(tmp_path, text):
 @pytest.mark.parametrize("file", [None, "none.py", "."])
 def test_a_module_without_a_readable_file_has_nothing_to_release(tmp_path, file):
     release_libraries({} if file is None else {"__file__": str(tmp_path / file)})
+
+
+class Library20:
+    """A library as 2.0 has it: the end of the object undoes it, and fails if it was undone before."""
+
+    kind, ns = "DEF", "planted_old"
+
+    def __init__(self):
+        self.m = object()
+        self._op_impls = {"planted_old/scaled/CPU"}
+
+    def __del__(self):
+        for key in self._op_impls:
+            torch.library._impls.remove(key)
+        del self.m
+
+
+class Library21:
+    """A library as 2.1 has it: nothing but the end of the object undoes it."""
+
+    kind, ns = "DEF", "planted_old"
+
+    def __init__(self):
+        self.m = object()
+        self._op_impls = {"planted_old/scaled/CPU"}
+
+
+class Library22(Library21):
+    """A library as 2.2 has it: `_destroy` leaves the names to the end of the object."""
+
+    def __init__(self):
+        super().__init__()
+        self._op_defs = {"planted_old::scaled"}
+
+    def _destroy(self):
+        self.m = None
+
+
+@pytest.mark.parametrize("kind", [Library20, Library21, Library22])
+def test_libraries_of_old_releases_are_undone_while_something_holds_them(kind, monkeypatch):
+    looked_up = SimpleNamespace(scaled="an operator", kept="an operator")
+    monkeypatch.setattr(torch.library, "Library", kind)
+    monkeypatch.setattr(torch.library, "_impls", {"planted_old/scaled/CPU", "another/scaled/CPU"})
+    monkeypatch.setattr(torch.library, "_defs", {"planted_old::scaled", "another::scaled"})
+    monkeypatch.setitem(vars(torch.ops), "planted_old", looked_up)
+    held = kind()
+    release_libraries({"lib": held})
+    assert torch.library._impls == {"another/scaled/CPU"}
+    assert getattr(held, "m", None) is None
+    assert not held._op_impls, "the end of the object undoes nothing that is registered later"
+    if kind is Library22:
+        assert torch.library._defs == {"another::scaled"}
+        assert vars(looked_up) == {"kept": "an operator"}
+    else:
+        assert "planted_old" not in vars(torch.ops)
+    release_libraries({"lib": held})  # as for a file that failed half-way
+
+
+def test_an_implementation_for_operators_of_torch_leaves_what_was_looked_up(monkeypatch):
+    class Implementation(Library21):
+        kind, ns = "IMPL", "aten"
+
+    monkeypatch.setattr(torch.library, "Library", Implementation)
+    before = torch.ops.aten
+    release_libraries({"lib": Implementation()})
+    assert vars(torch.ops)["aten"] is before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from typing import Any
@@ -22,13 +21,38 @@ def release_libraries(namespace: dict[str, Any]) -> None:
     kept: list[Any] = getattr(library, "_keep_alive", [])  # by functions such as `torch.library.define`
     own = _defined_in(str(namespace.get("__file__") or ""), kept)
     for one in [*(value for value in namespace.values() if isinstance(value, kind)), *own]:
-        if hasattr(one, "_destroy"):
-            one._destroy()  # noqa: SLF001 - torch has no public way
-            continue
-        with contextlib.suppress(AttributeError):  # releases before 2.2 undo it where the object ends
-            one.__del__()
-        vars(sys.modules["torch"].ops).pop(str(one.ns), None)  # they keep the operators that were looked up
+        _undo(one)
     kept[:] = [one for one in kept if one not in own]
+
+
+def _undo(library: Any) -> None:
+    """Undo what a library has registered, whatever its release leaves to the end of the object.
+
+    The object may live on: a cycle, or a decorated function, can hold it.
+    """
+    if hasattr(library, "_destroy"):
+        library._destroy()  # noqa: SLF001 - torch has no public way
+    else:  # 2.0 and 2.1
+        library.m = None
+    torch = sys.modules["torch"]
+    for name in ("_impls", "_defs"):  # what torch refuses to register again; cleared by `_destroy` since 2.3
+        own: set[str] = getattr(library, f"_op{name}", set())
+        getattr(torch.library, name, set()).difference_update(own)
+        if name == "_impls":
+            own.clear()  # else the end of the object would clear what is registered by then
+    if library.kind != "IMPL":  # torch keeps the operators that were looked up; since 2.4 `_destroy` forgets them
+        _forget(vars(torch.ops), library)
+
+
+def _forget(namespaces: dict[str, Any], library: Any) -> None:
+    """Remove the operators that a library has defined from those that were looked up."""
+    defined: set[str] | None = getattr(library, "_op_defs", None)
+    if defined is None:  # 2.0 and 2.1 do not know which they are
+        namespaces.pop(str(library.ns), None)
+        return
+    namespace = namespaces.get(str(library.ns))
+    for name in defined if namespace is not None else ():
+        vars(namespace).pop(name.split("::")[-1].split(".")[0], None)
 
 
 def _defined_in(path: str, kept: list[Any]) -> list[Any]:

@@ -137,7 +137,9 @@ class TestFound:
         assert told == {
             compiler: " | ".join(
                 "/".join(str(counts[compiler, name, verdict]) for verdict in ("right", "wrong", "failing"))
-                for name in rows
+                if any(row.compiler == compiler for row in found)
+                else "–"
+                for name, found in rows.items()
             )
             for compiler in {compiler for compiler, _, _ in counts}
         }

@@ -32,11 +32,23 @@ def built(name, kind):
     import torchvision
 
     options = {"weights_backbone": None} if kind in ("detection", "segmentation") else {}
-    if kind == "detection" and not name.startswith("ssd"):
-        options |= {"min_size": 64, "max_size": 128}  # else it enlarges every image to 800
+    if kind == "detection":
+        options |= detection_options(name)
     if name.endswith(("googlenet", "inception_v3")):
         options |= {"init_weights": False, "aux_logits": False, "transform_input": False}
-    return torchvision.models.get_model(name, weights=None, **options).eval().requires_grad_(False)
+    model = torchvision.models.get_model(name, weights=None, **options).eval().requires_grad_(False)
+    if hasattr(model, "_has_warned"):  # a scripted model warns once that it returns a tuple, and sets this
+        model._has_warned = True  # noqa: SLF001 - it has no other name
+    return model
+
+
+def detection_options(name):
+    """Return options under which a model of detection is quick, and finds boxes although its weights are random."""
+    sizes = {} if name.startswith("ssd") else {"min_size": 64, "max_size": 128}  # else it enlarges images to 800
+    if "rcnn" not in name:
+        return {**sizes, "score_thresh": 0.0, "topk_candidates": 50, "detections_per_img": 10}
+    proposals = {"rpn_pre_nms_top_n_test": 100, "rpn_post_nms_top_n_test": 50}
+    return {**sizes, **proposals, "box_score_thresh": 0.0, "box_detections_per_img": 10}
 
 
 def images(name, kind, batch, low=0.0):
@@ -68,10 +80,14 @@ def model(name):
     def forward(self, images):
         return self.model(images)
 
+    def forward_list(self, images: list[torch.Tensor]):  # `jit.script` takes what has no annotation for a tensor
+        return self.model(images)
+
     def forward_two(self, first, second):
         return self.model(first, second)
 
-    body = {"__init__": build, "forward": forward_two if kind == "optical_flow" else forward}
+    forwards = {"detection": forward_list, "optical_flow": forward_two}
+    body = {"__init__": build, "forward": forwards.get(kind, forward)}
     target = type(name, (torch.nn.Module,), body)
     target.__doc__ = f"A model of torchvision for {kind.replace('_', ' ')}."
     return {

@@ -14,6 +14,7 @@ from recapture.report.overview import to_markdown
 from recapture.report.speedups import render_speedups
 from recapture.results.directories import find_results, find_speedups, read_results
 from recapture.results.speedups import read_speedups
+from recapture.results.verdicts import Verdict
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 DIRECTORIES = find_results(RESULTS)
@@ -37,6 +38,13 @@ def test_planned_cells_are_recorded_cells(results):
     if results.environment is None:
         pytest.skip("the run was cut off with its machine before the environment was written")
     assert results.environment.planned == results.environment.recorded == len(results.records)
+
+
+def test_eager_runs_every_case(results):
+    """A case that eager cannot run tells nothing: it is not applicable, or was too slow, but has no fault."""
+    allowed = (Verdict.NOT_APPLICABLE, Verdict.TIMEOUT)
+    refused = [row.cell for row in results.records if row.phase == "reference" and row.verdict not in allowed]
+    assert refused == []
 
 
 def test_no_path_of_the_machine_that_measured_is_left(results):

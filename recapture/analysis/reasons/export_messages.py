@@ -70,7 +70,87 @@ _ONNX = [
 ]
 """The exporter of ONNX in its three steps, and the ONNX runtime."""
 
+_EARLY = [
+    rule(
+        "unsupported code",
+        r"Found following user inputs located at \[(?P<at>[\d, ]+)\] are mutated",
+        "the code changes its argument in place, which the export of this release refuses",
+        TRACED,
+    ),
+    rule(
+        "unsupported code",
+        r"Found a graph input that requires gradients, and received a mutation",
+        "the code changes a parameter in place, which the export of this release refuses",
+        TRACED,
+    ),
+    rule(
+        "unsupported code",
+        r"Found a custom \(non-ATen\) operator that either mutates or its inputs: (?P<what>[\w:]+)",
+        "the operator {what} writes into its argument, which the export of this release refuses",
+        TRACED,
+    ),
+    rule(
+        "needs tensors",
+        r"original output #\d+ is .*?, but only the following types are supported",
+        "the code returns something that is no tensor and no size, and the export of this release takes nothing else",
+        TRACED,
+    ),
+    rule(
+        "needs tensors",
+        r"traced result #\d+ \(<class '(?P<what>[^']+)'>\) is not among graph-captured outputs",
+        "the code returns a {what} that is no result of the graph, and the export of this release takes nothing else",
+        TRACED,
+    ),
+    rule(
+        "needs tensors",
+        r"graph-captured input #\d+,? .*?(?:is|are) not among original (?:args|inputs)",
+        "the code uses a tensor that is not an argument itself: another object holds it",
+        TRACED,
+    ),
+    rule(
+        "needs tensors",
+        r"Dynamo attempts to add additional input during export",
+        "the code uses a number that would be a further input of the program",
+        TRACED,
+    ),
+    rule(
+        "needs tensors",
+        r"AttributeError: '(?P<what>int|float|bool|str|NoneType|dtype|device|Size|Device)' object has no attribute "
+        r"'meta'",
+        "the code returns a {what}, and the export of this release without Dynamo takes tensors alone",
+        TRACED,
+        "capture",
+    ),
+    rule(
+        "needs tensors",
+        r"Node\.meta \w+ has invalid val field (?P<what>[^\n]+)",
+        "an argument is {what}: no tensor and no number, and the export of this release takes nothing else",
+        TRACED,
+    ),
+    rule(
+        "data-dependent",
+        r"DynamicOutputShapeException: aten\.(?P<what>\w+)",
+        "the size of the result of {what} depends on values, which are unknown at capture",
+        TRACED,
+    ),
+    rule(
+        "static size",
+        r"Cannot create Dim with inconsistent min=None, max=(?P<most>[012])\b",
+        "a size is at most {most} in all inputs, and on this release a dynamic size is at least 2 and varies",
+        TRACED,
+    ),
+    rule(
+        "other arguments",
+        r"Trying to flatten user inputs with exported input tree spec",
+        "export itself passes the arguments in another structure than it recorded: a fault of this release",
+        TRACED,
+        "capture",
+    ),
+]
+"""What `torch.export` says on early releases, and some of it on all."""
+
 EXPORTED = [
+    *_EARLY,
     rule(
         "unsupported code",
         r"UnsupportedOperatorException: (?P<what>[\w.:]+)",

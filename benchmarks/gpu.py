@@ -39,7 +39,7 @@ class Clock:
     def __init__(self) -> None:
         self.begin = self.end = 0.0
 
-    def start(self, total: int, estimate_seconds: float | None) -> None:  # noqa: ARG002 - as the runner calls it
+    def start(self, total: int, estimate_seconds: float | None, expected: object) -> None:  # noqa: ARG002 - as the runner calls it
         """Start the clock."""
         self.begin = time.monotonic()
 

@@ -69,6 +69,15 @@ def test_a_cell_that_hangs_no_more_here_is_not_kept_apart(results):
         assert mine.hanging == set()
 
 
+def test_a_hanging_cell_is_expected_to_take_its_deadline(results):
+    ran(results, "one", "d", 2.0, Verdict.TIMEOUT)
+    ran(results, "two", "a", 4.0)
+    mine = ledger(results, "ad")
+    mine.directory = results / "image" / "cpu"
+    with mine:
+        assert mine.expected(mine.missing()) == {"s::d::eager": 10.0, "s::a::eager": 4.0}
+
+
 def test_another_device_has_no_effect(results):
     ran(results, "one", "b", 300.0, Verdict.TIMEOUT, device="cuda")
     assert earlier_runs(results, "cpu") == {}

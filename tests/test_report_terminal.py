@@ -287,6 +287,20 @@ def test_the_estimate_gives_way_to_the_measured_pace():
         assert progress.seconds_left() == pytest.approx(50)
 
 
+def test_a_cell_counts_by_the_seconds_that_it_is_expected_to_take():
+    clock = Clock()
+    expected = {"s::hangs::compile": 300.0, **{f"s::c{i}::compile": 1.0 for i in range(100)}}
+    with RunProgress(Console(file=io.StringIO()), clock=clock) as progress:
+        progress.start(101, None, expected)
+        clock.now += 300.0
+        progress.cell_finished(record("s::hangs"), 300.0)
+        assert progress.seconds_left() == pytest.approx(100)
+        for i in range(50):
+            clock.now += 1.0
+            progress.cell_finished(record(f"s::c{i}"), 1.0)
+        assert progress.seconds_left() == pytest.approx(50)
+
+
 def test_without_an_estimate_nothing_is_promised_before_the_first_cell():
     with RunProgress(Console(file=io.StringIO()), clock=Clock()) as progress:
         progress.start(10)

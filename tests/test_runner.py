@@ -227,7 +227,7 @@ def test_cells_that_may_generate_code_come_after_all_others(warm, tmp_path):
     started = []
 
     class Order:
-        def start(self, total, estimate_seconds):
+        def start(self, total, estimate_seconds, expected):
             assert total == 4
 
         def cell_started(self, cell):

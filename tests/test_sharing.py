@@ -157,7 +157,7 @@ def fills_a_list_of_its_own_module(x):
 
 
 class Quiet:
-    def start(self, total, estimate_seconds):
+    def start(self, total, estimate_seconds, expected):
         pass
 
     def cell_started(self, cell):

@@ -211,6 +211,10 @@ class Ledger:
         known = [self.timings_before[cell.key].seconds for cell in cells if cell.key in self.timings_before]
         return sum(known) / jobs if cells and len(known) > len(cells) / 2 else None
 
+    def expected(self, cells: list[PlannedCell]) -> dict[str, float]:
+        """Return the seconds that each cell is expected to take, by address; the deadline if it is expected to hang."""
+        return {cell.address: min(self.expected_seconds(cell), self.options.timeout) for cell in cells}
+
     def record(self, row: Record, timing: Timing, stdout: str, stderr: str) -> None:
         """Write one finished cell to disk at once. Raises OSError, naming the directory, if the disk is full."""
         key = (row.case, row.compiler, row.device)

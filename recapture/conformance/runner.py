@@ -32,7 +32,7 @@ from recapture.results.shard_files import SHARD, write_shard
 from recapture.results.verdicts import RIGHT, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from recapture.conformance.known_ends import End
@@ -67,8 +67,8 @@ but that says nothing about the compiler.
 class CellProgress(Protocol):
     """Receives the progress of a run."""
 
-    def start(self, total: int, estimate_seconds: float | None) -> None:
-        """Receive the number of cells to run, and the seconds they took in earlier runs."""
+    def start(self, total: int, estimate_seconds: float | None, expected: Mapping[str, float]) -> None:
+        """Receive the number of cells to run, the seconds they took in earlier runs, and those of each, by address."""
 
     def cell_started(self, cell: str) -> None:
         """Receive the address of a cell whose process has started."""
@@ -149,7 +149,7 @@ def run_cells(
             checks.give_to(examined)
             execution = CellExecution(pool, ledger, options, checks, progress, shares_processes=shares_processes)
             missing = ledger.missing()
-            progress.start(len(missing), ledger.estimate(missing, options.jobs))
+            progress.start(len(missing), ledger.estimate(missing, options.jobs), ledger.expected(missing))
             first, second = servers.split(missing, ledger.hanging)
             execution.run(first)
             iter(checks)  # the first server makes them, and is about to be replaced

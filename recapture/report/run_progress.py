@@ -11,7 +11,7 @@ from recapture.report.say import say
 from recapture.results.verdicts import FAILING, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from rich.console import Console
@@ -56,6 +56,8 @@ class RunProgress:
         self._wrong_cases: set[str] = set()
         self._total = self._done = self._wrong = self._failing = 0
         self._estimate: float | None = None
+        self._expected: Mapping[str, float] = {}
+        self._done_seconds = 0.0
         self._began = self._spoke = clock()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
@@ -86,9 +88,15 @@ class RunProgress:
         cells = f"{self._done}/{plural(self._total, 'cell')}"
         say(self._console, f"{cells} in {duration_text(seconds)}{stopped}: {self._troubles()}")
 
-    def start(self, total: int, estimate_seconds: float | None = None) -> None:
-        """Show the number of cells to run and, if known, the estimated seconds."""
-        self._total, self._estimate = total, estimate_seconds
+    def start(
+        self, total: int, estimate_seconds: float | None = None, expected: Mapping[str, float] | None = None
+    ) -> None:
+        """Show the number of cells to run and, if known, the estimated seconds.
+
+        `expected` are the seconds that each cell, by its address, is expected to take: long cells run first, so that
+        their number alone says little about what is left. Without it, all cells count alike.
+        """
+        self._total, self._estimate, self._expected = total, estimate_seconds, expected or {}
         self._began = self._spoke = self._clock()
         if self._progress is not None:
             self._task = self._progress.add_task("", total=total, state=self._state())
@@ -105,6 +113,7 @@ class RunProgress:
         """Record the end of a running cell, and its seconds."""
         self._running.pop(record.cell, None)
         self._done += 1
+        self._done_seconds += self._expected.get(record.cell, 0.0)
         self._failing += record.verdict in FAILING
         if record.verdict in SILENTLY_WRONG:
             self._wrong += 1
@@ -131,9 +140,10 @@ class RunProgress:
         """
         if self._done >= self._total:
             return 0.0
-        share = self._done / self._total
+        expected = sum(self._expected.values())
+        share = self._done_seconds / expected if expected else self._done / self._total
         planned = None if self._estimate is None else self._estimate * (1 - share)
-        if not self._done:
+        if not share:
             return planned
         measured = (self._clock() - self._began) * (1 - share) / share
         if planned is None:

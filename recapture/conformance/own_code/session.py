@@ -28,7 +28,7 @@ from recapture.pool.worker_pool import WorkerPool, cause_of_death
 from recapture.results.verdicts import RIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from typing_extensions import Self
@@ -241,7 +241,7 @@ class _Listener:
     def __init__(self, finished: Callable[[Record, float], object]) -> None:
         self._finished = finished
 
-    def start(self, total: int, estimate_seconds: float | None) -> None:
+    def start(self, total: int, estimate_seconds: float | None, expected: Mapping[str, float]) -> None:
         """Ignore the number of cells: the caller knows its compilers."""
 
     def cell_started(self, cell: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch.utils import _pytree
 
 from recapture.base.torch_compat import reset_dynamo
 from recapture.conformance.held_out_shapes import held_out_shapes
@@ -180,6 +181,26 @@ def test_what_differs_is_dynamic(example, held_out, expected):
     assert derived(example, *held_out) == expected
 
 
+@pytest.mark.parametrize(
+    ("example", "held_out", "expected"),
+    [
+        (([torch.ones(2), 1],), ([torch.ones(3), 2],), ([{0: AUTO}, AUTO],)),
+        (({"a": [torch.ones(2)], "b": None},), ({"a": [torch.ones(3)], "b": None},), ({"a": [{0: AUTO}], "b": None},)),
+        ((Pair(torch.ones(2), ()),), (Pair(torch.ones(3), ()),), (Pair({0: AUTO}, ()),)),
+        (("a",), ("b",), (None,)),
+    ],
+)
+def test_containers_are_walked_where_pytree_knows_no_is_leaf(example, held_out, expected, monkeypatch):
+    """As in torch 2.2."""
+    flatten = _pytree.tree_flatten
+
+    def tree_flatten(tree):
+        return flatten(tree)
+
+    monkeypatch.setattr(_pytree, "tree_flatten", tree_flatten)
+    assert derived(example, held_out) == expected
+
+
 def test_on_releases_without_auto_sizes_have_names_and_equal_ones_share_them(monkeypatch):
     class Named:
         def __init__(self, name, **limits):
@@ -189,6 +210,8 @@ def test_on_releases_without_auto_sizes_have_names_and_equal_ones_share_them(mon
     x, y = derived((torch.ones(4, 3), torch.ones(4, 5)), (torch.ones(7, 3), torch.ones(7, 1)))
     assert x[0] is y[0]
     assert (x[0].says, y[1].says) == (("size0", {"min": 4, "max": 7}), ("size1", {"max": 5}))
+    (small,) = derived((torch.ones(2),), (torch.ones(1),))
+    assert small[0].says == ("size0", {}), "a range from 2 to 2 is none"
 
 
 # --- the interface --------------------------------------------------------------------------------------------------

@@ -134,12 +134,6 @@ _EARLY = [
         TRACED,
     ),
     rule(
-        "static size",
-        r"Cannot create Dim with inconsistent min=None, max=(?P<most>[012])\b",
-        "a size is at most {most} in all inputs, and on this release a dynamic size is at least 2 and varies",
-        TRACED,
-    ),
-    rule(
         "other arguments",
         r"Trying to flatten user inputs with exported input tree spec",
         "export itself passes the arguments in another structure than it recorded: a fault of this release",

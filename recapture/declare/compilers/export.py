@@ -68,10 +68,10 @@ class Sizes:
             numbers = (first, *(one for one in others if type(one) is int))
             release = tuple(int(part) for part in torch.__version__.split(".")[:2])
             return self.size(*numbers) if len(set(numbers)) > 1 and release >= (2, 8) else None
-        children, node = pytree.tree_flatten(first, is_leaf=lambda one: one is not first)
+        children, node = one_level(first)
         if len(children) == 1 and children[0] is first:
             return None
-        flat = [pytree.tree_flatten(one, is_leaf=lambda other, one=one: other is not one) for one in others]
+        flat = [one_level(one) for one in others]
         # By text: the classes of the held-out inputs are of another execution of the case's file.
         alike = [parts for parts, other in flat if str(other) == str(node)]
         shapes = [self.of(*parts) for parts in zip(children, *alike)]  # noqa: B905 - of one structure
@@ -85,9 +85,30 @@ class Sizes:
         if hasattr(torch.export.Dim, "AUTO"):
             return torch.export.Dim.AUTO
         if sizes not in self.named:
-            least = {"min": min(sizes)} if min(sizes) > 1 else {}  # torch 2.2 to 2.5 specialise on 0 and 1
-            self.named[sizes] = torch.export.Dim(f"size{len(self.named)}", max=max(sizes), **least)
+            # torch 2.2 to 2.5 specialise on 0 and 1, and want a range above.
+            least = {"min": min(sizes)} if min(sizes) > 1 else {}
+            most = {"max": max(sizes)} if max(sizes) > 2 else {}
+            self.named[sizes] = torch.export.Dim(f"size{len(self.named)}", **least, **most)
         return self.named[sizes]
+
+
+def one_level(value: Any) -> tuple[list[Any], Any]:
+    """Return what a container holds, and its structure with leaves in their places; the value itself if it is none."""
+    import inspect
+
+    from torch.utils import _pytree as pytree
+
+    if "is_leaf" in inspect.signature(pytree.tree_flatten).parameters:
+        children, spec = pytree.tree_flatten(value, is_leaf=lambda one: one is not value)
+        return children, spec
+    leaves, spec = pytree.tree_flatten(value)  # torch 2.2
+    if isinstance(spec, pytree.LeafSpec):
+        return [value], spec
+    children = []
+    for part in spec.children_specs:
+        children.append(pytree.tree_unflatten(leaves[: part.num_leaves], part))
+        leaves = leaves[part.num_leaves :]
+    return children, pytree.TreeSpec(spec.type, spec.context, [pytree.LeafSpec() for _ in children])
 
 
 @compiler("export", since="2.1", uses_dynamo=True, shares_state=False, fixed_ranks=True)

@@ -73,6 +73,12 @@ _ONNX = [
 _EARLY = [
     rule(
         "unsupported code",
+        r"Encountered autograd state manager op",
+        "the code turns gradients off or on, which the export of this release refuses",
+        TRACED,
+    ),
+    rule(
+        "unsupported code",
         r"Found following user inputs located at \[(?P<at>[\d, ]+)\] are mutated",
         "the code changes its argument in place, which the export of this release refuses",
         TRACED,

@@ -47,7 +47,7 @@ class Clock:
     first: float = 0.0
     last: float = 0.0
 
-    def start(self, total: int, estimate_seconds: float | None, expected: object) -> None:  # noqa: ARG002 - the runner passes both
+    def start(self, total: int, estimate_seconds: float | None, expected: object) -> None:  # noqa: ARG002 - the runner passes them
         """Record that the cells are about to run."""
         self.first = self.last = time.monotonic()
         print(f"  {total} cells after {self.first - self.began:.1f} s of preparation", flush=True)

@@ -98,21 +98,6 @@ def test_a_module_without_a_readable_file_has_nothing_to_release(tmp_path, file)
     release_libraries({} if file is None else {"__file__": str(tmp_path / file)})
 
 
-class Library20:
-    """A library as 2.0 has it: the end of the object undoes it, and fails if it was undone before."""
-
-    kind, ns = "DEF", "planted_old"
-
-    def __init__(self):
-        self.m = object()
-        self._op_impls = {"planted_old/scaled/CPU"}
-
-    def __del__(self):
-        for key in self._op_impls:
-            torch.library._impls.remove(key)
-        del self.m
-
-
 class Library21:
     """A library as 2.1 has it: nothing but the end of the object undoes it."""
 
@@ -121,6 +106,15 @@ class Library21:
     def __init__(self):
         self.m = object()
         self._op_impls = {"planted_old/scaled/CPU"}
+
+
+class Library20(Library21):
+    """A library as 2.0 has it: the end of the object undoes it, and fails if it was undone before."""
+
+    def __del__(self):
+        for key in self._op_impls:
+            torch.library._impls.remove(key)
+        del self.m
 
 
 class Library22(Library21):

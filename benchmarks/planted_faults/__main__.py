@@ -36,7 +36,7 @@ BUDGET = 12
 class Silent:
     """Receives the progress of a run and prints a line for each cell."""
 
-    def start(self, total: int, estimate_seconds: float | None, expected: object) -> None:  # noqa: ARG002 - the runner passes both
+    def start(self, total: int, estimate_seconds: float | None, expected: object) -> None:  # noqa: ARG002 - the runner passes them
         """Print the number of cells."""
         print(f"{total} cells", flush=True)
 

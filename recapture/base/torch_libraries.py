@@ -35,12 +35,12 @@ def _undo(library: Any) -> None:
     else:  # 2.0 and 2.1
         library.m = None
     torch = sys.modules["torch"]
-    for name in ("_impls", "_defs"):  # what torch refuses to register again; cleared by `_destroy` since 2.3
+    for name in ("_impls", "_defs"):  # what torch refuses to register again; later releases' `_destroy` clears it
         own: set[str] = getattr(library, f"_op{name}", set())
         getattr(torch.library, name, set()).difference_update(own)
         if name == "_impls":
             own.clear()  # else the end of the object would clear what is registered by then
-    if library.kind != "IMPL":  # torch keeps the operators that were looked up; since 2.4 `_destroy` forgets them
+    if library.kind != "IMPL":  # torch keeps the operators that were looked up; later releases' `_destroy` forgets them
         _forget(vars(torch.ops), library)
 
 

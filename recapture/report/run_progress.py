@@ -57,7 +57,7 @@ class RunProgress:
         self._total = self._done = self._wrong = self._failing = 0
         self._estimate: float | None = None
         self._expected: Mapping[str, float] = {}
-        self._done_seconds = 0.0
+        self._expected_seconds = self._done_seconds = 0.0
         self._began = self._spoke = clock()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
@@ -97,6 +97,7 @@ class RunProgress:
         their number alone says little about what is left. Without it, all cells count alike.
         """
         self._total, self._estimate, self._expected = total, estimate_seconds, expected or {}
+        self._expected_seconds = sum(self._expected.values())
         self._began = self._spoke = self._clock()
         if self._progress is not None:
             self._task = self._progress.add_task("", total=total, state=self._state())
@@ -140,7 +141,7 @@ class RunProgress:
         """
         if self._done >= self._total:
             return 0.0
-        expected = sum(self._expected.values())
+        expected = self._expected_seconds
         share = self._done_seconds / expected if expected else self._done / self._total
         planned = None if self._estimate is None else self._estimate * (1 - share)
         if not share:

@@ -79,7 +79,7 @@ _EARLY = [
     ),
     rule(
         "unsupported code",
-        r"Found following user inputs located at \[(?P<at>[\d, ]+)\] are mutated",
+        r"Found following user inputs located at \[[\d, ]+\] are mutated",
         "the code changes its argument in place, which the export of this release refuses",
         TRACED,
     ),

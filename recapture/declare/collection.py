@@ -222,7 +222,7 @@ def collect_suite(suite: str, path: Path) -> SuiteInfo:
         module = execute(suite, path)
         compilers = _compilers(module)
         infos, refused = _described(module, path)
-        lacking = getattr(module, LACKING_ATTRIBUTE, [])
+        lacking = list(dict.fromkeys(getattr(module, LACKING_ATTRIBUTE, [])))  # each reason once
         if lacking and not (infos or refused or compilers):
             return SuiteInfo(suite, str(path), error="; ".join(lacking), lacking=True)
         if not infos and not compilers:

@@ -149,7 +149,8 @@ class TestFound:
             )
             for compiler in {compiler for compiler, _, _ in counts}
         }
-        assert f"has {sum(len({row.case for row in found}) for found in rows.values())} models" in " ".join(models.split())
+        number = sum(len({row.case for row in found}) for found in rows.values())
+        assert f"has {number} models" in " ".join(models.split())
         if capability == "cpu":
             dynamic = sum(counts["export:dynamic", name, "right"] for name in rows)
             assert f"is right on {dynamic} models" in " ".join(text.split())

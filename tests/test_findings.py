@@ -27,10 +27,7 @@ RECORDED = [
     RESULTS / "exportdb" / "torch2.11.0-cu130" / "cpu",
     RESULTS / "bare-torch2.11.0-cu130" / "sm_90",
     RESULTS / "exportdb" / "bare-torch2.11.0-cu130" / "sm_90",
-    *(
-        RESULTS / "zoo" / library / "bare-torch2.11.0-cu130" / "cpu"
-        for library in ("torchvision", "timm", "transformers")
-    ),
+    *sorted((RESULTS / "zoo").glob("*/bare-torch2.11.0-cu130/*")),
 ]
 TRACING = ("jit.trace", "fx", "make_fx")
 """Compilers, with what follows a colon, that keep the path of the example by design."""

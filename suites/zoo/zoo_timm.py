@@ -1,7 +1,7 @@
 """One model of each family of the installed timm (a family is a file of it): the smallest, by its name.
 
-Weights are random, and no gradients are computed. Images have the size that the model is made for, or 256×256 where
-that is 768×768 or more. Held out are other images, and another batch size.
+Weights are random, and no gradients are computed. Images have the size that the model is made for, except for three
+models that would take minutes. Held out are other images, and another batch size.
 """
 
 import torch
@@ -12,7 +12,7 @@ SMALL = ("femto", "pico", "atto", "nano", "tiny", "small", "_s", "xxs", "_xs", "
 """Parts of the names of small models, the smallest first."""
 
 LARGE_IMAGES = {"gemma4_vit_167m": {}, "mobilenetv5_300m": {}, "samvit_base_patch16": {"img_size": 256}}
-"""Models made for images of 768×768 or more, and the options with which timm builds them for 256×256."""
+"""Models whose own images, of 768×768 or more, take minutes on one core, and timm's options for 256×256 instead."""
 
 
 def of_each_family():
@@ -73,7 +73,10 @@ def model(name):
 
 @case_for_each(names=names_with_large_images, requires=("timm",))
 def model_with_smaller_images(name):
-    """Return one model as a case that ends in seconds, where images of its own size take minutes on one core."""
+    """Return one of the models with large images as a case that ends in seconds.
+
+    It changes what `model` returns, so that the other cases, and their results, stay as they are.
+    """
 
     def build(self):
         import timm

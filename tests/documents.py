@@ -58,6 +58,11 @@ def find_documents(root: Path = ROOT) -> list[Path]:
     return [*top, *site, *sorted((root / "examples").rglob("README.md"))]
 
 
+def section(text: str, title: str) -> str:
+    """Return what a document says below a heading of the second level, up to the next one."""
+    return text.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
 def find_blocks(text: str) -> list[Block]:
     """Return the fenced blocks of a document in Markdown."""
     lines = text.splitlines()

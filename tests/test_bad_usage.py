@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 import shutil
 
@@ -145,8 +146,17 @@ def test_what_can_be_no_path_is_bad_input(refused):
     assert "File name too long" in refused("history", "x", "--results", 300 * "a")
 
 
-def test_list_names_the_compilers(capfd):
+def test_list_names_the_compilers_and_those_that_run_only_when_named(capfd):
     assert _run(["list", "--compilers"]) == 0
-    names = [line.split()[0] for line in capfd.readouterr().out.splitlines()]
+    listed, _, named = capfd.readouterr().out.rpartition("\n\nrun only when named: ")
+    names = [line.split()[0] for line in listed.splitlines()]
     assert names[0] == "eager"
     assert {"compile", "jit.trace", "jit.script", "fx", "make_fx", "export", "aoti", "onnx"} <= set(names)
+    alone = [one.split()[0] for one in re.sub(r"\(.*?\)", "", named).split(",")]
+    assert {"aoti:dynamic", "aoti:checked", "jit.trace:frozen"} <= set(alone) < set(names)
+    assert not {"eager", "compile", "aoti", "export:dynamic"} & set(alone)
+    assert _run(["list", "--compilers", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capfd.readouterr().out)}
+    assert [name for name, row in rows.items() if row["only_when_named"]] == alone
+    assert rows["aoti:dynamic"]["since"] == "2.6"
+    assert "onnxruntime" in rows["onnx"]["requires"]

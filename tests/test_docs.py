@@ -16,7 +16,7 @@ import page_text
 import pytest
 import reference
 import results_pages
-from documents import ROOT, find_documents
+from documents import ROOT, find_documents, section
 
 from recapture.cli.main import COMMANDS
 from recapture.declare.compilers import builtin_compilers
@@ -24,18 +24,13 @@ from recapture.machine.doctor import examine
 from recapture.machine.pins import load_images
 from recapture.results.records import Record, read_conformance
 from recapture.results.sources import published_claims
-from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.results.verdicts import SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FOUND = (ROOT / "docs" / "found.md").read_text(encoding="utf-8")
-
-
-def section(text, title):
-    return text.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
 def wrong_links(path):
@@ -80,7 +75,9 @@ class TestReadme:
         assert commands[1].startswith(".venv/bin/nox ")
 
     def test_its_counts_are_those_of_the_records(self):
-        counts = silently_wrong_of_latest()
+        counts = Counter(
+            row.compiler for row in read_conformance(results_pages.LATEST) if row.verdict in SILENTLY_WRONG
+        )
         told = {
             name: int(number)
             for number, name in re.findall(r"(\d+)\s+under\s+`([^`]+)`", section(README, "What it found"))
@@ -90,87 +87,6 @@ class TestReadme:
         assert told == {name: counts[name] for name in told}
         cases = len({row.case for row in read_conformance(results_pages.LATEST)})
         assert f"Of {cases} cases on the CPU" in section(README, "What it found")
-
-
-def silently_wrong_of_latest():
-    return Counter(row.compiler for row in read_conformance(results_pages.LATEST) if row.verdict in SILENTLY_WRONG)
-
-
-def group(record):
-    for name, verdicts in {"right": RIGHT, "wrong": SILENTLY_WRONG, "failing": FAILING}.items():
-        if record.verdict in verdicts:
-            return name
-    return "not run"
-
-
-def records_of_models(library, capability):
-    """The records of a library's models; a folder with smaller images has later ones of some of them."""
-    folders = sorted((ROOT / "results" / "zoo").glob(f"{library}*/bare-torch2.11.0-cu130/{capability}"))
-    cells = {record.cell: record for folder in folders for record in read_conformance(folder)}
-    return list(cells.values())
-
-
-class TestFound:
-    def test_its_counts_are_those_of_the_records(self):
-        told = dict(re.findall(r"^\| `([^`]+)` \| (\d+) \|$", section(FOUND, "On one release"), flags=re.MULTILINE))
-        counts = silently_wrong_of_latest()
-        assert len(told) == 7
-        assert {name: int(number) for name, number in told.items()} == {name: counts[name] for name in told}
-        cases = len({row.case for row in read_conformance(results_pages.LATEST)})
-        assert f"Of {cases} cases on the CPU" in section(FOUND, "On one release")
-
-    def test_its_counts_of_the_examples_for_export_are_those_of_the_records(self):
-        text = " ".join(section(FOUND, "Torch's own examples for export").split())
-        rows = read_conformance(ROOT / "results" / "exportdb" / "torch2.11.0-cu130" / "cpu")
-        right = Counter(row.compiler for row in rows if row.verdict in RIGHT)
-        other_size = [row for row in rows if row.compiler == "aoti" and row.verdict is Verdict.SPECIALIZED]
-        other_shape = [row for row in other_size if any(one.kind == "shape" for one in row.differences)]
-        assert f"has the {right['eager']} examples" in text
-        assert f"`torch.compile` is right on {right['compile']}, `export:dynamic` on {right['export:dynamic']}" in text
-        assert f"`export` on {right['export']}," in text
-        assert f"`aoti` is right on {right['aoti']}." in text
-        assert (
-            f"wrong on {len(other_size)} for another size alone, which it does not check: {len(other_shape)} " in text
-        )
-
-    @pytest.mark.parametrize(("title", "capability"), [("On a CPU", "cpu"), ("On one H100", "sm_90")])
-    def test_its_counts_of_models_are_those_of_the_records(self, title, capability):
-        models = section(FOUND, "Models")
-        text = models.split(f"### {title}\n", 1)[1].split("\n### ", 1)[0]
-        told = dict(re.findall(r"^\| `([\w:.]+)` \| (.+) \|$", text, flags=re.MULTILINE))
-        rows = {name: records_of_models(name, capability) for name in ("torchvision", "timm", "transformers")}
-        counts = Counter((row.compiler, name, group(row)) for name, found in rows.items() for row in found)
-        assert told == {
-            compiler: " | ".join(
-                "/".join(str(counts[compiler, name, verdict]) for verdict in ("right", "wrong", "failing"))
-                if any(row.compiler == compiler for row in found)
-                else "–"
-                for name, found in rows.items()
-            )
-            for compiler in {compiler for compiler, _, _ in counts}
-        }
-        number = sum(len({row.case for row in found}) for found in rows.values())
-        assert f"has {number} models" in " ".join(models.split())
-        if capability == "cpu":
-            dynamic = sum(counts["export:dynamic", name, "right"] for name in rows)
-            assert f"is right on {dynamic} models" in " ".join(text.split())
-
-    def test_its_changes_are_those_of_the_records(self):
-        rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| (\d+) \| (\d+) \| (\d+) \| \d+ \|$", FOUND, flags=re.MULTILINE)
-        assert len(rows) == 15
-        for old, new, wrong, failing, fixed in rows:
-            before, after = ({row.cell: group(row) for row in read_conformance(latest_of(name))} for name in (old, new))
-            changed = Counter(
-                (before[cell], after[cell]) for cell in before.keys() & after if before[cell] != after[cell]
-            )
-            assert changed["right", "wrong"] + changed["failing", "wrong"] == int(wrong)
-            assert changed["right", "failing"] == int(failing)
-            assert changed["wrong", "right"] + changed["failing", "right"] == int(fixed)
-
-
-def latest_of(version):
-    (found,) = (path for path in (ROOT / "results").glob(f"torch{version}-cu???/cpu"))
-    return found
 
 
 class TestArchitecture:

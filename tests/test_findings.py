@@ -28,6 +28,7 @@ RECORDED = [
     RESULTS / "bare-torch2.11.0-cu130" / "sm_90",
     RESULTS / "exportdb" / "bare-torch2.11.0-cu130" / "sm_90",
     *sorted((RESULTS / "zoo").glob("*/bare-torch2.11.0-cu130/*")),
+    *sorted((RESULTS / "variants").glob("*torch2.11.0-cu130/*")),
 ]
 TRACING = ("jit.trace", "fx", "make_fx")
 """Compilers, with what follows a colon, that keep the path of the example by design."""

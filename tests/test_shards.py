@@ -54,8 +54,16 @@ def test_cells_without_a_duration_count_as_usual_and_every_shard_has_some():
     planned = cells(6, compilers=("fx", "compile"))
     shards = divide(planned, 6, {})
     assert sorted(map(list(shards.values()).count, range(1, 7))) == [2] * 6
-    assert usual_seconds("compile") > usual_seconds("fx")
+    assert usual_seconds(("s::c0", "compile", "cpu"), {}) > usual_seconds(("s::c0", "fx", "cpu"), {})
     assert set(divide(cells(5), 5, {cell.key: 0.0 for cell in cells(5)}).values()) == {1, 2, 3, 4, 5}
+
+
+def test_a_form_of_a_compiler_without_a_duration_is_expected_to_take_what_its_plain_form_took():
+    seconds = {("s::c", "aoti", "cpu"): 3.0, ("s::c", "fx", "cpu"): 0.7, ("s::c", "compile", "cpu"): 5.0}
+    assert usual_seconds(("s::c", "aoti:dynamic", "cpu"), seconds) == 3.0
+    assert usual_seconds(("s::c", "fx:concrete_args", "cpu"), seconds) == 0.7
+    for other in (("s::c", "compile:eager", "cpu"), ("s::c", "fx:concrete_args", "cuda"), ("s::d", "fx", "cpu")):
+        assert usual_seconds(other, seconds) == usual_seconds(other, {}), "no code, another device, another case"
 
 
 def test_on_a_gpu_the_cells_of_a_case_stay_together():

@@ -67,13 +67,31 @@ def list_command(
 
 
 def _list_compilers(what: tuple[str, ...], *, as_json: bool) -> int:
+    from recapture.declare.collection import absent_modules, only_when_named
     from recapture.declare.compilers import builtin_compilers
 
     if what:
         raise UsageError(f"--compilers takes no argument: {what[0]!r}")
-    found = {name: compiler.describe() for name, compiler in builtin_compilers().items()}
-    lines = (f"{name:25} {summary}" for name, summary in found.items())
-    _print(lines, [{"name": name, "summary": summary} for name, summary in found.items()], as_json=as_json)
+    found = builtin_compilers().values()
+    width = max(len(one.name) for one in found)
+    rows = [
+        {
+            "name": one.name,
+            "summary": one.describe(),
+            "since": one.since,
+            "requires": list(one.requires),
+            "only_when_named": only_when_named(one),
+        }
+        for one in found
+    ]
+    _print((f"{one.name:{width}}  {one.describe()}" for one in found), rows, as_json=as_json)
+    if not as_json:
+        lacking = {one.name: ", ".join(absent_modules(one.requires)) for one in found}
+        named = [one.name for one in found if only_when_named(one)]
+        echo(
+            "\nrun only when named: "
+            + ", ".join(f"{name} (needs {lacking[name]})" if lacking[name] else name for name in named)
+        )
     return 0
 
 

@@ -200,11 +200,15 @@ class Ledger:
             return before.seconds
         if cell.key in self._earlier:
             return self._earlier[cell.key].seconds
-        return usual_seconds(cell.spec.compiler)
+        return usual_seconds(cell.key, self._earlier_seconds)
 
     @functools.cached_property
     def _earlier(self) -> dict[Key, Expected]:
         return earlier_runs(self.options.results, self.options.device)
+
+    @functools.cached_property
+    def _earlier_seconds(self) -> dict[Key, float]:
+        return {key: expected.seconds for key, expected in self._earlier.items()}
 
     def estimate(self, cells: list[PlannedCell], jobs: int) -> float | None:
         """Return the seconds that the cells took last time, divided by jobs; None if most were never run."""

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["Shard", "divide", "parse_shard", "shard_plan", "usual_seconds"]
 
 CODEGEN_SECONDS = 10.0
-"""Expected seconds of a cell that generates code and was never run."""
+"""Expected seconds of a cell that generates code, where nothing like it was run."""
 
 CAPTURE_SECONDS = 0.1
-"""Expected seconds of any other cell that was never run."""
+"""Expected seconds of any other cell, where nothing like it was run."""
 
 MOST_SHARDS = 10_000
 """Largest number of shards of a run."""
@@ -52,10 +52,21 @@ def parse_shard(text: str) -> Shard:
     return Shard(int(found[1]), int(found[2]))
 
 
-def usual_seconds(compiler: str) -> float:
-    """Return the expected seconds of a compiler's cell that was never run."""
+def usual_seconds(key: Key, seconds: Mapping[Key, float]) -> float:
+    """Return the expected seconds of a cell that was never run.
+
+    `aoti:dynamic` is expected to take what `aoti` took in `seconds` for the case, if both generate code or neither.
+    """
+    case, compiler, device = key
+    plain = compiler.partition(":")[0]
+    if (case, plain, device) in seconds and _generates_code(compiler) == _generates_code(plain):
+        return seconds[case, plain, device]
+    return CODEGEN_SECONDS if _generates_code(compiler) else CAPTURE_SECONDS
+
+
+def _generates_code(compiler: str) -> bool:
     how = builtin_compilers().get(compiler)
-    return CODEGEN_SECONDS if how is not None and how.generates_code else CAPTURE_SECONDS
+    return how is not None and how.generates_code
 
 
 def divide(cells: Sequence[PlannedCell], count: int, seconds: Mapping[Key, float]) -> dict[Key, int]:
@@ -69,7 +80,8 @@ def divide(cells: Sequence[PlannedCell], count: int, seconds: Mapping[Key, float
         units[(case, device) if device == "cuda" else (case, compiler, device)].append(cell)
 
     def length(name: tuple[str, ...]) -> float:
-        return sum(seconds.get(cell.key, usual_seconds(cell.spec.compiler)) for cell in units[name])
+        keys = [cell.key for cell in units[name]]
+        return sum(seconds[key] if key in seconds else usual_seconds(key, seconds) for key in keys)
 
     if count > len(units):
         raise UsageError(f"{plural(count, 'shard')} of a run that can be divided into {len(units)} at most")

@@ -122,7 +122,7 @@ def test_a_file_with_a_byte_that_is_no_utf8_is_one_line_and_status_2(tmp_path, c
 def test_an_unreadable_result_is_a_row_with_its_reason():
     result = '{"verdict":"pass","deviations":[{"group":"result","eager":null,"candidate":0,"allowed":0}]}'
     ended = Ended(0, "exit", 0, "call", result, seconds=1, peak_rss=0, stdout="", stderr="", rss_server=0)
-    outcomes = OutcomeReader(job.Outcome, timeout=1.0, memory=1, checks=[], explainable=execution.EXPLAINABLE)
+    outcomes = OutcomeReader(job.Outcome, timeout=1.0, memory=1, checks=[], explainable=execution.explainable)
     found = outcomes.read(ended)
     assert (str(found.verdict), found.phase) == ("crash", "call")
     assert found.reason.startswith("left an unreadable result: Expected `float`, got `null`")

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from recapture.base.torch_compat import reset_dynamo
-from recapture.conformance import runner
 from recapture.conformance.cell import CellSpec, Findings, examine
+from recapture.conformance.machine_faults import explainable
 from recapture.machine.doctor import Check
 from recapture.pool.outcomes import OutcomeReader
 from recapture.pool.protocol import Ended
+from recapture.results.records import Difference
 from recapture.results.verdicts import Verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -98,7 +99,7 @@ def test_a_rewrite_that_only_rounds_otherwise_is_right(cell):
 
 def test_where_the_machine_breaks_eager_too_nothing_passed():
     check = Check(name="numpy-version", status="fault", found="numpy 2 with torch 2.1", mend="", affects="numpy")
-    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=[check], explainable=runner.EXPLAINABLE)
+    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=[check], explainable=explainable)
 
     def judged(verdict, stderr, **found):
         result = msgspec.json.encode(Findings(verdict=verdict, **found)).decode()
@@ -112,6 +113,12 @@ def test_where_the_machine_breaks_eager_too_nothing_passed():
     assert (found.verdict, found.reason) == (Verdict.ENVIRONMENT, check.reason)
     assert judged(Verdict.PASS, "nothing of the kind").verdict is Verdict.PASS
     assert judged(Verdict.WRONG, "RuntimeError: Numpy is not available").verdict is Verdict.WRONG
+    eager_alone = Difference("example", "result", "exception", "eager raises RuntimeError, this returned")
+    value = Difference("held_out[0]", "result", "value", "value differs: eager 1, this 2")
+    for differences, verdict in (([eager_alone], Verdict.ENVIRONMENT), ([eager_alone, value], Verdict.WRONG)):
+        told = judged(Verdict.WRONG, "RuntimeError: Numpy is not available", differences=differences)
+        assert told.verdict is verdict
+    assert judged(Verdict.WRONG, "nothing of the kind", differences=[eager_alone]).verdict is Verdict.WRONG
 
 
 def test_what_eager_raises_is_written_down(cell, capsys):

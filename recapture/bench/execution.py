@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RowExecution", "RowProgress"]
 
-EXPLAINABLE = (Verdict.ERROR, Verdict.CRASH)
-"""Verdicts that become ``environment`` if a fault of the machine explains the error."""
+
+def explainable(found: Outcome) -> bool:
+    """Whether a fault of the machine can be what ended a row, whose verdict then becomes ``environment``."""
+    return found.verdict in (Verdict.ERROR, Verdict.CRASH)
 
 
 class RowProgress(Protocol):
@@ -69,7 +71,7 @@ class RowExecution:
         )
         self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
         self.outcomes = OutcomeReader(
-            Outcome, timeout=options.timeout, memory=options.memory, checks=checks, explainable=EXPLAINABLE
+            Outcome, timeout=options.timeout, memory=options.memory, checks=checks, explainable=explainable
         )
 
     def run(self) -> None:

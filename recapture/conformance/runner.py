@@ -15,6 +15,7 @@ from recapture.conformance.cell import Findings
 from recapture.conformance.durations import recorded_seconds
 from recapture.conformance.known_ends import CellOfCase, end_of, known_ends
 from recapture.conformance.ledger import Ledger
+from recapture.conformance.machine_faults import explainable
 from recapture.conformance.plan import PlannedCell, RunOptions, plan_cells, refused_cases
 from recapture.conformance.preparation import IMPORTS, begin_survey, collect_suites, survey
 from recapture.conformance.shards import shard_plan
@@ -29,7 +30,6 @@ from recapture.pool.outcomes import OutcomeReader
 from recapture.pool.worker_pool import WorkerPool
 from recapture.results.records import ClaimResult, Record, Timing
 from recapture.results.shard_files import SHARD, write_shard
-from recapture.results.verdicts import RIGHT, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -55,13 +55,6 @@ MANY = 25
 
 PUBLISHED_CAPABILITIES = ("cpu", "sm_70", "sm_80", "sm_90")
 """Capabilities that the published claims are about: the CPU, V100, A100 and H100."""
-
-EXPLAINABLE = (*RIGHT, Verdict.ERROR, Verdict.CRASH)
-"""Verdicts that become ``environment`` if a fault of the machine explains the error.
-
-This includes the right verdicts: if eager and a compiled call fail in the same way because of the machine, they agree,
-but that says nothing about the compiler.
-"""
 
 
 class CellProgress(Protocol):
@@ -245,7 +238,7 @@ class CellExecution:
         """Cells that ended otherwise than known in a process that others had used before, and run again alone."""
         self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
         self.outcomes = OutcomeReader(
-            Findings, timeout=options.timeout, memory=options.memory, checks=checks, explainable=EXPLAINABLE
+            Findings, timeout=options.timeout, memory=options.memory, checks=checks, explainable=explainable
         )
 
     def run(self, cells: list[PlannedCell]) -> None:

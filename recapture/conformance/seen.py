@@ -254,7 +254,8 @@ class _Describer:
         dtype, shape = str(value.dtype), tuple(value.shape)
         try:
             data = torch.from_numpy(np.array(value, copy=True, order="C"))
-        except (TypeError, ValueError):  # strings, objects, another byte order, types that torch lacks
+        except (TypeError, ValueError, RuntimeError):
+            # Strings, objects, another byte order, types that torch lacks, a numpy that this torch cannot convert.
             items = [(f"[{index}]", item) for index, item in enumerate(value.ravel().tolist())]
             return Seen(f"{name}[{dtype}]{shape}", children=self._children(items, depth, parents))
         self.arrays.append(("".join(self.path), value))

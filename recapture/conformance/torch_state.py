@@ -80,7 +80,8 @@ def random_states() -> dict[str, str]:
     """Return a digest of each random number generator's state: torch's on the CPU and GPU, Python's and numpy's."""
     import torch
 
-    states = {"torch": torch.get_rng_state().numpy().tobytes(), "random": repr(random.getstate()).encode()}
+    # Without numpy: a torch that was built against another major version of numpy works but for its conversions.
+    states = {"torch": bytes(torch.get_rng_state().tolist()), "random": repr(random.getstate()).encode()}
     if torch.cuda.is_initialized():
         states["torch.cuda"] = bytes(torch.cuda.get_rng_state().tolist())
     numpy = sys.modules.get("numpy")

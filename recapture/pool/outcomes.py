@@ -13,7 +13,7 @@ from recapture.results.records import INPUT, Phase
 from recapture.results.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Iterable
 
     from recapture.pool.protocol import Ended
     from recapture.results.records import ErrorInfo
@@ -48,15 +48,15 @@ class OutcomeReader(Generic[R]):
     """Turns the end of a task's process into a result of type `kind`.
 
     `timeout` (seconds) and `memory` (bytes) are the limits that tasks ran under; `checks` are the doctor's. If a result
-    has a verdict in `explainable` and a failing check explains its error or output, the machine is at fault, not the
-    compiler, and the verdict becomes ``environment``. `checks` are read only for text that a check could explain.
+    is `explainable` and a failing check explains its error or output, the machine is at fault, not the compiler, and
+    the verdict becomes ``environment``. `checks` are read only for text that a check could explain.
     """
 
     kind: type[R]
     timeout: float
     memory: int
     checks: Iterable[doctor.Check]
-    explainable: Collection[Verdict]
+    explainable: Callable[[R], bool]
 
     def read(self, ended: Ended) -> R:
         """Return the outcome of a task that ended; no result that a task leaves makes this raise."""
@@ -88,7 +88,7 @@ class OutcomeReader(Generic[R]):
         return self.kind(verdict=verdict, reason=reason, **where)  # type: ignore[call-arg]
 
     def _explained(self, found: R, ended: Ended) -> R:
-        if found.verdict not in self.explainable:
+        if not self.explainable(found):
             return found
         kind = found.error.type if found.error else ""
         text = f"{found.error.message if found.error else ''}\n{ended.stderr}"

@@ -138,7 +138,9 @@ class CandidateRunner:
 
     def outcome(self, ended: Ended) -> Findings:
         """Return what a program showed."""
-        reader = OutcomeReader(Findings, timeout=self.timeout, memory=self.memory, checks=(), explainable=())
+        reader = OutcomeReader(
+            Findings, timeout=self.timeout, memory=self.memory, checks=(), explainable=lambda _: False
+        )
         return reader.read(ended)
 
     def known(self, text: str) -> bool | None:
@@ -177,7 +179,7 @@ class _Single:
 
     def given_up(self, task: Try, reason: str) -> None:  # noqa: ARG002
         """Keep that the program killed its server."""
-        reader = OutcomeReader(Findings, timeout=0.0, memory=0, checks=(), explainable=())
+        reader = OutcomeReader(Findings, timeout=0.0, memory=0, checks=(), explainable=lambda _: False)
         self.found = reader.crash(reason)
 
 

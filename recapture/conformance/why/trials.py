@@ -104,7 +104,9 @@ class _Trials:
     def __post_init__(self) -> None:
         self.order = [one.cell for one in self.searches]
         self.ready = deque(self.searches)
-        self.outcomes = OutcomeReader(Findings, timeout=self.timeout, memory=self.memory, checks=(), explainable=())
+        self.outcomes = OutcomeReader(
+            Findings, timeout=self.timeout, memory=self.memory, checks=(), explainable=lambda _: False
+        )
 
     def next(self, running: Collection[_Searching]) -> _Searching | None:
         """Return a search whose next trial can run."""

@@ -251,6 +251,27 @@ EXPORTED = [
     ),
     rule(
         "compiler fault",
+        r"^(?:Type|Runtime)Error: (?:Expected a proper Tensor but got None"
+        r"|aten::\w+\(\) [^\n]*instead found type '(?:NoneType|immutable_list)'"
+        r"|unsupported operand type\(s\) for [^\n]*'NoneType')",
+        "a number that is dynamic in the exported program has no input in a library of AOTInductor, where it is None",
+        ("aoti",),
+        "capture",
+    ),
+    rule(
+        "unsupported code",
+        r"unhashable type: non-nested SymInt",
+        "the code looks a dynamic number up in a dict or a set, and a symbol has no hash",
+        TRACED,
+    ),
+    rule(
+        "unsupported code",
+        r"'SymInt' and 'SymInt'|expected a long, but got SymInt|for entropy not s\d|np\.ndarray of type numpy\.object_",
+        "the code gives a dynamic number to a function that takes no symbol: {first}",
+        TRACED,
+    ),
+    rule(
+        "compiler fault",
         r"Not all inputs to pattern found in match\.kwargs",
         "a pattern that Inductor replaces does not fit its own replacement: {first}",
         ("compile", *TRACED),

@@ -8,6 +8,12 @@ __all__ = ["TORCHSCRIPT"]
 
 TORCHSCRIPT = [
     rule(
+        "unsupported code",
+        r"Freezing is currently only implemented for modules in eval mode",
+        "`torch.jit.freeze` takes modules in evaluation mode alone: call `.eval()` before",
+        ("jit.trace", "jit.script"),
+    ),
+    rule(
         "data-dependent",
         r"type Tensor doesn't define __(?P<what>\w+)__ method"
         r"|expected \(.*<class 'int'>.*\), got <class 'torch\.Tensor'>",

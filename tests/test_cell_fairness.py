@@ -118,6 +118,7 @@ def test_where_the_machine_breaks_eager_too_nothing_passed():
     for differences, verdict in (([eager_alone], Verdict.ENVIRONMENT), ([eager_alone, value], Verdict.WRONG)):
         told = judged(Verdict.WRONG, "RuntimeError: Numpy is not available", differences=differences)
         assert told.verdict is verdict
+        assert list(told.differences) == (differences if verdict is Verdict.WRONG else [])
     assert judged(Verdict.WRONG, "nothing of the kind", differences=[eager_alone]).verdict is Verdict.WRONG
 
 

@@ -10,7 +10,7 @@ import msgspec
 from recapture.machine import doctor
 from recapture.pool.worker_pool import cause_of_death
 from recapture.results.records import INPUT, Phase
-from recapture.results.verdicts import Verdict
+from recapture.results.verdicts import SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -96,5 +96,7 @@ class OutcomeReader(Generic[R]):
         if check is None:
             return found
         changed: dict[str, Any] = {"verdict": Verdict.ENVIRONMENT, "reason": check.reason}
+        if found.verdict in SILENTLY_WRONG:
+            changed |= {"differences": (), "input": None}  # of an eager that the machine broke
         replaced: R = msgspec.structs.replace(found, **changed)  # type: ignore[type-var]
         return replaced

@@ -128,3 +128,28 @@ def test_its_changes_are_those_of_the_records():
         assert changed["right", "wrong"] + changed["failing", "wrong"] == int(wrong)
         assert changed["right", "failing"] == int(failing)
         assert changed["wrong", "right"] + changed["failing", "right"] == int(fixed)
+
+
+def test_its_counts_of_drifted_images_are_those_of_the_records():
+    rows = re.findall(
+        r"^\| ([\d.]+) \| [^|]+ → [^|]+ \| [^|]+ → [^|]+ \| ([\d,]+) \| (.+) \|$",
+        section(FOUND, "Packages"),
+        re.MULTILINE,
+    )
+    twins = sorted(path for path in (ROOT / "results").glob("torch*-drifted/cpu"))
+    assert len(rows) == len(twins) == 4
+    for version, cells, told in rows:
+        (twin,) = (path for path in twins if path.parent.name.startswith(f"torch{version}-"))
+        before, after = records_by_cell(latest_of(version)), records_by_cell(twin)
+        pairs = [(group(before[cell]), group(record)) for cell, record in after.items()]
+        changed = Counter(pair for pair in pairs if pair[0] != pair[1])
+        assert cells == f"{len(pairs):,}"
+        assert told == " | ".join(
+            str(count)
+            for count in (
+                sum(number for (_, new), number in changed.items() if new == "wrong"),
+                changed["right", "failing"],
+                sum(number for (_, new), number in changed.items() if new == "right"),
+                sum(number for (_, new), number in changed.items() if new == "not run"),
+            )
+        )

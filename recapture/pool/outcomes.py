@@ -49,7 +49,8 @@ class OutcomeReader(Generic[R]):
 
     `timeout` (seconds) and `memory` (bytes) are the limits that tasks ran under; `checks` are the doctor's. If a result
     is `explainable` and a failing check explains its error or output, the machine is at fault, not the compiler, and
-    the verdict becomes ``environment``. `checks` are read only for text that a check could explain.
+    the verdict becomes ``environment``; a silently wrong result loses its differences, because nothing was compared.
+    `checks` are read only for text that a check could explain.
     """
 
     kind: type[R]

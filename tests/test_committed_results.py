@@ -9,6 +9,8 @@ import pytest
 
 from recapture.analysis.overview import overview
 from recapture.bench.figures import derive
+from recapture.declare.collection import shipped_suites
+from recapture.machine.pins import load_images
 from recapture.report.markdown import render_conformance
 from recapture.report.overview import to_markdown
 from recapture.report.speedups import render_speedups
@@ -57,6 +59,18 @@ def test_no_path_of_the_machine_that_measured_is_left(results):
 
 def test_the_overview_is_what_recapture_history_prints():
     assert (RESULTS / "README.md").read_text(encoding="utf-8") == to_markdown(overview(RESULTS))
+
+
+def test_every_image_has_the_same_cells_of_all_suites_on_the_cpu():
+    """`nox -s matrix` fills every image, drifted ones too; a new case is run on all of them."""
+    cells = {
+        image: {(row.case, row.compiler) for row in read_results(RESULTS / image / "cpu").records}
+        for image in load_images()
+    }
+    suites = {file.name for file in shipped_suites()}
+    for image, found in cells.items():
+        assert {case.split("::")[0] for case, _ in found} == suites, image
+        assert found == cells["torch2.10.0-cu128"], image
 
 
 @pytest.fixture(params=find_speedups(RESULTS), ids=lambda path: str(path.relative_to(RESULTS)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import torch
 from packaging.version import Version
 
+from recapture.images.interpreter import Interpreter
 from recapture.machine import pins
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -141,3 +143,21 @@ class PlantedImages:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+
+def plant_runs(monkeypatch, run):
+    """Let `run(interpreter, words, stderr)`, which returns an exit status, take the place of ``recapture WORDS``."""
+
+    class Ended:
+        def __init__(self, status):
+            self.status = status
+
+        def wait(self):
+            return self.status
+
+    @contextlib.contextmanager
+    def start(interpreter, *words, stdout, stderr):
+        assert stdout == subprocess.DEVNULL
+        yield Ended(run(interpreter, words, stderr))
+
+    monkeypatch.setattr(Interpreter, "start", start)

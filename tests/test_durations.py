@@ -105,4 +105,5 @@ def test_a_hanging_cell_does_not_keep_the_second_stage_waiting():
     hanging = {b.key}
     assert TwoServers("cpu", [], [a, b, c]).split([b, c, a], hanging) == ([a], [b, c])
     assert TwoServers("cpu", [], [a, b]).split([b, a], hanging) == ([b, a], [])  # there is no second stage
+    assert TwoServers("cpu", [], [a, b, c], few=1).split([b, c, a], hanging) == ([b, c, a], [])  # one generates code
     assert TwoServers("cuda", [], [a, b, c]).split([b, c, a], hanging) == ([b, c, a], [])

@@ -8,7 +8,7 @@ import shutil
 import msgspec
 import pytest
 from conftest import REPOSITORY
-from planted_images import PlantedImages
+from planted_images import PlantedImages, plant_runs
 from planted_records import evidence
 
 from recapture.analysis.changed_words import changed_words, failure_words, only_wording
@@ -19,7 +19,6 @@ from recapture.cli.main import _run
 from recapture.fleet.bisect_runs import mixed_lock
 from recapture.fleet.boundaries import search_packages, search_releases
 from recapture.images import environments
-from recapture.images.interpreter import Interpreter
 from recapture.machine.environment import read_environment
 from recapture.machine.pins import load_images
 from recapture.results.records import Difference, ErrorInfo, Record, read_jsonl, write_jsonl
@@ -110,18 +109,29 @@ def test_history_says_first_bad_and_fixed(tmp_path, capsys):
 
 
 class Runs:
-    """Runs of a cell that is bad in some images, with the number of those that were needed."""
+    """Runs of a cell that is bad in some images, with those that were needed, and which ran beside each other."""
 
-    def __init__(self, letters):
+    def __init__(self, letters, at_once=1, ready=NAMES):
         self.outcomes = dict(zip(NAMES, letters, strict=True))
-        self.ran = []
+        self.at_once, self.ready = at_once, ready
+        self.rounds = []
 
-    def __call__(self, image):
-        self.ran.append(image.name)
-        letter = self.outcomes[image.name]
+    @property
+    def ran(self):
+        return [name for names in self.rounds for name in names]
+
+    def is_ready(self, image):
+        return image.name in self.ready
+
+    def run(self, images):
+        self.rounds.append([image.name for image in images])
+        return [self.outcome(image.name) for image in images]
+
+    def outcome(self, name):
+        letter = self.outcomes[name]
         if letter == "x":
-            raise EnvironmentUnfitError("no Python 3.10")
-        return None if letter == " " else record(LETTERS[letter])
+            return EnvironmentUnfitError("no Python 3.10")
+        return record(LETTERS[letter])
 
 
 def boundaries(search):
@@ -146,6 +156,46 @@ def test_without_records_a_boundary_is_found_in_a_few_runs(first):
     assert len(runs.ran) <= 2 + len(NAMES).bit_length()
     assert search.ran == runs.ran
     assert "torch" in {one.name for one in search.boundaries[0].changed}
+
+
+@pytest.mark.parametrize(("at_once", "rounds"), [(2, 4), (4, 3)])
+@pytest.mark.parametrize("first", range(1, len(NAMES)))
+def test_images_that_are_ready_run_beside_each_other(first, at_once, rounds):
+    runs = Runs("r" * first + "w" * (len(NAMES) - first), at_once)
+    search = search_releases(LINE, {}, runs)
+    assert boundaries(search) == [("first_bad", NAMES[first - 1], NAMES[first])]
+    assert runs.rounds[0] == [NAMES[0], NAMES[-1]]
+    assert len(runs.rounds) <= rounds
+    assert max(map(len, runs.rounds)) <= at_once
+    assert len(set(runs.ran)) == len(runs.ran)
+
+
+def test_no_environment_is_made_for_a_run_beside_another():
+    letters = "r" * 7 + "w" * (len(NAMES) - 7)
+    alone = Runs(letters)
+    search_releases(LINE, {}, alone)
+    none_ready, some_ready = Runs(letters, 4, ready=()), Runs(letters, 4, ready=NAMES[:8])
+    search_releases(LINE, {}, none_ready)
+    assert none_ready.rounds == alone.rounds
+    search = search_releases(LINE, {}, some_ready)
+    assert boundaries(search) == [("first_bad", NAMES[6], NAMES[7])]
+    assert all(len(names) == 1 or set(names) <= set(NAMES[:8]) for names in some_ready.rounds)
+
+
+def test_several_boundaries_are_looked_for_beside_each_other():
+    letters = "r" * 4 + "w" * 8 + "r" * (len(NAMES) - 12)
+    on_file = {NAMES[place]: record(LETTERS[letters[place]]) for place in (0, 7, len(NAMES) - 1)}
+    runs = Runs(letters, 2)
+    search = search_releases(LINE, on_file, runs)
+    assert boundaries(search) == [("first_bad", NAMES[3], NAMES[4]), ("fixed", NAMES[11], NAMES[12])]
+    assert len(runs.rounds) == 3
+
+
+def test_of_images_that_ran_beside_each_other_one_may_fail():
+    runs = Runs("x" + "r" * 7 + "w" * (len(NAMES) - 9) + "x", 2)
+    search = search_releases(LINE, {}, runs)
+    assert boundaries(search) == [("first_bad", NAMES[7], NAMES[8])]
+    assert search.failed == {NAMES[0]: "no Python 3.10", NAMES[-1]: "no Python 3.10"}
 
 
 def test_only_what_lies_between_two_that_differ_runs():
@@ -222,14 +272,15 @@ def test_a_mixed_lock_has_whole_entries_of_both():
     ("arguments", "message"),
     [
         (["x"], "write SUITE::NAME::COMPILER"),
+        (["typs::b::c"], "unknown suite 'typs'; did you mean 'types'?"),
         (["a::b::c", "--good", "torch2.6.0-cu124"], "belong together"),
-        (["a::b::c", "--good", "torch2.6", "--bad", "torch2.9"], "no image 'torch2.6'"),
+        (["types::b::c", "--good", "torch2.6", "--bad", "torch2.9"], "no image 'torch2.6'"),
         (
-            ["a::b::c", "--good", "torch2.6.0-cu124", "--bad", "torch2.7.1-cu126", "--no-run"],
+            ["types::b::c", "--good", "torch2.6.0-cu124", "--bad", "torch2.7.1-cu126", "--no-run"],
             "not right in torch2.6.0-cu124: it is not recorded",
         ),
         (
-            ["a::b::c", "--good", "torch2.6.0-cu124", "--bad", "torch2.6.0-cu124-drifted", "--no-run"],
+            ["types::b::c", "--good", "torch2.6.0-cu124", "--bad", "torch2.6.0-cu124-drifted", "--no-run"],
             "not right in torch2.6.0-cu124: it is not recorded",
         ),
     ],
@@ -254,25 +305,34 @@ def test_bisect_runs_a_cell_in_environments_with_exchanged_packages(tmp_path, mo
         lock.write_text(f"{lock.read_text()}numpy=={version}\nscipy=={version}\n")
     ran = []
 
-    def recapture(self, *words, write):
+    def run(interpreter, words, _stderr):
         """The cell fails where scipy is 9."""
-        site = next(self.python.parent.parent.glob("lib/*/site-packages"))
+        site = next(interpreter.python.parent.parent.glob("lib/*/site-packages"))
         bad = bool(list(site.glob("scipy-9*")))
         ran.append(sorted(path.name for path in site.glob("*py-*.dist-info")))
         folder = tmp_path / words[words.index("--results") + 1] / "a" / "cpu"
         folder.mkdir(parents=True)
-        write_jsonl(folder / "conformance.jsonl", [record(Verdict.ERROR if bad else Verdict.PASS)])
+        write_jsonl(folder / "conformance.jsonl", [record(Verdict.ERROR if bad else Verdict.PASS, case="types::c")])
         return 0
 
-    monkeypatch.setattr(Interpreter, "recapture", recapture)
-    arguments = ["bisect", "s::c::compile", "--good", "a", "--bad", "a-drifted", "--results", str(tmp_path / "none")]
+    plant_runs(monkeypatch, run)
+    arguments = [
+        "bisect",
+        "types::c::compile",
+        "--good",
+        "a",
+        "--bad",
+        "a-drifted",
+        "--results",
+        str(tmp_path / "none"),
+    ]
     assert _run(arguments) == 0
     out = capsys.readouterr().out
-    assert "s::c::compile: right in a, bad in a-drifted" in out
+    assert "types::c::compile: right in a, bad in a-drifted" in out
     assert "  a with scipy of a-drifted: bad" in out
     assert "  a with numpy of a-drifted: right" in out
     assert "scipy 0 → 9: alone makes it bad, and all other changes without it are right" in out
-    assert "which of its versions: recapture bisect s::c::compile --image a --package scipy==9\n" in out
+    assert "which of its versions: recapture bisect types::c::compile --image a --package scipy==9\n" in out
     assert ran[2:] == [
         ["numpy-0.dist-info", "scipy-9.dist-info"],
         ["numpy-9.dist-info", "scipy-0.dist-info"],
@@ -280,6 +340,34 @@ def test_bisect_runs_a_cell_in_environments_with_exchanged_packages(tmp_path, mo
     shutil.rmtree(tmp_path / "bisect")
     assert _run([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["culprits"][0]["packages"] == [{"name": "scipy", "old": "0", "new": "9"}]
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "expected"),
+    [
+        ("recapture: unknown compiler 'compil'; did you mean 'compile'?", 2, "unknown compiler 'compil'"),
+        ("recapture: suite 'types' cannot be collected: no module named new", 2, "the run ended with status 2"),
+    ],
+)
+def test_a_cell_that_no_file_declares_ends_the_search_at_once(tmp_path, monkeypatch, capsys, said, status, expected):
+    """Another reason may hold for one image alone, so that the others are tried."""
+    planted = PlantedImages(tmp_path)
+    planted.use(monkeypatch)
+    monkeypatch.setattr(environments, "EXPECTED_BYTES", 1 << 20)
+    ran = []
+
+    def run(interpreter, _words, stderr):
+        ran.append(interpreter.python)
+        stderr.write(said.encode())
+        stderr.flush()
+        return status
+
+    plant_runs(monkeypatch, run)
+    code = _run(["bisect", "types::c::compil", "--results", str(tmp_path / "none")])
+    captured = capsys.readouterr()
+    assert expected in captured.out + captured.err
+    assert (code, len(ran) > 1) == ((2, False) if "unknown" in said else (0, True))
+    assert len(set(ran)) == len(ran)
 
 
 # Words

@@ -13,12 +13,11 @@ from recapture.base.errors import UsageError
 from recapture.base.text import plural
 from recapture.cli.options import PathParameter, check_device
 from recapture.cli.output import echo, echo_json
+from recapture.declare.collection import find_suites
 from recapture.machine.pins import find_image, load_images
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from recapture.fleet.bisect_runs import CellRuns
+    from recapture.fleet.bisect_runs import CellRuns, LineRuns
     from recapture.fleet.boundaries import PackageSearch, ReleaseSearch
     from recapture.machine.pins import Image
     from recapture.results.records import Record
@@ -53,11 +52,12 @@ def bisect_command(
     """Find the releases that turned CELL bad or right, or the packages that did within one release.
 
     CELL is SUITE::NAME::COMPILER. What the results have recorded is not run again; between two images that differ, and
-    that have others between them, the cell runs in environments made with uv. With --good and --bad of one torch
-    release, such as an image and its drifted twin, packages are exchanged one by one. With --image and --package, one
-    image gets other versions of one package: those between its own and the one named.
+    that have others between them, the cell runs in environments made with uv; where these are there already, up to four
+    run beside each other. With --good and --bad of one torch release, such as an image and its drifted twin, packages
+    are exchanged one by one. With --image and --package, one image gets other versions of one package: those between
+    its own and the one named.
     """
-    from recapture.fleet.bisect_runs import CellRuns
+    from recapture.fleet.bisect_runs import CellRuns, LineRuns
     from recapture.fleet.boundaries import search_releases
 
     if cell.count("::") != 2:
@@ -70,6 +70,8 @@ def bisect_command(
         raise UsageError("give --good and --bad, or --image and --package")
     runs = CellRuns(cell, device, keep, lambda text: echo(f"recapture: {text}", err=True))
     records = _recorded(cell, results, device)
+    if not records:
+        find_suites((cell,))  # refuses an unknown suite
     if good is not None and bad is not None:
         first, last = find_image(good), find_image(bad)
         if (first.torch, first.python) == (last.torch, last.python) and first.name != last.name:
@@ -78,10 +80,10 @@ def bisect_command(
     if within is not None and package is not None:
         if no_run:
             raise UsageError("--no-run: the results have no records of other versions of a package")
-        line, run = _versions(runs, find_image(within), package)
+        line, along = _versions(runs, find_image(within), package)
     else:
-        line, run = _line(good, bad), runs.in_image
-    search = search_releases(line, records, None if no_run else run)
+        line, along = _line(good, bad), LineRuns(runs)
+    search = search_releases(line, records, None if no_run else along)
     if good is not None and bad is not None:
         for name, wanted in ((good, False), (bad, True)):
             record = search.records.get(name)
@@ -116,8 +118,9 @@ def _line(good: str | None, bad: str | None) -> list[Image]:
     return line[places[0] : places[-1] + 1]
 
 
-def _versions(runs: CellRuns, image: Image, package: str) -> tuple[list[Image], Callable[[Image], Record | None]]:
-    """Return an image for each version of a package, the given image first, and how the cell runs in one of them."""
+def _versions(runs: CellRuns, image: Image, package: str) -> tuple[list[Image], LineRuns]:
+    """Return an image for each version of a package, the given image first, and the runs of the cell in them."""
+    from recapture.fleet.bisect_runs import CellPlace, LineRuns
     from recapture.images.package_versions import releases_from
 
     releases = {f"{one.name} {one.version}": one for one in releases_from(image, package)}
@@ -126,19 +129,20 @@ def _versions(runs: CellRuns, image: Image, package: str) -> tuple[list[Image], 
         own = {one.name: one.version} if one.name in image.pinned else {}
         line.append(msgspec.structs.replace(image, name=name, **own))
 
-    def run(one: Image) -> Record | None:
-        return runs.in_image(image) if one is image else runs.with_release(image, releases[one.name])
+    def place(one: Image) -> CellPlace:
+        return CellPlace(image.name, image) if one is image else runs.with_release(image, releases[one.name])
 
-    return line, run
+    return line, LineRuns(runs, place)
 
 
 def _over_packages(
     runs: CellRuns, good: Image, bad: Image, records: dict[str, Record], *, no_run: bool, as_json: bool
 ) -> None:
+    from recapture.fleet.bisect_runs import CellPlace
     from recapture.fleet.boundaries import lock_changes, search_packages
 
     for image, wanted in ((good, False), (bad, True)):
-        record = records.get(image.name) or (None if no_run else runs.in_image(image))
+        record = records.get(image.name) or (None if no_run else runs.run_one(CellPlace(image.name, image)))
         if is_bad(record) is not wanted:
             what = f"it is {record.verdict}" if record else "it is not recorded"
             raise UsageError(f"{runs.cell} is not {'bad' if wanted else 'right'} in {image.name}: {what}")
@@ -146,7 +150,7 @@ def _over_packages(
     if no_run and len(changed) > 1:
         named = ", ".join(map(str, changed))
         raise UsageError(f"{len(changed)} packages differ ({named}): without running, none can be singled out")
-    search = search_packages(changed, lambda names: is_bad(runs.with_packages(good, bad, names)))
+    search = search_packages(changed, lambda names: is_bad(runs.run_one(runs.with_packages(good, bad, names))))
     if as_json:
         echo_json(msgspec.json.format(msgspec.json.encode(_package_data(runs.cell, search)), indent=2).decode() + "\n")
         return

@@ -21,7 +21,7 @@ from recapture.conformance.preparation import IMPORTS, begin_survey, collect_sui
 from recapture.conformance.shards import shard_plan
 from recapture.conformance.sharing import group_of, in_groups, passes
 from recapture.conformance.tasks import CELL, KNOWN_CELL, SHARED_CELL
-from recapture.conformance.two_servers import TwoServers
+from recapture.conformance.two_servers import TwoServers, few_cells
 from recapture.conformance.why.recording import record_stages
 from recapture.declare.claim import Claim
 from recapture.machine.environment import Environment, SuiteEntry
@@ -118,7 +118,7 @@ def run_cells(
         if not usable:
             raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
         cells, part = _shard(options, plan_cells(options, usable, failed))
-        servers = TwoServers(options.device, usable, cells)
+        servers = TwoServers(options.device, usable, cells, few=few_cells(options))
         pool.many = len(servers.cells) >= MANY
         refused = refused_cases(options, usable)
         servers.launch_second_server(pool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from recapture.analysis.turns import PackageChange, TurnEntry, TurnKind, is_bad, turning_points
 from recapture.base.errors import RecaptureError
@@ -12,7 +12,7 @@ from recapture.base.text import plural
 from recapture.machine.pins import lock_path, read_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from recapture.machine.pins import Image
     from recapture.results.records import Record
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Boundary",
     "Culprit",
+    "ImageRuns",
     "PackageSearch",
     "ReleaseSearch",
     "lock_changes",
@@ -72,25 +73,40 @@ class ReleaseSearch:
         return "unknown" if not states else "bad" if states == {True} else "right"
 
 
-def search_releases(
-    line: Sequence[Image], records: Mapping[str, Record], run: Callable[[Image], Record | None] | None
-) -> ReleaseSearch:
+class ImageRuns(Protocol):
+    """Runs a cell in images, at most `at_once` of them beside each other."""
+
+    @property
+    def at_once(self) -> int:
+        """The most images that `run` takes."""
+
+    def is_ready(self, image: Image) -> bool:
+        """Whether the image's environment is there."""
+
+    def run(self, images: Sequence[Image]) -> list[Record | RecaptureError]:
+        """Return the cell's record in each image, or why there is none."""
+
+
+def search_releases(line: Sequence[Image], records: Mapping[str, Record], runs: ImageRuns | None) -> ReleaseSearch:
     """Find every boundary of a cell along images, oldest first, running it where no record decides between two.
 
-    `records` are those on file, by image; those of an edited case are ignored. Without `run`, the records must suffice.
+    `records` are those on file, by image; those of an edited case are ignored. Without `runs`, the records must
+    suffice. Images run beside each other only where their environments are there: to make one costs more than the time
+    that a further run saves.
     """
     search = ReleaseSearch(_of_one_source(line, records))
-    if run is not None:
-        while image := _wanted(line, search):
-            _try(search, image, run)
+    if runs is not None:
+        while images := _wanted(line, search, runs):
+            for image, outcome in zip(images, runs.run(images), strict=True):
+                _add(search, image, outcome)
     entries = [TurnEntry(image.name, search.records.get(image.name), None) for image in line]
     names = [image.name for image in line]
-    images = {image.name: image for image in line}
+    by_name = {image.name: image for image in line}
     for turn in turning_points(entries, every=True):
         if turn.before is None:
             continue
         first, last = names.index(turn.before), names.index(turn.image)
-        changed, others = lock_changes(images[turn.before], images[turn.image])
+        changed, others = lock_changes(by_name[turn.before], by_name[turn.image])
         search.boundaries.append(
             Boundary(
                 turn.kind,
@@ -115,38 +131,43 @@ def _of_one_source(line: Sequence[Image], records: Mapping[str, Record]) -> dict
     return {name: one for name, one in there.items() if one.case_hash == newest.case_hash}
 
 
-def _wanted(line: Sequence[Image], search: ReleaseSearch) -> Image | None:
-    """Return the image whose record decides most: an end, or the middle between two that differ."""
+def _wanted(line: Sequence[Image], search: ReleaseSearch, runs: ImageRuns) -> list[Image]:
+    """Return the images to run next, whose records decide most: the ends, or some between two that differ."""
     tried = search.records.keys() | search.failed.keys()
     decided = [
         (number, bad)
         for number, image in enumerate(line)
         if (bad := is_bad(search.records.get(image.name))) is not None
     ]
-    if not decided or decided[0][0] > 0 or decided[-1][0] < len(line) - 1:
-        ends = (*line[: decided[0][0]], *reversed(line[decided[-1][0] + 1 :])) if decided else (*line, *line[::-1])
-        for image in ends:
-            if image.name not in tried:
-                return image
-    for (first, was), (last, now) in itertools.pairwise(decided):
-        between = [image for image in line[first + 1 : last] if image.name not in tried]
-        if was != now and between:
-            return between[len(between) // 2]
-    return None
+    first, last = (decided[0][0], decided[-1][0]) if decided else (len(line), -1)
+    sides = [[one for one in side if one.name not in tried] for side in (line[:first], line[last + 1 :][::-1])]
+    if ends := list({side[0].name: side[0] for side in sides if side}.values()):
+        together = ends[: runs.at_once]
+        return together if all(map(runs.is_ready, together)) else ends[:1]
+    gaps = [
+        between
+        for (start, was), (end, now) in itertools.pairwise(decided)
+        if was != now and (between := [image for image in line[start + 1 : end] if image.name not in tried])
+    ]
+    if not gaps:
+        return []
+    each = max(1, runs.at_once // len(gaps))
+    together = [image for between in gaps for image in _spread(between, each)][: runs.at_once]
+    return together if all(map(runs.is_ready, together)) else list(_spread(gaps[0], 1))
 
 
-def _try(search: ReleaseSearch, image: Image, run: Callable[[Image], Record | None]) -> None:
-    try:
-        record = run(image)
-    except RecaptureError as error:
-        search.failed[image.name] = str(error)
+def _spread(images: Sequence[Image], number: int) -> Iterator[Image]:
+    """Yield so many of the images, or all if there are fewer, that divide them into parts of about the same length."""
+    yield from (images[place] for place in sorted({len(images) * one // (number + 1) for one in range(1, number + 1)}))
+
+
+def _add(search: ReleaseSearch, image: Image, outcome: Record | RecaptureError) -> None:
+    if isinstance(outcome, RecaptureError):
+        search.failed[image.name] = str(outcome)
         return
-    if record is None:
-        search.failed[image.name] = "the cell does not exist there"
-        return
-    if any(one.case_hash != record.case_hash for one in search.records.values()):
+    if any(one.case_hash != outcome.case_hash for one in search.records.values()):
         search.records = {name: search.records[name] for name in search.ran}  # the records on file are of an old source
-    search.records[image.name] = record
+    search.records[image.name] = outcome
     search.ran.append(image.name)
 
 

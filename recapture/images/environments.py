@@ -96,20 +96,22 @@ class Environments:
         Raises EnvironmentUnfitError if the environment cannot be made, or was changed since, and OSError if the folder
         cannot be written.
         """
-        lock = mixed or lock_path(image.name)
-        if not lock.is_file():
-            raise UsageError(f"{image.name} has no lock yet: recapture images lock {image.name}")
-        name = f"{image.name}-{lock_hash(lock).partition(':')[2][:_HASH_DIGITS]}"
+        name = _folder_name(image, mixed)
 
         def make(handle: int) -> None:
             self._make_room()
-            self._make(image, name, handle, lock, same=mixed is None)
+            self._make(image, name, handle, mixed or lock_path(image.name), same=mixed is None)
 
         with self._present(name, make) as (held, made):
             found = Interpreter.of_environment(self.root / name, keep_open=(held,))
             if not made and mixed is None:  # else it was checked before it was published
                 check_installed(found, image, f"remove it with `recapture images clean {image.name}`")
             yield found
+
+    def has(self, image: Image, mixed: Path | None = None) -> bool:
+        """Whether the environment of an image, or of another lock, is there, so that `use` need not make it."""
+        there = (mixed or lock_path(image.name)).is_file()
+        return there and (self.root / _folder_name(image, mixed)).is_dir()
 
     @contextlib.contextmanager
     def use_with(self, image: Image, requirements: Requirements) -> Iterator[Interpreter]:
@@ -282,6 +284,14 @@ class Environments:
 
     def _lock_of(self, name: str) -> Path:
         return self.root / f"{name}{_LOCK}"
+
+
+def _folder_name(image: Image, mixed: Path | None) -> str:
+    """Return the name of the folder of an image's environment, or of one with another lock."""
+    lock = mixed or lock_path(image.name)
+    if not lock.is_file():
+        raise UsageError(f"{image.name} has no lock yet: recapture images lock {image.name}")
+    return f"{image.name}-{lock_hash(lock).partition(':')[2][:_HASH_DIGITS]}"
 
 
 def _size(folder: Path) -> int:

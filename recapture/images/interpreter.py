@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,13 +19,13 @@ from recapture.pool.bootstrap import command
 from recapture.pool.worker import PR_SET_PDEATHSIG, set_process_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from typing_extensions import Self
 
     from recapture.machine.pins import Image
 
-__all__ = ["CLOSING_SECONDS", "Interpreter", "check_installed"]
+__all__ = ["CLOSING_SECONDS", "Interpreter", "check_installed", "exit_status"]
 
 CLOSING_SECONDS = 40.0
 """Seconds that an interrupted run may take to end its cells and close its files."""
@@ -68,36 +69,55 @@ class Interpreter(NamedTuple):
         a stream that it does not name is this process's. An interruption of this process is passed on, and the command
         gets time to close its files. Raises EnvironmentUnfitError if the command was killed.
         """
+        pipes = dict.fromkeys(write or (), subprocess.PIPE)
+        with self.start(*arguments, **pipes) as process:
+            readers = [
+                threading.Thread(target=_pass_on, args=(getattr(process, name), to), daemon=True)
+                for name, to in (write or {}).items()
+            ]
+            for reader in readers:
+                reader.start()
+            process.wait()
+            for reader in readers:
+                reader.join(CLOSING_SECONDS)  # a grandchild may still hold the pipe
+        return exit_status(process)
+
+    @contextlib.contextmanager
+    def start(
+        self, *arguments: str, stdout: int | IO[bytes] | None = None, stderr: int | IO[bytes] | None = None
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Start the command ``recapture`` with these arguments, so that several can run beside each other.
+
+        Where this context ends before the command does, as by an interruption, the command gets time to close its
+        files. Its streams are those of this process, or what `subprocess.Popen` takes for them.
+        """
         process = subprocess.Popen(
             self.command("recapture", *arguments),
             env=self.variables,
             pass_fds=self.keep_open,
-            stdout=subprocess.PIPE if write and "stdout" in write else None,
-            stderr=subprocess.PIPE if write and "stderr" in write else None,
+            stdout=stdout,
+            stderr=stderr,
             start_new_session=True,  # a Ctrl-C reaches it once, through this process
             preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has no other threads here
         )
-        readers = [
-            threading.Thread(target=_pass_on, args=(getattr(process, name), to), daemon=True)
-            for name, to in (write or {}).items()
-        ]
-        for reader in readers:
-            reader.start()
         try:
-            status = process.wait()
-            for reader in readers:
-                reader.join(CLOSING_SECONDS)  # a grandchild may still hold the pipe
-        except BaseException:
-            process.terminate()
-            try:
-                process.wait(CLOSING_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            raise
-        if status < 0:
-            raise EnvironmentUnfitError(f"recapture was killed by signal {-status}; finished work is kept")
-        return status
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(CLOSING_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+def exit_status(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a command and return its exit status; raises EnvironmentUnfitError if it was killed."""
+    status = process.wait()
+    if status < 0:
+        raise EnvironmentUnfitError(f"recapture was killed by signal {-status}; finished work is kept")
+    return status
 
 
 def _pass_on(stream: IO[bytes], to: Callable[[bytes], object]) -> None:

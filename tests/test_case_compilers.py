@@ -10,6 +10,7 @@ from recapture.base.errors import UsageError
 from recapture.conformance.plan import RunOptions, plan_cells
 from recapture.declare.collection import CaseInfo, Selection, SuiteInfo, execute, find_suites
 from recapture.declare.compilers import builtin_compilers
+from recapture.fleet.bisect_runs import UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +52,17 @@ def test_a_compiler_that_the_case_is_not_about_is_planned_where_an_address_names
         planned(about("export"), compilers=("fx",))
     named = Selection((), (("known_autograd", "c", "fx"),), frozenset())
     assert planned(about("export"), selection=named) == ["fx"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "compilers"),
+    [((("known_autograd", "d", None),), ()), ((("known_autograd", "c", "compil"),), ()), ((), ("compil",))],
+)
+def test_what_no_file_declares_is_said_as_bisect_expects_it(wanted, compilers) -> None:
+    selection = Selection((), wanted, frozenset())
+    with pytest.raises(UsageError) as raised:
+        planned(CaseInfo("c", "0", "", {}), selection=selection, compilers=compilers)
+    assert str(raised.value).startswith(UNKNOWN)
 
 
 def test_an_unknown_compiler_of_a_case_is_named_with_the_most_similar() -> None:

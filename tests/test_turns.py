@@ -340,6 +340,13 @@ def test_bisect_runs_a_cell_in_environments_with_exchanged_packages(tmp_path, mo
     shutil.rmtree(tmp_path / "bisect")
     assert _run([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["culprits"][0]["packages"] == [{"name": "scipy", "old": "0", "new": "9"}]
+    shutil.rmtree(tmp_path / "bisect")
+    plant_runs(monkeypatch, lambda interpreter, *rest: 2 if len(ran) == 11 else run(interpreter, *rest))
+    assert _run(arguments) == 0  # its fourth run has no record; what is known is printed
+    captured = capsys.readouterr()
+    assert "not decided in a with numpy of a-drifted: the run ended with status 2 and without a record" in captured.err
+    assert "  a with numpy of a-drifted: undecided" in captured.out
+    assert "scipy 0 → 9: alone makes it bad; the other changes without it were not decided" in captured.out
 
 
 @pytest.mark.parametrize(

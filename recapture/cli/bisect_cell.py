@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from recapture.analysis.turns import IN_WORDS, is_bad
-from recapture.base.errors import UsageError
+from recapture.base.errors import RecaptureError, UsageError
 from recapture.base.text import plural
 from recapture.cli.options import PathParameter, check_device
 from recapture.cli.output import echo, echo_json
@@ -150,7 +150,16 @@ def _over_packages(
     if no_run and len(changed) > 1:
         named = ", ".join(map(str, changed))
         raise UsageError(f"{len(changed)} packages differ ({named}): without running, none can be singled out")
-    search = search_packages(changed, lambda names: is_bad(runs.run_one(runs.with_packages(good, bad, names))))
+
+    def bad_with(names: frozenset[str]) -> bool | None:
+        place = runs.with_packages(good, bad, names)
+        try:
+            return is_bad(runs.run_one(place))
+        except RecaptureError as error:  # another mixture may still decide
+            runs.show(f"not decided in {place.name}: {error}")
+            return None
+
+    search = search_packages(changed, bad_with)
     if as_json:
         echo_json(msgspec.json.format(msgspec.json.encode(_package_data(runs.cell, search)), indent=2).decode() + "\n")
         return

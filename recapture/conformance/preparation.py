@@ -138,7 +138,7 @@ def _unexamined(ended: Ended) -> EnvironmentUnfitError:
 def preload_level(device: str, modules: list[str], compilers: set[str], *, compiles: bool) -> str:
     """Return the preload level for these compilers, and for suites that import these modules.
 
-    Without `compiles`, none of the cells to run generates code, even if suites or compilers could.
+    Without `compiles`, no C++ is compiled beforehand, even if suites or compilers could generate code.
     """
     ours = {name: how for name, how in builtin_compilers().items() if name in compilers}
     if ours.keys() <= TORCH_ALONE and DYNAMO not in modules:

@@ -47,9 +47,8 @@ class TwoServers:
     def prepare_first_server(self, pool: WorkerPool) -> None:
         """Preload what the cells of the first stage need, or what all cells need if there is one stage."""
         wanted = {cell.spec.compiler for cell in self.cells}
-        pool.prepare(
-            self._level(wanted, compiles=self._all_compile if self._staged else self._device != "cpu"), self._modules
-        )
+        beforehand = self._all_compile if self._staged else self._device != "cpu"
+        pool.prepare(self._level(wanted, compiles=beforehand), self._modules)
 
     def hand_over(self, pool: WorkerPool) -> None:
         """Continue with the server of the second stage, or with one that has preloaded what its cells need."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["CellPlace", "CellRuns", "LineRuns", "mixed_lock"]
 
 MOST_AT_ONCE = 4
-"""The most environments that run beside each other: more make a search hardly shorter, and each takes up to 1 GB."""
+"""The most environments that run beside each other: more make a search hardly shorter, and each takes about 1 GB."""
 
 UNKNOWN = "unknown "
 """How `plan_cells` begins what it says about a case or a compiler that no file declares."""

@@ -16,7 +16,7 @@ import statistics
 import time
 from typing import Any
 
-from recapture.bench.intervals import compare
+from recapture.tools.speed.intervals import compare
 
 PLANTED = 0.03
 TOLERANCE = 0.02
@@ -27,10 +27,10 @@ def measure(device: str, seconds: float, seed: int, planted: float, pairs: int) 
     import torch
     from torch.utils.benchmark import Timer
 
-    from recapture.bench.subject import Subject, synchronize
-    from recapture.bench.timing import interleave
-    from recapture.declare.workload import Workload
-    from recapture.results.speedups import Configuration
+    from recapture.cases.workload import Workload
+    from recapture.tools.speed.speedups import Configuration
+    from recapture.tools.speed.subject import Subject, synchronize
+    from recapture.tools.speed.timing import interleave
 
     torch.set_num_threads(1)
     size = 2048 if device == "cuda" else 256

@@ -27,23 +27,23 @@ import click
 import msgspec
 
 from benchmarks.side_by_side import append_row, run_parts
-from recapture.analysis.summary import explain
-from recapture.conformance.own_code.derivation import PREPARE, Preparation
-from recapture.conformance.own_code.session import OF_A_BACKWARD
-from recapture.conformance.plan import RunOptions
-from recapture.conformance.preparation import IMPORTS, collect_suites
-from recapture.conformance.runner import run_cells
-from recapture.declare.collection import Selection, SuiteFile, shipped_suites
-from recapture.declare.own_code.case_text import Prepared, case_file, case_name
-from recapture.declare.own_code.request import CheckRequest
+from recapture.cases.collection import Selection, SuiteFile, shipped_suites
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool
+from recapture.records.record import read_conformance
+from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 from recapture.report.run_progress import RunProgress
-from recapture.results.records import read_conformance
-from recapture.results.verdicts import SILENTLY_WRONG, Verdict
+from recapture.report.summary import explain
+from recapture.run.plan import RunOptions
+from recapture.run.preparation import IMPORTS, collect_suites
+from recapture.run.runner import run_cells
+from recapture.tools.check.case_text import Prepared, case_file, case_name
+from recapture.tools.check.derivation import PREPARE, Preparation
+from recapture.tools.check.request import CheckRequest
+from recapture.tools.check.session import OF_A_BACKWARD
 
 if TYPE_CHECKING:
-    from recapture.results.records import Record
+    from recapture.records.record import Record
 
 Cell: TypeAlias = "tuple[str, str | None, str | None]"
 """A suite, a case and a compiler; None for all of them."""

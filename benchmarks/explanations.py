@@ -33,23 +33,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.side_by_side import append_row
-from recapture.analysis.reasons.reason import key_of, reasons
-from recapture.analysis.reasons.sentence import KINDS_OF_REASONS
 from recapture.base.errors import UsageError
-from recapture.base.torch_compat import hide_gpus, isolate_caches
-from recapture.base.torch_libraries import release_libraries
-from recapture.base.torch_preload import preload
-from recapture.conformance.repro import SuitePrinter
-from recapture.declare.collection import find_suites
-from recapture.declare.compilers import builtin_compilers
-from recapture.declare.name_filter import matcher
-from recapture.results.directories import read_results
-from recapture.results.verdicts import NOT_RUN, RIGHT, Verdict
+from recapture.cases.collection import find_suites
+from recapture.cases.compilers import builtin_compilers
+from recapture.cases.name_filter import matcher
+from recapture.records.directories import read_results
+from recapture.records.verdicts import NOT_RUN, RIGHT, Verdict
+from recapture.report.reasons.reason import key_of, reasons
+from recapture.report.reasons.sentence import KINDS_OF_REASONS
+from recapture.tools.explain.script.repro import SuitePrinter
+from recapture.torch_api.compat import hide_gpus, isolate_caches
+from recapture.torch_api.libraries import release_libraries
+from recapture.torch_api.preload import preload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recapture.results.records import Record
+    from recapture.records.record import Record
 
 DEFAULT = Path("results/torch2.11.0-cu130/cpu")
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import click
 
-from recapture.declare.compilers import builtin_compilers
+from recapture.cases.compilers import builtin_compilers
 
 TARGET = ("tests/resources/own_code.py:positive", "--input", "8x4")
 
@@ -57,8 +57,8 @@ def measure(compilers: tuple[str, ...]) -> Measured:
 @click.option("--runs", default=3, help="Times that the check runs.")
 def main(runs: int) -> None:
     """Print the seconds until the first verdict and until the last."""
-    from recapture.conformance.own_code.session import compilers_of_check
-    from recapture.declare.own_code.request import CheckRequest
+    from recapture.tools.check.request import CheckRequest
+    from recapture.tools.check.session import compilers_of_check
 
     known = builtin_compilers()
     cheap = tuple(name for name in compilers_of_check((), CheckRequest()) if not known[name].generates_code)

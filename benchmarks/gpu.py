@@ -17,16 +17,16 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recapture.conformance import runner
-from recapture.conformance.plan import RunOptions
-from recapture.conformance.sharing import LIKELY_TO_PASS
-from recapture.declare.collection import find_suites
-from recapture.results.records import CONFORMANCE
+from recapture.cases.collection import find_suites
+from recapture.records.record import CONFORMANCE
+from recapture.run import runner
+from recapture.run.plan import RunOptions
+from recapture.run.shared_processes import LIKELY_TO_PASS
 
 if TYPE_CHECKING:
-    from recapture.conformance.plan import PlannedCell
     from recapture.pool.protocol import Ended
-    from recapture.results.records import Record
+    from recapture.records.record import Record
+    from recapture.run.plan import PlannedCell
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -23,13 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recapture.conformance.plan import RunOptions
-from recapture.conformance.preparation import IMPORTS, collect_suites
-from recapture.conformance.runner import GIB, RunSummary, run_cells
-from recapture.declare.collection import find_suites, shipped_suites
-from recapture.declare.compilers import builtin_compilers
+from recapture.cases.collection import find_suites, shipped_suites
+from recapture.cases.compilers import builtin_compilers
 from recapture.pool.worker_pool import WorkerPool
-from recapture.results.records import TIMINGS, Record, Timing, read_jsonl
+from recapture.records.record import TIMINGS, Record, Timing, read_jsonl
+from recapture.run.plan import RunOptions
+from recapture.run.preparation import IMPORTS, collect_suites
+from recapture.run.runner import GIB, RunSummary, run_cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,17 +21,17 @@ import click
 import msgspec
 
 from benchmarks.side_by_side import append_row, run_parts
-from recapture.analysis.check import CheckReport, CheckRow
-from recapture.api import run_check
 from recapture.base.errors import RecaptureError
 from recapture.base.text import one_line, shorten
-from recapture.conformance.own_code.session import CheckOptions
-from recapture.declare.own_code.request import CheckRequest, parse_input
+from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG
 from recapture.report.tables import Table, code_span, to_markdown
-from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG
+from recapture.tools.check.answers import CheckReport, CheckRow
+from recapture.tools.check.api import run_check
+from recapture.tools.check.request import CheckRequest, parse_input
+from recapture.tools.check.session import CheckOptions
 
 if TYPE_CHECKING:
-    from recapture.declare.own_code.case_text import Prepared
+    from recapture.tools.check.case_text import Prepared
 
 CHEAP = ("eager", "jit.trace", "jit.script", "fx", "make_fx", "export", "compile:eager")
 """Default compilers: they generate no code."""

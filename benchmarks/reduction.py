@@ -24,19 +24,19 @@ from typing import TYPE_CHECKING, cast
 
 from benchmarks.side_by_side import append_row, run_parts
 from recapture.base.errors import RecaptureError
-from recapture.conformance.cell import CellSpec
-from recapture.conformance.preparation import preload_level
-from recapture.conformance.reduction.candidates import CandidateRunner, TryPlace
-from recapture.conformance.reduction.reducing import IMPORTED, ReduceOptions, open_reduction
-from recapture.conformance.reduction.sameness import fault_of, same_fault
-from recapture.conformance.standalone.choice import choose
-from recapture.declare.name_filter import matcher
+from recapture.cases.name_filter import matcher
 from recapture.pool.worker_pool import WorkerPool
-from recapture.results.directories import read_results
-from recapture.results.verdicts import SILENTLY_WRONG
+from recapture.records.directories import read_results
+from recapture.records.verdicts import SILENTLY_WRONG
+from recapture.run.cell import CellSpec
+from recapture.run.preparation import preload_level
+from recapture.tools.explain.reduce.candidates import CandidateRunner, TryPlace
+from recapture.tools.explain.reduce.reducing import IMPORTED, ReduceOptions, open_reduction
+from recapture.tools.explain.reduce.sameness import fault_of, same_fault
+from recapture.tools.explain.script.choice import choose
 
 if TYPE_CHECKING:
-    from recapture.results.records import Record
+    from recapture.records.record import Record
 
 IMAGE = "torch2.11.0-cu130"
 GOAL = 10

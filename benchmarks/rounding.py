@@ -29,10 +29,10 @@ import msgspec
 import torch
 
 from benchmarks.computations import HALF, Computation, all_computations
-from recapture.base.torch_compat import reset_dynamo
-from recapture.conformance.perturbation import perturbed
-from recapture.conformance.rounding import explained, largest_ratio, same_bits
-from recapture.conformance.seen import Seen, see
+from recapture.judge.perturbation import perturbed
+from recapture.judge.rounding import explained, largest_ratio, same_bits
+from recapture.judge.snapshot import Seen, see
+from recapture.torch_api.compat import reset_dynamo
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,19 +27,19 @@ import msgspec
 
 from benchmarks.planted_faults.__main__ import Silent
 from benchmarks.side_by_side import append_row, run_parts
-from recapture.analysis.stage_words import culprit
-from recapture.conformance.plan import RunOptions
-from recapture.conformance.runner import run_cells
-from recapture.conformance.why.stages import BUDGET, stageable
-from recapture.declare.collection import find_suites
+from recapture.cases.collection import find_suites
+from recapture.records.record import read_conformance
+from recapture.report.stage_words import culprit
 from recapture.report.tables import Table, to_markdown
-from recapture.results.records import read_conformance
+from recapture.run.plan import RunOptions
+from recapture.run.runner import run_cells
+from recapture.tools.explain.stages import BUDGET, stageable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recapture.conformance.why.trials import Staged
-    from recapture.results.records import Record
+    from recapture.records.record import Record
+    from recapture.tools.explain.stage_search import Staged
 
 RESULTS = Path("results/torch2.11.0-cu130/cpu")
 FAMILIES = ("compile", "export", "aoti")

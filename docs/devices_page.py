@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from device_pairs import Devices, Pair, compare_devices, way
 from page_text import grid, plain
 from results_pages import LATEST, RESULTS, source_name
 
-from recapture.analysis import environment_facts
-from recapture.analysis.devices import Devices, Pair, compare_devices, way
-from recapture.results.confirmed import UNDOCUMENTED
-from recapture.results.device_differences import GROUPS, DeviceDifference, known_device_differences
-from recapture.results.directories import read_results
-from recapture.results.verdicts import outcome_of
+from recapture.known.confirmation import UNDOCUMENTED
+from recapture.known.devices import GROUPS, DeviceDifference, known_device_differences
+from recapture.records.directories import read_results
+from recapture.records.verdicts import outcome_of
+from recapture.report import environment_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from recapture.results.directories import Results
-
-__all__ = ["devices_page"]
+    from recapture.records.directories import Results
 
 RELEASE = "2.11.0"
 """The release of torch that both directories are of."""

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["docstring", "grid", "member_docs", "plain"]
-
 
 def grid(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a Markdown table; each cell is one line of Markdown."""

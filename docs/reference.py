@@ -24,24 +24,24 @@ from results_pages import (
 )
 from shipped_pages import checks_page, claims_page, compilers_page, images_page
 
-from recapture.analysis.changes import CATEGORIES, FAIL_ON, SPEED_CATEGORIES
 from recapture.base import errors
-from recapture.cli.examples import EXAMPLES
-from recapture.cli.main import COMMANDS, cli
-from recapture.declare.case import case
-from recapture.declare.claim import Claim
-from recapture.declare.compiler import compiler
-from recapture.declare.generated import case_for_each
-from recapture.declare.workload import SpeedClaim, workload
+from recapture.cases.case import case
+from recapture.cases.claim import Claim, SpeedClaim
+from recapture.cases.compiler import compiler
+from recapture.cases.generated import case_for_each
+from recapture.cases.workload import workload
+from recapture.command.examples import EXAMPLES
+from recapture.command.main import COMMANDS, cli
 from recapture.machine import environment, hardware, origins
 from recapture.machine.doctor import register
-from recapture.results import guilty_stage, kinds, records, speedups, verdicts
+from recapture.records import guilty_stage, kinds, verdicts
+from recapture.records import record as records
+from recapture.tools.compare.changes import CATEGORIES, FAIL_ON, SPEED_CATEGORIES
+from recapture.tools.speed import speedups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-__all__ = ["PAGES", "write"]
 
 
 def write(folder: Path) -> None:
@@ -61,7 +61,7 @@ def verdict_page() -> str:
     speeds = [[f"`{name}`", plain(text)] for name, text in SPEED_CATEGORIES.items()]
     return f"""# Verdicts and categories
 
-Written from `recapture/results/verdicts.py`, `recapture/results/kinds.py` and `recapture/analysis/changes.py`.
+Written from `recapture/records/verdicts.py`, `recapture/records/kinds.py` and `recapture/tools/compare/changes.py`.
 
 ## Verdicts
 
@@ -160,7 +160,7 @@ addresses, paths or dates: two runs of one installation give the same bytes.""",
 
 FILES_INTRODUCTION = """# Files of a results directory
 
-Written from the structs that read and write the files. JSON Schemas ship in `recapture/results/schema/`. A reader
+Written from the structs that read and write the files. JSON Schemas ship in `recapture/records/schema/`. A reader
 refuses a file whose `schema` it does not know.
 
 Beside these files are reports for people: `conformance.md`, `conformance.html` and `speedups-*.md`. The program does

@@ -11,28 +11,16 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 from page_text import grid, plain
 
-from recapture.analysis.findings import finding_of, issues_of
-from recapture.declare.compilers import builtin_compilers
-from recapture.results import records, verdicts
-from recapture.results.causes import FAULTS, Cause, known_findings
-from recapture.results.confirmed import UNDOCUMENTED
-from recapture.results.transitions import known_transitions
+from recapture.cases.compilers import builtin_compilers
+from recapture.known.confirmation import UNDOCUMENTED
+from recapture.known.findings import FAULTS, Cause, known_findings
+from recapture.known.transitions import known_transitions
+from recapture.records import record as records
+from recapture.records import verdicts
+from recapture.report.findings import finding_of, issues_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-__all__ = [
-    "LATEST",
-    "RESULTS",
-    "best_speeds_page",
-    "changes_page",
-    "findings_page",
-    "groups_of",
-    "known_issues_page",
-    "releases_page",
-    "silently_wrong_page",
-    "source_name",
-]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

@@ -7,12 +7,10 @@ import inspect
 
 from page_text import grid, plain
 
-from recapture.declare.compilers import builtin_compilers
+from recapture.cases.compilers import builtin_compilers
+from recapture.known.claims import published_claims
 from recapture.machine.doctor import register
 from recapture.machine.pins import load_images
-from recapture.results.sources import published_claims
-
-__all__ = ["checks_page", "claims_page", "compilers_page", "images_page"]
 
 
 def compilers_page() -> str:
@@ -28,7 +26,7 @@ def compilers_page() -> str:
         rows.append([f"`{one.name}`", plain(one.describe()), ", ".join(needs), ", ".join(marks)])
     return f"""# Compilers
 
-Written from `recapture/declare/compilers/`. `recapture list --compilers` prints the list for your installation.
+Written from `recapture/cases/compilers/`. `recapture list --compilers` prints the list for your installation.
 "Generates code" means that it compiles C++ on a CPU or Triton kernels on a GPU.
 
 {grid(["name", "what it does", "needs", "remarks"], rows)}"""

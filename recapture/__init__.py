@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from recapture.declare.case import case
-from recapture.declare.compiler import Compiler, compiler
-from recapture.declare.generated import case_for_each
-from recapture.declare.workload import workload
+from recapture.cases.case import case
+from recapture.cases.compiler import Compiler, compiler
+from recapture.cases.generated import case_for_each
+from recapture.cases.workload import workload
 
 if TYPE_CHECKING:
-    from recapture.api import check, check_across
+    from recapture.tools.check.api import check, check_across
 
 __all__ = ["Compiler", "__version__", "case", "case_for_each", "check", "check_across", "compiler", "workload"]
 

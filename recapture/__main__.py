@@ -1,5 +1,5 @@
 """``python -m recapture``: the command line without an installed script."""
 
-from recapture.cli.main import main
+from recapture.command.main import main
 
 main()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recapture.cli.main import _run
+from recapture.command.main import _run
 
 SUITES = Path(__file__).parent / "resources" / "suites"
 BROKEN = SUITES / "broken"

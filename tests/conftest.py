@@ -24,14 +24,15 @@ from planted_machine import Planted
 from planted_own_code import served  # noqa: F401 - a fixture
 from planted_scripts import mine, printed, restored, run_script  # noqa: F401 - fixtures
 
-from recapture.bench import benchmark
-from recapture.cli.main import _run
-from recapture.conformance import preparation, printing, runner
-from recapture.conformance.own_code import derivation, obstacles, session
-from recapture.conformance.reduction import reducing
+from recapture.command.main import _run
 from recapture.pool import worker_pool
 from recapture.pool.worker_pool import WorkerPool
-from recapture.results.records import Record, read_jsonl
+from recapture.records.record import Record, read_jsonl
+from recapture.run import preparation, runner
+from recapture.tools.check import derivation, obstacles, session
+from recapture.tools.explain.reduce import reducing
+from recapture.tools.explain.script import printing
+from recapture.tools.speed import benchmark
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SUITES = Path(__file__).parent / "resources" / "suites"

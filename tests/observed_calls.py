@@ -1,7 +1,7 @@
 """Two observations of calls, compared by the judge: what the tests of the judge share."""
 
-from recapture.conformance.judge import Rules, compare
-from recapture.conformance.observe import Surroundings, observe_call
+from recapture.judge.compare import Rules, compare
+from recapture.judge.observe import Surroundings, observe_call
 
 
 def seen(function, *args, label="example", **around):

@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recapture.bench.figures import derive
-from recapture.cli.main import main
-from recapture.results.speedups import read_speedups
+from recapture.command.main import main
+from recapture.tools.speed.figures import derive
+from recapture.tools.speed.speedups import read_speedups
 
 TINY = str(Path(__file__).parent / "resources" / "speedups" / "tiny.py")
 QUICK = ("--processes", "2", "--seconds", "0.2", "--threads", "1")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from recapture.cli.main import main
-from recapture.results.records import Record
-from recapture.results.verdicts import Verdict
+from recapture.command.main import main
+from recapture.records.record import Record
+from recapture.records.verdicts import Verdict
 
 RESOURCES = Path(__file__).parent / "resources" / "results"
 IMAGES = RESOURCES / "images"

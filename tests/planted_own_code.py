@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from recapture.api import run_check
-from recapture.conformance.own_code import session
-from recapture.conformance.own_code.session import CheckOptions
-from recapture.declare.own_code.request import CheckRequest, parse_input
+from recapture.tools.check import session
+from recapture.tools.check.api import run_check
+from recapture.tools.check.request import CheckRequest, parse_input
+from recapture.tools.check.session import CheckOptions
 
 USER = Path(__file__).parent / "resources" / "own_code.py"
 

@@ -1,7 +1,7 @@
 """What a record of each verdict has to say for itself: readers refuse one that contradicts itself."""
 
-from recapture.results.records import Difference, ErrorInfo
-from recapture.results.verdicts import SILENTLY_WRONG, Verdict
+from recapture.records.record import Difference, ErrorInfo
+from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 
 
 def evidence(verdict):

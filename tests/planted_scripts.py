@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from recapture.base.errors import UsageError
-from recapture.base.torch_compat import reset_dynamo
-from recapture.conformance.repro import CellToPrint, SuitePrinter, print_cell
-from recapture.declare.collection import collect_suite, find_suites
+from recapture.cases.collection import collect_suite, find_suites
+from recapture.tools.explain.script.repro import CellToPrint, SuitePrinter, print_cell
+from recapture.torch_api.compat import reset_dynamo
 
 SUITE = Path(__file__).parent / "resources" / "scripts" / "mine.py"
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import torch
 
-from recapture.conformance.trial import carry_out
-from recapture.conformance.verdict import decide
-from recapture.declare.compiler import Compiler
+from recapture.cases.compiler import Compiler
+from recapture.judge.trial import carry_out
+from recapture.judge.verdict import decide
 
 
 def ones():

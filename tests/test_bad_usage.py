@@ -13,7 +13,7 @@ from command_lines import VERDICTS
 from conftest import REPOSITORY
 
 from recapture.base.errors import did_you_mean
-from recapture.cli.main import _run
+from recapture.command.main import _run
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_an_interrupted_command_says_what_it_leaves(command, line, monkeypatch, 
     def interrupt(**_):
         raise click.Abort
 
-    monkeypatch.setattr("recapture.cli.main.cli.main", interrupt)
+    monkeypatch.setattr("recapture.command.main.cli.main", interrupt)
     assert _run([command]) == 130
     assert capfd.readouterr().err == line
 
@@ -137,7 +137,7 @@ def test_a_disk_without_room_is_one_line(monkeypatch, capsys):
     def full(*_args, **_more):
         raise OSError(errno.ENOSPC, "No space left on device", "results/x")
 
-    monkeypatch.setattr("recapture.results.directories.find_results", full)
+    monkeypatch.setattr("recapture.records.directories.find_results", full)
     assert _run(["report", "results"]) == 3
     assert capsys.readouterr().err == "recapture: results/x: No space left on device\n"
 

@@ -12,24 +12,24 @@ import pytest
 import torch
 from planted_bench import QUICK, TINY, bench, only, row
 
-from recapture.analysis.remarks import remarks
 from recapture.base.errors import UsageError
-from recapture.bench import benchmark, execution, job, probes
-from recapture.bench.filing import SpeedupsFile, set_aside_others
-from recapture.bench.gate import Snapshot
-from recapture.bench.rows import COMPILER_VARIABLES, PlannedRow, make_row
-from recapture.bench.selection import BenchOptions, modules_of, plan_rows, select
-from recapture.cli.main import main
-from recapture.conformance import preparation
-from recapture.declare.workload_sources import ModelSpec, WorkloadInfo, collect_workloads
+from recapture.cases.workload_sources import ModelSpec, WorkloadInfo, collect_workloads
+from recapture.command.main import main
 from recapture.machine.describe import variables
 from recapture.machine.hardware import visible_gpus
-from recapture.pool.outcomes import OutcomeReader
 from recapture.pool.protocol import Ended
-from recapture.report.speedups import render_speedups
-from recapture.results import schema
-from recapture.results.speedups import Configuration, read_speedups, write_speedups
-from recapture.results.verdicts import Verdict
+from recapture.records import schema
+from recapture.records.verdicts import Verdict
+from recapture.run import preparation
+from recapture.run.outcomes import OutcomeReader
+from recapture.tools.speed import benchmark, execution, job, probes
+from recapture.tools.speed.filing import SpeedupsFile, set_aside_others
+from recapture.tools.speed.gate import Snapshot
+from recapture.tools.speed.remarks import remarks
+from recapture.tools.speed.report import render_speedups
+from recapture.tools.speed.rows import COMPILER_VARIABLES, PlannedRow, make_row
+from recapture.tools.speed.selection import BenchOptions, modules_of, plan_rows, select
+from recapture.tools.speed.speedups import Configuration, read_speedups, write_speedups
 
 
 def test_every_configuration_has_a_row_with_its_verdict(measured):

@@ -1,7 +1,7 @@
 """Which rows compile side by side, and which do so alone."""
 
-from recapture.bench.compilations import Compilations
-from recapture.results.speedups import Configuration
+from recapture.tools.speed.compilations import Compilations
+from recapture.tools.speed.speedups import Configuration
 
 
 def started(rows, most, alone, ends_first=True):

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from recapture.base.torch_compat import seed_everything
-from recapture.bench.gate import Snapshot, deviations
-from recapture.bench.subject import Subject
-from recapture.bench.updates import wrong_update
-from recapture.declare.workload import Workload
-from recapture.results.speedups import Configuration
+from recapture.cases.workload import Workload
+from recapture.tools.speed.gate import Snapshot, deviations
+from recapture.tools.speed.speedups import Configuration
+from recapture.tools.speed.subject import Subject
+from recapture.tools.speed.updates import wrong_update
+from recapture.torch_api.compat import seed_everything
 
 
 def perceptron(train=False, dtype="fp32"):

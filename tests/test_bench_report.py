@@ -8,13 +8,13 @@ import pytest
 from planted_bench import row
 from rich.console import Console
 
-from recapture.analysis.ranking import best, best_first, eager_elsewhere
-from recapture.analysis.remarks import remarks
-from recapture.bench.figures import derive
-from recapture.cli.main import main
-from recapture.report.speedups import render_speedups
-from recapture.report.speedups_terminal import print_speedups
-from recapture.results.speedups import Claimed, Configuration, Start, read_speedups, write_speedups
+from recapture.command.main import main
+from recapture.tools.speed.figures import derive
+from recapture.tools.speed.ranking import best, best_first, eager_elsewhere
+from recapture.tools.speed.remarks import remarks
+from recapture.tools.speed.report import render_speedups
+from recapture.tools.speed.speedups import Claimed, Configuration, Start, read_speedups, write_speedups
+from recapture.tools.speed.terminal import print_speedups
 
 MEASURED = Path(__file__).parent / "resources" / "speedups" / "measured.json"
 

@@ -8,18 +8,18 @@ import msgspec
 import pytest
 
 from recapture.base.errors import EnvironmentUnfitError
-from recapture.bench.execution import RowExecution
-from recapture.bench.filing import SpeedupsFile
-from recapture.bench.job import Outcome
-from recapture.bench.rows import PlannedRow
-from recapture.bench.selection import BenchOptions
-from recapture.bench.tasks import MEASURE
-from recapture.declare.workload_sources import ModelSpec, WorkloadInfo
+from recapture.cases.workload_sources import ModelSpec, WorkloadInfo
 from recapture.pool.client import ServerDiedError
 from recapture.pool.driver import MOST_RESTARTS
 from recapture.pool.protocol import Begun, Ended
-from recapture.results.speedups import Conditions, Configuration, Series, Start, read_speedups
-from recapture.results.verdicts import Verdict
+from recapture.records.verdicts import Verdict
+from recapture.tools.speed.execution import RowExecution
+from recapture.tools.speed.filing import SpeedupsFile
+from recapture.tools.speed.job import Outcome
+from recapture.tools.speed.rows import PlannedRow
+from recapture.tools.speed.selection import BenchOptions
+from recapture.tools.speed.speedups import Conditions, Configuration, Series, Start, read_speedups
+from recapture.tools.speed.tasks import MEASURE
 
 ENVIRONMENT = read_speedups(
     Path(__file__).resolve().parents[1] / "results" / "torch2.11.0-cu130" / "cpu" / "speedups-cpu.json"

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from recapture.bench.timing import FEWEST_ROUNDS, MOST_ROUNDS, interleave
+from recapture.tools.speed.timing import FEWEST_ROUNDS, MOST_ROUNDS, interleave
 
 
 class Sleeper:

@@ -8,7 +8,7 @@ import pytest
 from command_lines import BROKEN
 from conftest import records_below, results_below, run_in_process
 
-from recapture.cli.main import _run
+from recapture.command.main import _run
 
 MIXED = """\
 import os
@@ -123,12 +123,12 @@ def test_list_and_repro_name_a_broken_case(warm, mixed, capfd):
         (
             "wrong_arity",
             "adds",
-            "recapture.declare.inputs.InputsError: held_out[0] gives 1 arguments, but adds(x, y) says: missing a required argument: 'y'",
+            "recapture.cases.inputs.InputsError: held_out[0] gives 1 arguments, but adds(x, y) says: missing a required argument: 'y'",
         ),
         (
             "no_tuple",
             "forgot_the_comma",
-            "recapture.declare.inputs.InputsError: example gives Tensor, not a tuple of arguments",
+            "recapture.cases.inputs.InputsError: example gives Tensor, not a tuple of arguments",
         ),
         (
             "factory_raises",

@@ -9,7 +9,7 @@ import pytest
 from command_lines import BROKEN, VERDICTS
 from conftest import SUITES, records_below, run_in_process
 
-from recapture.cli.main import _run
+from recapture.command.main import _run
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_file_of_another_encoding_or_with_a_mark_of_its_byte_order_is_a_suite(
 
 
 def test_an_import_that_hangs_is_ended(warm, refused, tmp_path, monkeypatch):
-    monkeypatch.setattr("recapture.conformance.preparation.COLLECT_SECONDS", 2.0)
+    monkeypatch.setattr("recapture.run.preparation.COLLECT_SECONDS", 2.0)
     line = refused("run", BROKEN / "hangs_on_import.py", "--results", tmp_path)
     assert line == "suite 'hangs_on_import' cannot be collected: died on import: passed its deadline"
 

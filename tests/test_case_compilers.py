@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recapture.base.errors import UsageError
-from recapture.conformance.plan import RunOptions, plan_cells
-from recapture.declare.collection import CaseInfo, Selection, SuiteInfo, execute, find_suites
-from recapture.declare.compilers import builtin_compilers
-from recapture.fleet.bisect_runs import UNKNOWN
+from recapture.cases.collection import CaseInfo, Selection, SuiteInfo, execute, find_suites
+from recapture.cases.compilers import builtin_compilers
+from recapture.run.plan import RunOptions, plan_cells
+from recapture.tools.fleet.bisect_runs import UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +81,7 @@ def test_a_run_of_an_issue_plans_the_cases_that_try_it() -> None:
 
 def test_the_restriction_is_no_part_of_what_identifies_a_case(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from recapture.declare.source import closure
+    from recapture.cases.source import closure
 
     text = "from recapture import case\n@case(example=lambda: (1,){})\ndef f(x):\n    return x\n"
     for name, option in (("plain", ""), ("restricted", ", compilers=('fx',)")):
@@ -101,7 +101,7 @@ def test_a_file_that_registers_operators_is_executed_again_with_its_new_function
 
 def test_every_shipped_restriction_names_compilers_that_exist() -> None:
     pytest.importorskip("torch")
-    from recapture.declare.collection import collect_suite
+    from recapture.cases.collection import collect_suite
 
     for one in find_suites(()).suites:
         for case in collect_suite(one.name, one.path).cases:

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from recapture import case
-from recapture.declare.case import CASES_ATTRIBUTE, CaseError
-from recapture.declare.claim import Claim
-from recapture.declare.inputs import InputsError
-from recapture.results.kinds import STRICT
+from recapture.cases.case import CASES_ATTRIBUTE, CaseError
+from recapture.cases.claim import Claim
+from recapture.cases.inputs import InputsError
+from recapture.records.kinds import STRICT
 
 
 @pytest.fixture

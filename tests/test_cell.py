@@ -7,8 +7,8 @@ import pytest
 import torch
 from planted_verdicts import OWN, SUITE
 
-from recapture.base.torch_compat import reset_dynamo
-from recapture.conformance.cell import CellSpec, Findings, examine
+from recapture.run.cell import CellSpec, Findings, examine
+from recapture.torch_api.compat import reset_dynamo
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 import torch
 
-from recapture.base.torch_compat import reset_dynamo
-from recapture.conformance.cell import CellSpec, Findings, examine
-from recapture.conformance.machine_faults import explainable
 from recapture.machine.doctor import Check
-from recapture.pool.outcomes import OutcomeReader
 from recapture.pool.protocol import Ended
-from recapture.results.records import Difference
-from recapture.results.verdicts import Verdict
+from recapture.records.record import Difference
+from recapture.records.verdicts import Verdict
+from recapture.run.cell import CellSpec, Findings, examine
+from recapture.run.machine_faults import explainable
+from recapture.run.outcomes import OutcomeReader
+from recapture.torch_api.compat import reset_dynamo
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -130,7 +130,7 @@ def test_what_eager_raises_is_written_down(cell, capsys):
 
 
 def test_the_filters_of_torchs_warnings_are_found():
-    from recapture.conformance.trial import _categories_of_torch
+    from recapture.judge.trial import _categories_of_torch
 
     assert torch.jit.TracerWarning in _categories_of_torch()
     assert UserWarning not in _categories_of_torch()

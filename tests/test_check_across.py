@@ -16,16 +16,16 @@ import pytest
 from planted_images import PlantedImages
 
 import recapture
-from recapture.analysis.check import CheckReport, CheckRow
-from recapture.analysis.check_across import AcrossReport, ReleaseAnswer, failures, guilty_layer
-from recapture.api import CheckFailedError
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.cli.main import _run
-from recapture.declare.own_code.code_files import code_files
+from recapture.command.main import _run
 from recapture.images import environments
 from recapture.images.interpreter import Interpreter
 from recapture.machine.pins import find_release
-from recapture.report.check_across import across_html, across_markdown, across_text
+from recapture.tools.check.across_answers import AcrossReport, ReleaseAnswer, failures, guilty_layer
+from recapture.tools.check.across_report import across_html, across_markdown, across_text
+from recapture.tools.check.answers import CheckReport, CheckRow
+from recapture.tools.check.api import CheckFailedError
+from recapture.tools.check.code_files import code_files
 
 
 class PlantedReleases(PlantedImages):

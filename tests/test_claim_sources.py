@@ -17,14 +17,14 @@ import pytest
 from click.testing import CliRunner
 
 from recapture.base.errors import UsageError
-from recapture.bench.conditions import cpu_conditions
-from recapture.cli.main import COMMANDS, cli
-from recapture.cli.main import _run as run_command_line
-from recapture.conformance.runner import _warnings as warnings_of_a_run
-from recapture.declare.collection import shipped_suites
+from recapture.cases.collection import shipped_suites
+from recapture.command.main import COMMANDS, cli
+from recapture.command.main import _run as run_command_line
+from recapture.known.claims import load_claims, published_claims
 from recapture.machine.doctor import register
-from recapture.results.directories import find_results, read_results
-from recapture.results.sources import load_claims, published_claims
+from recapture.records.directories import find_results, read_results
+from recapture.run.runner import _warnings as warnings_of_a_run
+from recapture.tools.speed.conditions import cpu_conditions
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SUITES = REPOSITORY / "suites"
@@ -221,7 +221,7 @@ def test_an_installed_package_finds_the_claims(tmp_path):
         REPOSITORY / "recapture", tmp_path / "recapture", ignore=shutil.ignore_patterns("__pycache__", "data")
     )
     shutil.copytree(SUITES, tmp_path / "recapture" / "data" / "suites")
-    program = "from recapture.results.sources import published_claims; print(len(published_claims()))"
+    program = "from recapture.known.claims import published_claims; print(len(published_claims()))"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert int(done.stdout) == len(SEEDS)
 

@@ -1,8 +1,8 @@
 import pytest
 
-from recapture.declare.claim import Claim, ClaimSyntaxError, SpeedClaim, parse_claims
-from recapture.results.records import ErrorInfo, Record
-from recapture.results.verdicts import Verdict
+from recapture.cases.claim import Claim, ClaimSyntaxError, SpeedClaim, parse_claims
+from recapture.records.record import ErrorInfo, Record
+from recapture.records.verdicts import Verdict
 
 
 def record(verdict, **more):
@@ -142,8 +142,8 @@ def test_what_is_no_bound_is_refused_with_its_id(expected):
 
 
 def test_a_recorded_claim_about_a_range_stays_as_it_was_judged_where_it_was_measured():
-    from recapture.bench.figures import _claimed
-    from recapture.results.speedups import Claimed
+    from recapture.tools.speed.figures import _claimed
+    from recapture.tools.speed.speedups import Claimed
 
     recorded = Claimed(id="L1", expected=">=1.5 torch<2", published="2x", holds=True)
     assert _claimed(recorded, None, ()) is recorded

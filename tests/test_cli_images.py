@@ -10,13 +10,13 @@ import pytest
 from conftest import REPOSITORY
 from planted_images import PlantedImages
 
-from recapture.bench.selection import BenchOptions
-from recapture.cli.in_images import ImageOptions, typed_words
-from recapture.cli.main import _run
-from recapture.cli.options import takes
-from recapture.conformance.plan import RunOptions
+from recapture.command.in_images import ImageOptions, typed_words
+from recapture.command.main import _run
+from recapture.command.options import takes
 from recapture.images import container, engine, environments
 from recapture.images.interpreter import Interpreter
+from recapture.run.plan import RunOptions
+from recapture.tools.speed.selection import BenchOptions
 
 CELL = "types::signed_zero::compile"
 IMAGE = "torch2.6.0-cu124"
@@ -215,7 +215,7 @@ time.sleep(100)
 def test_an_interruption_lets_the_command_in_the_environment_close_its_files(planted, tmp_path, number):
     planted.match_this_python()
     process = planted.start(
-        "from recapture.cli.main import main\nfrom recapture.images import interpreter\n"
+        "from recapture.command.main import main\nfrom recapture.images import interpreter\n"
         "interpreter.check_installed = lambda *_: None\n"
         f"interpreter.command = lambda *_: ['', '-c', {CLOSING!r}]\n"
         "main(['run', '--image', 'a', '--via', 'here'])",

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from recapture.base.errors import UsageError
-from recapture.cli.main import _run
-from recapture.declare.case import CASES_ATTRIBUTE
-from recapture.declare.collection import SuiteFile, absent_modules, collect_suite, execute, find_suites, shipped_suites
+from recapture.cases.case import CASES_ATTRIBUTE
+from recapture.cases.collection import SuiteFile, absent_modules, collect_suite, execute, find_suites, shipped_suites
+from recapture.command.main import _run
 
 HEAD = "import torch\nfrom recapture import case\n\n"
 GOOD = (
@@ -257,5 +257,5 @@ def test_modules_are_looked_for_without_raising():
 
 
 def test_importing_the_project_does_not_import_torch():
-    program = "import sys, recapture, recapture.declare.collection, recapture.conformance.cell, recapture.cli.main; sys.exit('torch' in sys.modules)"
+    program = "import sys, recapture, recapture.cases.collection, recapture.run.cell, recapture.command.main; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, cwd=Path(__file__).parents[1]).returncode == 0

@@ -8,9 +8,9 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from recapture.cli.completion import Completed
-from recapture.cli.examples import EXAMPLES
-from recapture.cli.main import COMMANDS, cli, main
+from recapture.command.completion import Completed
+from recapture.command.examples import EXAMPLES
+from recapture.command.main import COMMANDS, cli, main
 
 
 def leaves(command=cli, path=""):
@@ -102,7 +102,7 @@ def test_results_are_completed_from_the_folder(tmp_path, monkeypatch):
 
 
 def test_a_broken_source_of_names_completes_nothing(monkeypatch):
-    from recapture.cli import completion
+    from recapture.command import completion
 
     monkeypatch.setitem(completion._SOURCES, "compilers", lambda _: 1 / 0)
     assert completed(["run", "--compiler"], "jit") == set()

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from recapture.analysis.overview import overview
-from recapture.bench.figures import derive
-from recapture.declare.collection import shipped_suites
+from recapture.cases.collection import shipped_suites
 from recapture.machine.pins import load_images
+from recapture.records.directories import find_results, find_speedups, read_results
+from recapture.records.verdicts import Verdict
 from recapture.report.markdown import render_conformance
-from recapture.report.overview import to_markdown
-from recapture.report.speedups import render_speedups
-from recapture.results.directories import find_results, find_speedups, read_results
-from recapture.results.speedups import read_speedups
-from recapture.results.verdicts import Verdict
+from recapture.tools.compare.overview import overview
+from recapture.tools.compare.overview_report import to_markdown
+from recapture.tools.speed.figures import derive
+from recapture.tools.speed.report import render_speedups
+from recapture.tools.speed.speedups import read_speedups
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 DIRECTORIES = find_results(RESULTS)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from recapture.base.torch_compat import reset_dynamo
-from recapture.declare.compiler import COMPILERS_ATTRIBUTE, compiler
-from recapture.declare.compilers import FAMILIES, builtin_compilers, compilers_of
-from recapture.declare.compilers.export import as_module
+from recapture.cases.compiler import COMPILERS_ATTRIBUTE, compiler
+from recapture.cases.compilers import FAMILIES, builtin_compilers, compilers_of
+from recapture.cases.compilers.export import as_module
+from recapture.torch_api.compat import reset_dynamo
 
 NAMES = [
     "eager", "compile", "compile:fullgraph", "compile:dynamic", "compile:reduce-overhead", "compile:max-autotune",
@@ -108,7 +108,7 @@ def test_results_of_onnx_are_on_the_devices_that_the_exported_program_names(monk
 
 def test_every_family_declares_some():
     for family in FAMILIES:
-        assert getattr(importlib.import_module(f"recapture.declare.compilers.{family}"), COMPILERS_ATTRIBUTE)
+        assert getattr(importlib.import_module(f"recapture.cases.compilers.{family}"), COMPILERS_ATTRIBUTE)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -245,7 +245,7 @@ import collections, json, logging, sys, warnings
 import torch
 warnings.simplefilter("ignore")
 logging.disable(logging.CRITICAL)
-from recapture.declare.compilers import builtin_compilers
+from recapture.cases.compilers import builtin_compilers
 
 Pair = collections.namedtuple("Pair", "a b")
 x = torch.rand(4, 3)
@@ -327,7 +327,7 @@ def test_a_compiler_of_ones_own_needs_a_name_and_a_function():
 
 
 def test_the_list_of_compilers_needs_no_torch():
-    program = "import sys\nfrom recapture.declare.compilers import builtin_compilers\nassert len(builtin_compilers()) == 23\nsys.exit('torch' in sys.modules)"
+    program = "import sys\nfrom recapture.cases.compilers import builtin_compilers\nassert len(builtin_compilers()) == 23\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, cwd=Path(__file__).parents[1]).returncode == 0
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from recapture.bench import cpu_settings
-from recapture.bench.cpu_settings import fix_cores, physical_cores
+from recapture.tools.speed import cpu_settings
+from recapture.tools.speed.cpu_settings import fix_cores, physical_cores
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -68,7 +68,7 @@ def test_a_preloaded_allocator_is_left_as_it_is(monkeypatch, name):
 
 TIMED = """
 import json, os, resource, sys, time
-from recapture.bench.cpu_settings import allocator_name, fix_cores, keep_freed_memory
+from recapture.tools.speed.cpu_settings import allocator_name, fix_cores, keep_freed_memory
 done = (fix_cores(1), keep_freed_memory()) if sys.argv[1] == "set" else (False, False)
 import torch
 torch.set_num_threads(1)

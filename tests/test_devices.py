@@ -7,20 +7,20 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from device_pairs import compare_devices, way
 
-from recapture.analysis.devices import compare_devices, way
 from recapture.base.errors import UsageError
-from recapture.cli.main import main
-from recapture.declare.compilers import builtin_compilers
-from recapture.results.device_differences import (
+from recapture.cases.compilers import builtin_compilers
+from recapture.command.main import main
+from recapture.known.devices import (
     GROUPS,
     known_device_differences,
     load_device_differences,
     matching,
 )
-from recapture.results.directories import Results, read_results
-from recapture.results.records import Difference, ErrorInfo, Record, write_jsonl
-from recapture.results.verdicts import Verdict
+from recapture.records.directories import Results, read_results
+from recapture.records.record import Difference, ErrorInfo, Record, write_jsonl
+from recapture.records.verdicts import Verdict
 
 RESULTS = Path(__file__).parents[1] / "results"
 RELEASE = "2.11.0"

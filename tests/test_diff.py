@@ -9,13 +9,13 @@ from planted_diffs import GPU, NEW, OLD, recapture, record
 from planted_records import evidence
 from rich.console import Console
 
-from recapture.analysis.cell_changes import category, diff
-from recapture.analysis.changes import CATEGORIES, found
 from recapture.machine.environment import SuiteEntry
-from recapture.report.diff import print_diff, to_markdown
-from recapture.results.directories import Results, read_results
-from recapture.results.records import ClaimResult, Difference, ErrorInfo, write_jsonl
-from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.records.directories import Results, read_results
+from recapture.records.record import ClaimResult, Difference, ErrorInfo, write_jsonl
+from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.tools.compare.cell_changes import category, diff
+from recapture.tools.compare.changes import CATEGORIES, found
+from recapture.tools.compare.diff_report import print_diff, to_markdown
 
 
 def results(*records):

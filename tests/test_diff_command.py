@@ -9,13 +9,13 @@ import pytest
 from planted_diffs import GPU, IMAGES, NEW, OLD, RESOURCES, recapture, record
 from planted_records import evidence
 
-from recapture.analysis.cell_changes import diff
-from recapture.analysis.changes import CATEGORIES, Diff, diff_schema
-from recapture.analysis.pairing import locate
 from recapture.base.errors import UsageError
-from recapture.report.diff import to_json, to_markdown
-from recapture.results.directories import read_results
-from recapture.results.verdicts import Verdict
+from recapture.records.directories import read_results
+from recapture.records.verdicts import Verdict
+from recapture.tools.compare.cell_changes import diff
+from recapture.tools.compare.changes import CATEGORIES, Diff, diff_schema
+from recapture.tools.compare.diff_report import to_json, to_markdown
+from recapture.tools.compare.pairing import locate
 
 
 @pytest.fixture

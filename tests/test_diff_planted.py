@@ -10,9 +10,9 @@ import pytest
 from conftest import REPOSITORY
 from planted_records import evidence
 
-from recapture.cli.main import _run
-from recapture.results.records import Record, read_jsonl, write_jsonl
-from recapture.results.verdicts import RIGHT, Verdict
+from recapture.command.main import _run
+from recapture.records.record import Record, read_jsonl, write_jsonl
+from recapture.records.verdicts import RIGHT, Verdict
 
 IMAGE = "torch2.6.0-cu124"
 

@@ -7,17 +7,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from recapture.analysis.cell_changes import compare
-from recapture.analysis.changes import SPEED_CATEGORIES, Diff, diff_schema, found
-from recapture.analysis.pairing import locate
 from recapture.base.errors import UsageError
-from recapture.bench.figures import derive
-from recapture.bench.intervals import compare_runs
-from recapture.cli.main import main
-from recapture.report.diff import to_json, to_markdown
-from recapture.results.records import ErrorInfo
-from recapture.results.speedups import read_speedups, write_speedups
-from recapture.results.verdicts import Verdict
+from recapture.command.main import main
+from recapture.records.record import ErrorInfo
+from recapture.records.verdicts import Verdict
+from recapture.tools.compare.cell_changes import compare
+from recapture.tools.compare.changes import SPEED_CATEGORIES, Diff, diff_schema, found
+from recapture.tools.compare.diff_report import to_json, to_markdown
+from recapture.tools.compare.pairing import locate
+from recapture.tools.speed.figures import derive
+from recapture.tools.speed.intervals import compare_runs
+from recapture.tools.speed.speedups import read_speedups, write_speedups
 
 RESULTS = Path(__file__).parents[1] / "results"
 H200 = RESULTS / "bare-torch2.11.0-cu130" / "sm_90"

@@ -2,12 +2,12 @@
 
 import pytest
 
-from recapture.analysis import differences, summary
-from recapture.analysis.groups import noted_groups
-from recapture.analysis.suspects import suspects
-from recapture.results.kinds import KINDS
-from recapture.results.records import Difference, Record
-from recapture.results.verdicts import Verdict
+from recapture.records.kinds import KINDS
+from recapture.records.record import Difference, Record
+from recapture.records.verdicts import Verdict
+from recapture.report import differences, summary
+from recapture.report.groups import noted_groups
+from recapture.report.suspects import suspects
 
 
 def one(kind="value", label="held_out[0]", where="result", detail="", **far):

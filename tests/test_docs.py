@@ -18,13 +18,13 @@ import reference
 import results_pages
 from documents import ROOT, find_documents, section
 
-from recapture.cli.main import COMMANDS
-from recapture.declare.compilers import builtin_compilers
+from recapture.cases.compilers import builtin_compilers
+from recapture.command.main import COMMANDS
+from recapture.known.claims import published_claims
 from recapture.machine.doctor import examine
 from recapture.machine.pins import load_images
-from recapture.results.records import Record, read_conformance
-from recapture.results.sources import published_claims
-from recapture.results.verdicts import SILENTLY_WRONG, Verdict
+from recapture.records.record import Record, read_conformance
+from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,9 +7,9 @@ import pytest
 import results_pages
 from documents import ROOT, section
 
-from recapture.declare.compilers import builtin_compilers
-from recapture.results.records import read_conformance
-from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.cases.compilers import builtin_compilers
+from recapture.records.record import read_conformance
+from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 
 FOUND = (ROOT / "docs" / "found.md").read_text(encoding="utf-8")
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from planted_machine import NAMES, faults, needs_cxx, needs_mounts, without
 
 from recapture.base.errors import UsageError
-from recapture.cli.doctor import doctor
+from recapture.command.doctor import doctor
 from recapture.machine.doctor import Check, examine, explain, register
 from recapture.machine.doctor.facts import release
 from recapture.report.checks_table import render

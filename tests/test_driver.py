@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from recapture.base.errors import EnvironmentUnfitError
-from recapture.bench.job import Outcome
-from recapture.conformance.cell import Findings
 from recapture.machine.doctor import Check
 from recapture.pool.client import ServerDiedError
 from recapture.pool.driver import MOST_RESTARTS, Driver, Request
-from recapture.pool.outcomes import OutcomeReader
 from recapture.pool.protocol import Begun, Ended
 from recapture.pool.worker_pool import WorkerPool
-from recapture.results.verdicts import Verdict
+from recapture.records.verdicts import Verdict
+from recapture.run.cell import Findings
+from recapture.run.outcomes import OutcomeReader
+from recapture.tools.speed.job import Outcome
 
 
 def ended(number: int = 1, **changed) -> Ended:

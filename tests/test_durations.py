@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 from test_ledger import ledger
 
-from recapture.conformance import durations
-from recapture.conformance.durations import earlier_runs
-from recapture.conformance.two_servers import TwoServers
-from recapture.results.records import Record, Timing, write_jsonl
-from recapture.results.verdicts import Verdict
+from recapture.records.record import Record, Timing, write_jsonl
+from recapture.records.verdicts import Verdict
+from recapture.run import durations
+from recapture.run.durations import earlier_runs
+from recapture.run.staged_servers import TwoServers
 
 
 @pytest.fixture

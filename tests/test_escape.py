@@ -10,8 +10,8 @@ from markdown_it import MarkdownIt
 
 from recapture.base.escape import LONGEST, html_text, json_text, markdown_code, markdown_text
 from recapture.base.text import one_line, printable, shorten
-from recapture.cli import output
-from recapture.cli.main import _run
+from recapture.command import output
+from recapture.command.main import _run
 from recapture.report.console import SafeConsole
 
 pytestmark = pytest.mark.hostile

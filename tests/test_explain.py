@@ -8,17 +8,17 @@ import msgspec
 import pytest
 from conftest import records_below
 
-from recapture.base.torch_compat import release, reset_dynamo
-from recapture.base.torch_reports import graph_break_text
-from recapture.cli.main import _run
-from recapture.conformance.cell import CellSpec, examine
-from recapture.conformance.why.explanation import explain
-from recapture.conformance.why.short_form import short_lines
-from recapture.conformance.why.witness import guards
-from recapture.report.explain import UNKNOWN, explanation_lines
-from recapture.results.artifact_folders import INDEX, TRACE
-from recapture.results.cell_facts import BreakFacts, CellFacts, GraphFacts, RecompileFacts, SourcePlace
-from recapture.results.verdicts import Verdict
+from recapture.command.main import _run
+from recapture.records.artifact_folders import INDEX, TRACE
+from recapture.records.cell_facts import BreakFacts, CellFacts, GraphFacts, RecompileFacts, SourcePlace
+from recapture.records.verdicts import Verdict
+from recapture.run.cell import CellSpec, examine
+from recapture.tools.explain.capture_recorder import guards
+from recapture.tools.explain.explain_report import UNKNOWN, explanation_lines
+from recapture.tools.explain.explanation import explain
+from recapture.tools.explain.short_form import short_lines
+from recapture.torch_api.compat import release, reset_dynamo
+from recapture.torch_api.reports import graph_break_text
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -186,8 +186,8 @@ def test_the_recorded_form_is_short_and_counts_the_rest():
 
 
 def test_what_a_release_does_not_report_is_said_to_be_unknown():
-    from recapture.analysis.explain import explanation_of
-    from recapture.results.records import Record
+    from recapture.records.record import Record
+    from recapture.tools.explain.explained_record import explanation_of
 
     record = Record(case="s::a", compiler="compile", device="cpu", verdict=Verdict.PASS, case_hash="0")
     facts = CellFacts(uses_dynamo=True, breaks=None, recompiles=None, seconds=None, caches=None, cudagraph_skips=None)

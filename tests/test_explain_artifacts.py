@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from planted_machine import needs_cxx
 
-from recapture.cli.main import _run
-from recapture.results.artifact_folders import INDEX, TRACE
+from recapture.command.main import _run
+from recapture.records.artifact_folders import INDEX, TRACE
 
 pytestmark = [pytest.mark.slow, needs_cxx]
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.utils import _pytree
 
-from recapture.base.torch_compat import reset_dynamo
-from recapture.conformance.held_out_shapes import held_out_shapes
-from recapture.conformance.trial import carry_out
-from recapture.conformance.verdict import decide
-from recapture.declare.case import Case
-from recapture.declare.compiler import compiler
-from recapture.declare.compilers import builtin_compilers
-from recapture.declare.compilers.export import dynamic_shapes
+from recapture.cases.case import Case
+from recapture.cases.compiler import compiler
+from recapture.cases.compilers import builtin_compilers
+from recapture.cases.compilers.export import dynamic_shapes
+from recapture.judge.held_out_shapes import held_out_shapes
+from recapture.judge.trial import carry_out
+from recapture.judge.verdict import decide
+from recapture.torch_api.compat import reset_dynamo
 
 COMPILERS = builtin_compilers()
 

@@ -11,8 +11,8 @@ import pytest
 from recapture.base.decode import Format
 from recapture.base.errors import UsageError
 from recapture.base.files import read_regular, write_atomically, write_output
-from recapture.cli.main import _run
-from recapture.results.records import Record, Timing, read_jsonl, read_output
+from recapture.command.main import _run
+from recapture.records.record import Record, Timing, read_jsonl, read_output
 from tests.fuzz import corpus
 
 pytestmark = pytest.mark.hostile

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from planted_records import evidence
 
-from recapture.analysis.explain import explanation_of
-from recapture.analysis.findings import finding_of, issues_of, known_lines
 from recapture.base.errors import UsageError
-from recapture.cli.main import main
-from recapture.declare.collection import collect_suite, find_suites
-from recapture.declare.compilers import builtin_compilers
-from recapture.report.explain import explanation_lines
-from recapture.results.causes import FAULTS, findings_by_cell, known_findings, load_findings
-from recapture.results.confirmed import UNDOCUMENTED
-from recapture.results.records import Difference, Record, read_conformance
-from recapture.results.verdicts import SILENTLY_WRONG, Verdict
+from recapture.cases.collection import collect_suite, find_suites
+from recapture.cases.compilers import builtin_compilers
+from recapture.command.main import main
+from recapture.known.confirmation import UNDOCUMENTED
+from recapture.known.findings import FAULTS, findings_by_cell, known_findings, load_findings
+from recapture.records.record import Difference, Record, read_conformance
+from recapture.records.verdicts import SILENTLY_WRONG, Verdict
+from recapture.report.findings import finding_of, issues_of, known_lines
+from recapture.tools.explain.explain_report import explanation_lines
+from recapture.tools.explain.explained_record import explanation_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

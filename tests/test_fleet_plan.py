@@ -16,13 +16,13 @@ from conftest import REPOSITORY
 from planted_images import PlantedImages
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.cli.main import _run
-from recapture.fleet import commands
-from recapture.fleet.folder import attempts_of, prepare, published
-from recapture.fleet.slurm import QueuedTask, SlurmRun
-from recapture.fleet.slurm_script import SlurmOptions, array_scripts
-from recapture.fleet.work import MatrixWork, WorkTask
-from recapture.fleet.yaml_text import to_yaml
+from recapture.command.main import _run
+from recapture.tools.fleet import commands
+from recapture.tools.fleet.folder import attempts_of, prepare, published
+from recapture.tools.fleet.slurm import QueuedTask, SlurmRun
+from recapture.tools.fleet.slurm_script import SlurmOptions, array_scripts
+from recapture.tools.fleet.work import MatrixWork, WorkTask
+from recapture.tools.fleet.yaml_text import to_yaml
 
 
 @pytest.fixture

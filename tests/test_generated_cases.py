@@ -10,12 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from recapture.conformance.printing import CellToPrint
-from recapture.conformance.repro import print_cell
-from recapture.conformance.trial import carry_out
-from recapture.conformance.verdict import decide
-from recapture.declare.case import CASES_ATTRIBUTE
-from recapture.declare.collection import (
+from recapture.cases.case import CASES_ATTRIBUTE
+from recapture.cases.collection import (
     SuiteFile,
     collect_suite,
     execute,
@@ -24,8 +20,12 @@ from recapture.declare.collection import (
     shipped_groups,
     shipped_suites,
 )
-from recapture.declare.compilers import builtin_compilers
-from recapture.results.verdicts import Verdict
+from recapture.cases.compilers import builtin_compilers
+from recapture.judge.trial import carry_out
+from recapture.judge.verdict import decide
+from recapture.records.verdicts import Verdict
+from recapture.tools.explain.script.printing import CellToPrint
+from recapture.tools.explain.script.repro import print_cell
 
 ROOT = Path(__file__).parents[1]
 EXPORTDB = ROOT / "suites" / "exportdb" / "exportdb.py"

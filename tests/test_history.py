@@ -6,13 +6,13 @@ import msgspec
 import pytest
 from planted_records import evidence
 
-from recapture.analysis.history import history
 from recapture.base.errors import UsageError
-from recapture.cli.main import main
-from recapture.report.history import to_markdown
-from recapture.results.records import Difference, Record, write_jsonl
-from recapture.results.releases import read_by_age, version_key
-from recapture.results.verdicts import Verdict
+from recapture.command.main import main
+from recapture.records.record import Difference, Record, write_jsonl
+from recapture.records.releases import read_by_age, version_key
+from recapture.records.verdicts import Verdict
+from recapture.report.history import history
+from recapture.tools.compare.history_report import to_markdown
 
 RESOURCES = Path(__file__).parent / "resources" / "results"
 IMAGES = RESOURCES / "images"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from conftest import records_below
 
-from recapture.cli.main import _run
+from recapture.command.main import _run
 from tests.fuzz import checks
 
 pytestmark = pytest.mark.hostile
 
 SUITE = '''
 import torch
-from recapture.declare.case import case
+from recapture.cases.case import case
 
 NAME = "Evil\\x1b[31m\\x1b]52;c;eA==\\x07\\u202e<script>alert(1)</script>|\\n# injected\\n`x`"
 

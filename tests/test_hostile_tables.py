@@ -8,23 +8,23 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from recapture.analysis.check import CheckReport, CheckRow
-from recapture.analysis.check_across import AcrossReport, ReleaseAnswer
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.toml_file import MOST_BYTES, load_toml
-from recapture.cli.main import main
-from recapture.fleet.check_runs import kept_answer, printed_report
-from recapture.fleet.folder import ATTEMPTS, attempts_of
-from recapture.fleet.work import WorkTask
+from recapture.command.main import main
 from recapture.images import engine
 from recapture.images.lock_files import read_inputs_digest
 from recapture.images.requirements import Requirements
+from recapture.known.issues import known_issues
 from recapture.machine.pins import docker_directory, load_pins, lock_hash, lock_text, read_lock
-from recapture.report.check import check_markdown
-from recapture.report.check_across import across_annotations
-from recapture.report.check_ci import LONGEST_ANNOTATION, check_annotations, check_junit
-from recapture.results.issues import known_issues
-from recapture.results.records import PARTIAL
+from recapture.records.record import PARTIAL
+from recapture.tools.check.across import kept_answer, printed_report
+from recapture.tools.check.across_answers import AcrossReport, ReleaseAnswer
+from recapture.tools.check.across_report import across_annotations
+from recapture.tools.check.answers import CheckReport, CheckRow
+from recapture.tools.check.check_report import check_markdown
+from recapture.tools.check.ci_report import LONGEST_ANNOTATION, check_annotations, check_junit
+from recapture.tools.fleet.folder import ATTEMPTS, attempts_of
+from recapture.tools.fleet.work import WorkTask
 from tests.fuzz import checks
 
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(60)]

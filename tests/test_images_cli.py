@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.cli.main import main
+from recapture.command.main import main
 from recapture.images.container import check_image_runs_on
 from recapture.machine.nvidia_gpus import Gpu
 from recapture.machine.pins import find_image
@@ -161,7 +161,7 @@ def test_a_gpu_by_name_where_there_is_none_is_the_machines_lack():
 
 def test_the_commands_about_images_do_not_import_torch():
     code = (
-        "import sys\nfrom recapture.cli.main import main\ntry:\n    main(['images', 'list'])\n"
+        "import sys\nfrom recapture.command.main import main\ntry:\n    main(['images', 'list'])\n"
         "except SystemExit:\n    pass\nsys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0

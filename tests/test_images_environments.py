@@ -13,7 +13,7 @@ from planted_images import PYTHON, PlantedImages
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.option_fields import GIB
-from recapture.cli.main import _run
+from recapture.command.main import _run
 from recapture.images import environments as module
 from recapture.images.environments import Environments, environments_folder, size_limit
 from recapture.images.uv import find_python

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from recapture.conformance.ledger import PARTIALS
 from recapture.images.container import _give_cases
 from recapture.images.engine import is_local
 from recapture.images.mounts import RESULTS, Copied, fetch_results
+from recapture.run.result_files import PARTIALS
 
 
 def holding(files):

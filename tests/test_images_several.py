@@ -9,12 +9,12 @@ import pytest
 from conftest import REPOSITORY
 
 from recapture.base.errors import EnvironmentUnfitError
+from recapture.images.each_image import ImageOutcome, run_in_each, seconds_left
 from recapture.images.forecast import START_SECONDS, expected_seconds
-from recapture.images.several import ImageOutcome, run_in_each, seconds_left
 from recapture.machine.environment import ENVIRONMENT, read_environment, write_environment
 from recapture.machine.hardware import cores
 from recapture.machine.pins import lock_hash, lock_path
-from recapture.results.records import PARTIAL, Timing, write_jsonl
+from recapture.records.record import PARTIAL, Timing, write_jsonl
 
 
 def test_what_one_image_cannot_do_does_not_stop_the_others():

@@ -17,10 +17,10 @@ from benchmarks.judge.groups import Group, Outcome
 from benchmarks.judge.planting import Defect, Nothing, Run, change_first, clearly_different, with_data
 from benchmarks.judge.sample import QUICK
 from benchmarks.judge.tables import blame_table, blames, catch_table, catches
-from recapture.declare.case import Case, case
-from recapture.results.kinds import KINDS, STRICT
-from recapture.results.records import Difference, Record
-from recapture.results.verdicts import Verdict
+from recapture.cases.case import Case, case
+from recapture.records.kinds import KINDS, STRICT
+from recapture.records.record import Difference, Record
+from recapture.records.verdicts import Verdict
 
 
 @pytest.mark.slow

@@ -11,10 +11,10 @@ import pytest
 import torch
 from observed_calls import Plain, altered, seen, strict, texts
 
-from recapture.conformance.judge import compare
-from recapture.conformance.observe import observe_call
-from recapture.conformance.printed import folder_of_torch
-from recapture.conformance.reachable import Reachable
+from recapture.judge.captured_output import folder_of_torch
+from recapture.judge.compare import compare
+from recapture.judge.observe import observe_call
+from recapture.judge.reachable import Reachable
 
 
 def fails(*_):

@@ -3,7 +3,7 @@
 import torch
 from observed_calls import Plain, strict, texts, verdict
 
-from recapture.conformance.judge import Rules
+from recapture.judge.compare import Rules
 
 
 def test_the_place_shown_is_one_where_the_difference_matters():

@@ -6,8 +6,8 @@ import pytest
 import torch
 from observed_calls import texts
 
-from recapture.conformance.judge import Rules, compare
-from recapture.conformance.observe import Surroundings, observe_call
+from recapture.judge.compare import Rules, compare
+from recapture.judge.observe import Surroundings, observe_call
 
 
 def graded(function, **around):

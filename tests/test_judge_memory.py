@@ -4,8 +4,8 @@ import pytest
 import torch
 from observed_calls import seen, texts
 
-from recapture.conformance.judge import compare
-from recapture.conformance.observe import observe_call
+from recapture.judge.compare import compare
+from recapture.judge.observe import observe_call
 
 ALIASES = {
     "an argument returned as a copy": (lambda x, y: x, lambda x, y: x.clone(), "args[0] in eager, not here"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recapture.base.errors import UsageError
-from recapture.declare.name_filter import matcher
+from recapture.cases.name_filter import matcher
 
 ADDRESS = "control_flow::branch_on_Sum"
 

@@ -6,18 +6,18 @@ import msgspec
 import pytest
 from test_environment import environment
 
-from recapture.conformance.cell import Findings
-from recapture.conformance.known_ends import CellOfCase, end_of, known_ends
 from recapture.machine.environment import TorchInfo, write_environment
-from recapture.results.records import Difference, ErrorInfo, Record, write_jsonl
-from recapture.results.verdicts import Verdict
+from recapture.records.record import Difference, ErrorInfo, Record, write_jsonl
+from recapture.records.verdicts import Verdict
+from recapture.run.cell import Findings
+from recapture.run.earlier_outcomes import CellOfCase, end_of, known_ends
 
 RECORD = Record(case="s::f", compiler="fx", device="cpu", verdict=Verdict.PASS, case_hash="abc")
 
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    monkeypatch.setattr("recapture.conformance.known_ends.committed_results", lambda: tmp_path / "none")
+    monkeypatch.setattr("recapture.run.earlier_outcomes.committed_results", lambda: tmp_path / "none")
     return tmp_path / "results"
 
 

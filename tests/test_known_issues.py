@@ -7,15 +7,15 @@ import msgspec
 import pytest
 from planted_records import evidence
 
-from recapture.analysis.issue_comparison import compare_issues
 from recapture.base.errors import UsageError
-from recapture.cli.main import main
-from recapture.declare.collection import collect_suite
-from recapture.declare.compilers import builtin_compilers
-from recapture.report.issue_tables import to_markdown
-from recapture.results.issues import KnownIssue, known_issues, load_issues
-from recapture.results.records import Difference, ErrorInfo, Record
-from recapture.results.verdicts import Verdict
+from recapture.cases.collection import collect_suite
+from recapture.cases.compilers import builtin_compilers
+from recapture.command.main import main
+from recapture.known.issues import KnownIssue, known_issues, load_issues
+from recapture.records.record import Difference, ErrorInfo, Record
+from recapture.records.verdicts import Verdict
+from recapture.tools.compare.issue_comparison import compare_issues
+from recapture.tools.compare.issue_report import to_markdown
 
 ROOT = Path(__file__).parents[1]
 

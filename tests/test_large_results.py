@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from conftest import REPOSITORY
 
-from recapture.results.records import Difference, ErrorInfo, Record, write_jsonl
-from recapture.results.verdicts import Verdict
+from recapture.records.record import Difference, ErrorInfo, Record, write_jsonl
+from recapture.records.verdicts import Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path

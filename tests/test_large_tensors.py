@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from recapture.conformance.large_tensors import LARGE, sharing, without_unused
-from recapture.conformance.observe import Observation
-from recapture.conformance.seen import see
+from recapture.judge.large_tensors import LARGE, sharing, without_unused
+from recapture.judge.observe import Observation
+from recapture.judge.snapshot import see
 
 
 def observed(label="a", **parts):

@@ -9,20 +9,20 @@ import msgspec
 import pytest
 from conftest import SUITES
 
-from recapture.analysis.environment_facts import origins as origins_in_words
 from recapture.base.errors import UsageError
 from recapture.base.files import append_line
-from recapture.conformance import ledger as ledger_files
-from recapture.conformance import runner
-from recapture.conformance.cell import CellSpec
-from recapture.conformance.ledger import Ledger, settle
-from recapture.conformance.plan import PlannedCell, RunOptions
-from recapture.declare.collection import CaseInfo, Selection
+from recapture.cases.collection import CaseInfo, Selection
 from recapture.machine.environment import ENVIRONMENT, read_environment, write_environment
-from recapture.results import records
-from recapture.results.directories import find_results, read_results
-from recapture.results.records import TIMINGS, Record, Timing, read_jsonl, write_jsonl
-from recapture.results.verdicts import Verdict
+from recapture.records import record as records
+from recapture.records.directories import find_results, read_results
+from recapture.records.record import TIMINGS, Record, Timing, read_jsonl, write_jsonl
+from recapture.records.verdicts import Verdict
+from recapture.report.environment_facts import origins as origins_in_words
+from recapture.run import result_files as ledger_files
+from recapture.run import runner
+from recapture.run.cell import CellSpec
+from recapture.run.plan import PlannedCell, RunOptions
+from recapture.run.result_files import Ledger, settle
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,10 +11,10 @@ from test_ledger import fill, ledger
 
 from recapture.base.errors import UsageError
 from recapture.base.locks import locked, open_to_append
-from recapture.bench.filing import LOCK as SPEEDUPS_LOCK
-from recapture.bench.filing import writing
-from recapture.conformance.ledger import FINISHED, LOCK, PARTIALS, settle
-from recapture.results.set_aside import set_aside
+from recapture.records.archive import set_aside
+from recapture.run.result_files import FINISHED, LOCK, PARTIALS, settle
+from recapture.tools.speed.filing import LOCK as SPEEDUPS_LOCK
+from recapture.tools.speed.filing import writing
 
 pytestmark = pytest.mark.hostile
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from conftest import records_below, run_in_process
 
-from recapture.analysis.migration import MOVES, hints, moves
-from recapture.analysis.rewrites import REWRITES, rewrites_for
 from recapture.base.errors import UsageError
-from recapture.cli.main import _run
-from recapture.cli.migrate import lines_in_the_way
-from recapture.conformance.own_code import session
-from recapture.conformance.own_code.obstacles import Obstacle
-from recapture.report.migration import moves_text
-from recapture.results.records import Difference, ErrorInfo, Record, read_conformance
-from recapture.results.verdicts import RIGHT, Verdict
+from recapture.command.main import _run
+from recapture.records.record import Difference, ErrorInfo, Record, read_conformance
+from recapture.records.verdicts import RIGHT, Verdict
+from recapture.tools.check import session
+from recapture.tools.check.migrate_command import lines_in_the_way
+from recapture.tools.check.migration import MOVES, hints, moves
+from recapture.tools.check.migration_report import moves_text
+from recapture.tools.check.obstacles import Obstacle
+from recapture.tools.check.rewrites import REWRITES, rewrites_for
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu"

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from recapture.base.exceptions import qualified, safe_text
-from recapture.base.torch_compat import is_out_of_memory
-from recapture.conformance.observe import Surroundings, observe_call
-from recapture.conformance.reachable import Reachable
-from recapture.conformance.seen import Seen, see
+from recapture.judge.observe import Surroundings, observe_call
+from recapture.judge.reachable import Reachable
+from recapture.judge.snapshot import Seen, see
+from recapture.torch_api.compat import is_out_of_memory
 
 
 def seen(function, *args, **around):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import math
 
-from recapture.analysis.operator_times import OperatorTimes
-from recapture.bench.job import Operator
 from recapture.report.console import SafeConsole
-from recapture.report.operator_table import operator_table, print_profile, write_profile
 from recapture.report.tables import to_markdown
+from recapture.tools.speed.job import Operator
+from recapture.tools.speed.operator_table import operator_table, print_profile, write_profile
+from recapture.tools.speed.operator_times import OperatorTimes
 
 GENERATED = "## Call CompiledFxGraph fy5irlrhce43awcf3wiwia7fnzttnphgsvv ##"
 

@@ -11,15 +11,15 @@ import pytest
 
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import GIB, argument, declared, known_device, option
-from recapture.bench.selection import BenchOptions
-from recapture.cli.bench import bench_command
-from recapture.cli.images import images
-from recapture.cli.options import takes
-from recapture.cli.run import run_command
-from recapture.conformance.plan import RunOptions
+from recapture.command.images import images
+from recapture.command.options import takes
+from recapture.command.run import run_command
 from recapture.images.build import BuildOptions
 from recapture.images.container import ContainerOptions
 from recapture.images.engine import EngineOptions
+from recapture.run.plan import RunOptions
+from recapture.tools.speed.bench_command import bench_command
+from recapture.tools.speed.selection import BenchOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

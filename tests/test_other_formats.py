@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from test_own_code_ci import REPORT
 
-from recapture.analysis.check import CheckReport, CheckRow
-from recapture.cli.main import main
-from recapture.report.benchmark_json import FORMATS, benchmark_json
-from recapture.report.check_ci import check_junit
-from recapture.results.speedups import read_speedups, write_speedups
+from recapture.command.main import main
+from recapture.tools.check.answers import CheckReport, CheckRow
+from recapture.tools.check.ci_report import check_junit
+from recapture.tools.speed.benchmark_json import FORMATS, benchmark_json
+from recapture.tools.speed.speedups import read_speedups, write_speedups
 
 RESOURCES = Path(__file__).parent / "resources"
 SCHEMAS = RESOURCES / "schemas"

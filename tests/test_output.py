@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recapture.cli import main
+from recapture.command import main
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 IMAGES = [str(path) for path in sorted((REPOSITORY / "results").glob("*/cpu"))]

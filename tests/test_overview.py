@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from planted_records import evidence
 
-from recapture.analysis.overview import overview
-from recapture.cli.main import main
-from recapture.report.overview import to_json, to_markdown
-from recapture.results.records import Record
-from recapture.results.verdicts import Verdict
+from recapture.command.main import main
+from recapture.records.record import Record
+from recapture.records.verdicts import Verdict
+from recapture.tools.compare.overview import overview
+from recapture.tools.compare.overview_report import to_json, to_markdown
 
 IMAGES = Path(__file__).parent / "resources" / "results" / "images"
 CASES = [f"s::c{number}" for number in range(10)]

@@ -10,15 +10,15 @@ from conftest import share
 from planted_own_code import USER, checked
 
 import recapture
-from recapture.api import CheckFailedError
 from recapture.base.errors import UsageError
-from recapture.cli.main import _run
-from recapture.conformance.own_code.derivation import Preparation
-from recapture.conformance.own_code.session import CheckOptions, CheckSession, compilers_of_check
-from recapture.declare.own_code.case_text import Prepared
-from recapture.declare.own_code.request import CheckRequest
+from recapture.command.main import _run
 from recapture.pool.protocol import Ended
-from recapture.report.check import check_line, check_markdown
+from recapture.tools.check.api import CheckFailedError
+from recapture.tools.check.case_text import Prepared
+from recapture.tools.check.check_report import check_line, check_markdown
+from recapture.tools.check.derivation import Preparation
+from recapture.tools.check.request import CheckRequest
+from recapture.tools.check.session import CheckOptions, CheckSession, compilers_of_check
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_an_argument_of_a_wrong_type_is_not_tried(small_batches):
 def test_no_refused_input_is_tried_in_training_and_on_a_gpu(made):
     from types import SimpleNamespace
 
-    from recapture.conformance.own_code.derivation import _Examination
+    from recapture.tools.check.derivation import _Examination
 
     one = object.__new__(_Examination)
     one.request, one.built = CheckRequest(**made), lambda x: x
@@ -281,7 +281,7 @@ def test_a_module_with_weights_is_checked_as_it_is(served):
 def test_the_page_escapes_what_it_shows(product):
     from msgspec.structs import replace
 
-    from recapture.report.check import check_html
+    from recapture.tools.check.check_report import check_html
 
     hostile = replace(product.report, target="<script>x</script>", inputs=("<b>",))
     assert "<script>" not in check_html(hostile)
@@ -315,7 +315,7 @@ def test_json_has_the_same_facts(served, capsys):
 
 
 def test_the_speed_is_said_with_its_interval_and_may_be_inconclusive(served, monkeypatch, capsys):
-    from recapture.bench import own_code
+    from recapture.tools.speed import own_code
 
     def measured(path, compilers, device, show):
         assert path.read_text().count("@workload") == 1

@@ -4,10 +4,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from recapture.analysis.check import CheckReport, CheckRow, failed
-from recapture.cli import check as command
-from recapture.report.check import check_markdown
-from recapture.report.check_ci import check_annotations, check_junit
+from recapture.tools.check import check_command as command
+from recapture.tools.check.answers import CheckReport, CheckRow, failed
+from recapture.tools.check.check_report import check_markdown
+from recapture.tools.check.ci_report import check_annotations, check_junit
 
 ROWS = (
     CheckRow(compiler="fx", verdict="pass", seconds=0.5),

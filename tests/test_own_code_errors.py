@@ -4,11 +4,11 @@ import pytest
 import torch
 from planted_own_code import USER, checked
 
-from recapture.api import run_check
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.cli.main import _run
-from recapture.conformance.own_code.session import CheckOptions
-from recapture.declare.own_code.request import CheckRequest, Given, parse_input, parse_target
+from recapture.command.main import _run
+from recapture.tools.check.api import run_check
+from recapture.tools.check.request import CheckRequest, Given, parse_input, parse_target
+from recapture.tools.check.session import CheckOptions
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 from planted_images import PlantedImages, plant_runs
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.cli.main import _run
+from recapture.command.main import _run
 from recapture.images import environments, package_versions
 from recapture.images.package_versions import releases_from
 from recapture.machine.pins import find_image
-from recapture.results.records import ErrorInfo, Record, write_jsonl
-from recapture.results.verdicts import Verdict
+from recapture.records.record import ErrorInfo, Record, write_jsonl
+from recapture.records.verdicts import Verdict
 
 
 @pytest.fixture

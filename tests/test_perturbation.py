@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from recapture.base.torch_operators import dispatch_mode
-from recapture.conformance import operators
-from recapture.conformance.perturbation import perturbed
+from recapture.judge import operators
+from recapture.judge.perturbation import perturbed
+from recapture.torch_api.operators import dispatch_mode
 
 NOISE = Path(__file__).parent / "resources" / "noise.py"
 OTHER_PYTHONS = [one for one in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if one]
@@ -273,7 +273,7 @@ def test_an_exception_is_that_of_eager():
 
 def test_a_perturbed_run_does_not_import_dynamo():
     code = (
-        "import sys, torch; from recapture.conformance.perturbation import perturbed\n"
+        "import sys, torch; from recapture.judge.perturbation import perturbed\n"
         "with perturbed(0): torch.ones(3).exp().sum()\n"
         "assert 'torch._dynamo' not in sys.modules"
     )

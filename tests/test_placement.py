@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from recapture.base.torch_tensors import ignoring_subclasses
-from recapture.conformance import placement
-from recapture.conformance.tensors_inside import map_tensors
+from recapture.judge import placement
+from recapture.judge.tensors_inside import map_tensors
+from recapture.torch_api.tensors import ignoring_subclasses
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The PyTorch API of nested tensors", "ignore:Named tensors", "ignore:Sparse CSR"

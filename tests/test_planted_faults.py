@@ -10,7 +10,7 @@ from planted_machine import needs_cxx
 
 from benchmarks.planted_faults.__main__ import locate, located
 from benchmarks.planted_faults.expected import FAULTS
-from recapture.results.guilty_stage import GuiltyStage
+from recapture.records.guilty_stage import GuiltyStage
 
 pytestmark = [pytest.mark.slow, needs_cxx]
 

@@ -8,10 +8,10 @@ import pytest
 from conftest import SUITES, results_below, run_in_process
 
 from recapture.base.errors import EnvironmentUnfitError
-from recapture.conformance import runner, tasks
-from recapture.conformance.preparation import Checks, survey
 from recapture.machine.doctor import Check
 from recapture.pool.protocol import Ended
+from recapture.run import runner, tasks
+from recapture.run.preparation import Checks, survey
 
 FAULT = Check(name="cxx-compiler", status="fault", found="no C++ compiler", mend="install one", affects="codegen")
 SOUND = Check(name="numpy-version", status="ok", found="numpy 2", mend="", affects="numpy")

@@ -29,7 +29,7 @@ def test_this_package_runs_even_if_another_copy_is_installed(tmp_path):
     other = tmp_path / "recapture"
     other.mkdir()
     (other / "__init__.py").write_text("raise SystemExit('the wrong one')")
-    (tmp_path / "shows.py").write_text("import recapture.declare.case\nprint(recapture.__file__)\n")
+    (tmp_path / "shows.py").write_text("import recapture.cases.case\nprint(recapture.__file__)\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = program.command("shows")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -15,7 +15,17 @@ EXAMPLE = REPOSITORY / "examples" / "pytest_plugin"
 def run_pytest(folder, *words):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])}
     environment.pop("PYTEST_XDIST_WORKER", None)  # of the tests that run this one
-    command = [sys.executable, "-m", "pytest", "-p", "recapture.pytest_plugin", "-p", "no:cacheprovider", "-q", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "recapture.pytest_plugin",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        *words,
+    ]
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False
     )

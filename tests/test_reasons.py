@@ -12,16 +12,16 @@ import msgspec
 import pytest
 from planted_records import evidence
 
-from recapture.analysis.reasons.reason import key_of, reason_of, reasons
-from recapture.analysis.reasons.sentence import KINDS_OF_REASONS
 from recapture.base.errors import UsageError
 from recapture.base.source_lines import SourceLine, source_line
+from recapture.records.artifact_folders import ARTIFACTS, INDEX, artifacts_folder, left_artifacts
+from recapture.records.directories import find_results, read_results
+from recapture.records.record import Difference, ErrorInfo, Record, read_jsonl, write_jsonl
+from recapture.records.verdicts import RIGHT, Verdict
 from recapture.report.html_page import render_html
 from recapture.report.markdown import render_conformance
-from recapture.results.artifact_folders import ARTIFACTS, INDEX, artifacts_folder, left_artifacts
-from recapture.results.directories import find_results, read_results
-from recapture.results.records import Difference, ErrorInfo, Record, read_jsonl, write_jsonl
-from recapture.results.verdicts import RIGHT, Verdict
+from recapture.report.reasons.reason import key_of, reason_of, reasons
+from recapture.report.reasons.sentence import KINDS_OF_REASONS
 
 COMMITTED = Path(__file__).resolve().parents[1] / "results"
 TORCH_2_11 = COMMITTED / "torch2.11.0-cu130" / "cpu"

@@ -12,9 +12,9 @@ import pytest
 from recapture.base import decode
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
-from recapture.results import schema
-from recapture.results.kinds import BITS, KINDS, STRICT, Bits
-from recapture.results.records import (
+from recapture.records import schema
+from recapture.records.kinds import BITS, KINDS, STRICT, Bits
+from recapture.records.record import (
     CONFORMANCE,
     OLDER_VERSIONS,
     PARTIAL,
@@ -30,7 +30,7 @@ from recapture.results.records import (
     read_jsonl,
     write_jsonl,
 )
-from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 
 pytestmark = pytest.mark.hostile
 
@@ -332,7 +332,7 @@ def validator(version=SCHEMA_VERSION):
 
 
 def test_the_shipped_schema_is_in_sync():
-    assert schema.PATH.read_text() == schema.text(), "run python -m recapture.results.schema"
+    assert schema.PATH.read_text() == schema.text(), "run python -m recapture.records.schema"
     assert schema.PATH.name == f"conformance-{SCHEMA_VERSION}.json"
     assert json.loads(schema.text()) == json.loads(json.dumps(json_schema()))
 
@@ -340,7 +340,7 @@ def test_the_shipped_schema_is_in_sync():
 def test_the_schema_is_written_by_its_module(tmp_path):
     before = [path.read_bytes() for path in (schema.PATH, schema.SPEEDUPS_PATH)]
     done = subprocess.run(
-        [sys.executable, "-m", "recapture.results.schema"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "recapture.records.schema"], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == [str(schema.PATH), str(schema.SPEEDUPS_PATH)]
     assert [path.read_bytes() for path in (schema.PATH, schema.SPEEDUPS_PATH)] == before

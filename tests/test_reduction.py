@@ -12,11 +12,11 @@ import pytest
 from conftest import REPOSITORY
 
 from recapture.base.errors import UsageError
-from recapture.cli.main import _run
-from recapture.conformance.reduction import candidates, reducing
-from recapture.conformance.reduction.candidates import CandidateRunner
-from recapture.conformance.reduction.reducing import ReduceOptions, open_reduction
-from recapture.results.verdicts import Verdict
+from recapture.command.main import _run
+from recapture.records.verdicts import Verdict
+from recapture.tools.explain.reduce import candidates, reducing
+from recapture.tools.explain.reduce.candidates import CandidateRunner
+from recapture.tools.explain.reduce.reducing import ReduceOptions, open_reduction
 
 SUITE = '''\
 import os
@@ -264,7 +264,7 @@ def test_a_candidate_changes_no_file_outside_its_folders(reduced, outside, suite
 PROTECTED = """
 import os, shutil, sys
 from pathlib import Path
-from recapture.conformance.reduction.attempt import protect_files
+from recapture.tools.explain.reduce.attempt import protect_files
 inside, outside = map(Path, sys.argv[1:])
 protect_files((str(inside),))
 (inside / "new").write_text("fine")

@@ -4,14 +4,14 @@ import ast
 
 import pytest
 
-from recapture.conformance.cell import Findings
-from recapture.conformance.reduction.definition_edits import definition_edits, input_edits, without_unused_imports
-from recapture.conformance.reduction.expression_edits import item_drops, number_edits, parts
-from recapture.conformance.reduction.program import case_program, copied, text_of, unbound, weight, whole_program
-from recapture.conformance.reduction.sameness import fault_of, same_fault
-from recapture.conformance.reduction.statement_edits import deletions, hoists, inlinings
-from recapture.results.records import Difference, ErrorInfo
-from recapture.results.verdicts import Verdict
+from recapture.records.record import Difference, ErrorInfo
+from recapture.records.verdicts import Verdict
+from recapture.run.cell import Findings
+from recapture.tools.explain.reduce.definition_edits import definition_edits, input_edits, without_unused_imports
+from recapture.tools.explain.reduce.expression_edits import item_drops, number_edits, parts
+from recapture.tools.explain.reduce.program import case_program, copied, text_of, unbound, weight, whole_program
+from recapture.tools.explain.reduce.sameness import fault_of, same_fault
+from recapture.tools.explain.reduce.statement_edits import deletions, hoists, inlinings
 
 
 def results(edits, source, name="f"):

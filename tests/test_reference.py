@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from recapture.conformance.observe import Observation
-from recapture.conformance.reference import Eager
-from recapture.conformance.rounding import same_bits
-from recapture.declare.suite_loader import suite_loader
+from recapture.cases.suite_loader import suite_loader
+from recapture.judge.observe import Observation
+from recapture.judge.reference import Eager
+from recapture.judge.rounding import same_bits
 
 CALLS = []
 

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 from planted_records import evidence
 
-from recapture.analysis.captures import captures
-from recapture.analysis.cell_filter import CellFilter
-from recapture.analysis.static_shapes import is_static_refusal, static_refusals
 from recapture.base.errors import UsageError
-from recapture.cli.main import main
-from recapture.declare.name_filter import matcher
+from recapture.cases.name_filter import matcher
+from recapture.command.main import main
+from recapture.records.directories import Results
+from recapture.records.record import Difference, ErrorInfo, Record, write_jsonl
+from recapture.records.verdicts import Verdict
+from recapture.report.captures import captures
 from recapture.report.captures_markdown import model_captures
+from recapture.report.cell_filter import CellFilter
 from recapture.report.markdown import render_conformance
-from recapture.results.directories import Results
-from recapture.results.records import Difference, ErrorInfo, Record, write_jsonl
-from recapture.results.verdicts import Verdict
+from recapture.report.static_shapes import is_static_refusal, static_refusals
 
 
 def record(case, compiler="export", verdict=Verdict.PASS, **more):

@@ -9,14 +9,14 @@ from urllib.parse import unquote
 
 import pytest
 
-from recapture.cli.main import main
+from recapture.command.main import main
+from recapture.known.claims import published_claims
+from recapture.records.directories import read_results
+from recapture.records.kinds import KINDS
+from recapture.records.record import ClaimResult, Difference, ErrorInfo, Record
+from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 from recapture.report.claim_sources import source_text
 from recapture.report.html_page import render_html
-from recapture.results.directories import read_results
-from recapture.results.kinds import KINDS
-from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record
-from recapture.results.sources import published_claims
-from recapture.results.verdicts import SILENTLY_WRONG, Verdict
 
 IMAGES = Path(__file__).parent / "resources" / "results" / "images"
 BARE = IMAGES / "bare-torch2.11.0-cu130" / "cpu"

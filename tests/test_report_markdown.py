@@ -9,13 +9,13 @@ import pytest
 from markdown_it import MarkdownIt
 
 from recapture.base.errors import UsageError
+from recapture.known.claims import published_claims
+from recapture.records.directories import read_results
+from recapture.records.record import ClaimResult, Difference, ErrorInfo, Record
+from recapture.records.verdicts import Verdict
 from recapture.report.markdown import render_conformance, write_report
 from recapture.report.markup import code, link, plain
 from recapture.report.tables import Table, code_span, to_markdown
-from recapture.results.directories import read_results
-from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record
-from recapture.results.sources import published_claims
-from recapture.results.verdicts import Verdict
 
 IMAGES = Path(__file__).parent / "resources" / "results" / "images"
 BARE = IMAGES / "bare-torch2.11.0-cu130" / "cpu"
@@ -261,7 +261,7 @@ def test_a_report_without_records_is_a_usage_error(tmp_path):
 def test_reading_and_rendering_results_never_imports_torch():
     script = (
         "import sys; from pathlib import Path\n"
-        "from recapture.analysis.cell_changes import diff; from recapture.report.diff import to_json; from recapture.analysis import history; from recapture.results.directories import read_results\n"
+        "from recapture.tools.compare.cell_changes import diff; from recapture.tools.compare.diff_report import to_json; from recapture.report import history; from recapture.records.directories import read_results\n"
         "from recapture.report import html_page as html, markdown, terminal\n"
         f"one = read_results(Path({str(BARE)!r}))\n"
         "markdown.render_conformance(one.records, one.environment); html.render_html(one.records, one.environment)\n"

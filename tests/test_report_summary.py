@@ -2,15 +2,15 @@ import time
 
 import pytest
 
-from recapture.analysis import summary
-from recapture.analysis.groups import failure_groups
-from recapture.analysis.matrix import MOST_CASES, MOST_COMPILERS, in_matrix
-from recapture.analysis.summary import ClaimStatus
 from recapture.base.escape import markdown_text as plain
 from recapture.base.text import one_line
+from recapture.records.record import ClaimResult, Difference, ErrorInfo, Record
+from recapture.records.verdicts import Verdict
+from recapture.report import summary
+from recapture.report.groups import failure_groups
 from recapture.report.markdown import render_conformance
-from recapture.results.records import ClaimResult, Difference, ErrorInfo, Record
-from recapture.results.verdicts import Verdict
+from recapture.report.matrix_size import MOST_CASES, MOST_COMPILERS, in_matrix
+from recapture.report.summary import ClaimStatus
 
 
 def record(case="s::c", compiler="compile", verdict=Verdict.PASS, **fields):

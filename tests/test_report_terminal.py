@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from recapture.records.directories import read_results
+from recapture.records.record import Difference, ErrorInfo, Record
+from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 from recapture.report.run_progress import RunProgress
 from recapture.report.terminal import print_summary
-from recapture.results.directories import read_results
-from recapture.results.records import Difference, ErrorInfo, Record
-from recapture.results.verdicts import SILENTLY_WRONG, Verdict
 
 BARE = Path(__file__).parent / "resources" / "results" / "images" / "bare-torch2.11.0-cu130" / "cpu"
 

@@ -8,8 +8,8 @@ import pytest
 from planted_scripts import in_process
 
 from recapture.base.errors import UsageError
-from recapture.conformance.printing import script
-from recapture.declare.compilers import builtin_compilers
+from recapture.cases.compilers import builtin_compilers
+from recapture.tools.explain.script.printing import script
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("restored")]
 

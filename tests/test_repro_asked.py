@@ -3,7 +3,7 @@
 import pytest
 from planted_scripts import in_process
 
-from recapture.conformance.cell import CellSpec, examine
+from recapture.run.cell import CellSpec, examine
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("restored")]
 

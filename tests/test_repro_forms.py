@@ -3,8 +3,8 @@
 import pytest
 from planted_scripts import in_process
 
-from recapture.conformance.repro import SuitePrinter
-from recapture.declare.collection import find_suites
+from recapture.cases.collection import find_suites
+from recapture.tools.explain.script.repro import SuitePrinter
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("restored")]
 
@@ -15,7 +15,7 @@ from functools import partial
 import torch
 import recapture
 import recapture as rc
-import recapture.declare.case
+import recapture.cases.case
 from recapture import case
 from recapture import case as c
 
@@ -124,7 +124,7 @@ def by_alias_of_the_package(x):
     return x
 
 
-@recapture.declare.case.case(example=ones)
+@recapture.cases.case.case(example=ones)
 def by_module(x):
     return x
 

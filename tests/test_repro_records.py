@@ -10,13 +10,13 @@ import pytest
 import torch
 from planted_scripts import in_process, printers
 
-from recapture.conformance.repro import SuitePrinter, recorded_line
-from recapture.declare.collection import find_suites
-from recapture.declare.source import closure
+from recapture.cases.collection import find_suites
+from recapture.cases.source import closure
 from recapture.machine.environment import read_environment, write_environment
-from recapture.results.directories import find_results, read_results
-from recapture.results.records import Difference, ErrorInfo, Record, write_jsonl
-from recapture.results.verdicts import Verdict
+from recapture.records.directories import find_results, read_results
+from recapture.records.record import Difference, ErrorInfo, Record, write_jsonl
+from recapture.records.verdicts import Verdict
+from recapture.tools.explain.script.repro import SuitePrinter, recorded_line
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ENVIRONMENT = Path(__file__).parent / "resources" / "results" / "images" / "torch2.6.0-cu124" / "cpu"

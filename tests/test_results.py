@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from recapture.base.errors import UsageError
-from recapture.results.directories import find_results, holds_results, read_results
+from recapture.records.directories import find_results, holds_results, read_results
 
 RESOURCES = Path(__file__).parent / "resources" / "results"
 IMAGES = RESOURCES / "images"

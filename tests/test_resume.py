@@ -12,13 +12,13 @@ import pytest
 from conftest import SUITES, records_below, results_below, run_in_process
 from planted_bench import QUICK, TINY, bench, only
 
-from recapture.conformance import runner
-from recapture.conformance.ledger import Ledger
-from recapture.conformance.plan import RunOptions
-from recapture.declare.collection import Selection
+from recapture.cases.collection import Selection
 from recapture.machine.environment import SuiteEntry, read_environment
-from recapture.results.records import Record, read_jsonl
-from recapture.results.speedups import read_speedups
+from recapture.records.record import Record, read_jsonl
+from recapture.run import runner
+from recapture.run.plan import RunOptions
+from recapture.run.result_files import Ledger
+from recapture.tools.speed.speedups import read_speedups
 
 if TYPE_CHECKING:
     from pathlib import Path

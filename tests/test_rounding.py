@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from recapture.conformance.perturbation import perturbed
-from recapture.conformance.rounding import Distance, distance, explained, same_bits, unequal
-from recapture.conformance.seen import see
+from recapture.judge.perturbation import perturbed
+from recapture.judge.rounding import Distance, distance, explained, same_bits, unequal
+from recapture.judge.snapshot import see
 
 
 def is_rounding(eager, other, *args):

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 from conftest import SUITES, records_below, results_below, run_in_process, share
 
-from recapture.cli.main import _run
-from recapture.conformance import runner
-from recapture.conformance.plan import RunOptions
-from recapture.declare.collection import find_suites
+from recapture.cases.collection import find_suites
+from recapture.command.main import _run
+from recapture.run import runner
+from recapture.run.plan import RunOptions
 
 if TYPE_CHECKING:
-    from recapture.results.records import Record
+    from recapture.records.record import Record
 
 PLANTED = SUITES / "planted"
 GENTLE = [PLANTED / f"{name}.py" for name in ("verdicts", "leaving", "raising", "noisy", "disturbing")]

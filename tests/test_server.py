@@ -20,7 +20,7 @@ from recapture.pool.processes import mark_of
 from recapture.pool.protocol import LineBuffer, Task
 from recapture.pool.running import Child, Running
 from recapture.pool.server import Server
-from recapture.results.records import Timing, read_jsonl
+from recapture.records.record import Timing, read_jsonl
 
 pytestmark = pytest.mark.hostile
 

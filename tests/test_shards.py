@@ -11,13 +11,13 @@ import pytest
 from conftest import REPOSITORY, results_below
 
 from recapture.base.errors import UsageError
-from recapture.cli.main import _run
-from recapture.conformance.cell import CellSpec
-from recapture.conformance.durations import frozen_seconds, recorded_seconds
-from recapture.conformance.plan import PlannedCell
-from recapture.conformance.shards import divide, parse_shard, usual_seconds
-from recapture.declare.collection import CaseInfo
-from recapture.results.records import Record, read_jsonl, write_jsonl
+from recapture.cases.collection import CaseInfo
+from recapture.command.main import _run
+from recapture.records.record import Record, read_jsonl, write_jsonl
+from recapture.run.cell import CellSpec
+from recapture.run.durations import frozen_seconds, recorded_seconds
+from recapture.run.plan import PlannedCell
+from recapture.run.shards import divide, parse_shard, usual_seconds
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,14 +13,14 @@ import pytest
 import torch
 from conftest import SUITES, results_below
 
-from recapture.conformance import runner
-from recapture.conformance.cell import CellSpec
-from recapture.conformance.known_ends import End
-from recapture.conformance.plan import PlannedCell, RunOptions
-from recapture.conformance.process_state import ProcessState
-from recapture.conformance.sharing import group_of, in_groups
-from recapture.declare.collection import CaseInfo, find_suites
-from recapture.results.verdicts import Verdict
+from recapture.cases.collection import CaseInfo, find_suites
+from recapture.records.verdicts import Verdict
+from recapture.run import runner
+from recapture.run.cell import CellSpec
+from recapture.run.earlier_outcomes import End
+from recapture.run.plan import PlannedCell, RunOptions
+from recapture.run.process_state import ProcessState
+from recapture.run.shared_processes import group_of, in_groups
 
 if TYPE_CHECKING:
     from pathlib import Path

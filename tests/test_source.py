@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from recapture.declare import source, syntax
-from recapture.declare.source import closure
+from recapture.cases import source, syntax
+from recapture.cases.source import closure
 
 SUITE = '''\
 """A suite."""
@@ -189,7 +189,7 @@ def test_the_hash_is_the_same_on_every_python(tmp_path, version):
     program = (
         # The project's other dependencies are not installed for that Python: only these two modules are loaded.
         "import importlib.util, json, pathlib, sys\n"
-        "for name, path in zip(('recapture.declare.syntax', 'recapture.declare.source'), sys.argv[2:]):\n"
+        "for name, path in zip(('recapture.cases.syntax', 'recapture.cases.source'), sys.argv[2:]):\n"
         "    spec = importlib.util.spec_from_file_location(name, path)\n"
         "    module = importlib.util.module_from_spec(spec)\n"
         "    sys.modules[name] = module\n"
@@ -226,9 +226,9 @@ def test_the_text_runs_alone_and_holds_only_what_is_needed(text_of):
         ("from recapture import case as c", "c"),
         ("import recapture", "recapture.case"),
         ("import recapture as rc", "rc.case"),
-        ("import recapture.declare.case", "recapture.declare.case.case"),
+        ("import recapture.cases.case", "recapture.cases.case.case"),
         ("from recapture import cases", "cases.case"),
-        ("from recapture.declare.case import case", "case"),
+        ("from recapture.cases.case import case", "case"),
         ("from recapture import *", "case"),
     ],
 )

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from recapture.base.errors import UsageError
-from recapture.bench.selection import BenchOptions
-from recapture.bench.timing import MOST_ROUNDS
-from recapture.results.speedup_checks import MOST_PROCESSES, MOST_SAMPLES
-from recapture.results.speedups import read_speedups
+from recapture.tools.speed.selection import BenchOptions
+from recapture.tools.speed.speedup_checks import MOST_PROCESSES, MOST_SAMPLES
+from recapture.tools.speed.speedups import read_speedups
+from recapture.tools.speed.timing import MOST_ROUNDS
 from tests.fuzz import corpus
 
 

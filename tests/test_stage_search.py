@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from conftest import records_below, results_below, run_in_process
 
-from recapture.cli.main import _run
-from recapture.results.guilty_stage import GuiltyStage
+from recapture.command.main import _run
+from recapture.records.guilty_stage import GuiltyStage
 
 FAULTY = Path(__file__).parent / "resources" / "stages" / "faulty_capture.py"
 

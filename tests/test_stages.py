@@ -3,20 +3,20 @@
 import msgspec
 import pytest
 
-from recapture.analysis.cell_changes import category
-from recapture.analysis.reasons.reason import reasons
-from recapture.analysis.stage_words import culprit, stage_changed
-from recapture.conformance.cell import Findings
-from recapture.conformance.why.ladder import AOTI, COMPILE, family_of, rungs_below, top_stage
-from recapture.conformance.why.stage_facts import StageFacts
-from recapture.conformance.why.stages import find_stage, outcome
-from recapture.conformance.why.switches import INDUCTOR_SWITCHES, Switch, code_of, switches_of
+from recapture.records.guilty_stage import GuiltyStage
+from recapture.records.record import Difference, ErrorInfo, Record, append_record, read_jsonl, write_jsonl
+from recapture.records.verdicts import Verdict
 from recapture.report.differences_markdown import silent_wrongs
 from recapture.report.html_page import render_html
+from recapture.report.reasons.reason import reasons
+from recapture.report.stage_words import culprit, stage_changed
 from recapture.report.stages_markdown import guilty_stages
-from recapture.results.guilty_stage import GuiltyStage
-from recapture.results.records import Difference, ErrorInfo, Record, append_record, read_jsonl, write_jsonl
-from recapture.results.verdicts import Verdict
+from recapture.run.cell import Findings
+from recapture.tools.compare.cell_changes import category
+from recapture.tools.explain.config_switches import INDUCTOR_SWITCHES, Switch, code_of, switches_of
+from recapture.tools.explain.stage_facts import StageFacts
+from recapture.tools.explain.stage_ladder import AOTI, COMPILE, family_of, rungs_below, top_stage
+from recapture.tools.explain.stages import find_stage, outcome
 
 VALUE = Difference("example", "result", "value", "2 of 2 elements differ", bits="value")
 WRONG = Record(

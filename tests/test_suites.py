@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recapture.base.torch_compat import seed_everything
-from recapture.conformance.judge import compare
-from recapture.conformance.observe import Observation, Surroundings, observe_call
-from recapture.conformance.reachable import Reachable
-from recapture.declare.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case
-from recapture.declare.collection import execute
-from recapture.results.sources import published_claims
+from recapture.cases.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case
+from recapture.cases.collection import execute
+from recapture.judge.compare import compare
+from recapture.judge.observe import Observation, Surroundings, observe_call
+from recapture.judge.reachable import Reachable
+from recapture.known.claims import published_claims
+from recapture.torch_api.compat import seed_everything
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

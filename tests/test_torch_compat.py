@@ -14,8 +14,9 @@ import pytest
 import torch
 from conftest import records_below
 
-from recapture.base import torch_compat
-from recapture.base.torch_compat import (
+from recapture.pool.worker_pool import WorkerPool
+from recapture.torch_api import compat as torch_compat
+from recapture.torch_api.compat import (
     is_capture_error,
     is_out_of_memory,
     isolate_caches,
@@ -24,9 +25,8 @@ from recapture.base.torch_compat import (
     seed_everything,
     skip_guard_timing,
 )
-from recapture.base.torch_preload import preload
-from recapture.base.torch_watch import watch_dynamo
-from recapture.pool.worker_pool import WorkerPool
+from recapture.torch_api.preload import preload
+from recapture.torch_api.watch import watch_dynamo
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

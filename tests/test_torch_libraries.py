@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from recapture.base.torch_libraries import release_libraries
-from recapture.declare.own_code.loading import find
+from recapture.tools.check.loading import find
+from recapture.torch_api.libraries import release_libraries
 
 LIBRARY = """
 import torch

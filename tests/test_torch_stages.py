@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from recapture.base.torch_stages import DECOMPOSED, EXPORTED, backends, has_setting, redirected  # noqa: E402
+from recapture.torch_api.stages import DECOMPOSED, EXPORTED, backends, has_setting, redirected  # noqa: E402
 
 INDUCTOR = "torch._inductor.config"
 

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from recapture.base.torch_compat import release, reset_dynamo
-from recapture.base.torch_watch import CaptureLog, compile_seconds, watch_dynamo
+from recapture.torch_api.compat import release, reset_dynamo
+from recapture.torch_api.watch import CaptureLog, compile_seconds, watch_dynamo
 
 CAPTURES = Path(__file__).parent / "resources" / "captures.py"
 OTHER_PYTHONS = [one for one in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if one]

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from recapture.base.torch_compat import isolate_caches
-from recapture.base.torch_wrapper import part_key, split
+from recapture.torch_api.compat import isolate_caches
+from recapture.torch_api.wrapper import part_key, split
 
 INTERFACE = '#include <vector>\n#define CHECK 1\nextern "C" {\nint version() { return 1; }\n}'
 WRAPPER = f"#include <string>\n{INTERFACE}\n\nint line() {{ return __LINE__; }}\nint last() {{ return 3; }}\n"
@@ -61,7 +61,7 @@ PROGRAMS = """
 import os, pathlib
 import torch
 from torch._inductor import config, cpp_builder
-from recapture.base import torch_wrapper
+from recapture.torch_api import wrapper as torch_wrapper
 
 usual = []
 build = cpp_builder.CppBuilder.build

@@ -9,12 +9,12 @@ import pytest
 from packaging.version import Version
 
 from recapture.base.errors import UsageError
-from recapture.cli.main import main
-from recapture.declare.compilers import builtin_compilers
-from recapture.results.confirmed import UNDOCUMENTED
-from recapture.results.records import Record, read_jsonl
-from recapture.results.transitions import known_transitions, load_transitions, transitions_of
-from recapture.results.verdicts import outcome_of
+from recapture.cases.compilers import builtin_compilers
+from recapture.command.main import main
+from recapture.known.confirmation import UNDOCUMENTED
+from recapture.known.transitions import known_transitions, load_transitions, transitions_of
+from recapture.records.record import Record, read_jsonl
+from recapture.records.verdicts import outcome_of
 
 RESULTS = Path(__file__).parents[1] / "results"
 

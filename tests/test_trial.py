@@ -6,9 +6,9 @@ import pytest
 import torch
 from planted_trials import a_case, a_compiler, found, ones, plus_one, ruling, same
 
-from recapture.conformance import trial
-from recapture.conformance.trial import carry_out
-from recapture.conformance.verdict import decide
+from recapture.judge import trial
+from recapture.judge.trial import carry_out
+from recapture.judge.verdict import decide
 
 
 def test_a_compiler_that_does_nothing_passes_without_a_note():

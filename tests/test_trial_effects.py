@@ -225,7 +225,7 @@ def test_a_call_after_which_nothing_can_be_read_is_a_failure(monkeypatch):
 
     def breaks(fn, example):
         def call(x):
-            monkeypatch.setattr("recapture.conformance.observe.random_states", dead)
+            monkeypatch.setattr("recapture.judge.observe.random_states", dead)
             raise RuntimeError("values must be positive")
 
         return call

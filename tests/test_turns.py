@@ -11,18 +11,18 @@ from conftest import REPOSITORY
 from planted_images import PlantedImages, plant_runs
 from planted_records import evidence
 
-from recapture.analysis.changed_words import changed_words, failure_words, only_wording
-from recapture.analysis.history import history
-from recapture.analysis.turns import PackageChange, TurnEntry, turning_points
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.cli.main import _run
-from recapture.fleet.bisect_runs import mixed_lock
-from recapture.fleet.boundaries import search_packages, search_releases
+from recapture.command.main import _run
 from recapture.images import environments
 from recapture.machine.environment import read_environment
 from recapture.machine.pins import load_images
-from recapture.results.records import Difference, ErrorInfo, Record, read_jsonl, write_jsonl
-from recapture.results.verdicts import Verdict
+from recapture.records.record import Difference, ErrorInfo, Record, read_jsonl, write_jsonl
+from recapture.records.verdicts import Verdict
+from recapture.report.history import history
+from recapture.report.turns import PackageChange, TurnEntry, turning_points
+from recapture.tools.compare.changed_words import changed_words, failure_words, only_wording
+from recapture.tools.fleet.bisect_runs import mixed_lock
+from recapture.tools.fleet.boundaries import search_packages, search_releases
 
 RESULTS = REPOSITORY / "results"
 LINE = [image for image in load_images().values() if image.drifted_from is None]

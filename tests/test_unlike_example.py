@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from recapture.conformance.seen import see
-from recapture.conformance.unlike_example import stays_inside, unlike_example
+from recapture.judge.snapshot import see
+from recapture.judge.unlike_example import stays_inside, unlike_example
 
 ONES = torch.ones
 

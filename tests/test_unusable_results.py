@@ -9,7 +9,7 @@ import pytest
 from command_lines import VERDICTS
 from conftest import results_below, share
 
-from recapture.cli.main import _run
+from recapture.command.main import _run
 
 OPTIONS = ["run", f"{VERDICTS}::branches", "--compiler", "eager", "--compiler", "fx", "--results"]
 

@@ -12,18 +12,18 @@ import torch
 from conftest import REPOSITORY
 
 from recapture.base.errors import UsageError
-from recapture.cli.main import _run
-from recapture.conformance.cell import Findings
-from recapture.conformance.reduction import reducing
-from recapture.conformance.reduction.reducing import ReduceOptions, open_reduction
-from recapture.conformance.standalone.choice import Standalone
-from recapture.conformance.standalone.script_runs import ScriptEnd
-from recapture.conformance.standalone.upstream import Upstream, gather
+from recapture.command.main import _run
 from recapture.machine.environment import read_environment
-from recapture.report.upstream_issue import issue_text, versions
-from recapture.results.directories import read_results
-from recapture.results.records import Difference
-from recapture.results.verdicts import FAILING, SILENTLY_WRONG, Verdict
+from recapture.records.directories import read_results
+from recapture.records.record import Difference
+from recapture.records.verdicts import FAILING, SILENTLY_WRONG, Verdict
+from recapture.run.cell import Findings
+from recapture.tools.explain.reduce import reducing
+from recapture.tools.explain.reduce.reducing import ReduceOptions, open_reduction
+from recapture.tools.explain.script.choice import Standalone
+from recapture.tools.explain.script.script_runs import ScriptEnd
+from recapture.tools.explain.script.upstream import Upstream, gather
+from recapture.tools.explain.script.upstream_report import issue_text, versions
 
 COMMITTED = REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu"
 
@@ -219,7 +219,7 @@ def test_versions_have_what_collect_env_lists_and_nothing_private():
 
 
 def test_the_releases_come_from_the_records(tmp_path):
-    from recapture.analysis.history import history
+    from recapture.report.history import history
 
     histories = history("control_flow::branch_on_sum::jit.trace", REPOSITORY / "results")
     text = issue_text(facts_with("eager 1, this 2"), histories)

@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
-from recapture.declare.workload import SpeedClaim, WorkloadError, workload
-from recapture.declare.workload_sources import ModelSpec, collect_workloads
+from recapture.cases.workload import SpeedClaim, WorkloadError, workload
+from recapture.cases.workload_sources import ModelSpec, collect_workloads
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ from benchmarks.judge.planting import DEFECTS_ATTRIBUTE, Defect
 from benchmarks.judge.sample import QUICK, QUICK_EQUALS
 from benchmarks.judge.tables import blame_table, blames, catch_table, catches
 from recapture.base.errors import UsageError
-from recapture.conformance.durations import Expected, earlier_runs
-from recapture.results.directories import find_results, read_results
-from recapture.results.records import CONFORMANCE, Record, read_conformance
+from recapture.records.directories import find_results, read_results
+from recapture.records.record import CONFORMANCE, Record, read_conformance
+from recapture.run.durations import Expected, earlier_runs
 
 EQUALS = (
     "equal:eager",

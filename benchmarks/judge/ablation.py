@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from recapture.results.kinds import KINDS
-from recapture.results.records import EXAMPLE
-from recapture.results.verdicts import SILENTLY_WRONG
+from recapture.records.kinds import KINDS
+from recapture.records.record import EXAMPLE
+from recapture.records.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recapture.results.records import Record
-
-__all__ = ["Ablation", "ablation", "ablation_table"]
+    from recapture.records.record import Record
 
 
 @dataclasses.dataclass(frozen=True)

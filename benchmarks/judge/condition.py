@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.judge.planting import leaves, rebuild
-from recapture.base.torch_compat import seed_everything
+from recapture.torch_api.compat import seed_everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from recapture.declare.case import Case
-
-__all__ = ["calls", "condition", "unchanged_settings"]
+    from recapture.cases.case import Case
 
 FAR = 1e300
 """The largest change that is reported, for infinite ones: JSON has no infinity."""

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.judge.planting import parts
-from recapture.declare.compiler import compiler
+from recapture.cases.compiler import compiler
 
 aten = torch.ops.aten
 

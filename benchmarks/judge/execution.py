@@ -12,17 +12,15 @@ import msgspec
 from benchmarks.judge import groups
 from benchmarks.judge.groups import GROUP, Group, Outcome
 from recapture.base.errors import UsageError
-from recapture.conformance.preparation import IMPORTS, collect_suites
-from recapture.declare.collection import find_suites, shipped_suites
+from recapture.cases.collection import find_suites, shipped_suites
 from recapture.pool.driver import Driver, Request
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
+from recapture.run.preparation import IMPORTS, collect_suites
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from recapture.pool.protocol import Ended
-
-__all__ = ["HERE", "Finished", "collected", "run_groups"]
 
 HERE = Path(__file__).parent
 

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import torch
 
-from recapture.conformance.cell import CellSpec, examine
-from recapture.declare.case import CASES_ATTRIBUTE, Case
-from recapture.declare.collection import execute
-from recapture.declare.compilers import compilers_of
+from recapture.cases.case import CASES_ATTRIBUTE, Case
+from recapture.cases.collection import execute
+from recapture.cases.compilers import compilers_of
+from recapture.run.cell import CellSpec, examine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = ["GROUP", "Group", "Outcome", "group"]
 
 GROUP = f"{__name__}:group"
 

@@ -13,8 +13,6 @@ from tabulate import tabulate
 from benchmarks.judge.execution import HERE
 from recapture.base.errors import UsageError
 
-__all__ = ["Numerics", "numerics", "numerics_table"]
-
 
 class Tally(msgspec.Struct):
     """Comparisons of one computation in one dtype with another way to compute it."""

@@ -17,29 +17,7 @@ from typing import Any
 
 import torch
 
-from recapture.declare.compiler import compiler
-
-__all__ = [
-    "ASKED",
-    "BACKWARD",
-    "CONDITION",
-    "DEFECTS_ATTRIBUTE",
-    "MARGIN",
-    "PLANTED",
-    "Defect",
-    "Nothing",
-    "Raising",
-    "Run",
-    "change_an_element",
-    "change_first",
-    "clearly_different",
-    "leaves",
-    "plain",
-    "plants",
-    "rebuild",
-    "tensors",
-    "with_data",
-]
+from recapture.cases.compiler import compiler
 
 DEFECTS_ATTRIBUTE = "__defects__"
 """Name of the list in a module's namespace that `plants` appends to."""

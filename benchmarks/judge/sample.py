@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["QUICK", "QUICK_EQUALS"]
-
 QUICK = {
     "gradients::product": ("gradient-doubled", "gradient-missing-for-one-input", "state-grad-mode"),
     "gradients::custom_function": ("gradient-custom-backward-lost",),

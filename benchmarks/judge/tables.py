@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from benchmarks.judge.groups import Outcome
     from benchmarks.judge.planting import Defect
 
-__all__ = ["Blame", "Catch", "blame_table", "blames", "catch_table", "catches"]
-
 UNDECIDED = ("unstable", "not_applicable", "environment", "oom", "timeout")
 """Verdicts of cells in which nothing is compared."""
 

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.planted_faults.expected import FAULTS, Fault
-from recapture.analysis.stage_words import stage_of
-from recapture.conformance.plan import RunOptions
-from recapture.conformance.runner import run_cells
-from recapture.declare.collection import find_suites
+from recapture.cases.collection import find_suites
+from recapture.report.stage_words import stage_of
 from recapture.report.tables import Table, to_markdown
+from recapture.run.plan import RunOptions
+from recapture.run.runner import run_cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recapture.conformance.why.trials import Staged
-    from recapture.results.records import Record
+    from recapture.records.record import Record
+    from recapture.tools.explain.stage_search import Staged
 
 HERE = Path(__file__).resolve().parent
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ["LARGEST", "Format", "too_large"]
-
 T = TypeVar("T")
 
 LARGEST = 2.0**63

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["EnvironmentUnfitError", "RecaptureError", "Termination", "UsageError", "did_you_mean"]
-
 
 class RecaptureError(Exception):
     """Base of the errors that end a command with one clear line; `exit_status` is the process's exit status."""

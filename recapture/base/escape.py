@@ -7,8 +7,6 @@ import re
 
 from recapture.base.text import one_line, printable, shorten
 
-__all__ = ["LONGEST", "html_text", "json_text", "markdown_code", "markdown_text"]
-
 LONGEST = 1000
 """Characters shown of one name or message in Markdown, where a table pads every row to its longest cell."""
 

@@ -7,8 +7,6 @@ import traceback
 
 from recapture.base.scrub import encodable
 
-__all__ = ["qualified", "safe_text", "traceback_text"]
-
 
 def qualified(kind: type) -> str:
     """Return a type's name with its module: no module for builtins, the suite's name for suite files."""

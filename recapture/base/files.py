@@ -11,8 +11,6 @@ from pathlib import Path
 
 from recapture.base.errors import UsageError
 
-__all__ = ["MOST_BYTES", "append_line", "read_regular", "write_atomically", "write_output"]
-
 MOST_BYTES = 64 << 20
 """Bytes of the largest file that is read. The results of 20,000 cases take about 20 MB."""
 

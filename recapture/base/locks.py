@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["LockedError", "locked", "open_to_append", "refuse_irregular"]
-
 
 class LockedError(UsageError):
     """Another process holds the lock."""

@@ -1,6 +1,6 @@
 """Command-line options declared as dataclass fields.
 
-The command line builds its parameters from these fields (`recapture.cli.options.takes`), so that an option's name,
+The command line builds its parameters from these fields (`recapture.command.options.takes`), so that an option's name,
 type, default and help are written once, beside the code that uses them.
 """
 
@@ -14,8 +14,6 @@ from recapture.base.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = ["GIB", "MOST_GIB", "WEEK", "CommandLine", "argument", "declared", "known_device", "option"]
 
 GIB = 1 << 30
 """Bytes in a GiB."""

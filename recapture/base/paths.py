@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["CHECKOUT", "PACKAGE", "data_folder", "module_file"]
-
 PACKAGE = Path(__file__).resolve().parents[1]
 """The folder of the package ``recapture``."""
 

@@ -11,8 +11,6 @@ from recapture.base.paths import PACKAGE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["encodable", "fingerprint", "scrub", "without_paths"]
-
 MAX_LINES = 12
 MAX_LENGTH = 900
 

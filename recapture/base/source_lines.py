@@ -8,8 +8,6 @@ from typing import NamedTuple
 from recapture.base.scrub import MAX_LENGTH
 from recapture.base.text import shorten
 
-__all__ = ["SourceLine", "source_line"]
-
 MOST = 100
 """Characters shown of a line of code."""
 

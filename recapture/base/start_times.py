@@ -6,8 +6,6 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["described", "note", "noted"]
-
 _NOTED: dict[str, float] = {}
 
 

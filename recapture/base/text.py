@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["duration_text", "one_line", "plural", "printable", "ratio_text", "shorten", "time_text"]
-
 _REPLACEMENT = "\ufffd"
 _SPACES = frozenset("\xa0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
 """Harmless spaces that `str.isprintable` rejects."""

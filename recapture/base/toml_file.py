@@ -18,8 +18,6 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["load_toml", "read_toml"]
-
 T = TypeVar("T")
 
 MOST_BYTES = 4 << 20

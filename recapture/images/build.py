@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from recapture.images.engine import EngineOptions
     from recapture.machine.pins import Image
 
-__all__ = ["BuildOptions", "Built", "build_image", "docker_command"]
-
 _LAST_LINES = 60
 """Number of last lines of a build's output that are searched for the cause of a failure."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, option
-from recapture.declare.collection import shipped_groups, shipped_suites
+from recapture.cases.collection import shipped_groups, shipped_suites
 from recapture.images.engine import SETTLE_SECONDS, engine_lost, is_local, reporting
 from recapture.images.mounts import CASES, RESULTS, Copied, Mounted, fetch_results
 from recapture.machine.pins import can_run_on
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from recapture.machine.pins import Image
 
     Write = Mapping[str, Callable[[bytes], object]]
-
-__all__ = ["ContainerOptions", "check_image_runs_on", "image_digest", "run_image"]
 
 _OWNER = "org.recapture.owner"
 """Label of a container with the host and process id of the run that created it."""

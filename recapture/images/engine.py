@@ -18,8 +18,6 @@ from recapture.base.option_fields import option
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LOCAL", "SETTLE_SECONDS", "EngineOptions", "connect", "engine_lost", "is_local", "reporting"]
-
 _TIMEOUT = 60
 """Seconds that one request to an engine may take."""
 

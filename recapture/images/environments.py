@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from recapture.images.requirements import Requirements
     from recapture.machine.pins import Image
 
-__all__ = ["Environments", "Stored", "environments_folder", "size_limit"]
-
 EXPECTED_BYTES = 8 * GIB
 """Bytes that must be free for a new environment; the largest image has 7 GB."""
 

@@ -9,13 +9,11 @@ from recapture.base.errors import UsageError
 from recapture.machine.environment import ENVIRONMENT, read_environment
 from recapture.machine.hardware import cores
 from recapture.machine.pins import lock_hash, lock_path
-from recapture.results.records import PARTIAL, TIMINGS, Timing, read_jsonl
+from recapture.records.record import PARTIAL, TIMINGS, Timing, read_jsonl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-__all__ = ["expected_seconds"]
 
 START_SECONDS = 30.0
 """Seconds of a run in which no cell has to run again."""

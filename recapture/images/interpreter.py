@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from recapture.machine.pins import Image
 
-__all__ = ["CLOSING_SECONDS", "Interpreter", "check_installed", "exit_status"]
-
 CLOSING_SECONDS = 40.0
 """Seconds that an interrupted run may take to end its cells and close its files."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from recapture.images.requirements import Requirements
     from recapture.machine.pins import Image
 
-__all__ = ["LAYER", "LAYER_BYTES", "build_layer", "layer_on"]
-
 LAYER = "+with"
 """What follows the name of the image in the name of a layer."""
 

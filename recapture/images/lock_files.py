@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from recapture.machine.pins import Image, Tools
 
-__all__ = ["LockPlan", "build_plan", "image_plan", "read_inputs_digest", "write_lock"]
-
 # Exact pins alone do not exclude source builds; resolving only wheels does.
 _OPTIONS = ("--generate-hashes", "--only-binary", ":all:", "--no-header", "--no-annotate", "--no-emit-index-url")
 _OLDEST_PYTHON = "3.10"

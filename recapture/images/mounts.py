@@ -11,15 +11,13 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
-from recapture.conformance.ledger import PARTIALS
-from recapture.results.records import CONFORMANCE
+from recapture.records.record import CONFORMANCE
+from recapture.run.result_files import PARTIALS
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
-
-__all__ = ["IMAGE_USER", "RESULTS", "Copied", "Mounted", "fetch_results"]
 
 RESULTS = "/results"
 """Path of the results folder inside a container."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from recapture.machine.pins import Image
 
-__all__ = ["PackageRelease", "releases_from"]
-
 
 class PackageRelease(NamedTuple):
     """A version of a package, and its entry in a lock, with the hashes of its wheels."""

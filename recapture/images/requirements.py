@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from recapture.machine.pins import Image
 
-__all__ = ["Requirements", "check_against", "resolve", "without_locked"]
-
 LARGEST = 1 << 20
 """Bytes of the largest requirements file that is read."""
 

@@ -16,8 +16,6 @@ from recapture.base.text import shorten
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["find_python", "find_uv", "run_uv", "unreachable_index"]
-
 _SAID = 400
 """Characters of uv's error message that are quoted."""
 

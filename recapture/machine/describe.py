@@ -16,16 +16,13 @@ from packaging.utils import canonicalize_name
 from recapture.base import paths
 from recapture.base.paths import CHECKOUT, PACKAGE
 from recapture.base.scrub import without_paths
-from recapture.base.torch_compat import GPU_VARIABLES, OTHER_CACHES
 from recapture.machine.environment import Environment, Flag, TorchInfo
 from recapture.machine.hardware import cpu_info, gpu_info
 from recapture.machine.image_match import image_for, pinned_images
+from recapture.torch_api.compat import GPU_VARIABLES, OTHER_CACHES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = ["capability_of", "describe", "installed_packages", "suite_commit", "variables"]
-
 
 SWITCHES = frozenset({"", "0", "1", "true", "false", "True", "False", "on", "off", "ON", "OFF", "yes", "no"})
 """Values that cannot be a secret."""

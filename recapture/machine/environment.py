@@ -22,31 +22,12 @@ import msgspec
 from recapture.base.decode import Format, too_large
 from recapture.base.files import write_atomically
 from recapture.base.scrub import without_paths
-from recapture.machine.doctor.register import Check  # noqa: TC001 - msgspec reads the annotations
+from recapture.machine.doctor.register import Check
 from recapture.machine.hardware import CpuInfo, GpuInfo
 from recapture.machine.origins import Origin
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-__all__ = [
-    "ENVIRONMENT",
-    "OWN_PACKAGES",
-    "SCHEMA_VERSION",
-    "TEST_PACKAGES",
-    "CpuInfo",
-    "Environment",
-    "GpuInfo",
-    "SuiteEntry",
-    "TorchInfo",
-    "check_environment",
-    "differences",
-    "only_volatile_differ",
-    "origin_of",
-    "read_environment",
-    "without_private_paths",
-    "write_environment",
-]
 
 SCHEMA_VERSION: Literal[1] = 1
 Flag = str | int | bool

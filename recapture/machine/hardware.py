@@ -14,8 +14,6 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CpuInfo", "GpuInfo", "cores", "cpu_info", "gpu_info", "visible_gpus"]
-
 
 class GpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The GPU as its driver reports it: memory in bytes, clocks in MHz, power in watts; None means unknown."""

@@ -9,9 +9,6 @@ from packaging.version import Version
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["SHOWN_MISMATCHES", "ImageMatch", "PinnedImage", "image_for", "pinned_images"]
-
-
 SHOWN_MISMATCHES = 8
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Gpu", "local_gpus"]
-
 
 class Gpu(NamedTuple):
     """One GPU: its UUID, name, compute capability (``9.0``) and the first number of the driver's version."""

@@ -15,8 +15,6 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Origin", "counted", "id_of"]
-
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A machine and a revision of the suites; `cells` is the number of rows measured there. None means unknown."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt  # noqa: TC003  (msgspec reads the annotations)
+import datetime as dt
 import hashlib
 import os
 import re
@@ -19,25 +19,6 @@ from recapture.base.files import read_regular
 from recapture.base.paths import data_folder
 from recapture.base.text import shorten
 from recapture.base.toml_file import load_toml
-
-__all__ = [
-    "Image",
-    "Pins",
-    "Tools",
-    "can_run_on",
-    "docker_directory",
-    "find_image",
-    "find_release",
-    "find_releases",
-    "load_images",
-    "load_pins",
-    "lock_hash",
-    "lock_path",
-    "lock_text",
-    "normalise",
-    "parse_capability",
-    "read_lock",
-]
 
 LARGEST_LOCK = 4 << 20
 """Bytes of the largest lock that is read: those of the project take 50 KB."""

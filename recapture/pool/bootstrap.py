@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["command"]
-
 
 def command(module: str, *arguments: str) -> list[str]:
     """Return the command line that runs a module of this package in a separate process."""

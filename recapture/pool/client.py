@@ -18,7 +18,6 @@ import msgspec
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.base.text import shorten
-from recapture.base.torch_compat import hide_gpus, isolate_caches
 from recapture.pool import bootstrap
 from recapture.pool.folders import Folder
 from recapture.pool.home import CACHE, TEMPORARY
@@ -26,8 +25,7 @@ from recapture.pool.processes import stopped
 from recapture.pool.protocol import GOODBYE, Begun, Ended, FromServer, LineBuffer, Preload, Processes, Ready, Task
 from recapture.pool.shared_memory import remove_segment, segments
 from recapture.pool.starting import DOING, IMPORTING, ServerStart
-
-__all__ = ["Client", "ServerDiedError", "SlowStartError"]
+from recapture.torch_api.compat import hide_gpus, isolate_caches
 
 SILENCE_SECONDS = 60.0
 """Seconds that a server may stay silent after a deadline before it counts as dead."""

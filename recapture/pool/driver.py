@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from recapture.pool.worker_pool import WorkerPool
 
-__all__ = ["MOST_INCIDENTS", "MOST_RESTARTS", "Driver", "Request", "Work"]
-
 MOST_RESTARTS = 3
 """Number of consecutive servers that may die before any task begins; after that, no other server is started."""
 

@@ -9,8 +9,6 @@ import subprocess
 import time
 from pathlib import Path
 
-__all__ = ["Folder", "remove"]
-
 
 class Folder:
     """An existing directory, held open: its inode is not reused, and the kernel knows its path after a rename.

@@ -13,8 +13,6 @@ from pathlib import Path
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.pool.folders import Folder, remove
 
-__all__ = ["CACHE", "TEMPORARY", "Home", "remove_dead_homes"]
-
 PREFIX = "recapture-"
 
 CACHE = "cache"

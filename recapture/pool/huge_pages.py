@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-__all__ = ["collapse"]
-
 MADV_COLLAPSE = 25
 """Number of the madvise call that turns existing memory into huge pages at once; it needs Linux 6.1 or newer."""
 

@@ -15,16 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "OUTPUT_CAP_BYTES",
-    "RESULT_CAP_BYTES",
-    "TAIL_BYTES",
-    "cut",
-    "read_phase",
-    "read_result",
-    "tail",
-]
-
 RESULT_CAP_BYTES = 16 * 1024 * 1024
 """Bytes of the largest result that is read."""
 

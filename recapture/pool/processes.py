@@ -14,21 +14,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "MAX_PROCESSES",
-    "Usage",
-    "children",
-    "cpu_seconds",
-    "descendants",
-    "held_memory",
-    "kill",
-    "mark",
-    "mark_of",
-    "rss",
-    "stopped",
-    "weigh",
-]
-
 MAX_PROCESSES = 64
 """Number of processes that one task may have at a time; a compiler needs a few, a fork bomb grows without limit."""
 

@@ -6,9 +6,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["GOODBYE", "Begun", "Ended", "FromServer", "LineBuffer", "Preload", "Processes", "Ready", "Task", "ToServer"]
-
-
 GOODBYE = b"bye"
 """The last line that a host sends before it closes the link. If it is missing, the host has died."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from recapture.pool.protocol import Task
 
-__all__ = ["Links", "take_next"]
-
 
 class Links:
     """The server's ends of the links, by process id; the `selector` shows which process asks."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from recapture.pool.folders import Folder
     from recapture.pool.protocol import Task
 
-__all__ = ["Child", "Running", "check_caps"]
-
 
 @dataclass
 class Child:

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import msgspec
 
-from recapture.base.torch_preload import preload
 from recapture.pool import bootstrap
 from recapture.pool.folders import Folder
 from recapture.pool.huge_pages import collapse
@@ -43,8 +42,7 @@ from recapture.pool.protocol import (
 from recapture.pool.reuse import Links, take_next
 from recapture.pool.running import Child, Running, check_caps
 from recapture.pool.worker import PHASE, RESULT, STDERR, STDOUT, run_task, set_process_option
-
-__all__ = ["Server", "main"]
+from recapture.torch_api.preload import preload
 
 PR_SET_CHILD_SUBREAPER = 36
 

@@ -7,8 +7,6 @@ import ctypes
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Segment", "remove_segment", "segments"]
-
 TABLE = Path("/proc/sysvipc/shm")
 
 IPC_RMID = 0

@@ -10,8 +10,6 @@ import time
 
 from recapture.pool.processes import cpu_seconds
 
-__all__ = ["DOING", "IMPORTING", "ServerStart"]
-
 STILL_SECONDS = 300.0
 """Seconds that a server may use no processor while it starts or preloads; a cold disk can keep it for a minute."""
 

@@ -36,19 +36,6 @@ if TYPE_CHECKING:
 
     Enter = Callable[[str], None]
 
-__all__ = [
-    "PHASE",
-    "RESULT",
-    "REUSABLE",
-    "STDERR",
-    "STDOUT",
-    "Following",
-    "Reusable",
-    "canary",
-    "run_task",
-    "set_process_option",
-]
-
 RESULT = "result.json"
 PHASE = "phase"
 STDOUT = "stdout"

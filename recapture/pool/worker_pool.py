@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from recapture.pool.protocol import Ended
 
-__all__ = ["WorkerPool", "cause_of_death"]
-
 T = TypeVar("T")
 
 BARE = "bare"

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recapture.analysis.captures import captures
+from recapture.report.captures import captures
 from recapture.report.markup import code
 from recapture.report.tables import Cell, Table, code_span, strong, to_markdown, verbatim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recapture.analysis.captures import Captures
-    from recapture.results.records import Record
-
-__all__ = ["model_captures"]
+    from recapture.records.record import Record
+    from recapture.report.captures import Captures
 
 HEADERS = ("compiler", "right", "share", "with breaks", "silently wrong", "failing", "graphs a model", "breaks a model")
 

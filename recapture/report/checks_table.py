@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from recapture.machine.doctor.register import Check
 
-__all__ = ["render"]
-
 FALLBACK_SIZE = (120, 24)
 """Columns and lines of the table if the output is not a terminal."""
 

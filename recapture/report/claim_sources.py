@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recapture.known.claims import PublishedClaim, published_claims
 from recapture.report.markup import link, plain
-from recapture.results.sources import PublishedClaim, published_claims
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-__all__ = ["address", "claim_list", "sentence", "source_text"]
 
 
 def _claim(claim: str) -> PublishedClaim | None:

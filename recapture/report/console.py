@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, RenderableType
 
-__all__ = ["SafeConsole"]
-
 
 class SafeConsole(Console):
     """A console that replaces control characters in all text; only rich itself controls the terminal.

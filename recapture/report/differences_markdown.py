@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from recapture.analysis import summary
-from recapture.analysis.differences import how_far, kinds_of, noted_by_compiler, place, silent_kinds
-from recapture.analysis.groups import noted_groups, together
-from recapture.analysis.reasons.reason import key_of, lines_by_case
-from recapture.analysis.stage_words import stage_of
-from recapture.analysis.suspects import FEWEST, suspects
 from recapture.base.text import plural, shorten
+from recapture.records.kinds import KINDS
+from recapture.records.verdicts import SILENTLY_WRONG
+from recapture.report import summary
+from recapture.report.differences import how_far, kinds_of, noted_by_compiler, place, silent_kinds
+from recapture.report.groups import noted_groups, together
 from recapture.report.markup import code, html_text, plain
+from recapture.report.reasons.reason import key_of, lines_by_case
+from recapture.report.stage_words import stage_of
 from recapture.report.stages_markdown import blame
+from recapture.report.suspects import FEWEST, suspects
 from recapture.report.tables import Cell, Table, code_span, to_markdown
-from recapture.results.kinds import KINDS
-from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from recapture.analysis.groups import Group
-    from recapture.analysis.reasons.reason import Key
-    from recapture.analysis.reasons.sentence import Reason
-    from recapture.results.records import Difference, Record
-
-__all__ = ["MESSAGE_LIMIT", "folded", "noted", "silent_wrongs"]
+    from recapture.records.record import Difference, Record
+    from recapture.report.groups import Group
+    from recapture.report.reasons.reason import Key
+    from recapture.report.reasons.sentence import Reason
 
 MESSAGE_LIMIT = 200
 """Characters of a message in a report; the records have the complete message."""

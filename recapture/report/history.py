@@ -1,186 +1,118 @@
-"""Renders the verdicts of a cell across the torch releases, with the releases that changed it."""
+"""The verdicts of a cell across the torch releases, with the releases that changed it."""
 
 from __future__ import annotations
 
-import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from recapture.analysis import summary
-from recapture.analysis.differences import kinds_in_words, kinds_of
-from recapture.analysis.findings import known_lines
-from recapture.analysis.history import CellHistory, compared_with
-from recapture.analysis.turns import IN_WORDS
-from recapture.base.text import plural
-from recapture.report import tables
-from recapture.report.markup import code, plain
-from recapture.report.say import say, say_table
-from recapture.report.tables import Cell, Span, Table, code_span, strong
-from recapture.results.releases import labels
-from recapture.results.transitions import transitions_of
+from recapture.base.errors import UsageError, did_you_mean
+from recapture.records.releases import is_bare, read_by_age, torch_version, twin
+from recapture.report import summary
+from recapture.report.differences import kinds_in_words
+from recapture.report.turns import Turn, TurnEntry, turning_points
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
-    from rich.console import Console
-
-    from recapture.results.records import Record
-
-
-__all__ = ["print_histories", "to_json", "to_markdown"]
-
-HISTORY_SCHEMA_VERSION = 2
-"""Version of the JSON form; 2 has `turns`: where a cell turned bad, right, and bad again."""
-
-WHY_LIMIT = 120
-"""Characters shown of the reason of an outcome."""
+    from recapture.records.directories import Results
+    from recapture.records.record import Record
 
 
-def to_json(histories: Iterable[CellHistory]) -> str:
-    """Return histories as JSON: one object per cell and capability, whose entries have the complete records."""
-    document = {"schema": HISTORY_SCHEMA_VERSION, "histories": list(histories)}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+@dataclass(frozen=True)
+class Entry:
+    """The outcome of a cell in one image; `record` is None if the image has results, but not this cell.
+
+    `changed` means that the outcome differs from the previous entry, `edited` that the case's source differs.
+    """
+
+    torch: str
+    image: str
+    record: Record | None
+    changed: bool
+    edited: bool
 
 
-def to_markdown(histories: Iterable[CellHistory]) -> str:
-    """Return histories as GitHub Markdown: a table for each case and capability, then the changes."""
-    sections = []
-    for (case, capability), members in _by_case(histories).items():
-        matrix, absent = _matrix(members)
-        text = f"## {code(case)} on {code(capability)}\n\n{tables.to_markdown(matrix)}"
-        changes = [f"- {code(name)}: {plain(line)}" for name, line in _transitions(members)]
-        turns = [f"- {code(one.compiler)}: {plain(line)}" for one in members for line in _turns(one)]
-        if absent:
-            text += f"\n\nNot recorded with {plain(', '.join(absent))}."
-        text += "\n\n" + "\n".join(changes) if changes else ""
-        text += "\n\nTurns:\n\n" + "\n".join(turns) if turns else ""
-        known = [f"- {plain(line)}" for line in _known(members)]
-        text += "\n\nKnown:\n\n" + "\n".join(known) if known else ""
-        sections.append(text)
-    legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items())
-    return "\n\n".join([*sections, f"{legend}; → changed; empty: no such cell."]) + "\n"
+@dataclass(frozen=True)
+class CellHistory:
+    """One cell on one capability, oldest torch first; `turns` say where it turned bad, right, and bad again."""
+
+    case: str
+    compiler: str
+    capability: str
+    entries: tuple[Entry, ...]
+    turns: tuple[Turn, ...] = ()
 
 
-def print_histories(console: Console, histories: Iterable[CellHistory]) -> None:
-    """Print histories: a case as a table of compilers by releases, a single cell as one line per release."""
-    for (case, capability), members in _by_case(histories).items():
-        single = len(members) == 1
-        say(console, f"{case}::{members[0].compiler} on {capability}" if single else f"{case} on {capability}", "bold")
-        if single:
-            for line in _lines(members[0]):
-                say(console, line)
-            for line in _turns(members[0]):
-                say(console, line, "bold")
-            for line in _known(members):
-                say(console, f"known: {line}")
-            continue
-        matrix, absent = _matrix(members)
-        say_table(console, matrix.stacked())
-        if absent:
-            say(console, f"not recorded with {', '.join(absent)}", "dim")
-        for name, line in _transitions(members):
-            say(console, f"→ {name}: {line}")
-        for one in members:
-            for line in _turns(one):
-                say(console, f"{one.compiler}: {line}")
-        for line in _known(members):
-            say(console, f"known: {line}")
-        marks = {summary.mark(entry.record) for one in members for entry in one.entries if entry.record}
-        legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items() if mark in marks)
-        say(console, f"{legend}; → changed", "dim")
+def history(cell: str, root: Path, *, check: Callable[[Results], object] | None = None) -> list[CellHistory]:
+    """Return the histories that match an address, from all the results below a directory.
+
+    `cell` is ``suite::name::compiler``, or a case with all its cells, ``suite::name`` or only ``name``, or
+    ``name::compiler``. `check` is called with each of the results, oldest torch first. Raises UsageError, with the most
+    similar address, if no results have such a cell.
+    """
+    results = read_by_age(root, check)
+    records = [record for one in results for record in one.records]
+    wanted = _matching(cell, records)
+    histories = []
+    for capability in sorted({one.capability for one in results}):
+        column = [one for one in results if one.capability == capability]
+        by_image = [{(record.case, record.compiler): record for record in one.records} for one in column]
+        for case, compiler in wanted:
+            found = [cells.get((case, compiler)) for cells in by_image]
+            if any(found):
+                line = [TurnEntry(one.image, record, one.environment) for one, record in zip(column, found)]  # noqa: B905
+                turns = tuple(turning_points(line))
+                histories.append(CellHistory(case, compiler, capability, tuple(_entries(column, found)), turns))
+    return histories
 
 
-def _by_case(histories: Iterable[CellHistory]) -> dict[tuple[str, str], list[CellHistory]]:
-    grouped: dict[tuple[str, str], list[CellHistory]] = {}
-    for one in histories:
-        grouped.setdefault((one.case, one.capability), []).append(one)
-    return grouped
+def _matching(cell: str, records: list[Record]) -> list[tuple[str, str]]:
+    cells = {(record.case, record.compiler) for record in records}
+    parts = cell.split("::")
+
+    def is_meant(case: str, compiler: str) -> bool:
+        name = case.split("::", 1)[-1]
+        return cell in (f"{case}::{compiler}", case, name, f"{name}::{compiler}")
+
+    found = sorted((one for one in cells if is_meant(*one)), key=lambda one: (one[0], summary.compiler_key(one[1])))
+    if found:
+        return found
+    cases = {case for case, _ in cells}
+    if len(parts) == 1:
+        known = {case.split("::", 1)[-1] for case in cases}
+    elif len(parts) == 2:
+        known = cases | {f"{case.split('::', 1)[-1]}::{compiler}" for case, compiler in cells}
+    else:
+        known = {f"{case}::{compiler}" for case, compiler in cells}
+    raise UsageError(f"no results have a cell {cell!r}{did_you_mean(cell, sorted(known))}")
 
 
-def _matrix(members: Sequence[CellHistory]) -> tuple[Table, list[str]]:
-    """Return the table of compilers by releases, and the releases left out because they have no such case."""
-    heads = labels(members[0].entries)
-    present = [any(cells) for cells in zip(*([entry.record for entry in one.entries] for one in members))]  # noqa: B905
-    rows = []
-    for one in members:
-        row: list[Cell] = [code_span(one.compiler)]
-        for entry in itertools.compress(one.entries, present):
-            mark = summary.mark(entry.record) if entry.record else ""
-            shown = strong(mark) if mark and mark in "Ww" else Span(mark)
-            row.append(["→", shown] if entry.changed else shown)
-        rows.append(row)
-    headers = ["compiler", *itertools.compress(heads, present)]
-    absent = [label for label, here in zip(heads, present) if not here]  # noqa: B905 - of one length
-    return Table(headers, rows, "lc"), absent
+def _entries(column: list[Results], found: list[Record | None]) -> Iterator[Entry]:
+    images = [results.image for results in column]
+    for number, before in enumerate(compared_with(images, [record is not None for record in found])):
+        record, last = found[number], None if before is None else found[before]
+        changed = record is not None and last is not None and _outcome(record) != _outcome(last)
+        edited = record is not None and last is not None and record.case_hash != last.case_hash
+        yield Entry(torch_version(column[number]), images[number], record, changed, edited)
 
 
-def _transitions(members: Iterable[CellHistory]) -> Iterator[tuple[str, str]]:
-    for one in members:
-        heads = labels(one.entries)
-        images, present = [entry.image for entry in one.entries], [entry.record is not None for entry in one.entries]
-        for number, before in enumerate(compared_with(images, present)):
-            entry, last = one.entries[number], None if before is None else one.entries[before].record
-            if entry.record is None or not entry.changed or before is None or last is None:
-                continue
-            why = summary.explain(entry.record, WHY_LIMIT)
-            edited = " (the case was edited)" if entry.edited else ""
-            said = f": {why}" if why else ""
-            was, now = _outcome(last), _outcome(entry.record)
-            yield one.compiler, f"{heads[before]} {was} → {heads[number]} {now}{edited}{said}"
+def compared_with(images: Sequence[str], present: Sequence[bool]) -> Iterator[int | None]:
+    """Yield the index that each entry is compared with: the last main image, or without one, the last entry.
+
+    Drifted twins and runs outside an image are compared, too, but later entries are not compared with them: their
+    changes are not changes of the next release.
+    """
+    last: int | None = None
+    image: int | None = None
+    for number, (name, there) in enumerate(zip(images, present)):  # noqa: B905 - of one length by construction
+        yield last if image is None else image
+        if there:
+            last = number
+            if not twin(name) and not is_bare(name):
+                image = number
 
 
-def _lines(one: CellHistory) -> Iterator[str]:
-    heads = labels(one.entries)
-    outcomes = [summary.measured(entry.record) if entry.record else "no such cell" for entry in one.entries]
-    widths = (max(map(len, heads)), max(len(entry.image) for entry in one.entries), max(map(len, outcomes)))
-    for label, entry, outcome in zip(heads, one.entries, outcomes):  # noqa: B905
-        why = _why(entry.record) if entry.record else ""
-        edited = "(the case was edited) " if entry.edited else ""
-        yield (
-            f"{'→' if entry.changed else ' '} {label:{widths[0]}}  {entry.image:{widths[1]}}  {outcome:{widths[2]}}  "
-            f"{edited}{why}"
-        ).rstrip()
-
-
-def _turns(one: CellHistory) -> Iterator[str]:
-    """Yield where a cell turned bad, right, and bad again, with what it became and the packages that changed."""
-    names = dict(zip((entry.image for entry in one.entries), labels(one.entries), strict=True))
-    records = {entry.image: entry.record for entry in one.entries}
-    for turn in one.turns:
-        record = records[turn.image]
-        outcome = f" ({_outcome(record)})" if record else ""
-        text = f"{IN_WORDS[turn.kind]} {names[turn.image]}{outcome}"
-        if turn.before is None:
-            yield f"{text}, the first release with a record"
-            continue
-        text += f", after {names[turn.before]}"
-        if turn.skipped:
-            text += f" ({plural(turn.skipped, 'release')} between say nothing)"
-        yield text + (f"; changed: {', '.join(map(str, turn.changed))}" if turn.changed else "")
-
-
-def _known(members: Iterable[CellHistory]) -> Iterator[str]:
-    """Yield what is known of the cells: the changes between releases, and the causes of silently wrong results."""
-    found: dict[str, None] = {}
-    for one in members:
-        releases = {entry.torch.partition("+")[0] for entry in one.entries if entry.record}
-        for change in transitions_of(one.case, one.compiler):
-            if {change.last, change.first} <= releases:
-                found[change.line] = None
-    records = [entry.record for one in members for entry in one.entries if entry.record]
-    found |= {line: None for record in records for line in known_lines(record)}
-    yield from found
-
-
-def _outcome(record: Record) -> str:
-    """Return a cell's verdict with the kinds of its silent differences, such as ``wrong (value, dtype)``."""
-    kinds = kinds_in_words(record)
-    return f"{summary.measured(record)} ({kinds})" if kinds else summary.measured(record)
-
-
-def _why(record: Record) -> str:
-    """Return the reason of an outcome, and the kinds of the differences that do not decide it."""
-    noted = ", ".join(kinds_of(record.noted))
-    parts = [summary.explain(record, WHY_LIMIT), f"noted: {noted}" if noted else ""]
-    return "; ".join(part for part in parts if part)
+def _outcome(record: Record) -> tuple[str, str, str]:
+    """Return the outcome to compare: the verdict, an error's phase and type, and the kinds of silent differences."""
+    return (summary.mark(record), summary.measured(record), kinds_in_words(record))

@@ -8,15 +8,19 @@ from urllib.parse import quote
 
 import msgspec
 
-from recapture.analysis import environment_facts, summary
-from recapture.analysis.differences import (
+from recapture.base.text import shorten
+from recapture.records.kinds import KINDS
+from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.report import environment_facts, summary
+from recapture.report.claim_sources import address, sentence, source_text
+from recapture.report.differences import (
     commonest_difference,
     how_far,
     noted_by_compiler,
     noted_numbers,
     silent_kinds,
 )
-from recapture.analysis.groups import (
+from recapture.report.groups import (
     break_groups,
     failure_groups,
     not_run_groups,
@@ -24,26 +28,20 @@ from recapture.analysis.groups import (
     remark_groups,
     together,
 )
-from recapture.analysis.matrix import in_matrix
-from recapture.analysis.reasons.reason import key_of, lines_by_case, reasons
-from recapture.analysis.stage_words import culprit, stage_of
-from recapture.analysis.summary import ClaimStatus
-from recapture.analysis.suspects import FEWEST, suspects
-from recapture.base.text import shorten
-from recapture.report.claim_sources import address, sentence, source_text
-from recapture.results.kinds import KINDS
-from recapture.results.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.report.matrix_size import in_matrix
+from recapture.report.reasons.reason import key_of, lines_by_case, reasons
+from recapture.report.stage_words import culprit, stage_of
+from recapture.report.summary import ClaimStatus
+from recapture.report.suspects import FEWEST, suspects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from recapture.analysis.groups import Group
-    from recapture.analysis.reasons.reason import Key
-    from recapture.analysis.reasons.sentence import Reason
     from recapture.machine.environment import Environment
-    from recapture.results.records import Record
-
-__all__ = ["render_html"]
+    from recapture.records.record import Record
+    from recapture.report.groups import Group
+    from recapture.report.reasons.reason import Key
+    from recapture.report.reasons.sentence import Reason
 
 TEXT_LIMIT = 1500
 """Characters of one text in the page; the records have the complete text."""

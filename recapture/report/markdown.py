@@ -4,40 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recapture.analysis import environment_facts, summary
-from recapture.analysis.groups import (
+from recapture.base.errors import UsageError
+from recapture.base.files import write_atomically
+from recapture.base.text import one_line, plural, shorten
+from recapture.records.artifact_folders import INDEX, left_artifacts
+from recapture.records.directories import REPORT, read_results
+from recapture.records.verdicts import SILENTLY_WRONG
+from recapture.report import environment_facts, summary
+from recapture.report.captures_markdown import model_captures
+from recapture.report.claim_sources import address, sentence
+from recapture.report.differences_markdown import MESSAGE_LIMIT, folded, noted, silent_wrongs
+from recapture.report.groups import (
     break_groups,
     failure_groups,
     not_run_groups,
     remark_groups,
 )
-from recapture.analysis.matrix import in_matrix
-from recapture.analysis.reasons.reason import reasons
-from recapture.analysis.static_shapes import static_refusals
-from recapture.analysis.summary import ClaimStatus
-from recapture.base.errors import UsageError
-from recapture.base.files import write_atomically
-from recapture.base.text import one_line, plural, shorten
-from recapture.report.captures_markdown import model_captures
-from recapture.report.claim_sources import address, sentence
-from recapture.report.differences_markdown import MESSAGE_LIMIT, folded, noted, silent_wrongs
 from recapture.report.markup import code, link, plain
+from recapture.report.matrix_size import in_matrix
+from recapture.report.reasons.reason import reasons
 from recapture.report.stages_markdown import guilty_stages
+from recapture.report.static_shapes import static_refusals
+from recapture.report.summary import ClaimStatus
 from recapture.report.tables import Cell, Span, Table, code_span, strong, to_markdown
-from recapture.results.artifact_folders import INDEX, left_artifacts
-from recapture.results.directories import REPORT, read_results
-from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from recapture.analysis.reasons.reason import Key
-    from recapture.analysis.reasons.sentence import Reason
     from recapture.machine.environment import Environment
-    from recapture.results.records import Record
-
-__all__ = ["render_conformance", "write_report"]
+    from recapture.records.record import Record
+    from recapture.report.reasons.reason import Key
+    from recapture.report.reasons.sentence import Reason
 
 
 def render_conformance(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from recapture.analysis import summary
 from recapture.base.text import duration_text, one_line, plural, shorten
+from recapture.records.verdicts import FAILING, SILENTLY_WRONG, Verdict
+from recapture.report import summary
 from recapture.report.say import say
-from recapture.results.verdicts import FAILING, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from typing_extensions import Self
 
-    from recapture.results.records import Record
-
-__all__ = ["RunProgress"]
+    from recapture.records.record import Record
 
 QUIET_SECONDS = 10.0
 """Seconds between two lines of progress if the output is not a terminal."""

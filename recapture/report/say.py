@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from recapture.report.tables import Table
 
-__all__ = ["say", "say_all", "say_table"]
-
 
 def say(console: Console, text: str | Text = "", style: str = "") -> None:
     """Print one line, without markup, wrapping or cutting."""

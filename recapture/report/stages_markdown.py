@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recapture.analysis import summary
-from recapture.analysis.stage_words import culprit, stage_of
 from recapture.base.text import plural
+from recapture.records.verdicts import SILENTLY_WRONG
+from recapture.report import summary
 from recapture.report.markup import code, plain
+from recapture.report.stage_words import culprit, stage_of
 from recapture.report.tables import Cell, Table, code_list, code_span, to_markdown
-from recapture.results.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recapture.results.guilty_stage import GuiltyStage
-    from recapture.results.records import Record
-
-__all__ = ["blame", "guilty_stages"]
+    from recapture.records.guilty_stage import GuiltyStage
+    from recapture.records.record import Record
 
 
 def guilty_stages(records: Sequence[Record]) -> str:

@@ -13,19 +13,6 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-__all__ = [
-    "GAP",
-    "Cell",
-    "Span",
-    "Table",
-    "code_list",
-    "code_span",
-    "strong",
-    "terminal_lines",
-    "to_markdown",
-    "verbatim",
-]
-
 UNLIMITED = 100_000
 """Terminal width in columns at which no table is cut."""
 

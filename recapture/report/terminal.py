@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from recapture.analysis import environment_facts, summary
-from recapture.analysis.differences import commonest_difference, noted_numbers, silent_kinds
-from recapture.analysis.groups import failure_groups
-from recapture.analysis.matrix import in_matrix
-from recapture.analysis.stage_words import culprit, stage_of
-from recapture.analysis.static_shapes import static_refusals
-from recapture.analysis.summary import ClaimStatus
-from recapture.analysis.suspects import FEWEST, suspects
 from recapture.base.text import one_line, plural, shorten
+from recapture.records.directories import REPORT
+from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.report import environment_facts, summary
+from recapture.report.differences import commonest_difference, noted_numbers, silent_kinds
+from recapture.report.groups import failure_groups
+from recapture.report.matrix_size import in_matrix
 from recapture.report.say import say, say_all
+from recapture.report.stage_words import culprit, stage_of
+from recapture.report.static_shapes import static_refusals
+from recapture.report.summary import ClaimStatus
+from recapture.report.suspects import FEWEST, suspects
 from recapture.report.tables import GAP, Span, Table, terminal_lines
-from recapture.results.directories import REPORT
-from recapture.results.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,12 +25,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from recapture.analysis.groups import Group
     from recapture.machine.environment import Environment
+    from recapture.records.record import Record
+    from recapture.report.groups import Group
     from recapture.report.tables import Cell
-    from recapture.results.records import Record
-
-__all__ = ["print_summary"]
 
 MATRIX_CASES = 100
 """Largest number of cases for which the matrix is printed; for more, counts by compiler replace it."""

@@ -226,8 +226,8 @@ def run(name: str, root: Path, arguments: list[str] | None = None) -> tuple[obje
 
 def _status(name: str, root: Path, arguments: list[str] | None) -> object:
     from recapture.base.errors import RecaptureError
-    from recapture.cli.main import _run
-    from recapture.cli.output import echo_error
+    from recapture.command.main import _run
+    from recapture.command.output import echo_error
 
     commands = _of_results(root) | _of_unfinished(root) | _of_matrix(root) | _of_tables(root)
     try:

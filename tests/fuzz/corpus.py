@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from recapture.fleet.work import MatrixWork, WorkImage, WorkTask
 from recapture.machine.pins import load_images, lock_hash
-from recapture.results.records import SCHEMA_VERSION, Difference, Record, read_jsonl, write_jsonl
-from recapture.results.shard_files import ShardCell, ShardPlan
-from recapture.results.verdicts import Verdict
+from recapture.records.record import SCHEMA_VERSION, Difference, Record, read_jsonl, write_jsonl
+from recapture.records.shard_files import ShardCell, ShardPlan
+from recapture.records.verdicts import Verdict
+from recapture.tools.fleet.work import MatrixWork, WorkImage, WorkTask
 from tests.fuzz import tables
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -38,15 +38,17 @@ PER_INPUT = 2
 
 MODULES = (
     "scipy.stats",
-    *(f"recapture.bench.{name}" for name in ("figures", "filing")),
+    *(f"recapture.command.{name}" for name in ("images", "main", "report")),
+    *(f"recapture.report.{name}" for name in ("console", "html_page", "markdown", "terminal")),
+    *(f"recapture.run.{name}" for name in ("cell", "result_files")),
+    *(f"recapture.tools.check.{name}" for name in ("across", "across_report", "check_report")),
+    *(f"recapture.tools.compare.{name}" for name in ("diff_command", "history_command")),
+    "recapture.tools.explain.script.repro",
     *(
-        f"recapture.cli.{name}"
-        for name in ("bisect_cell", "diff", "history", "images", "main", "merge", "plan", "report")
+        f"recapture.tools.fleet.{name}"
+        for name in ("bisect_command", "folder", "merge_command", "plan_command", "work_table")
     ),
-    *(f"recapture.conformance.{name}" for name in ("cell", "ledger", "repro")),
-    *(f"recapture.fleet.{name}" for name in ("check_runs", "folder")),
-    *(f"recapture.report.{name}" for name in ("check", "check_across", "console", "html_page", "markdown", "terminal")),
-    *(f"recapture.report.{name}" for name in ("speedups_terminal", "work_table")),
+    *(f"recapture.tools.speed.{name}" for name in ("figures", "filing", "terminal")),
 )
 """Modules that the commands use."""
 

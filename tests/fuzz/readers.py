@@ -16,8 +16,8 @@ def _say(text: str) -> None:
 
 def repro(root: Path) -> None:
     """Read the records of a cell as ``repro`` does."""
-    from recapture.conformance import repro as scripts
-    from recapture.results.directories import find_results, read_results
+    from recapture.records.directories import find_results, read_results
+    from recapture.tools.explain.script import repro as scripts
 
     said = getattr(scripts, "recorded_line", None)
     for path in find_results(root / "results"):
@@ -28,10 +28,10 @@ def repro(root: Path) -> None:
 
 def explain(root: Path) -> None:
     """Read the records beside a cell as ``explain`` does, and word what they say."""
-    from recapture.analysis.explain import explanation_of
-    from recapture.cli.output import echo
-    from recapture.report.explain import explanation_lines
-    from recapture.results.directories import find_results, read_results
+    from recapture.command.output import echo
+    from recapture.records.directories import find_results, read_results
+    from recapture.tools.explain.explain_report import explanation_lines
+    from recapture.tools.explain.explained_record import explanation_of
 
     for path in find_results(root / "results"):
         records = read_results(path).records
@@ -43,7 +43,7 @@ def explain(root: Path) -> None:
 
 def durations(root: Path) -> None:
     """Read the durations that order a run and divide it into shards."""
-    from recapture.conformance.durations import earlier_runs, frozen_seconds, recorded_seconds
+    from recapture.run.durations import earlier_runs, frozen_seconds, recorded_seconds
 
     earlier_runs(root / "results", "cpu")
     recorded_seconds(root / "matrix" / "durations.jsonl", "cpu")
@@ -61,11 +61,11 @@ def forecast(root: Path) -> None:
 
 def locks(root: Path) -> None:
     """Read locks as ``bisect``, ``images lock`` and the layers of ``check --with`` do."""
-    from recapture.fleet.bisect_runs import mixed_lock
-    from recapture.fleet.boundaries import lock_changes
     from recapture.images.lock_files import read_inputs_digest
     from recapture.machine.image_match import pinned_images
     from recapture.machine.pins import load_images, lock_hash, lock_path, lock_text
+    from recapture.tools.fleet.bisect_runs import mixed_lock
+    from recapture.tools.fleet.boundaries import lock_changes
     from tests.fuzz import corpus
 
     images = load_images()
@@ -94,13 +94,13 @@ def answers(root: Path) -> None:
     """Read the kept answers of ``check --across``, and what a check in another environment printed; print all forms."""
     import msgspec
 
-    from recapture.analysis.check_across import AcrossReport, ReleaseAnswer, failures
     from recapture.base.text import printable
-    from recapture.cli.output import echo, echo_json
-    from recapture.fleet.check_runs import kept_answer, printed_report
-    from recapture.report import check as of_one
-    from recapture.report import check_across as of_several
-    from recapture.report.check_ci import check_annotations, check_junit
+    from recapture.command.output import echo, echo_json
+    from recapture.tools.check import across_report as of_several
+    from recapture.tools.check import check_report as of_one
+    from recapture.tools.check.across import kept_answer, printed_report
+    from recapture.tools.check.across_answers import AcrossReport, ReleaseAnswer, failures
+    from recapture.tools.check.ci_report import check_annotations, check_junit
 
     kept = [kept_answer(path) for path in sorted((root / "cache" / "checks").glob("torch*.json"))]
     releases = [one[1] for one in kept if one is not None]

@@ -19,12 +19,12 @@ RAN_AGAIN = "ran again"
 
 def run(root: Path, name: str) -> None:
     """Resume the unfinished run, or a run whose results are finished: record what is missing, and write all files."""
-    from recapture.conformance.cell import CellSpec
-    from recapture.conformance.ledger import Ledger
-    from recapture.conformance.plan import PlannedCell
-    from recapture.declare.collection import CaseInfo
+    from recapture.cases.collection import CaseInfo
     from recapture.machine.environment import read_environment
-    from recapture.results.records import Record, Timing
+    from recapture.records.record import Record, Timing
+    from recapture.run.cell import CellSpec
+    from recapture.run.plan import PlannedCell
+    from recapture.run.result_files import Ledger
 
     cells = []
     for row in map(json.loads, corpus.renewed().splitlines()):
@@ -70,10 +70,10 @@ def lost(folder: Path, before: set[bytes]) -> list[str]:
 
 def bench(root: Path, _name: str) -> None:
     """Resume every benchmark with all its rows measured: read, derive, set aside, and write the file again."""
-    from recapture.bench.figures import derive
-    from recapture.bench.filing import SpeedupsFile, set_aside_others, writing
-    from recapture.results.directories import find_speedups
-    from recapture.results.speedups import read_speedups
+    from recapture.records.directories import find_speedups
+    from recapture.tools.speed.figures import derive
+    from recapture.tools.speed.filing import SpeedupsFile, set_aside_others, writing
+    from recapture.tools.speed.speedups import read_speedups
 
     environment = json.loads(corpus.BENCHMARK.read_bytes())["environment"]
     for path in find_speedups(root / "results"):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from recapture.analysis.check import CheckReport, CheckRow
-from recapture.analysis.check_across import ReleaseAnswer
+from recapture.tools.check.across_answers import ReleaseAnswer
+from recapture.tools.check.answers import CheckReport, CheckRow
 from tests.fuzz import toml_text
 
 if sys.version_info >= (3, 11):

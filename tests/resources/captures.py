@@ -10,8 +10,8 @@ import warnings
 
 import torch
 
-from recapture.base.torch_compat import is_capture_error, is_out_of_memory, reset_dynamo
-from recapture.base.torch_watch import watch_dynamo
+from recapture.torch_api.compat import is_capture_error, is_out_of_memory, reset_dynamo
+from recapture.torch_api.watch import watch_dynamo
 
 
 def f1(x, y):

@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from recapture.conformance.perturbation import perturbed
+from recapture.judge.perturbation import perturbed
 
 
 class Same(torch.autograd.Function):

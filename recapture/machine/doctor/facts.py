@@ -20,8 +20,6 @@ from pathlib import Path
 
 from packaging.version import Version
 
-__all__ = ["CudaProbe", "Facts", "Torch", "execute", "first_error", "release"]
-
 PROGRAM = """#include <cmath>
 #include <omp.h>
 extern "C" double f(double x) { return std::sin(x) + omp_get_max_threads(); }

@@ -14,8 +14,6 @@ from recapture.machine.doctor.register import Finding, check, fault, ok, warning
 if TYPE_CHECKING:
     from recapture.machine.doctor.facts import Facts
 
-__all__ = ["DRIVER_FOR_CUDA"]
-
 DRIVER_FOR_CUDA = {11: 450, 12: 525, 13: 580}
 """The oldest driver that runs any minor release of a CUDA major release (NVIDIA's minor-version compatibility)."""
 

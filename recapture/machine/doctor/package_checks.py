@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from recapture.machine.doctor.facts import Facts
     from recapture.machine.doctor.register import Affects
 
-__all__ = ["REFUSES_PYTHON"]
-
 REFUSES_PYTHON: dict[tuple[int, int], tuple[int, int]] = {
     (2, 0): (3, 11),
     (2, 1): (3, 12),

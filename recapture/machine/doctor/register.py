@@ -16,8 +16,6 @@ from recapture.machine.doctor.facts import Facts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["DEVICES", "Affects", "Check", "Finding", "Status", "check", "examine", "explain", "fault", "ok", "warning"]
-
 Status = Literal["ok", "warning", "fault", "unknown"]
 Affects = Literal["all", "codegen", "dynamo", "cuda", "numpy"]
 DEVICES = ("cpu", "cuda")

@@ -16,8 +16,6 @@ from recapture.machine.doctor.register import Finding, check, fault, ok, warning
 if TYPE_CHECKING:
     from recapture.machine.doctor.facts import Facts
 
-__all__ = ["GIB"]
-
 GIB = 1024**3
 NETWORK_FILESYSTEMS = frozenset(
     {

@@ -13,8 +13,6 @@ from recapture.machine.doctor.register import Finding, check, fault, ok, warning
 if TYPE_CHECKING:
     from recapture.machine.doctor.facts import Facts
 
-__all__ = ["HEADERS_SINCE"]
-
 HEADERS_SINCE = (2, 3)
 """The first torch whose Inductor includes Python.h in what it compiles for the CPU."""
 

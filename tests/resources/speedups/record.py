@@ -13,7 +13,7 @@ sys.path[:0] = [str(HERE.parents[2]), str(HERE.parents[1])]
 
 import planted_bench  # noqa: E402 - found through the path set above
 
-from recapture.results.speedups import write_speedups  # noqa: E402
+from recapture.tools.speed.speedups import write_speedups  # noqa: E402
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,7 @@
 import torch
 
 from recapture import case
-from recapture.declare.compiler import compiler
+from recapture.cases.compiler import compiler
 
 
 @case(example=lambda: (torch.ones(4),), held_out=[lambda: (-torch.ones(4),)])

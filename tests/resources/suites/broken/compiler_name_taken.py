@@ -1,7 +1,7 @@
 import torch
 
 from recapture import case
-from recapture.declare.compiler import compiler
+from recapture.cases.compiler import compiler
 
 
 @case(example=lambda: (torch.ones(2),))

@@ -7,7 +7,7 @@ import time
 import torch
 
 from recapture import case
-from recapture.declare.compiler import compiler
+from recapture.cases.compiler import compiler
 
 
 def ones():

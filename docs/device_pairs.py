@@ -1,0 +1,84 @@
+"""Compares the cells that a CPU and a GPU recorded with one release, and finds what explains each difference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from recapture.base.text import one_line
+from recapture.known.devices import DeviceDifference, matching
+from recapture.records.verdicts import NOT_RUN, RIGHT, outcome_of
+from recapture.report.differences import kinds_of
+
+if TYPE_CHECKING:
+    from recapture.records.directories import Results
+    from recapture.records.record import Record
+
+
+class Pair(NamedTuple):
+    """The records of one cell on the two devices, and the entries of devices.toml that explain them."""
+
+    cpu: Record
+    gpu: Record
+    known: tuple[DeviceDifference, ...]
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The cells that two devices recorded, by how their outcomes relate."""
+
+    same: int
+    """The number of cells with the same outcome, in the same way."""
+    other_outcome: tuple[Pair, ...]
+    """Right on one device, silently wrong or failing on the other; or wrong on one, failing on the other."""
+    other_way: tuple[Pair, ...]
+    """Silently wrong on both, or failing on both, with another verdict, kind of difference, phase, input or type."""
+    not_judged: tuple[Pair, ...]
+    """Not run, or not judged, on one device alone."""
+    on_one: dict[str, Counter[str]]
+    """By device, the numbers of cells that only it recorded, by compiler."""
+
+    @property
+    def compared(self) -> int:
+        """The number of cells that both devices recorded."""
+        return self.same + len(self.other_outcome) + len(self.other_way) + len(self.not_judged)
+
+
+def compare_devices(cpu: Results, gpu: Results, release: str) -> Devices:
+    """Compare the records of a CPU with those of a GPU, cell by cell.
+
+    Cells whose case was edited between the two recordings are not compared; they count as recorded on one device.
+    """
+    here = {(one.case, one.compiler, one.case_hash): one for one in cpu.records}
+    there = {(one.case, one.compiler, one.case_hash): one for one in gpu.records}
+    found: dict[str, list[Pair]] = {name: [] for name in ("same", "other_outcome", "other_way", "not_judged")}
+    for key in sorted(here.keys() & there.keys()):
+        one, two = here[key], there[key]
+        known = matching(release, one, two)
+        found[_relation(one, two)].append(Pair(one, two, tuple(known)))
+    alone = {"cpu": here.keys() - there.keys(), "gpu": there.keys() - here.keys()}
+    return Devices(
+        same=len(found["same"]),
+        other_outcome=tuple(found["other_outcome"]),
+        other_way=tuple(found["other_way"]),
+        not_judged=tuple(found["not_judged"]),
+        on_one={device: Counter(compiler for _, compiler, _ in keys) for device, keys in alone.items()},
+    )
+
+
+def way(record: Record) -> str:
+    """Return how a cell is wrong or fails, in words: what tells two failures of one outcome apart."""
+    parts = [str(record.verdict), f"in phase {record.phase}" if record.phase else "", record.input or ""]
+    parts += [record.error.type.rpartition(".")[2]] if record.error else []
+    parts += [one_line(record.reason)] if record.reason and not record.error else []
+    kinds = kinds_of(record.differences)
+    return ", ".join(part for part in [*parts, f"differs in {', '.join(kinds)}" if kinds else ""] if part)
+
+
+def _relation(cpu: Record, gpu: Record) -> str:
+    outcomes = outcome_of(cpu.verdict), outcome_of(gpu.verdict)
+    if outcomes[0] == outcomes[1]:
+        alike = cpu.verdict in RIGHT or cpu.verdict in NOT_RUN or way(cpu) == way(gpu)
+        return "same" if alike else "other_way"
+    return "not_judged" if None in outcomes else "other_outcome"

@@ -1,1 +1,0 @@
-"""Computes facts from records: counts, groups, changes, histories. Nothing is rendered here."""

@@ -1,0 +1,327 @@
+"""Cases: a function or module, one example input, held-out inputs, and the claims published about it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+from recapture.base.errors import did_you_mean
+from recapture.cases.claim import Claim, ClaimSyntaxError, parse_claims
+from recapture.cases.inputs import Inputs, labels_after, named_inputs
+from recapture.records.kinds import STRICT
+
+Watch = Callable[..., Any]
+"""A function called after every run with none, one or both of: the called function or module, and its result."""
+
+NAMES = ("strict", "concrete_args", "requires", "codegen_on", "compilers")
+"""Names of the fields of a case that are lists of names."""
+
+Target = TypeVar("Target", bound=Callable[..., Any])
+
+CASES_ATTRIBUTE = "__recapture_cases__"
+"""Name of the list in a suite file's namespace that `@case` appends to; each execution of the file has a new list."""
+
+
+REFUSED_ATTRIBUTE = "__recapture_refused__"
+"""Name of the list in a suite file's namespace for `RefusedCase`; a file that is not being collected has none."""
+
+
+class CaseError(Exception):
+    """A case's declaration is invalid; the message names the case."""
+
+
+@dataclass(frozen=True)
+class RefusedCase:
+    """A case whose declaration is invalid: its name, the line that declares it, and the reason, which names it."""
+
+    name: str
+    line: int | None
+    error: str
+
+    def __str__(self) -> str:
+        return self.error if self.line is None else f"{self.error} (line {self.line})"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case declared with `@case`; see `case` for the fields."""
+
+    name: str
+    line: int | None
+    """The line of the suite file that declares the case; None for a case that was not collected from a file."""
+    target: Callable[..., Any]
+    example: Inputs
+    held_out: tuple[Inputs, ...]
+    claims: Mapping[str, tuple[Claim, ...]]
+    concrete_args: tuple[str, ...] | None
+    rewrite_of: Callable[..., Any] | None
+    backward: bool | None
+    strict: tuple[str, ...]
+    watch: Watch | None
+    reset: Callable[..., Any] | None
+    since: str | None
+    requires: tuple[str, ...]
+    codegen_on: tuple[str, ...] | None
+    compilers: tuple[str, ...] | None = None
+    train_step: float | None = None
+    other_ranks: tuple[Inputs, ...] = ()
+    refused: tuple[Inputs, ...] = ()
+    made_by: str | None = None
+    """The function of the suite file that makes the case, if it is generated: see `recapture.cases.generated`."""
+    source: str = ""
+    """Text from outside the suite file that a generated case is made from."""
+
+    @property
+    def is_module(self) -> bool:
+        """Whether the target is an ``nn.Module`` subclass, which is built without arguments under the fixed seed."""
+        return inspect.isclass(self.target)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that were given, besides inputs and claims, as text: functions by their names."""
+        plain = {"backward": self.backward, "train_step": self.train_step, "since": self.since}
+        names = {name: getattr(self, name) for name in NAMES}
+        functions = {name: getattr(self, name) for name in ("watch", "reset", "rewrite_of")}
+        given = {name: str(value) for name, value in plain.items() if value is not None}
+        given |= {name: ", ".join(value) for name, value in names.items() if value}
+        return given | {
+            name: str(getattr(value, "__name__", value)) for name, value in functions.items() if value is not None
+        }
+
+    def inputs(self) -> list[tuple[str, Inputs]]:
+        """Return every input with its name; see `named_inputs`."""
+        return named_inputs(self.target, self.example, (*self.held_out, *self.other_ranks, *self.refused))
+
+    @property
+    def other_rank_inputs(self) -> frozenset[str]:
+        """The names of the inputs that exporters may refuse, because they hold for the example's ranks by design."""
+        return labels_after(self.held_out, self.other_ranks)
+
+    @property
+    def refused_inputs(self) -> frozenset[str]:
+        """The names of the inputs that eager refuses."""
+        return labels_after((*self.held_out, *self.other_ranks), self.refused)
+
+
+def case(  # long: its docstring is the reference for authors of cases
+    target: Any = None,
+    *,
+    example: Inputs | None = None,
+    held_out: Sequence[Inputs] = (),
+    other_ranks: Sequence[Inputs] = (),
+    refused: Sequence[Inputs] = (),
+    claims: Mapping[str, Any] | None = None,
+    concrete_args: Sequence[str] | None = None,
+    rewrite_of: Callable[..., Any] | None = None,
+    backward: bool | None = None,
+    train_step: float | None = None,
+    strict: Sequence[str] = (),
+    watch: Watch | None = None,
+    reset: Callable[..., Any] | None = None,
+    compare_output: bool = False,
+    since: str | None = None,
+    requires: Sequence[str] = (),
+    codegen_on: Sequence[str] | None = None,
+    compilers: Sequence[str] | None = None,
+    **unknown: NoReturn,
+) -> Callable[[Target], Target]:
+    """Declare the decorated function or ``nn.Module`` subclass as a case of this suite.
+
+    `example` makes the arguments that a compiler captures with. Each of `held_out` makes arguments that the compiler
+    has not seen: another branch, shape, dtype or Python value. They are called under a fixed seed, once per run, and
+    their results are placed on the device as they were made. The inputs are passed in order to one captured callable
+    (and one module), as a program would. If a factory raises, the cells of its case are an ``error`` in phase
+    ``reference``. `other_ranks` makes further held-out inputs, whose tensors have more or fewer dimensions than those
+    of the example: where an exporter, whose programs have fixed ranks, refuses them with an exception, that is a note.
+    `refused` makes further held-out inputs that eager refuses with an exception: a compiler that returns
+    a value for them is silently wrong, and any exception of it is right.
+
+    `claims` maps a compiler to ``(id, expected)`` or a list of such pairs; `recapture.cases.claim` has the grammar.
+    `concrete_args` names the arguments that ``fx:concrete_args`` specialises on. By default it takes all that hold no
+    tensor and that ``torch.fx`` checks at each call: numbers, strings, None, dtypes, devices, and containers of these,
+    nested, but no empty ones. A tensor, or an object of another type, becomes a constant if it is named. `rewrite_of`
+    is the original function if this one is a supposedly equivalent rewrite: the `eager` compiler then compares the two.
+
+    `backward` says whether gradients are compared: after each call, a backward runs from the result, and the gradients
+    of arguments and parameters must agree. By default it runs where a result requires grad; False never runs it.
+    After that backward, `train_step` moves every parameter by minus this rate times its gradient, so that the inputs in
+    order are training steps, and the updated parameters must agree.
+
+    `strict` names differences that shall decide the verdict. By default they are notes, because they rarely matter:
+    ``stride``, ``order`` (of dict keys), ``message`` (of an exception), ``random_state``, ``output`` (printed, warned
+    and logged text), ``signed_zero``, ``nan_payload``, ``environment`` (variables). ``compare_output=True`` is an older
+    spelling of ``strict=("output",)``.
+
+    `watch` returns something else that must agree after every call, such as a counter in another module. It takes no
+    argument, or the target (the function, or the module that was built), or the target and the call's result. `reset`
+    restores state that the case keeps outside its file: it is called before each sequence of calls, also between the
+    capture and the first call. It takes no argument, or the target.
+
+    `since` is the oldest torch release that the case can run on; `requires` lists the modules that it needs besides
+    torch. Where they are missing, its cells are ``not_applicable``. `codegen_on` names the devices on which compilers
+    that generate code run the case (default: all), because a large model can take 15 minutes of C++ compilation on a
+    CPU. On other devices, those cells are ``not_applicable``. `compilers` names the compilers that the case is about
+    (default: all); besides eager, no other is planned, unless an address ``suite::case::compiler`` names it.
+
+    The decorated object is returned unchanged. An invalid declaration raises CaseError, which names the case. In a
+    suite file that `recapture` executes, such a case is left out and reported with its line, and the others still run.
+    """
+
+    def declared(decorated: Any, line: int | None) -> Case:
+        name = getattr(decorated, "__name__", None)
+        if name is None:
+            raise CaseError(f"a case has no name: {decorated!r} is no function or class"[:300])
+        if inspect.isclass(decorated) and not hasattr(decorated, "forward"):
+            raise CaseError(f"case {name!r} is a class, but no nn.Module with a forward method")
+        if target is not None and decorated is not target:
+            raise CaseError(f"case {name!r}: options have names: write @case(example=...)")
+        if unknown:
+            first = next(iter(unknown))
+            raise CaseError(f"case {name!r}: unknown option {first!r}{did_you_mean(first, OPTIONS)}")
+        if example is None:
+            hint = "lambda: (...,)" if target is None else "..."
+            raise CaseError(f"case {name!r} has no example: write @case(example={hint})")
+        _check_inputs(name, example, held_out=held_out, other_ranks=other_ranks, refused=refused)
+        _check_names(name, requires=requires, concrete_args=concrete_args, codegen_on=codegen_on)
+        _check_names(name, strict=strict, compilers=compilers)
+        _check_arguments(name, decorated, concrete_args or ())
+        _check_functions(name, watch=watch, reset=reset, rewrite_of=rewrite_of)
+        if not (backward is None or isinstance(backward, bool)):
+            raise CaseError(f"case {name!r}: backward is not True, False or None but {backward!r}"[:300])
+        if train_step is not None and not (isinstance(train_step, float) and train_step > 0):
+            raise CaseError(f"case {name!r}: train_step is no rate such as 1e-3 but {train_step!r}"[:300])
+        if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
+            raise CaseError(f"case {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
+        try:
+            parsed = parse_claims(claims)
+        except ClaimSyntaxError as error:
+            raise CaseError(f"case {name!r}: {error}") from None
+        return Case(
+            name=name,
+            line=line,
+            target=decorated,
+            example=example,
+            held_out=tuple(held_out),
+            other_ranks=tuple(other_ranks),
+            refused=tuple(refused),
+            claims=parsed,
+            concrete_args=None if concrete_args is None else tuple(concrete_args),
+            rewrite_of=rewrite_of,
+            backward=backward,
+            train_step=train_step,
+            strict=tuple(dict.fromkeys([*(strict or ()), *(["output"] if compare_output else [])])),
+            watch=watch,
+            reset=reset,
+            since=since,
+            requires=tuple(requires or ()),
+            codegen_on=None if codegen_on is None else tuple(codegen_on),
+            compilers=None if compilers is None else tuple(compilers),
+        )
+
+    def register(decorated: Target) -> Target:
+        line, suite = _place()
+        if suite is None:
+            _add(declared(decorated, None), vars(sys.modules[decorated.__module__]))
+            return decorated
+        try:
+            _add(declared(decorated, line), suite)
+        except CaseError as error:  # the other cases of the file can still run
+            name = str(getattr(decorated, "__name__", decorated))
+            suite[REFUSED_ATTRIBUTE].append(RefusedCase(name, line, str(error)))
+        return decorated
+
+    is_bare = target is not None and getattr(target, "__name__", "<lambda>") != "<lambda>"
+    return register(target) if is_bare else register
+
+
+def _add(one: Case, namespace: dict[str, Any]) -> None:
+    """Add a case to those of its file. Raises CaseError, and removes the other case, if two have one name."""
+    cases: list[Case] = namespace.setdefault(CASES_ATTRIBUTE, [])
+    others = [*cases, *namespace.get(REFUSED_ATTRIBUTE, ())]
+    if any(other.name == one.name for other in others):
+        cases[:] = [other for other in cases if other.name != one.name]  # its name means the other definition
+        raise CaseError(f"two cases are named {one.name!r}")
+    cases.append(one)
+
+
+def _place() -> tuple[int | None, dict[str, Any] | None]:
+    """Return the line at a suite file's top level that is being executed, and the file's namespace.
+
+    Both are None outside of suite files that `recapture` executes.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if frame is None or REFUSED_ATTRIBUTE not in frame.f_globals:
+        return None, None
+    return frame.f_lineno, frame.f_globals
+
+
+def _check_inputs(name: str, example: object, **lists: object) -> None:
+    named: list[tuple[str, object]] = [("example", example)]
+    for label, found in lists.items():
+        if not isinstance(found, (list, tuple)):
+            raise CaseError(f"case {name!r}: {label} is not a list of callables but {found!r}"[:300])
+        named += [(f"{label}[{index}]", made) for index, made in enumerate(found)]
+    for label, made in named:
+        if not callable(made):
+            raise CaseError(f"case {name!r}: {label} is not a callable without arguments but {made!r}"[:300])
+
+
+def _check_names(name: str, **options: object) -> None:
+    """Check the options that are lists of strings; one string would pass as a list of letters."""
+    for label, names in options.items():
+        if names is None:
+            continue
+        if not isinstance(names, (list, tuple)) or not all(isinstance(one, str) for one in names):
+            raise CaseError(f"case {name!r}: {label} is not a list of names but {names!r}"[:300])
+        for one in names:
+            if label == "codegen_on" and one not in ("cpu", "cuda"):
+                raise CaseError(f"case {name!r}: codegen_on names {one!r}, which is neither cpu nor cuda")
+            if label == "strict" and one not in STRICT:
+                known = did_you_mean(one, STRICT) or f"; known are {', '.join(STRICT)}"
+                raise CaseError(f"case {name!r}: strict names the unknown difference {one!r}{known}")
+
+
+def _check_arguments(name: str, decorated: Any, concrete_args: Sequence[str]) -> None:
+    try:
+        known = inspect.signature(getattr(decorated, "forward", decorated)).parameters
+    except ValueError:  # a builtin that does not say what it takes
+        return
+    for one in concrete_args:
+        if one not in known:
+            near = did_you_mean(one, known)
+            raise CaseError(f"case {name!r}: concrete_args names {one!r}, which is no argument{near}")
+
+
+def _check_functions(name: str, **options: object) -> None:
+    """Check the options that are functions, and how many arguments those that are called with the target need."""
+    for label, function in options.items():
+        if function is not None and not callable(function):
+            raise CaseError(f"case {name!r}: {label} is not a callable but {function!r}"[:300])
+        most = {"watch": 2, "reset": 1}.get(label)
+        if function is not None and most is not None and _needs_more_than(most, function):
+            raise CaseError(f"case {name!r}: {label} is called with at most {most} argument{'s'[: most - 1]}")
+
+
+def _needs_more_than(most: int, function: Callable[..., Any]) -> bool:
+    """Whether a function cannot be called with `most` positional arguments or fewer."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin that does not say what it takes
+        return False
+    for count in range(most + 1):
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            continue
+        return False
+    return True
+
+
+OPTIONS = frozenset(inspect.signature(case).parameters) - {"target", "unknown"}
+"""Names of the options of `case`."""

@@ -1,0 +1,198 @@
+"""``recapture list``: the cases of the suites, the compilers, or the published claims."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.text import plural
+from recapture.command.options import require_torch, suite_option
+from recapture.command.output import echo
+from recapture.known.issues import chosen_issues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from recapture.cases.collection import CaseInfo
+    from recapture.known.claims import PublishedClaim, Source
+    from recapture.known.issues import KnownIssue
+
+WIDEST = 60
+"""Largest width in characters of the column of addresses; a longer address moves its description alone."""
+
+
+@click.command("list")
+@click.argument("what", nargs=-1, metavar="[SUITE|FILE|ID]...")
+@click.option("-k", "keyword", metavar="EXPR", help="Only cases whose suite::name matches: words, and, or, not.")
+@suite_option
+@click.option("--compilers", "show_compilers", is_flag=True, help="List the compilers instead of the cases.")
+@click.option("--claims", "show_claims", is_flag=True, help="List the published claims, all or those of the IDs given.")
+@click.option(
+    "--issues", "show_issues", is_flag=True, help="List the known public issues, all or those of the IDs given."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def list_command(
+    what: tuple[str, ...],
+    keyword: str | None,
+    suites: tuple[str, ...],
+    show_compilers: bool,
+    show_claims: bool,
+    show_issues: bool,
+    as_json: bool,
+) -> int:
+    """List the cases of the suites, with a description of each."""
+    asked = {"--compilers": show_compilers, "--claims": show_claims, "--issues": show_issues}
+    shown = [name for name, given in asked.items() if given]
+    if len(shown) > 1:
+        raise UsageError(f"{' and '.join(shown)} cannot be combined")
+    if (keyword or suites) and shown:
+        raise UsageError(f"-k and --suite choose among cases: they cannot be combined with {shown[0]}")
+    if show_issues:
+        issues = chosen_issues(what)
+        _print(_issues_as_text(issues), issues, as_json=as_json)
+        return 0
+    if show_claims:
+        chosen = _chosen_claims(what)
+        _print(_claims_as_text(chosen), chosen, as_json=as_json)
+        return 0
+    if show_compilers:
+        return _list_compilers(what, as_json=as_json)
+    return _list_cases((*what, *suites), keyword, as_json=as_json)
+
+
+def _list_compilers(what: tuple[str, ...], *, as_json: bool) -> int:
+    from recapture.cases.collection import absent_modules, only_when_named
+    from recapture.cases.compilers import builtin_compilers
+
+    if what:
+        raise UsageError(f"--compilers takes no argument: {what[0]!r}")
+    found = builtin_compilers().values()
+    width = max(len(one.name) for one in found)
+    rows = [
+        {
+            "name": one.name,
+            "summary": one.describe(),
+            "since": one.since,
+            "requires": list(one.requires),
+            "only_when_named": only_when_named(one),
+        }
+        for one in found
+    ]
+    _print((f"{one.name:{width}}  {one.describe()}" for one in found), rows, as_json=as_json)
+    if not as_json:
+        lacking = {one.name: ", ".join(absent_modules(one.requires)) for one in found}
+        named = [one.name for one in found if only_when_named(one)]
+        echo(
+            "\nrun only when named: "
+            + ", ".join(f"{name} (needs {lacking[name]})" if lacking[name] else name for name in named)
+        )
+    return 0
+
+
+def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) -> int:
+    from recapture.cases.collection import find_suites, shipped_groups
+    from recapture.cases.name_filter import matcher
+    from recapture.pool.worker_pool import WorkerPool
+    from recapture.run.preparation import IMPORTS, collect_suites
+
+    selection = find_suites(what)
+    require_torch()
+    matches = matcher(keyword) if keyword else None
+    status = 0
+    with WorkerPool(device="cpu", jobs=1, imports=IMPORTS) as pool:
+        found = collect_suites(pool, selection.suites)
+    for info in found:
+        if info.error is not None:
+            echo(f"recapture: suite {info.name!r} cannot be collected: {info.error}", err=True)
+            status = 2
+        for one in info.refused:
+            if matches is None or matches(f"{info.name}::{one.name}"):
+                echo(f"recapture: in suite {info.name!r}, {one}", err=True)
+                status = 2
+    cases = [(f"{info.name}::{case.name}", case) for info in found for case in info.cases]
+    cases = [(address, case) for address, case in cases if matches is None or matches(address)]
+    rows = [
+        {"case": address, "summary": case.summary, "claims": case.claims, "options": case.options, "hash": case.hash}
+        for address, case in cases
+    ]
+    _print(_by_suite(cases), rows, as_json=as_json)
+    if not what and not as_json:
+        groups = "; ".join(
+            f"{name} ({', '.join(one.name for one in group)})" for name, group in shipped_groups().items()
+        )
+        echo(f"\nrun only when named: {groups}" if groups else "")
+    return status
+
+
+def _by_suite(cases: list[tuple[str, CaseInfo]]) -> Iterator[str]:
+    """Yield lines: each suite with its number of cases, then its cases; last, the sums, if there are several suites."""
+    numbers = Counter(address.split("::", 1)[0] for address, _ in cases)
+    for suite, number in numbers.items():
+        yield f"{suite}: {plural(number, 'case')}"
+        mine = [(address, case) for address, case in cases if address.split("::", 1)[0] == suite]
+        width = min(max(len(address) for address, _ in mine), WIDEST)
+        yield from (f"  {address:{width}}  {_described(case)}".rstrip() for address, case in mine)
+    if len(numbers) > 1:
+        yield f"{plural(len(cases), 'case')} in {plural(len(numbers), 'suite')}"
+
+
+def _described(case: CaseInfo) -> str:
+    """Return a case's description, with the options that it was declared with."""
+    given = "; ".join(f"{name}: {value}" for name, value in case.options.items())
+    return f"{case.summary} [{given}]".strip() if given else case.summary
+
+
+def _chosen_claims(ids: tuple[str, ...]) -> list[PublishedClaim]:
+    from recapture.known.claims import published_claims
+
+    known = published_claims()
+    for name in ids:
+        if name not in known:
+            raise UsageError(f"no claim {name!r}{did_you_mean(name, known)} (`recapture list --claims` names them all)")
+    return [claim for name, claim in known.items() if not ids or name in ids]
+
+
+def _claims_as_text(claims: list[PublishedClaim]) -> Iterator[str]:
+    """Yield lines: each document, then its claims, with figures, releases, and what checks them."""
+    for source in dict.fromkeys(claim.source for claim in claims):
+        yield from _source_as_text(source)
+        for claim in (one for one in claims if one.source == source):
+            yield f"  {claim.id:4}{claim.claim}"
+            details = [
+                ("published", claim.figures),
+                ("claimed for torch", claim.torch),
+                *(("shown by", str(one)) for one in claim.shown_by),
+                ("not shown", claim.not_shown),
+            ]
+            yield from (f"      {label}: {text}" for label, text in details if text)
+
+
+def _issues_as_text(issues: list[KnownIssue]) -> Iterator[str]:
+    """Yield lines: each issue with the range that its sources give, then the cells that try it."""
+    for issue in issues:
+        yield f"{issue.id}: {issue.what} ({issue.compares}; {issue.span}; {issue.sure})"
+        details = [
+            ("advisory", issue.advisory),
+            *(("shown by", cell) for cell in issue.shown_by),
+            ("not shown", issue.not_shown),
+            ("remark", issue.explanation),
+        ]
+        yield from (f"    {label}: {text}" for label, text in details if text)
+
+
+def _source_as_text(source: Source) -> Iterator[str]:
+    when = f", {source.year}" if source.year else ""
+    yield f"{source.id}: {source.title} ({source.kind}{when}; torch {source.torch}; {source.language})"
+    yield from (f"   {text}" for text in (source.link, source.note) if text)
+
+
+def _print(lines: Iterable[str], rows: list[Any], *, as_json: bool) -> None:
+    if as_json:
+        echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+    else:
+        for line in lines:
+            echo(line)

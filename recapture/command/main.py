@@ -1,0 +1,210 @@
+"""The command line's entry point. Every command is in its own module, which is imported when it is used."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import io
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recapture import __version__
+from recapture.base.errors import EnvironmentUnfitError, RecaptureError, Termination, UsageError, did_you_mean
+from recapture.command.output import OutputError, echo_error, name_output_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMANDS = {
+    "list": "recapture.command.list:list_command",
+    "check": "recapture.tools.check.check_command:check_command",
+    "migrate": "recapture.tools.check.migrate_command:migrate_command",
+    "run": "recapture.command.run:run_command",
+    "explain": "recapture.tools.explain.explain_command:explain_command",
+    "repro": "recapture.tools.explain.repro_command:repro_command",
+    "stage": "recapture.tools.explain.stage_command:stage_command",
+    "reduce": "recapture.tools.explain.reduce_command:reduce_command",
+    "bench": "recapture.tools.speed.bench_command:bench_command",
+    "report": "recapture.command.report:report",
+    "diff": "recapture.tools.compare.diff_command:diff",
+    "bisect": "recapture.tools.fleet.bisect_command:bisect_command",
+    "history": "recapture.tools.compare.history_command:history",
+    "matrix": "recapture.tools.fleet.matrix_command:matrix_command",
+    "plan": "recapture.tools.fleet.plan_command:plan",
+    "merge": "recapture.tools.fleet.merge_command:merge",
+    "doctor": "recapture.command.doctor:doctor",
+    "images": "recapture.command.images:images",
+}
+
+
+RESUMED = ("run", "bench")
+"""Names of the commands that keep finished work when they are interrupted."""
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit status after Ctrl-C."""
+
+TERMINATED = 128 + signal.SIGTERM
+"""Exit status after SIGTERM."""
+
+_NO_PATH = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP)
+"""Error numbers for an argument that cannot be a path."""
+
+_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before 8.2 click prints the help itself
+
+
+class _ReaderGoneError(Exception):
+    """The reader of a pipe closed it, as `| head` does. Not an OSError, which click would turn into exit status 1."""
+
+
+def dressed(path: str, command: click.Command) -> None:
+    """Give a command, and those below it, the examples of its help and the completion of its arguments."""
+    from recapture.command.completion import add_completion
+    from recapture.command.examples import epilog
+
+    command.epilog = epilog(path)
+    add_completion(command)
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            dressed(f"{path} {name}", below)
+
+
+class _Lazy(click.Group):
+    """A group that imports a command on first use, so that `--help` and errors are fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        dressed(cmd_name, command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _ReaderGoneError from None
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="recapture")
+def cli() -> None:
+    """Compare every way of capturing PyTorch graphs with eager, on inputs the compiler has not seen."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 a --fail-on change was found, 2 bad input, 3 unfit environment.
+
+    The status is also 3 if output cannot be written, 130 after Ctrl-C, and 143 after SIGTERM.
+    """
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    words = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # characters that the encoding lacks become question marks
+            stream.reconfigure(errors="replace")
+    try:
+        if sys.stdout is None:  # closed: the next opened file would get its number
+            raise EnvironmentUnfitError("standard output is closed")
+        name_output_errors()
+        _check(words)
+        with _closing_on_sigterm():
+            status: Any = cli.main(args=arguments, prog_name="recapture", standalone_mode=False)
+            sys.stdout.flush()
+    except RecaptureError as error:
+        if isinstance(error, OutputError):
+            _give_up_output()
+        _report(str(error))
+        return error.exit_status
+    except _NO_ARGUMENTS as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        _report(error.format_message())
+        return 2
+    except (click.Abort, KeyboardInterrupt) as error:
+        terminated = isinstance(error, Termination) or isinstance(error.__cause__, Termination)
+        kept = "; finished work is kept, continue with --resume" if words and words[0] in RESUMED else ""
+        _report(f"{'terminated' if terminated else 'interrupted'}{kept}")
+        return TERMINATED if terminated else INTERRUPTED
+    except (_ReaderGoneError, BrokenPipeError):
+        _give_up_output()
+        return 0
+    except OSError as error:  # disk full, or no permission
+        return _system_error(error)
+    return status if isinstance(status, int) else 0
+
+
+def _check(arguments: list[str]) -> None:
+    for one in arguments:
+        try:
+            one.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"the argument {one!r} is no UTF-8") from None
+        if "\0" in one:
+            raise UsageError(f"the argument {one!r} has a NUL character")
+
+
+def _report(text: str) -> None:
+    """Print an error message as one line; if standard error cannot be written, only the exit status remains."""
+    with contextlib.suppress(OSError):
+        echo_error(text)
+
+
+def _system_error(error: OSError) -> int:
+    """Report an operating-system error; return the exit status."""
+    named = f"{error.filename}: " if error.filename else ""
+    _report(f"{named}{error.strerror or error}")
+    return 2 if error.errno in _NO_PATH else EnvironmentUnfitError.exit_status
+
+
+def _give_up_output() -> None:
+    """Discard buffered output: Python would write it at exit, fail again, and change the exit status."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, AttributeError):  # AttributeError: a closed stream is None
+            with contextlib.suppress(OSError, AttributeError, ValueError):
+                os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+@contextlib.contextmanager
+def _closing_on_sigterm() -> Iterator[None]:
+    """Make SIGTERM, which container engines and batch systems send, interrupt the command like Ctrl-C."""
+    try:
+        before = signal.getsignal(signal.SIGTERM)
+        if before is not signal.SIG_DFL:  # the caller ignores or handles it
+            yield
+            return
+        signal.signal(signal.SIGTERM, _terminate)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(*_signal: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
+    raise Termination

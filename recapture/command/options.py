@@ -1,0 +1,243 @@
+"""Command-line options built from declared fields, and checks that several commands share."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.option_fields import declared, known_device
+from recapture.cases.name_filter import matcher
+from recapture.records.kinds import KINDS
+from recapture.records.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from recapture.base.option_fields import CommandLine
+
+
+class Range(click.FloatRange):
+    """A range of numbers; unlike click's own range, it refuses NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return a word of the command line as a number."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
+class PathParameter(click.Path):
+    """A path; unlike click's own type, it refuses an empty one, which `Path` would take as the current directory."""
+
+    def __init__(self, *, allow_dash: bool = False) -> None:
+        super().__init__(path_type=Path, allow_dash=allow_dash)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a word of the command line as a `Path`."""
+        if value == "":
+            self.fail("an empty path is no file or folder", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def takes(**groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add to a command the options that dataclasses declare (`recapture.base.option_fields`).
+
+    The command is called with one instance of each dataclass under the keyword given here. Other options that decorate
+    the command are passed by click as usual.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def call(**values: Any) -> Any:
+            built = {keyword: _instance(options, values) for keyword, options in groups.items()}
+            return command(**built, **values)
+
+        decorated: Callable[..., Any] = call
+        for options in reversed(list(groups.values())):
+            for parameter in reversed(_parameters(options)):
+                decorated = parameter(decorated)
+        return decorated
+
+    return decorate
+
+
+def _instance(options: type[Any], values: dict[str, Any]) -> Any:
+    """Remove a dataclass's fields from click's parsed values and return an instance."""
+    fields = {}
+    for name, shown in declared(options).items():
+        value = values.pop(name)
+        if value is not None and shown.unit is not None:
+            value = int(value * shown.unit)
+        if value is not None and shown.parse is not None:
+            value = _parsed(shown, value)
+        fields[name] = value
+    for one in dataclasses.fields(options):
+        if fields.get(one.name, one) is None and one.default_factory is not dataclasses.MISSING:
+            del fields[one.name]  # computed if the user omits it
+    return options(**fields)
+
+
+def _parsed(shown: CommandLine, value: Any) -> Any:
+    try:
+        if shown.names and isinstance(value, tuple):
+            return tuple(map(shown.parse, value))  # type: ignore[arg-type]
+        return shown.parse(value)  # type: ignore[misc]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _parameters(options: type[Any]) -> list[Callable[[Any], Any]]:
+    """Return a click decorator for each declared field, in order of declaration."""
+    hints = typing.get_type_hints(options)
+    fields = {one.name: one for one in dataclasses.fields(options)}
+    found: list[Callable[[Any], Any]] = []
+    for name, shown in declared(options).items():
+        if not shown.names:
+            found.append(click.argument(name, nargs=-1, metavar=shown.metavar))
+            continue
+        settings: dict[str, Any] = {"help": shown.help, "metavar": shown.metavar, **_kind(hints[name], shown)}
+        if isinstance(settings.get("type"), (click.IntRange, click.FloatRange)):
+            settings["metavar"] = shown.metavar or "N"  # click's own names are INTEGER RANGE and FLOAT RANGE
+        default = fields[name].default
+        if default not in (dataclasses.MISSING, None, ()) and default is not False:
+            settings["default"] = default / shown.unit if shown.unit else default
+            settings["show_default"] = shown.show_default
+        elif default is dataclasses.MISSING and fields[name].default_factory is dataclasses.MISSING:
+            settings["required"] = True
+        found.append(click.option(*shown.names, name, **settings))
+    return found
+
+
+def _kind(hint: Any, shown: CommandLine) -> dict[str, Any]:
+    """Return click's arguments for a field of this type: flag, number, choice, path, text, or a repeated one."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:  # `int | None`: an optional value
+        (hint,) = (one for one in typing.get_args(hint) if one is not types.NoneType)
+    if typing.get_origin(hint) is tuple:
+        return {"multiple": True}
+    if hint is bool:
+        return {"is_flag": True}
+    least, most = shown.between
+    if hint is float or shown.unit is not None:
+        return {"type": Range(least, most)}
+    if hint is int:
+        return {"type": click.IntRange(None if least is None else int(least), None if most is None else int(most))}
+    if typing.get_origin(hint) is Literal:
+        return {"type": click.Choice(list(typing.get_args(hint)))}
+    return {"type": PathParameter()} if hint is Path else {}
+
+
+def check_device(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Check the value of an option ``--device``; a click callback."""
+    return known_device(value)
+
+
+def require_torch() -> None:
+    """Raise EnvironmentUnfitError if torch is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise EnvironmentUnfitError(f"torch is not installed for {Path(sys.executable).name}; see the README")
+
+
+def console() -> Console:
+    """Return the console for standard output, without automatic highlighting."""
+    from recapture.report.console import SafeConsole
+
+    return SafeConsole(highlight=False)
+
+
+_AS_JSON = "recapture.as_json"
+"""Key of the context's notes for ``--json`` where ``--format`` says the same."""
+
+
+def _note_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    context.meta[_AS_JSON] = value
+
+
+def _form(context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    return "json" if context.meta.get(_AS_JSON) else value
+
+
+def how_to_print(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options ``--format`` and ``--json`` to a command that prints results; they arrive as `form`."""
+    short = click.option(
+        "--json",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_note_json,
+        help="The same as --format json.",
+    )
+    long = click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "markdown", "json"]),
+        default="text",
+        show_default=True,
+        callback=_form,
+        help="Output format.",
+    )
+    return long(short(command))
+
+
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+"""The option ``--json``."""
+
+
+benchmark_file = click.option(
+    "--benchmark-json", "benchmark_file", type=PathParameter(), help="Write the measured speedups to this file as JSON."
+)
+"""The option that names a file for another tool that stores benchmarks."""
+
+benchmark_format = click.option(
+    "--benchmark-format",
+    "form",
+    type=click.Choice(["pytorch", "github-action-benchmark"]),
+    default="pytorch",
+    show_default=True,
+    help="Whose JSON --benchmark-json writes: that of PyTorch's benchmark database, v3, or of github-action-benchmark.",
+)
+"""The option that says which tool that is."""
+
+
+def kind_option(text: str) -> Callable[[Any], Any]:
+    """Return the option ``--kind`` of commands that show some of the cells; `text` says which."""
+    return click.option(
+        "--kind",
+        "kinds",
+        type=click.Choice([*KINDS, *map(str, Verdict)]),
+        metavar="KIND",
+        multiple=True,
+        help=f"{text}: {', '.join(KINDS)}; or with this verdict: {', '.join(Verdict)}. May be given several times.",
+    )
+
+
+def _matching(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Callable[[str], bool] | None:
+    return None if value is None else matcher(value)
+
+
+keyword_option = click.option(
+    "-k",
+    "matches",
+    metavar="EXPR",
+    callback=_matching,
+    help="Only cases whose suite::name matches: words, and, or, not.",
+)
+"""The option ``-k`` of commands that show recorded cells; the command receives a predicate for addresses."""
+
+suite_option = click.option(
+    "--suite", "suites", metavar="SUITE", multiple=True, help="Only cases of this suite; may be given several times."
+)
+"""The option ``--suite`` of commands that show cases or recorded cells."""

@@ -1,0 +1,114 @@
+"""Prints a command's output without control characters."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.escape import json_text
+from recapture.base.text import printable, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from recapture.records.directories import Results
+
+
+class OutputError(EnvironmentUnfitError):
+    """Standard output cannot be written, because a disk is full or broken."""
+
+
+class _NamedOutput(io.FileIO):
+    """Standard output below its buffer, where every text passes, whichever library prints it."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except (BrokenPipeError, BlockingIOError):
+            raise
+        except OSError as error:
+            raise OutputError(f"cannot write to standard output: {error.strerror}") from None
+
+
+def name_output_errors() -> None:
+    """Make a failure to write to standard output raise OutputError; an OSError would not say which file it concerns."""
+    stream = sys.stdout
+    if stream is not sys.__stdout__ or not isinstance(stream, io.TextIOWrapper):  # a caller captures it
+        return
+    stream.flush()
+    file = _NamedOutput(stream.fileno(), "w", closefd=False)
+    sys.stdout = io.TextIOWrapper(
+        file if stream.write_through else io.BufferedWriter(file),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+LONGEST_ERROR = 4000
+"""Characters of the longest printed error, which may quote a file."""
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print text without control characters, to standard output or, with `err`, to standard error."""
+    click.echo(printable(text, keep="\n\t"), err=err, nl=nl)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write text to a file that the user named; raises UsageError, in one line, if that cannot be done."""
+    from recapture.base.files import write_output
+
+    try:
+        write_output(path, printable(text).encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def echo_error(text: str) -> None:
+    """Print one line to standard error, with the program's name as prefix."""
+    click.echo(f"recapture: {shorten(text, LONGEST_ERROR)}", err=True)
+
+
+def warn_if_misfiled(results: Results) -> None:
+    """Print a warning if the environment beside records belongs to another image."""
+    if misfiled := results.misfiled:
+        echo_error(f"warning: {results.directory}: {misfiled}")
+
+
+def echo_json(text: str) -> None:
+    """Print a JSON document with control characters as equivalent escapes."""
+    click.echo(json_text(text), nl=False)
+
+
+def print_json(value: Any) -> None:
+    """Print plain data and msgspec's structures as an indented JSON document."""
+    import msgspec
+
+    echo_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def echo_source(text: str) -> None:
+    """Print a program: as `echo` on a terminal, but unchanged to a file or a pipe, so that it can be run."""
+    if sys.stdout.isatty():
+        echo(text, nl=False)
+    else:
+        click.echo(text.encode(errors="backslashreplace"), nl=False)  # UTF-8, as Python reads it
+
+
+def standard_streams() -> dict[str, Callable[[bytes], None]]:
+    """Return functions that pass on what another process writes to its standard output and standard error."""
+
+    def writer(stream: BinaryIO) -> Callable[[bytes], None]:
+        def write(chunk: bytes) -> None:
+            stream.write(chunk)
+            stream.flush()
+
+        return write
+
+    return {"stdout": writer(sys.stdout.buffer), "stderr": writer(sys.stderr.buffer)}

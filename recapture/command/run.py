@@ -1,0 +1,119 @@
+"""``recapture run``: runs cases with compilers and records every cell."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recapture.base.errors import UsageError
+from recapture.command.in_images import ImageOptions, run_in_images
+from recapture.command.options import json_flag, require_torch, takes
+from recapture.command.output import echo, echo_error, print_json
+from recapture.records.verdicts import Verdict
+from recapture.run.plan import RunOptions, check_compilers
+
+if TYPE_CHECKING:
+    from recapture.records.record import Record
+    from recapture.run.runner import RunSummary
+
+
+@click.command("run")
+@takes(options=RunOptions, where=ImageOptions)
+@click.option("--start-times", is_flag=True, help="Show how long each stage took before the first cell.")
+@json_flag
+@click.pass_context
+def run_command(
+    context: click.Context, options: RunOptions, where: ImageOptions, *, start_times: bool, as_json: bool
+) -> int:
+    """Run cases with compilers and record a verdict for every cell.
+
+    SUITE is a suite's name, FILE a file or folder of cases, CELL an address (suite::case or suite::case::compiler);
+    without arguments, every suite runs. --json prints one document, with several images one for each.
+    """
+    from recapture.base.start_times import described
+    from recapture.cases.collection import shipped_groups, shipped_suites
+    from recapture.cases.compilers import builtin_compilers
+    from recapture.report.console import SafeConsole
+    from recapture.report.markdown import write_report
+    from recapture.report.run_progress import RunProgress
+    from recapture.run.runner import run_cells
+
+    options = dataclasses.replace(options, words=_words(context.params))
+    shipped = {*shipped_suites(), *(suite for group in shipped_groups().values() for suite in group)}
+    if set(options.selection.suites) <= shipped:  # these declare no compilers
+        check_compilers(options, builtin_compilers())
+    if options.shard is not None:
+        _ = options.durations_place  # refused before anything is installed or started
+    elif options.durations is not None:
+        raise UsageError("--durations divides a run into shards: name one with --shard")
+    if where.images:
+        return run_in_images(context, where, results=options.results, device=options.device, resume=options.resume)
+    require_torch()
+    with RunProgress(SafeConsole(stderr=True)) as progress:
+        summary = run_cells(options, progress, echo_error)
+    if start_times:
+        echo(f"recapture: {described()}", err=True)
+    write_report(summary.directory)
+    wrong = [f"suite {suite.name!r} was not run: {suite.error}" for suite in summary.failed_suites if not suite.lacking]
+    wrong += [f"a case was not run: {line}" for line in summary.refused_cases]
+    wrong += _without_reference(summary.selected)
+    if as_json:
+        _print_json(summary)
+    else:
+        _print_text(options, summary)
+    for line in wrong:
+        echo_error(line)
+    return 2 if wrong else 0
+
+
+def _print_json(summary: RunSummary) -> None:
+    """Print where the results are, and the records of what was selected."""
+    counts = Counter(str(row.verdict) for row in summary.selected)
+    print_json(
+        {
+            "results": str(summary.directory),
+            "image": summary.environment.image,
+            "torch": summary.environment.torch.version,
+            "verdicts": dict(counts.most_common()),
+            "records": summary.selected,
+        }
+    )
+
+
+def _print_text(options: RunOptions, summary: RunSummary) -> None:
+    """Print the table of what was selected, and where the results are."""
+    import msgspec
+
+    from recapture.report.console import SafeConsole
+    from recapture.report.terminal import print_summary
+
+    console = SafeConsole()
+    if options.whole:
+        print_summary(console, summary.records, summary.environment, summary.directory)
+    else:
+        number = len(summary.selected)
+        environment = msgspec.structs.replace(summary.environment, planned=number, recorded=number)
+        print_summary(console, summary.selected, environment, summary.directory)
+    console.print(f"results: {summary.directory}", soft_wrap=True, highlight=False, markup=False)
+    if not options.whole and len(summary.records) > len(summary.selected):
+        there = f"{len(summary.records)} records in all: recapture report {summary.directory} shows them"
+        console.print(there, soft_wrap=True, highlight=False, markup=False)
+
+
+def _without_reference(records: list[Record]) -> list[str]:
+    """Return a line for each case whose inputs or module cannot be made, so that its cells compare nothing."""
+    found: dict[str, str] = {}
+    for row in records:
+        if row.verdict is Verdict.ERROR and row.phase == "reference" and row.error is not None:
+            message = next(iter(row.error.message.splitlines()), "")
+            found.setdefault(row.case, f"case {row.case!r} cannot run in eager: {row.error.type}: {message}")
+    return list(found.values())
+
+
+def _words(typed: dict[str, Any]) -> tuple[str, ...]:
+    """Return the selection as typed, for the record of the run."""
+    keyword = ("-k", typed["keyword"]) if typed["keyword"] else ()
+    return (*typed["selection"], *keyword, *(part for name in typed["compilers"] for part in ("--compiler", name)))

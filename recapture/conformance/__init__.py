@@ -1,1 +1,0 @@
-"""Cells from plan to record: planning, running, observing, judging, storing, and printing as a script."""

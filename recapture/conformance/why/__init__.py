@@ -1,1 +1,0 @@
-"""Why a cell is wrong: explanations, stages and artifacts."""

@@ -1,1 +1,0 @@
-"""What users declare (cases, workloads, claims, compilers), and how the files are collected and hashed."""

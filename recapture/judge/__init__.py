@@ -1,0 +1,1 @@
+"""Eager against captured code: one cell, from its first call to its verdict."""

@@ -1,0 +1,338 @@
+"""Compares a call with eager's: which differences are silently wrong, and which are only noted.
+
+Equality is defined here (types, structure, dtypes, shapes, side effects) and in `recapture.judge.rounding`
+(values). `recapture.records.kinds` lists the kinds of differences and those that a case may ask to be strict about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recapture.base.scrub import encodable, scrub
+from recapture.judge.rounding import distance, explained, same_bits
+from recapture.judge.wording import describe_values, far_apart, listed, parts, short, two_digits
+from recapture.records.record import Difference
+
+if TYPE_CHECKING:
+    from recapture.judge.observe import Observation
+    from recapture.judge.snapshot import Seen
+
+
+@dataclass
+class Comparison:
+    """What differs between eager and a compiled callable on one input."""
+
+    differences: list[Difference]
+    """Silent differences, which decide the verdict."""
+    notes: list[Difference]
+    """Differences that do not decide it."""
+
+
+Sample = Callable[[int], "Observation | None"]
+"""A function that returns the same observation from eager's k-th run with rounding noise, or None if that fails."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a comparison is made.
+
+    `strict` names what the case asks to be judged strictly. With `inference_only`, gradients and requires_grad are
+    noted only. Without `show_values`, details contain no numbers: for callables that may read memory that they do not
+    own. `remark` is added to the details of values.
+    """
+
+    strict: frozenset[str] = frozenset()
+    inference_only: bool = False
+    show_values: bool = True
+    remark: str = ""
+
+
+def compare(
+    eager: Observation, other: Observation, *, sample: Sample | None = None, rules: Rules | None = None
+) -> Comparison:
+    """Compare a call with eager's on the same input.
+
+    Exceptions on both sides are no silent difference here (`recapture.judge.verdict` compares their types).
+    Returning where eager raises is a difference. Types, structure, dtypes, shapes and integers must be exactly equal,
+    other numbers equal within what rounding explains. `sample` is called only where values differ.
+    """
+    found = _Comparer(eager.input, rules or Rules(), sample)
+    if eager.raised is not None and other.raised is None:
+        found.differ("result", "exception", f"eager raises {eager.raised.type}, this returned")
+    elif eager.raised is not None and other.raised is not None:
+        found.exceptions(eager, other)
+    elif eager.result is not None and other.result is not None:
+        found.values("result", eager.result, other.result, lambda one: one.result)
+        if not found.differences:
+            found.aliases(eager, other)
+        found.gradients(eager, other)
+    found.kind = "mutation"
+    found.values("args", eager.args, other.args, lambda one: one.args)
+    found.outside(eager, other)
+    found.places(eager.state, other.state, lambda one: one.state)
+    if eager.watched is not None and other.watched is not None:
+        found.values("watched", eager.watched, other.watched, lambda one: one.watched)
+    found.kind = None
+    if eager.output != other.output:
+        found.note(
+            "output", "output", "output", f"eager printed {short(eager.output)}, this printed {short(other.output)}"
+        )
+    found.settings(eager, other)
+    return Comparison(found.differences, found.notes)
+
+
+def compare_form(where: str, eager: Seen, other: Seen) -> Difference | None:
+    """Return the first difference in type, structure, dtype, shape, device or plain value, or None.
+
+    Tensors described with `seen.see_form` are compared without their elements, for callers with their own rule.
+    """
+    found = _Comparer("", Rules(), None)
+    found.values(where, eager, other, lambda _: None)
+    return found.differences[0] if found.differences else None
+
+
+def compare_places(label: str, eager: Seen | None, other: Seen | None) -> Comparison:
+    """Compare a described state with a later one, to the bit, each a Seen with a child for each place."""
+    found = _Comparer(label, Rules(), None, exact=True)
+    found.places(eager, other, lambda _: None)
+    return Comparison(found.differences, found.notes)
+
+
+Part = Callable[["Observation"], "Seen | None"]
+"""A function that returns one part of an observation, such as its result."""
+
+
+class _Comparer:
+    def __init__(self, label: str, rules: Rules, sample: Sample | None, *, exact: bool = False) -> None:
+        self.label = label
+        self.exact = exact
+        self.rules = rules
+        self.sample = sample
+        self.part: Part = lambda _: None
+        self.kind: str | None = None
+        self.differences: list[Difference] = []
+        self.notes: list[Difference] = []
+
+    def differ(self, where: str, kind: str, detail: str, **far: Any) -> None:
+        self.differences.append(self._difference(where, kind, detail, **far))
+
+    def note(self, where: str, kind: str, strict: str | None, detail: str, **far: Any) -> None:
+        """Add a note, or a silent difference if the case is strict about it."""
+        one = self._difference(where, kind, detail, **far)
+        (self.differences if strict in self.rules.strict else self.notes).append(one)
+
+    def _difference(self, where: str, kind: str, detail: str, **far: Any) -> Difference:
+        return Difference(self.label, encodable(where), self.kind or kind, encodable(detail), **far)
+
+    def for_training(self, where: str, kind: str, detail: str) -> None:
+        """Add a difference that concerns autograd: a note if the compiler is for inference only."""
+        if self.rules.inference_only:
+            self.note(where, kind, None, detail)
+        else:
+            self.differ(where, kind, detail)
+
+    def values(self, where: str, eager: Seen, other: Seen, part: Part) -> None:
+        self.part = part
+        self._values(where, eager, other, ())
+
+    def _values(self, where: str, eager: Seen, other: Seen, path: tuple[str, ...]) -> None:
+        here = where + "".join(path)
+        if eager.type != other.type:
+            # This includes tensor subclasses: Parameter and Tensor are different Python types.
+            self.differ(here, "type", f"eager gives {eager.type}, this {other.type}")
+            return
+        if (eager.tensor is None) != (other.tensor is None):  # only one side could be described
+            self.differ(here, "type", f"eager has {parts(eager)}, this {parts(other)}")
+            return
+        if eager.tensor is not None and other.tensor is not None:
+            if self._tensors(here, path, eager, other):
+                self._properties(where, path, eager, other)
+            return
+        if (eager.children is None) != (other.children is None):
+            self.differ(here, "type", f"eager has {parts(eager)}, this {parts(other)}")
+        elif eager.children is not None:
+            self._containers(where, path, eager, other)
+        elif eager.scalar is not other.scalar:
+            self._numbers(here, path, eager, other)
+
+    def _containers(self, where: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:
+        mine, theirs = dict(eager.children or ()), dict(other.children or ())
+        here = where + "".join(path)
+        if mine.keys() != theirs.keys() or (eager.ordered and list(mine) != list(theirs)):
+            if len(mine) != len(theirs):
+                self.differ(here, "type", f"eager has {len(mine)} items, this {len(theirs)}")
+            else:
+                self.differ(here, "type", f"eager has {short(list(mine))}, this {short(list(theirs))}")
+            return
+        if list(mine) != list(theirs):
+            self.note(here, "metadata", "order", "keys in another order than in eager")
+        if eager.default != other.default:
+            self.note(here, "metadata", "order", f"default factory {eager.default} in eager, {other.default} here")
+        for key, child in mine.items():
+            self._values(where, child, theirs[key], (*path, key))
+
+    def _tensors(self, here: str, path: tuple[str, ...], eager: Seen, other: Seen) -> bool:
+        """Compare two tensors or arrays; return whether they are alike enough to compare their properties."""
+        mine, theirs = eager.tensor, other.tensor
+        if mine is None or theirs is None:
+            return False
+        for name, kind in (("dtype", "dtype"), ("shape", "shape"), ("device", "metadata"), ("layout", "type")):
+            one, two = getattr(mine, name), getattr(theirs, name)
+            if one != two:
+                self.differ(here, kind, f"eager {one}, this {two}")
+                return False
+        if mine.data is not None and theirs.data is not None:  # the meta device has no values
+            self._numbers(here, path, eager, other)
+        if mine.stride != theirs.stride and mine.data is not None and mine.data.numel() > 1:
+            self.note(here, "metadata", "stride", f"stride {mine.stride} in eager, {theirs.stride} here")
+        if mine.requires_grad != theirs.requires_grad:
+            detail = f"requires_grad {mine.requires_grad} in eager, {theirs.requires_grad} here"
+            self.for_training(here, "metadata", detail)
+        elif mine.flags != theirs.flags:
+            detail = f"eager {listed(mine.flags)}, this {listed(theirs.flags)}"
+            if set(mine.flags) ^ set(theirs.flags) <= {"leaf", "inference"}:
+                self.for_training(here, "metadata", detail)
+            else:
+                self.differ(here, "metadata", detail)
+        return True
+
+    def _properties(self, where: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:
+        """Compare what tensors carry besides elements; inside, a difference of any sort is one of this property."""
+        mine, theirs = dict(eager.children or ()), dict(other.children or ())
+        outer = self.kind
+        for key in dict.fromkeys([*mine, *theirs]):
+            self.kind = outer or ("gradient" if key == ".grad" else "metadata")
+            if key in mine and key in theirs:
+                self._values(where, mine[key], theirs[key], (*path, key))
+            else:
+                sides = ("a value", "none") if key in mine else ("none", "a value")
+                self.differ(where + "".join((*path, key)), "metadata", f"eager has {sides[0]}, this {sides[1]}")
+        self.kind = outer
+
+    def _numbers(self, here: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:
+        if same_bits(eager, other):
+            return
+        far = distance(eager, other)
+        if far is None:
+            return
+        if far.bits in ("signed-zero", "nan-payload"):
+            detail = "zeros of another sign" if far.bits == "signed-zero" else "NaNs with other bits"
+            self.note(here, "value", far.bits.replace("-", "_"), detail, bits=far.bits, elements=far.elements)
+        elif self.exact or not explained(eager, other, lambda run: self._sampled(run, path)):
+            if self.rules.show_values:
+                elements = None
+                if eager.tensor is not None and other.tensor is not None:
+                    elements = (int(far_apart(eager.tensor, other.tensor).sum()), eager.tensor.data.numel())
+                detail = describe_values(eager, other) + self.rules.remark
+                self.differ(here, "value", detail, bits="value", ulps=two_digits(far.ulps), elements=elements)
+            else:
+                self.differ(here, "value", f"value differs{self.rules.remark}")
+
+    def _sampled(self, run: int, path: tuple[str, ...]) -> Seen | None:
+        """Return the value at a path in eager's run with rounding noise, or None."""
+        observation = self.sample(run) if self.sample is not None else None
+        seen = self.part(observation) if observation is not None else None
+        for key in path:
+            seen = dict(seen.children).get(key) if seen is not None and seen.children is not None else None
+        return seen
+
+    def exceptions(self, eager: Observation, other: Observation) -> None:
+        """Note exceptions that ``except`` for eager's type catches, but that are not the same."""
+        mine, theirs = eager.raised, other.raised
+        if mine is None or theirs is None or not theirs.is_a(mine):
+            return
+        if mine.type != theirs.type:
+            self.note("result", "exception", None, f"eager raises {mine.type}, this its subclass {theirs.type}")
+        one, two = scrub(mine.message), scrub(theirs.message)
+        if one != two:
+            self.note("result", "exception", "message", f"eager's message {short(one)}, this {short(two)}")
+
+    def aliases(self, eager: Observation, other: Observation) -> None:
+        """Report results that share memory on one side only."""
+        gone = tuple(f"{label}: " for label in set(eager.earlier) ^ set(other.earlier))
+        mine, theirs = ({pair for pair in one.aliases if not pair[1].startswith(gone)} for one in (eager, other))
+        if eager.state is None or other.state is None:
+            mine, theirs = ({pair for pair in one if not pair[1].startswith("state[")} for one in (mine, theirs))
+        for where, partner in sorted(mine - theirs):
+            self.differ(where, "alias", f"shares memory with {partner} in eager, not here")
+        for where, partner in sorted(theirs - mine):
+            self.differ(where, "alias", f"shares memory with {partner} here, not in eager")
+
+    def gradients(self, eager: Observation, other: Observation) -> None:
+        """Compare what a backward after the call left in the inputs and parameters."""
+        if eager.backward is not None or other.backward is not None:
+            if eager.backward is not None and other.backward is None:
+                self.for_training(
+                    "backward", "gradient", f"eager's backward raises {eager.backward.type}, this returned"
+                )
+            return
+        if eager.gradients is None and other.gradients is None:
+            return
+        mine = dict(eager.gradients.children or ()) if eager.gradients is not None else {}
+        theirs = dict(other.gradients.children or ()) if other.gradients is not None else {}
+        nothing = None
+        before = self.kind
+        self.kind = "gradient"
+        for path in dict.fromkeys([*mine, *theirs]):
+            one, two = mine.get(path, nothing), theirs.get(path, nothing)
+            here = f"gradients.{path}"
+            if _absent(one) and _absent(two):
+                continue
+            if one is None or two is None or _absent(one) or _absent(two):
+                present, side = (two, "here") if _absent(one) else (one, "in eager")
+                if present is not None and _all_zero(present):
+                    self.note(here, "gradient", None, f"zeros {side}, None on the other side")
+                else:
+                    self.for_training(here, "gradient", f"a gradient {side}, none on the other side")
+            elif self.rules.inference_only:
+                continue
+            else:
+                self.part = lambda seen: seen.gradients
+                self._values("gradients.", one, two, (path,))
+        self.kind = before
+
+    def outside(self, eager: Observation, other: Observation) -> None:
+        """Compare the bytes of the arguments' storages that lie outside the arguments."""
+        for path, mine in eager.outside.items():
+            theirs = other.outside.get(path)
+            if theirs is not None:
+                size = min(len(mine), len(theirs))  # one side may have padding behind the storage
+                changed = int((mine[:size] != theirs[:size]).sum())
+                if changed:
+                    self.differ(f"args{path}", "mutation", f"{changed} bytes outside the view differ")
+
+    def places(self, eager: Seen | None, other: Seen | None, part: Part) -> None:
+        """Compare two described states place by place."""
+        if eager is None or other is None:
+            return
+        mine, theirs = dict(eager.children or ()), dict(other.children or ())
+        for path in dict.fromkeys([*mine, *theirs]):
+            if path in mine and path in theirs:
+                self.part = part
+                self._values("", mine[path], theirs[path], (path,))
+            else:
+                sides = ("sets it", "does not") if path in mine else ("does not set it", "does")
+                self.differ(path, "mutation", f"eager {sides[0]}, this {sides[1]}")
+
+    def settings(self, eager: Observation, other: Observation) -> None:
+        """Compare global settings of torch, random states and environment variables after the call."""
+        for name, value in eager.flags.items():
+            if other.flags.get(name, value) != value:
+                self.differ(f"torch.{name}", "state", f"eager leaves {value}, this leaves {other.flags[name]}")
+        for name, value in eager.random_states.items():
+            if other.random_states.get(name, value) != value:
+                self.note(f"random_state.{name}", "state", "random_state", "another state than eager leaves")
+        for name in sorted({*eager.environment, *other.environment}):
+            one, two = eager.environment.get(name), other.environment.get(name)
+            if one != two:
+                self.note(f"environ[{name!r}]", "state", "environment", "another value than eager leaves")
+
+
+def _absent(seen: Seen | None) -> bool:
+    return seen is None or seen.type == "NoneType"
+
+
+def _all_zero(seen: Seen) -> bool:
+    return seen.tensor is not None and seen.tensor.data is not None and not bool(seen.tensor.data.any())

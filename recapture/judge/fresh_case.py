@@ -1,0 +1,86 @@
+"""A newly executed case: what is called, on which device, and the state that its calls can change."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from recapture.judge.observe import Surroundings, call_with, observe_call
+from recapture.judge.placement import arguments
+from recapture.judge.reachable import Reachable
+from recapture.torch_api.compat import seed_everything
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recapture.cases.case import Case
+    from recapture.judge.observe import Observation
+
+
+class FreshCase:
+    """A newly executed case: its function, or its module built under the seed, on the device, and what it can reach.
+
+    With `roomy`, zeros are added behind every argument. With `values_only`, calls are observed for their values alone.
+    """
+
+    def __init__(self, case: Case, device: str, *, roomy: bool = False, values_only: bool = False) -> None:
+        self.case = case
+        self.values_only = values_only
+        self.device = device
+        self.roomy = roomy
+        self.target: Any = case.target
+        if case.is_module:
+            seed_everything()
+            self.target = case.target().to(device)
+        self.reset()
+        self.reachable = Reachable(self.target)
+        self.restore = self.reachable.save()
+        self.earlier: dict[str, list[tuple[str, Any]]] = {}
+
+    def reset(self) -> None:
+        """Call the case's own reset, if it has one."""
+        if self.case.reset is not None:
+            call_with(self.case.reset, self.target)
+
+    def start_again(self) -> None:
+        """Set the state back to what it was when the case was made, and forget earlier results."""
+        self.restore()
+        self.reset()
+        self.earlier = {}
+
+    def leave(self) -> None:
+        """Set back what the next execution of the case's file shares with this one."""
+        for restore in self.reachable.shared:
+            restore()
+
+    def arguments(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
+        """Wrap a factory: its tensors are placed on the device."""
+        return partial(arguments, make, self.device, roomy=self.roomy)
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        label: str,
+        make: Callable[[], tuple[Any, ...]],
+        *,
+        module: Any = None,
+        seed: str | None = None,
+        backward: bool = True,
+    ) -> Observation:
+        """Observe one call of `function`, which is the target or a compiler's result.
+
+        `module` is a compiler's result that has its own parameters and buffers.
+        """
+        around = Surroundings(
+            reachable=self.reachable,
+            module=module,
+            watch=self.case.watch,
+            target=self.target,
+            backward=backward and self.case.backward is not False,
+            train_step=self.case.train_step,
+            all_output="output" in self.case.strict,
+            values_only=self.values_only,
+            device=self.device,
+            earlier=self.earlier,
+        )
+        return observe_call(function, label, self.arguments(make), around, seed)

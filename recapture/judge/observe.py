@@ -1,0 +1,235 @@
+"""Calls a function once and records the observable effects: result, exception, side effects, gradients, output."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from recapture.base.exceptions import qualified, safe_text, traceback_text
+from recapture.judge.captured_output import recorded
+from recapture.judge.gradients import backward, descend, leaves_of
+from recapture.judge.memory import blocks_of, bytes_outside, shared, without_history
+from recapture.judge.snapshot import Described, Seen, describe, see, see_result_of
+from recapture.judge.torch_state import environment, random_states, read_flags, restore_flags
+from recapture.torch_api.compat import seed_everything
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from recapture.judge.reachable import Reachable
+
+NO_ARGUMENTS = Seen("tuple", children=())
+
+ARGUMENTS_SEED = 0
+"""Seed under which arguments are made, the same for every input."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception raised by the call; `types` are the names of its class and of that class's bases."""
+
+    type: str
+    message: str
+    traceback: str
+    error: BaseException = field(compare=False)
+
+    def is_a(self, other: Raised) -> bool:
+        """Whether ``except`` for the other exception's type catches this one.
+
+        Types are compared by name: each execution of a suite's file defines its own exceptions once more.
+        """
+        return other.type in [qualified(kind) for kind in type(self.error).__mro__]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Everything observed in one call on one input.
+
+    `aliases` are pairs of paths that share memory; `earlier` names the inputs whose results were still alive.
+    `outside` are the bytes of the arguments' storages that no argument views, by path. `gradients` are those of a
+    backward after the call, by path; `backward` is the exception that it raised.
+    """
+
+    input: str
+    result: Seen | None = None
+    raised: Raised | None = None
+    args: Seen = NO_ARGUMENTS
+    outside: Mapping[str, Any] = field(default_factory=dict)
+    state: Seen | None = None
+    watched: Seen | None = None
+    output: str = ""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    random_states: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    aliases: frozenset[tuple[str, str]] = frozenset()
+    earlier: tuple[str, ...] = ()
+    gradients: Seen | None = None
+    backward: Raised | None = None
+
+
+@dataclass
+class Surroundings:
+    """What is observed besides the call itself.
+
+    `reachable` is the state to describe, with the tensors of `module` in place of its own (see `Reachable.describe`).
+    `watch` may take the target and the result. `backward` is False if no backward follows the call;
+    after it, parameters move by minus `train_step` times their gradient. With
+    `all_output`, warnings and log messages count as output. With `values_only`, memory, random states and the
+    environment are not looked at. `earlier` collects the arrays of earlier results.
+    """
+
+    reachable: Reachable | None = None
+    module: Any = None
+    watch: Callable[..., Any] | None = None
+    target: Any = None
+    backward: bool = True
+    train_step: float | None = None
+    all_output: bool = False
+    values_only: bool = False
+    device: str = "cpu"
+    earlier: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
+
+
+def observe_call(
+    call: Callable[..., Any],
+    label: str,
+    make_args: Callable[[], tuple[Any, ...]],
+    around: Surroundings | None = None,
+    seed: str | None = None,
+) -> Observation:
+    """Call `call` on new arguments and observe it.
+
+    The arguments are made under ARGUMENTS_SEED. The call has a seed derived from `seed`, by default from the label:
+    random numbers that a compiler took from another call are then different ones. Any exception of the call, including
+    SystemExit and KeyboardInterrupt, is part of the observation. Global settings of torch are restored afterwards, so
+    that a leak is reported once and does not affect later calls. Exceptions from creating the arguments propagate.
+    """
+    around = Surroundings() if around is None else around
+    seed_everything(ARGUMENTS_SEED)
+    args = make_args()
+    before = describe(args, consume=False, copy=False)
+    seed_everything(crc32((label if seed is None else seed).encode()))
+    return _Call(around, label, args, before).observe(call)
+
+
+def see_raised(error: BaseException) -> Raised:
+    """Describe an exception, even if its own methods raise."""
+    return Raised(qualified(type(error)), safe_text(error), traceback_text(error), error)
+
+
+def call_with(function: Callable[..., Any], *available: Any) -> Any:
+    """Call a function with as many of the available arguments as it takes by position."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return function()
+    takes = [
+        one for one in signature.parameters.values() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    return function(*available[: len(takes)])
+
+
+class _Call:
+    """One call: its arguments, and what is found after it."""
+
+    def __init__(self, around: Surroundings, label: str, args: tuple[Any, ...], before: Described) -> None:
+        self.around = around
+        self.label = label
+        self.args = args
+        self.before = before
+        self.leaves = leaves_of([*(("args" + path, one) for path, one in before.arrays), *self._state_arrays()])
+        self.found: dict[str, Any] = {}
+
+    def observe(self, call: Callable[..., Any]) -> Observation:
+        flags, printed = read_flags(), io.StringIO()
+        value: Any = None
+        result: Described | None = None
+        with recorded(printed, everything=self.around.all_output):
+            try:
+                value = call(*self.args)
+                self._synchronize()
+                result = describe(value)
+            except BaseException as error:  # any exception of a case is part of the observation
+                self.found["raised"] = see_raised(error)
+            try:
+                self._settings(flags)
+                if result is not None:
+                    self.found["result"] = result.seen
+                self._effects(result, value)
+            except BaseException as error:  # memory ran out, or the call left a GPU that refuses everything
+                self.found.setdefault("raised", see_raised(error))
+                self.found.pop("result", None)
+        sys.stdout.write(printed.getvalue())
+        return Observation(self.label, output=printed.getvalue(), **self.found)
+
+    def _state_arrays(self) -> tuple[tuple[str, Any], ...]:
+        around = self.around
+        return () if around.reachable is None else around.reachable.describe(around.module, copy=False).arrays
+
+    def _synchronize(self) -> None:
+        if self.around.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()  # attribute kernel errors to the call that launched the kernel
+
+    def _settings(self, before: dict[str, Any]) -> None:
+        after = read_flags()
+        restore_flags(before)  # first, because reading random states makes tensors
+        if self.around.values_only:
+            return
+        self.found["flags"] = {name: str(value) for name, value in after.items()}
+        self.found["random_states"] = random_states()
+        self.found["environment"] = environment()
+
+    def _effects(self, result: Described | None, value: Any) -> None:
+        """Describe the arguments, aliases, gradients and state, in this order: a backward may change the state."""
+        around = self.around
+        args = describe(self.args)
+        self.found["args"] = args.seen
+        if not around.values_only:
+            self.found["outside"] = dict(bytes_outside(args.arrays))
+        if result is not None:
+            if not around.values_only:
+                self._aliases(result, args)
+            if around.backward:
+                self._backward(result, args)
+        if around.reachable is not None:
+            self.found["state"] = around.reachable.describe(around.module).seen
+        if around.watch is not None:
+            watch = around.watch
+            self.found["watched"] = see_result_of(lambda: call_with(watch, around.target, value))
+
+    def _aliases(self, result: Described, args: Described) -> None:
+        around = self.around
+        results = blocks_of(("result" + path, one) for path, one in result.arrays)
+        others = blocks_of(("args" + path, one) for path, one in args.arrays)
+        others += blocks_of(self._state_arrays())
+        for label, earlier in around.earlier.items():
+            others += blocks_of((f"{label}: result{path}", one) for path, one in earlier)
+        among = {pair for pair in shared(results, results) if pair[0] < pair[1]}
+        self.found["aliases"] = frozenset(shared(results, others) | among)
+        self.found["earlier"] = tuple(around.earlier)
+        around.earlier[self.label] = [(path, without_history(one)) for path, one in result.arrays]
+
+    def _backward(self, result: Described, args: Described) -> None:
+        try:
+            # The call itself may be what makes a parameter require a gradient: without it here, the backward would
+            # leave one in its `.grad`, which the next call would be blamed for.
+            known = {id(leaf.tensor) for leaf in self.leaves}
+            after = leaves_of(self._state_arrays())
+            began = [leaf._replace(grad_fn=None) for leaf in after if id(leaf.tensor) not in known]
+            leaves = [*self.leaves, *began]
+            found = backward([one for _, one in result.arrays], [one for _, one in args.arrays], leaves)
+            if found is not None and self.around.train_step is not None:
+                descend(leaves, found, self.around.train_step)
+            self._synchronize()
+        except BaseException as error:  # a hook of the case, or a backward that torch refuses
+            self.found["backward"] = see_raised(error)
+            return
+        if found is not None:
+            children = tuple((path, see(gradient)) for path, gradient in found.items())
+            self.found["gradients"] = Seen("gradients", children=children)

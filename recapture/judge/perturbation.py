@@ -1,0 +1,261 @@
+"""Runs eager with rounding-sized noise in each operator, to see what rounding may do to its results.
+
+This is Monte Carlo arithmetic: where an operator had to round, its result is replaced by another one that is as good.
+Exact results (integers in floating point, selected or moved numbers) stay as they are, so that `floor` or a comparison
+after exact arithmetic gives the same in every run. `operators.arithmetic` says how an operator is perturbed:
+
+- one that rounds once: its result moves by up to one unit in the last place;
+- one with several roundings: its inputs move as well;
+- one that accumulates: its terms change by what another order of summation does (`noise.Noise.accumulation`).
+
+numpy computes outside torch's operators. A tensor that is handed to numpy is perturbed as if numpy accumulated it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from functools import cache, reduce
+from typing import TYPE_CHECKING, Any
+
+from recapture.judge.noise import Noise, can_round, is_short, unit_roundoff, wide_dtype
+from recapture.judge.operators import (
+    Arithmetic,
+    arithmetic,
+    attention_error,
+    cancels,
+    creates,
+    interpolates,
+    is_deterministic,
+    never_rounds,
+    normalises,
+    summed_dims,
+    tf32_error,
+    widens,
+    written,
+)
+from recapture.torch_api.compat import pytree, tree_leaves
+from recapture.torch_api.operators import compiled_code_off, dispatch_mode, operator_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_EXACT: set[Any] = set()
+"""Operators that never round and do not consist of others."""
+
+
+@contextmanager
+def perturbed(seed: int) -> Iterator[None]:
+    """Add rounding-sized noise to every floating-point operator of torch that runs inside, backward passes included.
+
+    The noise follows from `seed` alone. The random generators of torch, Python and numpy are not used.
+    """
+    noise = Noise(seed)
+    with compiled_code_off(), _numpy_mode()(noise), _operator_mode()(noise):
+        yield
+
+
+@cache
+def _operator_mode() -> Any:
+    import torch
+
+    class Perturbing(dispatch_mode()):  # type: ignore[misc]
+        supports_higher_order_operators = True
+
+        def __init__(self, noise: Noise) -> None:
+            super().__init__()
+            self.noise = noise
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if any(one.__module__.startswith("torch._subclasses") for one in types):
+                return func(*args, **kwargs)  # a fake tensor has no numbers
+            if any(one not in (torch.Tensor, torch.nn.Parameter) for one in types):
+                return NotImplemented  # the subclass calls operators on the tensors that it wraps
+            if operator_schema(func) is None:  # an operator that calls functions, such as cond
+                return pytree().tree_map(self.noise.moved, func(*args, **kwargs))
+            if func in _EXACT:
+                return func(*args, **kwargs)
+            with self:  # under inference mode, operators that consist of others arrive whole
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+            if never_rounds(func):
+                _EXACT.add(func)
+                return func(*args, **kwargs)
+            return _OperatorCall(self.noise, func, args, kwargs).carry_out()
+
+    return Perturbing
+
+
+@cache
+def _numpy_mode() -> Any:
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    leaving = (torch.Tensor.numpy, torch.Tensor.__array__)
+
+    class PerturbingNumpy(TorchFunctionMode):  # type: ignore[misc]
+        def __init__(self, noise: Noise) -> None:
+            super().__init__()
+            self.noise = noise
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func in leaving and can_round(args[0]) and args[0].device.type == "cpu":
+                values = args[0].detach()
+                wide = values.to(wide_dtype(values.dtype))
+                every = [(dim,) for dim in range(wide.ndim)]
+                noisy = self.noise.accumulation(wide, unit_roundoff(values.dtype), every)
+                with torch.no_grad():
+                    values.copy_(torch.where(is_short(wide), wide, noisy))  # the array shares this memory
+            return func(*args, **(kwargs or {}))
+
+    return PerturbingNumpy
+
+
+class _OperatorCall:
+    """One call of an operator, carried out with noise."""
+
+    def __init__(self, noise: Noise, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.noise = noise
+        self.func = func
+        self.args = args
+        self.kwargs = kwargs
+        self.schema = operator_schema(func)
+        self.names = [one.name for one in self.schema.arguments]
+        self.arguments = {one.name: one.default_value for one in self.schema.arguments if one.has_default_value()}
+        self.arguments.update(zip(self.names, args, strict=False), **kwargs)
+        self.writes = written(func, self.arguments)
+        self.inputs = [one for one in tree_leaves((args, kwargs)) if can_round(one)]
+        self.kind = arithmetic(func, self.arguments)
+
+    def carry_out(self) -> Any:
+        """Call the operator and put noise into what it returned and wrote."""
+        if self.kind is Arithmetic.NONE or not (self.inputs or creates(self.func)):
+            return self.func(*self.args, **self.kwargs)
+        # Before the call, because it may write to its inputs.
+        short = self._short()
+        scale = self._scale()
+        exact, noisy = self._in_wider_dtype()
+        result = self.func(*self.args, **self.kwargs)
+        for index, output in enumerate(self._outputs(self.arguments, result)):
+            if can_round(output):
+                with suppress(RuntimeError, NotImplementedError, TypeError, ValueError):  # a dtype without arithmetic
+                    self._replace(output, exact and exact[index], noisy and noisy[index], short, scale)
+        return result
+
+    def _replace(self, output: Any, exact: Any, noisy: Any, short: Any, scale: Any) -> None:
+        """Write noisy numbers into a result where the operator rounded."""
+        import torch
+
+        dtype = output.dtype
+        plain = output.detach()
+        wide = plain.to(wide_dtype(dtype))
+        moved = self.noise.step(wide if noisy is None else noisy.to(wide.dtype), dtype)
+        if scale is not None:
+            moved = moved + (self.noise.step(wide, dtype, scale.to(wide.dtype).expand_as(wide)) - wide)
+        moved = moved.to(dtype).to(wide.dtype)
+        if dtype == wide.dtype:
+            kept = is_short(wide) & short
+        else:
+            kept = torch.zeros_like(wide, dtype=torch.bool) if exact is None else (wide == exact) & short
+        if interpolates(self.func):
+            kept = kept.all()  # one rounded coordinate means that they all are
+        plain.copy_(torch.where(kept | ~moved.isfinite() | ~wide.isfinite(), wide, moved))
+
+    def _scale(self) -> Any:
+        """Return the size of the terms that cancel in each result or shift a coordinate; None without such terms."""
+        with suppress(RuntimeError):  # no elements, or an output of another shape among the inputs
+            if cancels(self.func):
+                return reduce(_sum, (one.detach().abs() for one in self.inputs))
+            if interpolates(self.func):
+                return self.inputs[0].detach().abs().amax() * (max(self.inputs[0].shape) / 4)
+        return None
+
+    def _outputs(self, arguments: dict[str, Any], result: Any) -> list[Any]:
+        """Return the tensors that the call wrote to and then those that it made, always in the same order."""
+        import torch
+
+        changed = [arguments.get(name) for name in self.names if name in self.writes]
+        found: list[Any] = []
+        for one in tree_leaves((changed, result)):
+            if isinstance(one, torch.Tensor) and not any(one is other for other in found):
+                found.append(one)
+        return found
+
+    def _short(self) -> Any:
+        """Return where the inputs of a result are so short that arithmetic on them is exact.
+
+        One rounding can be seen in a wider dtype, so only float64 inputs matter to it. A sum can be exact by luck in
+        one order and not in another.
+        """
+        if self.kind is Arithmetic.MANY:
+            return all(bool(is_short(one.detach().to(wide_dtype(one.dtype))).all()) for one in self.inputs)
+        wide = [one.detach() for one in self.inputs if one.dtype == wide_dtype(one.dtype)]
+        try:
+            return reduce(_both, map(is_short, wide), True)
+        except RuntimeError:  # lists of tensors, which do not broadcast
+            return False
+
+    def _in_wider_dtype(self) -> tuple[list[Any] | None, list[Any] | None]:
+        """Return what the call gives in a wider dtype, without and with noise in its inputs.
+
+        The first is None if that dtype is not supported, and the second if the operator cannot be called again.
+        """
+        if not self.schema.name.startswith("aten::") or not is_deterministic(self.func, self.arguments):
+            return None, None
+        if widens(self.func):
+            with suppress(Exception):  # float64 is not supported, or the call itself will raise as well
+                exact = self._again(lambda *given: given[1])
+                return exact, exact if self.kind is Arithmetic.ONCE else self._again(self._noisy)
+        with suppress(Exception):
+            return None, self._again(self._noisy, widen=False)
+        return None, None
+
+    def _again(self, change: Callable[[int, Any, Any], Any], *, widen: bool = True) -> list[Any]:
+        """Call the operator on changed copies of its arguments, by default in a wider dtype."""
+        import torch
+
+        given: dict[str, Any] = {}
+        for position, name in enumerate(self.names):
+
+            def copy(value: Any, position: int = position, name: str = name) -> Any:
+                if can_round(value):
+                    wide = value.detach().to(wide_dtype(value.dtype), copy=True)
+                    changed = change(position, wide, value.dtype)
+                    return changed if widen else changed.to(value.dtype)
+                if isinstance(value, torch.Tensor):
+                    return value.clone() if name in self.writes else value
+                rounds = isinstance(value, torch.dtype) and (value.is_floating_point or value.is_complex)
+                return wide_dtype(value) if rounds and widen else value
+
+            if name in self.arguments:
+                given[name] = pytree().tree_map(copy, self.arguments[name])
+        if creates(self.func) and widen:
+            given["dtype"] = torch.float64
+        given = {name: one for name, one in given.items() if name in self.names[: len(self.args)] or one is not None}
+        result = self.func(
+            *(given[name] for name in self.names[: len(self.args)]),
+            **{name: given[name] for name in self.names[len(self.args) :] if name in given},
+        )
+        return self._outputs(given, result)
+
+    def _noisy(self, position: int, wide: Any, dtype: Any) -> Any:
+        """Return one input with the noise of this kind of operator, in the wide dtype."""
+        import torch
+
+        unit = unit_roundoff(dtype)
+        if self.kind is Arithmetic.MANY:
+            unit = max(unit, tf32_error(self.func, wide.device.type) if dtype == torch.float32 else 0.0)
+            groups = summed_dims(self.func, position, self.arguments, wide.ndim)
+            noisy = self.noise.accumulation(wide, unit, groups, common=normalises(self.func))
+            rounded = attention_error(self.func, dtype)
+            return noisy + 2 * rounded * self.noise.uniform(wide) * wide if rounded else noisy
+        return wide * (1 + 2 * unit * self.noise.uniform(wide).to(wide.abs().dtype))
+
+
+def _both(one: Any, other: Any) -> Any:
+    return one & other
+
+
+def _sum(one: Any, other: Any) -> Any:
+    return one + other

@@ -1,0 +1,185 @@
+"""Puts the arguments of a call on the device as they were made: the same views, gradients and attributes."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from recapture.judge.tensors_inside import map_tensors
+from recapture.torch_api.tensors import ignoring_subclasses, leaf_of_type, with_bits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOM_BYTES = 1 << 20
+"""Bytes of zeros behind each tensor of roomy arguments."""
+
+
+def arguments(make: Callable[[], tuple[Any, ...]], device: str, *, roomy: bool = False) -> tuple[Any, ...]:
+    """Return the arguments that a factory makes, with their tensors on the device.
+
+    The factory runs on the CPU, so that random numbers and values are the same for every device. Then each storage is
+    copied to the device once, and its tensors are rebuilt there: views of one storage remain views of one storage, with
+    their offsets, strides and bases. Leaves, parameters, subclasses, inference tensors, conjugate and negative bits,
+    names, gradients, hooks and Python attributes are kept. A tensor that was computed from others that require
+    gradients keeps its gradient function: its backward runs on the CPU and continues with the copies on the device.
+
+    Tensors that the factory made on another device, such as ``meta``, stay there; ``device="cpu"`` in a factory means
+    the device of the run. With `roomy`, each storage continues with ROOM_BYTES of zeros. A callable that does not check
+    its inputs reads and writes past the end of a tensor that is too small. With that room, this memory belongs to the
+    tensor: the result is still wrong, but it is the same in every process.
+    """
+    made = make()
+    if device == "cpu" and not roomy:
+        return made
+    return _Placement(device, ROOM_BYTES if roomy else 0).all_of(made)
+
+
+class _Placement:
+    """The storages and tensors of one call that were put on the device so far."""
+
+    def __init__(self, device: str, room: int) -> None:
+        self.device = device
+        self.room = room
+        # By id, and by address and size. The originals are kept alive, so that these are not reused.
+        self._placed: dict[int, tuple[Any, Any]] = {}
+        self._storages: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+    def all_of(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments on the device."""
+        import torch
+
+        with torch.no_grad(), ignoring_subclasses():
+            placed: tuple[Any, ...] = map_tensors(made, self.place)
+            return placed
+
+    def place(self, tensor: Any) -> Any:
+        """Return what stands for a tensor on the device; the same tensor gives the same result."""
+        if tensor.device.type != "cpu":
+            return tensor
+        if id(tensor) not in self._placed:
+            placed = self._rebuilt(tensor) if _has_plain_storage(tensor) else self._moved(tensor)
+            self._placed[id(tensor)] = (tensor, placed)
+            self._placed[id(placed)] = (placed, placed)  # for an object that is found twice
+            if placed is not tensor:
+                self._dress(tensor, placed)
+        return self._placed[id(tensor)][1]
+
+    def _moved(self, tensor: Any) -> Any:
+        """Convert a sparse, quantized, nested or wrapping tensor with its own method."""
+        if self.device == "cpu":
+            return tensor
+        if not tensor.is_leaf:
+            return self._continued(tensor, lambda: tensor.detach().to(self.device))
+        return tensor.detach().to(self.device).requires_grad_(tensor.requires_grad)
+
+    def _rebuilt(self, tensor: Any) -> Any:
+        import torch
+
+        base = tensor._base if tensor._is_view() else None  # noqa: SLF001 - the only names of what a view is of
+        if base is not None and (base.dtype != tensor.dtype or not _has_plain_storage(base)):
+            base = None
+        if base is not None and (tensor.is_leaf or base.requires_grad):
+            origin = self.place(base)
+            with torch.set_grad_enabled(not tensor.is_leaf):
+                view = origin.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+                placed = _of_type(with_bits_of(tensor, view), type(tensor))
+        elif not tensor.is_leaf:
+            with torch.enable_grad():
+                placed = _of_type(self._continued(tensor, lambda: self._raw(tensor)), type(tensor))
+        elif type(tensor) is torch.Tensor:
+            placed = self._raw(tensor)
+        else:
+            return leaf_of_type(type(tensor), self._raw(tensor), requires_grad=tensor.requires_grad)
+        return placed.requires_grad_() if tensor.is_leaf and tensor.requires_grad else placed
+
+    def _raw(self, tensor: Any) -> Any:
+        """Return a tensor on the copied storage, with nothing of the original's autograd."""
+        import torch
+
+        with torch.inference_mode(tensor.is_inference()):
+            raw = torch.empty(0, dtype=tensor.dtype, device=self.device)
+            raw.set_(self._storage(tensor), tensor.storage_offset(), tensor.size(), tensor.stride())
+            return with_bits_of(tensor, raw)
+
+    def _storage(self, tensor: Any) -> Any:
+        import torch
+
+        storage = tensor.untyped_storage()
+        key = (storage.data_ptr(), storage.nbytes())
+        if key not in self._storages:
+            with torch.inference_mode(mode=False):  # a storage may also belong to ordinary tensors
+                here = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
+                there = torch.zeros(storage.nbytes() + self.room, dtype=torch.uint8, device=self.device)
+                there[: storage.nbytes()].copy_(here)
+            self._storages[key] = (storage, there.untyped_storage())
+        return self._storages[key][1]
+
+    def _continued(self, tensor: Any, copy: Callable[[], Any]) -> Any:
+        """Return a copy whose backward goes through the tensor's graph on the CPU, to its leaves on the device."""
+        import torch
+
+        leaves = _leaves_of(tensor)
+        with torch.enable_grad():
+            return _continuation().apply((tensor, leaves, copy), *map(self.place, leaves))
+
+    def _dress(self, tensor: Any, placed: Any) -> None:
+        """Give the placed tensor what Python code attached to the original."""
+        if hasattr(tensor, "has_names") and tensor.has_names():  # until torch 2.12
+            placed.rename_(*tensor.names)
+        for name, value in list(vars(tensor).items()):
+            vars(placed).setdefault(name, map_tensors(value, self.place))
+        if tensor.is_leaf:
+            for hook in (tensor._backward_hooks or {}).values():  # noqa: SLF001 - the others run in the original graph
+                placed.register_hook(hook)
+            if tensor.grad is not None:
+                placed.grad = self.place(tensor.grad)
+        elif tensor.retains_grad:
+            placed.retain_grad()
+
+
+def _has_plain_storage(tensor: Any) -> bool:
+    """Whether a tensor is described by its storage, offset, sizes and strides alone."""
+    import torch
+
+    wraps = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    return tensor.layout == torch.strided and not (wraps or tensor.is_quantized or tensor.is_nested)
+
+
+def _of_type(placed: Any, kind: type) -> Any:
+    return placed if type(placed) is kind else placed.as_subclass(kind)
+
+
+def _leaves_of(tensor: Any) -> list[Any]:
+    """Return the leaves that receive gradients from a tensor's graph."""
+    nodes, visited, leaves = [tensor.grad_fn], set(), []
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in visited:
+            continue
+        visited.add(node)
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+        nodes += [following for following, _ in node.next_functions]
+    return leaves
+
+
+@functools.cache
+def _continuation() -> Any:
+    import torch
+
+    class Continuation(torch.autograd.Function):  # type: ignore[misc]
+        """A copy of a tensor on another device; its backward is that of the original, whose graph stays on the CPU."""
+
+        @staticmethod
+        def forward(ctx: Any, parts: tuple[Any, list[Any], Callable[[], Any]], *_: Any) -> Any:
+            ctx.original, ctx.leaves, copy = parts
+            return copy()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            there = gradient.to(ctx.original.device)
+            found = torch.autograd.grad(ctx.original, ctx.leaves, there, retain_graph=True, allow_unused=True)
+            return None, *(None if one is None else one.to(gradient.device) for one in found)
+
+    return Continuation

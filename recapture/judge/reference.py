@@ -1,0 +1,112 @@
+"""The reference: what eager does on every input, once more, and with rounding noise."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from recapture.judge.compare import compare
+from recapture.judge.fresh_case import FreshCase
+from recapture.judge.large_tensors import sharing, without_unused
+from recapture.judge.perturbation import perturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recapture.cases.case import Case
+    from recapture.judge.observe import Observation
+
+
+class Eager:
+    """The reference observations of a case, each from a new execution of its file."""
+
+    def __init__(self, load: Callable[[], Case], device: str, *, rewrite: bool = False) -> None:
+        self.load = load
+        self.device = device
+        self.rewrite = rewrite
+        self._first: list[Observation] | None = None
+        self._samples: dict[int, dict[str, Observation]] = {}
+        self._needed: dict[str, Observation] | None = None
+        self.needed: Callable[[], dict[str, Observation] | None] = lambda: None
+        """Returns what is compared with eager on each input whose runs with noise are needed; None if not known."""
+
+    def observe(self, *, again: bool = False, skip: frozenset[str] = frozenset()) -> list[Observation]:
+        """Call eager on every input in order, except those in `skip`; with `again`, call it once more on the first.
+
+        Before that last call the state is restored. It shows whether the original of a captured callable can be
+        expected to work as before.
+        """
+        subject = FreshCase(self.load(), self.device)
+        target = self._target(subject)
+        first = {one.input: one for one in self._first or []}
+        seen: list[Observation] = []
+        for label, make in subject.case.inputs():
+            if label not in skip:
+                one = subject.call(target, label, make)
+                seen.append(sharing(one, first.get(label), seen[-1] if seen else None))
+        if self._first is None:
+            self._first = seen
+        if again:
+            seen = [*seen, sharing(first_again(subject, target), self._first[0])]
+        subject.leave()
+        return seen
+
+    def sample(self, label: str, run: int) -> Observation | None:
+        """Return the observation of one input in a run with rounding noise; None if that run fails.
+
+        There is none either if eager no longer does what it did at first: a compiler may have replaced parts of torch.
+        """
+        if not self._samples:
+            self._needed = self.needed()
+        if self._needed is not None and label not in self._needed:  # more is needed than was known
+            self.keep_all()
+        if run not in self._samples:
+            self._samples[run] = self._noisy(run) if self._unchanged else {}
+        return self._samples[run].get(label)
+
+    def keep_all(self) -> None:
+        """Make runs with noise for every input from now on, and keep all of them."""
+        self._needed, self.needed = None, lambda: None
+        self._samples.clear()
+
+    @cached_property
+    def _unchanged(self) -> bool:
+        try:
+            now = self.observe()
+        except Exception:
+            return False
+        pairs = zip(self._first or [], now, strict=True)
+        return not any(compare(one, two).differences for one, two in pairs)
+
+    def _noisy(self, run: int) -> dict[str, Observation]:
+        """Observe the values of the inputs that are needed, with noise; those before them may change the state."""
+        first = {one.input: one for one in self._first or []}
+        found: dict[str, Observation] = {}
+        try:
+            with perturbed(run):
+                subject = FreshCase(self.load(), self.device, values_only=True)
+                target = self._target(subject)
+                for label, make in subject.case.inputs():
+                    one = subject.call(target, label, make)
+                    if self._needed is None:
+                        found[label] = one
+                    elif label in self._needed:
+                        found[label] = without_unused(one, first[label], self._needed[label])
+                        if found.keys() == self._needed.keys():
+                            break
+                subject.leave()
+        except Exception:  # a case that cannot run with noise has no such reference
+            return {}
+        return {label: one for label, one in found.items() if one.raised is None}
+
+    def _target(self, subject: FreshCase) -> Callable[..., Any]:
+        original = subject.case.rewrite_of if self.rewrite else None
+        target: Callable[..., Any] = subject.target if original is None else original
+        return target
+
+
+def first_again(subject: FreshCase, target: Callable[..., Any]) -> Observation:
+    """Restore the state and call a target as on the first input."""
+    subject.start_again()
+    label, make = subject.case.inputs()[0]
+    return subject.call(target, "original", make, seed=label)

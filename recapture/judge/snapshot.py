@@ -1,0 +1,311 @@
+"""Describes any Python value as plain data that later calls cannot change and that is the same in every process."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import io
+import logging
+import os
+import sys
+from collections import defaultdict, deque
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from dataclasses import dataclass
+from typing import Any
+
+from recapture.base.exceptions import qualified
+from recapture.judge.plain_values import (
+    MAX_OBJECTS,
+    Unreadable,
+    attribute,
+    entry,
+    has_address,
+    has_attributes_of_its_own,
+    members,
+    plain,
+    value_or_error,
+    yielded,
+)
+from recapture.torch_api.compat import is_out_of_memory
+
+MAX_DEPTH = 12
+"""Number of nesting levels that are described; deeper values are compared only by type."""
+
+
+SETTINGS_OF_A_LOGGER = ("name", "level", "disabled", "propagate")
+"""What a call may change of a logger."""
+
+
+@dataclass(frozen=True)
+class TensorSeen:
+    """A snapshot of a tensor or numpy array: `data` is a detached copy, None if its values cannot be read."""
+
+    data: Any
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    layout: str
+    stride: tuple[int, ...] | None
+    requires_grad: bool
+    flags: tuple[str, ...] = ()
+    """What changes how later operations treat the tensor: ``leaf`` (if it requires grad), ``inference``, ``conj``,
+    ``neg``."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A snapshot of a Python value: its exact type, and its tensor, its children, or its scalar.
+
+    The children of a tensor are its gradient, ``.grad``, attributes that Python code put on it, and quantization
+    parameters. `default` is what a ``defaultdict`` fills in. A value that cannot be described has only a type.
+    """
+
+    type: str
+    tensor: TensorSeen | None = None
+    children: tuple[tuple[str, Seen], ...] | None = None
+    ordered: bool = True
+    scalar: Any = None
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class Described:
+    """A described value, and the tensors and numpy arrays in it, each with its path below the value."""
+
+    seen: Seen
+    arrays: tuple[tuple[str, Any], ...]
+
+
+def describe(value: Any, *, consume: bool = True, copy: bool = True) -> Described:
+    """Describe a value as plain data; only the type is kept for cycles, very deep values and undescribable values.
+
+    Describing runs the value's own code (properties, ``__repr__``, ``__iter__``). Exceptions of that code are caught,
+    except out-of-memory errors. With `consume`, iterators are read, which exhausts them. Without `copy`, the elements
+    of tensors are left out.
+    """
+    describer = _Describer(_copy if copy else _no_copy, consume=consume)
+    seen = describer.see(value)
+    return Described(seen, tuple(describer.arrays))
+
+
+def see(value: Any) -> Seen:
+    """Describe a value as `describe` does."""
+    return describe(value).seen
+
+
+def see_form(value: Any) -> Seen:
+    """Describe a value as `see` does, without copying the elements of its tensors."""
+    return describe(value, copy=False).seen
+
+
+def see_result_of(call: Callable[[], Any]) -> Seen:
+    """Describe the result of a call without arguments, or the type of the exception that it raises."""
+    return see(value_or_error(call))
+
+
+class _Describer:
+    def __init__(self, copy: Callable[[Any], Any], *, consume: bool) -> None:
+        self.copy = copy
+        self.consume = consume
+        self.objects = 0
+        self.path: list[str] = []
+        self.arrays: list[tuple[str, Any]] = []
+
+    def see(self, value: Any, depth: int = 0, parents: tuple[int, ...] = ()) -> Seen:
+        name = qualified(type(value))
+        try:
+            return self._see(value, name, depth, parents)
+        except BaseException as error:
+            if is_out_of_memory(error):
+                raise
+            return Seen(name)
+
+    def _see(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Seen:
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            return self._see_tensor(value, name, depth, parents)
+        if isinstance(value, enum.Enum):
+            return Seen(name, scalar=value.name)
+        if isinstance(value, Unreadable):
+            return Seen("unreadable", scalar=qualified(type(value.error)))
+        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+            return Seen(name, scalar=plain(value))
+        if isinstance(
+            value, (torch.dtype, torch.device, torch.layout, torch.memory_format, slice, range, type, os.PathLike)
+        ):
+            return Seen(name, scalar=repr(value))
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, numpy.ndarray):
+            return self._see_array(value, name, depth, parents)
+        if numpy is not None and isinstance(value, numpy.generic):
+            return Seen(name, scalar=value.item())
+        if isinstance(value, logging.Logger):  # the rest of it leads to the loggers and caches of all libraries
+            settings = [(f".{key}", getattr(value, key)) for key in SETTINGS_OF_A_LOGGER]
+            return Seen(name, children=self._children(settings, depth, parents))
+        if id(value) in parents or depth >= MAX_DEPTH:
+            return Seen(name)
+        items, ordered = self._items(value)
+        if items is None:
+            text = None if callable(value) else repr(value)  # a date, a bytearray, …
+            return Seen(name, scalar=text if text is None or not has_address(text) else None)
+        children = self._children(items, depth, (*parents, id(value)))
+        default = repr(value.default_factory) if isinstance(value, defaultdict) else None
+        if default is not None and has_address(default):
+            default = "a function"
+        return Seen(name, children=children, ordered=ordered, default=default)
+
+    def _children(
+        self, items: list[tuple[str, Any]], depth: int, parents: tuple[int, ...]
+    ) -> tuple[tuple[str, Seen], ...]:
+        children: dict[str, Seen] = {}
+        for key, item in items:
+            label, again = key, 1
+            while label in children:  # two keys may have one repr
+                again += 1
+                label = f"{key} #{again}"
+            self.path.append(label)
+            children[label] = self.see(item, depth + 1, parents)
+            self.path.pop()
+        return tuple(children.items())
+
+    def _items(self, value: Any) -> tuple[list[tuple[str, Any]] | None, bool]:
+        """Return a value's items, by a path that is the same in every process, and whether their order matters."""
+        import torch
+
+        if isinstance(value, Mapping):
+            ordered = type(value).__name__ == "OrderedDict"  # the only dict type whose equality depends on order
+            return [one for index, key in enumerate(value) for one in entry(index, key, value[key])], ordered
+        if isinstance(value, (set, frozenset)):
+            return members(value), True
+        fields = getattr(value, "_fields", None)
+        if isinstance(value, tuple) and isinstance(fields, tuple):
+            return [(f".{key}", item) for key, item in zip(fields, value, strict=True)], True
+        if isinstance(value, (list, tuple, deque, ValuesView, ItemsView)):
+            return [(f"[{index}]", item) for index, item in enumerate(value)], True
+        if isinstance(value, KeysView):
+            return members(value), True
+        if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
+            return (yielded(value) if self.consume else None), True
+        if isinstance(value, functools.partial):
+            return [(".func", value.func), (".args", value.args), (".keywords", value.keywords)], True
+        is_module = isinstance(value, torch.nn.Module)
+        if callable(value) and not is_module and not has_attributes_of_its_own(value):
+            return None, True
+        self.objects += 1
+        if self.objects > MAX_OBJECTS:
+            return None, True
+        if is_module:
+            return self._items(dict([*value.named_parameters(), *value.named_buffers()]))
+        names: dict[str, None] = {}
+        if dataclasses.is_dataclass(value):
+            names.update((one.name, None) for one in dataclasses.fields(value))
+        if isinstance(value, BaseException):
+            names["args"] = None
+        names.update((key, None) for key in sorted(getattr(value, "__dict__", ())) if not key.startswith("__"))
+        slotted = [getattr(kind, "__slots__", ()) for kind in type(value).__mro__]
+        names.update((key, None) for keys in slotted for key in ([keys] if isinstance(keys, str) else keys))
+        known = [(f".{name}", item) for name in names for item in attribute(value, name)]
+        has_state = bool(known) or hasattr(value, "__dict__")
+        return (known if has_state else None), True
+
+    def _see_tensor(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Seen:
+        import torch
+
+        if id(value) in parents:
+            return Seen(name)
+        parents = (*parents, id(value))
+        if value.is_nested:
+            parts = [(f"[{index}]", part) for index, part in enumerate(value.unbind())]
+            return Seen(name, children=self._children([(".layout", str(value.layout)), *parts], depth, parents))
+        if hasattr(type(value), "__tensor_flatten__"):  # a subclass that wraps other tensors
+            inner, _ = value.__tensor_flatten__()
+            outer = [(".dtype", value.dtype), (".shape", tuple(value.shape))]
+            parts = [*outer, *((f".{one}", getattr(value, one)) for one in inner)]
+            return Seen(name, children=self._children(parts, depth, parents))
+        self.arrays.append(("".join(self.path), value))
+        plain_tensor = value.detach()
+        if type(plain_tensor) is not torch.Tensor:
+            plain_tensor = plain_tensor.as_subclass(torch.Tensor)
+        strided = plain_tensor.layout == torch.strided
+        seen = TensorSeen(
+            data=self.copy(plain_tensor),
+            dtype=str(value.dtype),
+            shape=tuple(int(size) for size in value.shape),
+            device=value.device.type,
+            layout=str(value.layout),
+            stride=tuple(int(step) for step in plain_tensor.stride()) if strided else None,
+            requires_grad=bool(value.requires_grad),
+            flags=_flags(value),
+        )
+        properties = _properties(value)
+        return Seen(name, tensor=seen, children=self._children(properties, depth, parents) if properties else None)
+
+    def _see_array(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Seen:
+        import numpy as np
+        import torch
+
+        if isinstance(value, np.ma.MaskedArray):
+            items = [(".data", np.asarray(value)), (".mask", np.ma.getmaskarray(value))]
+            return Seen(name, children=self._children(items, depth, parents))
+        dtype, shape = str(value.dtype), tuple(value.shape)
+        try:
+            data = torch.from_numpy(np.array(value, copy=True, order="C"))
+        except (TypeError, ValueError, RuntimeError):
+            # Strings, objects, another byte order, types that torch lacks, a numpy that this torch cannot convert.
+            items = [(f"[{index}]", item) for index, item in enumerate(value.ravel().tolist())]
+            return Seen(f"{name}[{dtype}]{shape}", children=self._children(items, depth, parents))
+        self.arrays.append(("".join(self.path), value))
+        return Seen(name, tensor=TensorSeen(data, dtype, shape, "cpu", "numpy", None, False))
+
+
+def _flags(value: Any) -> tuple[str, ...]:
+    flags = {
+        "leaf": value.requires_grad and value.is_leaf,
+        "inference": value.is_inference(),
+        "conj": value.is_conj(),
+        "neg": value.is_neg(),
+    }
+    return tuple(name for name, is_set in flags.items() if is_set)
+
+
+def _properties(value: Any) -> list[tuple[str, Any]]:
+    """Return what a tensor carries besides its elements: gradient, quantization parameters, Python attributes."""
+    import torch
+
+    found: list[tuple[str, Any]] = []
+    if value.is_leaf and value.grad is not None:
+        found.append((".grad", value.grad))
+    if value.is_quantized:
+        per_tensor = value.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
+        scale, zero = (
+            ("q_scale", "q_zero_point") if per_tensor else ("q_per_channel_scales", "q_per_channel_zero_points")
+        )
+        found += [(f".{name}()", getattr(value, name)()) for name in (scale, zero)]
+    # Names with an underscore belong to torch: Dynamo, for example, marks tensors with `_dynamo_…`.
+    own = vars(value) if hasattr(value, "__dict__") else {}
+    return found + [(f".{name}", own[name]) for name in sorted(own) if not name.startswith("_") and name not in MARKS]
+
+
+MARKS = frozenset({"fake_device"})
+"""Attributes that torch leaves on a user's tensor for its own use (from torch 2.13 on)."""
+
+
+def _no_copy(_: Any) -> None:
+    return
+
+
+def _copy(tensor: Any) -> Any:
+    """Return a dense copy on the CPU; None for tensors without values (meta device) or that cannot be copied."""
+    import torch
+
+    try:
+        if tensor.is_quantized:
+            return tensor.int_repr().clone().cpu()
+        data = tensor.resolve_conj().resolve_neg().clone()
+        return (data if tensor.layout == torch.strided else data.to_dense()).cpu()
+    except (NotImplementedError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
+        return None

@@ -1,0 +1,327 @@
+"""Tries one compiler on one case: eager twice, then the captured callable on the example and every held-out input."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from recapture.base.exceptions import qualified, safe_text
+from recapture.base.scrub import encodable, scrub
+from recapture.base.text import one_line, shorten
+from recapture.judge.compare import Comparison, Rules, compare, compare_places
+from recapture.judge.fresh_case import FreshCase
+from recapture.judge.held_out_shapes import held_out_shapes
+from recapture.judge.large_tensors import sharing
+from recapture.judge.observe import Raised
+from recapture.judge.reference import Eager, first_again
+from recapture.judge.snapshot import Seen, describe
+from recapture.judge.torch_state import read_flags, restore_flags
+from recapture.judge.unlike_example import stays_inside, unlike_example
+from recapture.judge.verdict import Call, Failure, Trial, decide, failed_loudly
+from recapture.records.record import Difference
+from recapture.torch_api.compat import allow_recompilations, device_works, seed_everything
+from recapture.torch_api.watch import CaptureLog, watch_dynamo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from recapture.cases.case import Case
+    from recapture.cases.compiler import Compiler
+    from recapture.judge.observe import Observation
+    from recapture.judge.torch_state import Flags
+
+CAPTURE_SEED = 1
+"""Seed of the capture, other than that of any call: random numbers that it keeps differ from those of the calls."""
+
+
+def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: Callable[[str], None]) -> Trial:
+    """Carry out the steps of a cell until its verdict is decided.
+
+    `load` executes the case's file as a new module and returns the case, so that eager and the compiler share no state.
+    `enter` is called with the phase that begins after eager's two runs: ``capture``, or ``call`` and the input's name.
+    """
+    trial = Trial()
+    eager = Eager(load, device)
+    try:
+        first, second = eager.observe(), eager.observe(again=True)
+    except BaseException as error:  # the inputs or the module cannot be made: nothing to compare
+        trial.failure = Failure("reference", None, _brief(error))
+        return trial
+    raised = next((one.raised for one in first if one.raised is not None), None)
+    if raised is not None:  # a check of the doctor may explain it
+        print(raised.traceback, file=sys.stderr)
+    quiet = Rules(show_values=False)
+    trial.repeated = [
+        # No noise here: the runs of an unstable case differ from each other in any case.
+        Call(one, two, compare(one, two, rules=quiet))
+        for one, two in zip(first, second, strict=False)
+    ]
+    if decide(trial) is not None:
+        return trial
+    if first[0].raised is not None and load().made_by is not None:
+        trial.not_applicable = _cannot_run(first[0].raised)
+        return trial
+    shapes = held_out_shapes(load()) if compiler.sees_held_out else ()
+    subject = FreshCase(load(), device, roomy=not compiler.checks_inputs)
+    if compiler.name == "eager":
+        trial.calls = _against_rewrite(subject.case, first, eager)
+        return trial
+    trial.may_refuse = subject.case.other_rank_inputs if compiler.fixed_ranks else frozenset()
+    seen = _capture_and_call(subject, compiler, shapes, trial, first, enter)
+    if seen is None:
+        return trial
+    # Before the file is executed again for runs with noise, which ends the operators that this execution registered.
+    again = _called_again(subject)
+    trial.calls = _compared(compiler, subject.case, first, seen, eager)
+    heeded = [call for call in trial.calls if call.other.input not in trial.may_refuse]
+    usable = not any(failed_loudly(call.eager, call.other) for call in heeded)  # else a GPU may refuse everything
+    if usable and _disagreement(first[0], second[-1]) is None:  # eager itself works again after the state is restored
+        trial.original = _works_still(again, first[0])
+    subject.leave()
+    return trial
+
+
+def _cannot_run(raised: Raised) -> str:
+    """Return why a generated case says nothing about a compiler: eager raises on its example.
+
+    An exception on the example can be the point of a case that somebody wrote. A generated one, such as a model of a
+    library, was never seen to run; it may need another release of the library, or not work on a GPU.
+    """
+    return encodable(scrub(shorten(one_line(f"eager cannot run the example: {raised.type}: {raised.message}"), 200)))
+
+
+def _brief(error: BaseException) -> Raised:
+    """Describe an exception outside the observed calls, without the stack inside torch."""
+    kind, text = qualified(type(error)), safe_text(error)
+    return Raised(kind, text, f"{kind}: {text}", error)
+
+
+def _disagreement(first: Observation, again: Observation) -> Comparison | None:
+    """Compare two calls of eager on the same input with the same seed; None if they agree."""
+    found = compare(first, again, rules=Rules(show_values=False))
+    return found if found.differences or failed_loudly(first, again) else None
+
+
+def _called_again(subject: FreshCase) -> Observation | BaseException:
+    """Call the original after its capture; return what was observed, or why no input can be made."""
+    try:
+        return first_again(subject, subject.target)
+    except BaseException as error:  # the compiler changed what makes the inputs
+        return error
+
+
+def _works_still(again: Observation | BaseException, first: Observation) -> Comparison | None:
+    """Return how the original differs from before its capture, as a difference of kind ``state``."""
+    if isinstance(again, BaseException):
+        detail = f"its inputs cannot be made any more: {qualified(type(again))}"
+        return Comparison([Difference("original", "args", "state", detail)], [])
+    found = _disagreement(first, again)
+    if found is None:
+        return None
+    if again.raised is not None and (first.raised is None or not found.differences):  # or raised another exception
+        detail = f"the original raises {again.raised.type} after the capture"
+    else:
+        detail = f"the original works differently after the capture: {found.differences[0].kind}"
+    where = found.differences[0].where if found.differences else "result"
+    return Comparison([Difference("original", where, "state", detail)], [])
+
+
+def _against_rewrite(case: Case, first: list[Observation], eager: Eager) -> list[Call]:
+    """Compare a rewrite with its original function; other cases have nothing to compare."""
+    if case.rewrite_of is None:
+        return []
+    original = Eager(eager.load, eager.device, rewrite=True)
+    rules = Rules(strict=frozenset(case.strict))
+    return [
+        Call(one, two, compare(one, two, sample=partial(original.sample, one.input), rules=rules))
+        for one, two in zip(original.observe(), first, strict=True)
+    ]
+
+
+def _capture_and_call(
+    subject: FreshCase,
+    compiler: Compiler,
+    shapes: tuple[tuple[Any, ...], ...],
+    trial: Trial,
+    first: list[Observation],
+    enter: Callable[[str], None],
+) -> list[Observation] | None:
+    """Capture with the example and call on every input.
+
+    If the capture raises, or a call leaves a GPU that refuses everything, this sets `trial.failure` and returns None.
+    """
+    enter("capture")
+    unwatched = nullcontext(CaptureLog(breaks_known=False))
+    with watch_dynamo() if compiler.uses_dynamo else unwatched as log, torch_warnings(trial.warnings):
+        _, example = subject.case.inputs()[0]
+        if compiler.uses_dynamo:
+            allow_recompilations(len(subject.case.inputs()) + 1)
+        seed_everything()
+        arguments = subject.arguments(example)()
+        before = _unread(arguments), subject.reachable.describe().seen, read_flags()
+        seed_everything(CAPTURE_SEED)
+        try:
+            captured = compiler.function(subject.target, arguments, **_options(compiler, subject.case, shapes))
+        except BaseException as error:  # any exception of a compiler is its outcome
+            restore_flags(before[2])
+            trial.failure = Failure("capture", "example", _brief(error))
+            return None
+        trial.capture = _effects_of_capture(before, arguments, subject, first[0])
+        subject.start_again()
+        module = _own_state(captured, compiler)
+        seen = []
+        for (label, make), reference in zip(subject.case.inputs(), first, strict=True):
+            if label in subject.case.refused_inputs and not compiler.checks_inputs:
+                seen.append(reference)  # what checks nothing may end the process here, where eager merely raises
+                continue
+            enter(f"call {label}")
+            raises = label in subject.case.refused_inputs
+            with log.unheeded() if raises and compiler.uses_dynamo else nullcontext():
+                one = subject.call(captured, label, make, module=module, backward=not compiler.inference_only)
+                if one.raised is not None and not device_works(subject.device):
+                    trial.failure = Failure("call", label, one.raised)  # with what is left, nothing can be compared
+                    return None
+                seen.append(sharing(one, reference, seen[-1] if seen else None))
+    trial.log = log if compiler.uses_dynamo else None
+    return seen
+
+
+def _effects_of_capture(
+    before: tuple[Seen, Seen, Flags], arguments: tuple[Any, ...], subject: FreshCase, first: Observation
+) -> Comparison:
+    """Return what capturing changed.
+
+    Where a plain call changes something too, that is a note: tracing runs the code.
+    """
+    args, state, flags = before
+    after_flags = read_flags()
+    restore_flags(flags)
+    found = compare_places("capture", _as_places(args), _as_places(_unread(arguments)))
+    also = {(one.where, one.kind) for one in compare_places("", _as_places(args), _as_places(first.args)).differences}
+    changed = compare_places("capture", state, subject.reachable.describe().seen)
+    also |= {(one.where, one.kind) for one in compare_places("", state, first.state).differences}
+    settings = {name: value for name, value in after_flags.items() if flags.get(name) != value}
+    also |= {(f"torch.{name}", "state") for name, value in first.flags.items() if str(flags.get(name)) != value}
+    effects = [(one.where, one.kind) for one in (*found.differences, *changed.differences)]
+    effects += [(f"torch.{name}", "state") for name in settings]
+    differences: list[Difference] = []
+    notes: list[Difference] = []
+    for where, kind in effects:
+        # A call that changes a parameter's values does not freeze it.
+        plain = (where, kind) in also if kind == "metadata" else any(where == place for place, _ in also)
+        detail = "capturing changes it" + (", as a call does" if plain else "")
+        one = Difference("capture", where, "state" if kind == "state" else "mutation", detail)
+        (notes if plain else differences).append(one)
+    return Comparison(differences, notes)
+
+
+def _unread(arguments: tuple[Any, ...]) -> Seen:
+    """Describe arguments without reading iterators, which are the compiler's to read."""
+    return describe(arguments, consume=False).seen
+
+
+def _as_places(args: Seen) -> Seen:
+    """Return described arguments with a place for each: ``args[0]``, ``args[1]``, …"""
+    return Seen("state", children=tuple((f"args{key}", child) for key, child in args.children or ()))
+
+
+def _own_state(captured: Any, compiler: Compiler) -> Any:
+    """Return the module whose tensors the captured calls change, if that is not the target."""
+    import torch
+
+    scripted = isinstance(captured, torch.jit.RecursiveScriptModule)
+    return captured if scripted or not compiler.shares_state else None
+
+
+def _options(compiler: Compiler, case: Case, shapes: tuple[tuple[Any, ...], ...]) -> dict[str, Any]:
+    """Return the capture options that the compiler accepts: a case's own, and the shapes of its held-out inputs."""
+    options: dict[str, Any] = {"held_out": shapes} if compiler.sees_held_out else {}
+    if "concrete_args" in inspect.signature(compiler.function).parameters:
+        options["concrete_args"] = case.concrete_args
+    return options
+
+
+def _compared(
+    compiler: Compiler, case: Case, first: list[Observation], seen: list[Observation], eager: Eager
+) -> list[Call]:
+    """Compare call by call. A call that failed visibly must not affect the comparison of later calls.
+
+    If something differs after such a failure, eager runs again without the failed inputs. Only a difference from that
+    run as well is a silent difference.
+    """
+
+    def against(one: Observation, two: Observation) -> Comparison:
+        example = first[0].args
+        unlike = "" if compiler.checks_inputs else unlike_example(example, one.args)
+        rules = Rules(
+            strict=frozenset(case.strict),
+            inference_only=compiler.inference_only,
+            # What a callable reads past the end of its inputs has random values.
+            show_values=compiler.checks_inputs or stays_inside(example, one.args),
+            remark=f"; {unlike}" if unlike else "",
+        )
+        return compare(one, two, sample=partial(eager.sample, one.input), rules=rules)
+
+    # Where eager refuses an input, any exception is right, and no document says what it leaves changed.
+    seen = [
+        one if one.input in case.refused_inputs and one.raised is not None and two.raised is not None else two
+        for one, two in zip(first, seen, strict=True)
+    ]
+    eager.needed = partial(_unequal, first, seen, compiler)
+    calls = [Call(one, two, against(one, two)) for one, two in zip(first, seen, strict=True)]
+    failed = frozenset(call.other.input for call in calls if failed_loudly(call.eager, call.other))
+    if not failed or not any(call.found.differences for call in calls if call.other.input not in failed):
+        return calls
+    without = {one.input: one for one in eager.observe(skip=failed)}
+    eager.keep_all()  # what differs from this run is not what differs from the first
+    for index, (_, two, found) in enumerate(calls):
+        if two.input not in failed and found.differences:
+            again = against(without[two.input], two)
+            if not again.differences:
+                calls[index] = Call(without[two.input], two, again)
+    return calls
+
+
+def _unequal(first: list[Observation], seen: list[Observation], compiler: Compiler) -> dict[str, Observation]:
+    """Return the observations with other numbers than eager's, by input: their runs with noise are asked for."""
+    rules = Rules(inference_only=compiler.inference_only, show_values=False)
+    found = {}
+    for one, two in zip(first, seen, strict=True):
+        asked: list[int] = []
+        compare(one, two, sample=asked.append, rules=rules)
+        if asked:
+            found[one.input] = two
+    return found
+
+
+def _categories_of_torch() -> list[type[Warning]]:
+    """Return the categories of warnings that the imported parts of torch define."""
+    found: list[type[Warning]] = []
+    queue: list[type[Warning]] = [Warning]
+    while queue:
+        kinds = queue.pop().__subclasses__()
+        queue += kinds
+        found += [kind for kind in kinds if kind.__module__.startswith("torch")]
+    return found
+
+
+@contextmanager
+def torch_warnings(found: list[str]) -> Iterator[None]:
+    """Append a note for each kind of warning that only torch issues (TracerWarning)."""
+    with warnings.catch_warnings():
+        # Only for torch's categories: a suite's own filters, such as warnings as errors, must apply as for eager.
+        for category in _categories_of_torch():
+            warnings.simplefilter("default", category)
+        show = warnings.showwarning
+
+        def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if category.__module__.startswith("torch") and f"warned: {category.__name__}" not in found:
+                found.append(f"warned: {category.__name__}")
+            show(message, category, *where, **more)
+
+        warnings.showwarning = note
+        yield

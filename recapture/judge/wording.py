@@ -1,0 +1,83 @@
+"""Puts the two sides of a difference into words, with enough digits or characters to show it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from recapture.judge.rounding import unequal
+
+if TYPE_CHECKING:
+    from recapture.judge.snapshot import Seen, TensorSeen
+
+FAR = {"float16": 1e-3, "bfloat16": 1.6e-2, "float64": 1e-7, "complex32": 1e-3, "complex128": 1e-7}
+"""Relative difference from which two numbers are counted as different, by dtype; FAR_OTHERWISE for other dtypes.
+
+Smaller ones may be rounding, which depends on the machine: their number would not be the same in two runs.
+"""
+
+FAR_OTHERWISE = 1.3e-6
+
+
+def two_digits(ulps: int | None) -> int | None:
+    """Return a distance to two digits: its exact value depends on how each machine rounds."""
+    return None if ulps is None else int(float(f"{ulps:.2g}"))
+
+
+def describe_values(eager: Seen, other: Seen) -> str:
+    """Return both values, or the number of elements that differ and the first of them."""
+    if eager.tensor is None or other.tensor is None:
+        mine, theirs = _pair(eager.scalar, other.scalar)
+        return f"eager {mine}, this {theirs}"
+    return _describe_elements(eager.tensor, other.tensor)
+
+
+def far_apart(eager: TensorSeen, other: TensorSeen) -> Any:
+    """Return which elements of two tensors of one dtype and shape differ by more than FAR; if none, which differ."""
+    import torch
+
+    mine, theirs = eager.data, other.data
+    different = unequal(mine, theirs)
+    if not (mine.is_floating_point() or mine.is_complex()):
+        return different
+    double = torch.complex128 if mine.is_complex() else torch.float64
+    relative = FAR.get(eager.dtype.rpartition(".")[2], FAR_OTHERWISE)
+    far = ~torch.isclose(theirs.to(double), mine.to(double), rtol=relative, atol=0.0, equal_nan=True)
+    return far if far.any() else different
+
+
+def _describe_elements(eager: TensorSeen, other: TensorSeen) -> str:
+    different = far_apart(eager, other)
+    index = tuple(int(position[0]) for position in different.nonzero(as_tuple=True)) if eager.shape else ()
+    count = f"{int(different.sum())} of {eager.data.numel()} elements differ" if eager.shape else "value differs"
+    try:
+        mine, theirs = _pair(eager.data[index].item(), other.data[index].item())
+    except (NotImplementedError, RuntimeError):  # a bits dtype, which is not a number
+        return count
+    return f"{count}: eager {mine}, this {theirs}" + (f" at {list(index)}" if index else "")
+
+
+def parts(seen: Seen) -> str:
+    """Return what a described value is made of."""
+    if seen.tensor is not None:
+        return "a tensor"
+    return "a value" if seen.children is None else f"{len(seen.children)} items"
+
+
+def listed(names: tuple[str, ...]) -> str:
+    """Return the flags of a tensor as text."""
+    return " and ".join(names) if names else "none of its flags"
+
+
+def _pair(eager: Any, other: Any) -> tuple[str, str]:
+    """Return two values as text, with enough digits or characters to show their difference."""
+    if isinstance(eager, (float, complex)) and isinstance(other, (float, complex)):
+        texts = [(f"{eager:.{digits}g}", f"{other:.{digits}g}") for digits in (4, 6, 9, 17)]
+    else:
+        texts = [(short(eager, length), short(other, length)) for length in (80, 400)]
+    return next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
+
+
+def short(value: Any, length: int = 80) -> str:
+    """Return the repr of a value, cut to a length in characters."""
+    text = repr(value)
+    return text if len(text) <= length else text[: length - 3] + "…"

@@ -1,0 +1,104 @@
+"""Finds and reads results directories, ``results/<image>/<capability>``."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.text import plural
+from recapture.machine.environment import ENVIRONMENT, read_environment
+from recapture.records.record import CONFORMANCE, PARTIAL, read_conformance
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recapture.machine.environment import Environment
+    from recapture.records.record import Record
+
+REPORT = "conformance.md"
+"""Name of the rendered report beside the records; the program never reads it."""
+
+BEFORE = "before-"
+"""Prefix of the names of folders with older results, which are read only if named explicitly."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """The records of one environment; `environment` is None if it was not recorded."""
+
+    directory: Path
+    records: tuple[Record, ...]
+    environment: Environment | None
+
+    @property
+    def image(self) -> str:
+        """The name under which the results are filed, such as ``torch2.11.0-cu130`` or ``bare-torch2.11.0-cu130``."""
+        return self.directory.resolve().parent.name
+
+    @property
+    def capability(self) -> str:
+        """The directory's own name: ``cpu``, or a compute capability such as ``sm_90``."""
+        return self.directory.resolve().name
+
+    @property
+    def misfiled(self) -> str:
+        """A message if the environment beside the records belongs to another image; otherwise empty.
+
+        A copy of results may have any name, so only the name of an image, with a torch release in it, is compared.
+        """
+        environment = self.environment
+        if environment is None or not re.search(r"torch\d", self.image):
+            return ""
+        recorded = (environment.image, environment.capability)
+        if recorded == (self.image, self.capability):
+            return ""
+        return f"{ENVIRONMENT} is of {'/'.join(recorded)}, and is filed as {self.image}/{self.capability}"
+
+
+def holds_results(directory: Path) -> bool:
+    """Whether a directory contains results, finished or interrupted."""
+    return any(os.path.lexists(directory / name) for name in (CONFORMANCE, PARTIAL))
+
+
+def find_speedups(root: Path) -> list[Path]:
+    """Return the files of `recapture bench` at or below a directory, by name, without those that were set aside."""
+    aside = set(root.rglob(f"{BEFORE}*"))
+    return sorted(path for path in root.rglob("speedups-*.json") if path.parent not in aside)
+
+
+def find_results(root: Path, *, needed: bool = True) -> list[Path]:
+    """Return the results directories at or below a directory, sorted by name.
+
+    Raises UsageError if the directory does not exist, naming its nearest existing parent, or if it contains no results
+    and `needed` is True.
+    """
+    if not root.is_dir():
+        if root.exists():
+            raise UsageError(f"{root} is not a directory")
+        beside = root.parent.iterdir() if root.parent.is_dir() else ()
+        near = did_you_mean(root.name, [entry.name for entry in beside if entry.is_dir()])
+        raise UsageError(f"{root} does not exist{near}")
+    found = sorted({path.parent for path in root.rglob(CONFORMANCE)} - set(root.rglob(f"{BEFORE}*")))
+    if needed and not found:
+        interrupted = any(True for _ in root.rglob(PARTIAL))
+        hint = " (a run there was interrupted: finish it with --resume)" if interrupted else ""
+        raise UsageError(f"no {CONFORMANCE} in {root}{hint}")
+    return found
+
+
+def read_results(directory: Path, known: dict[bytes, Record] | None = None) -> Results:
+    """Read one results directory. `records.read_jsonl` explains `known`, which makes it faster to read several.
+
+    Raises UsageError, naming the file, if there are no records, if this version does not understand a file, or if the
+    number of records differs from the one in the environment.
+    """
+    records = read_conformance(directory, known)
+    environment = read_environment(directory / ENVIRONMENT) if os.path.lexists(directory / ENVIRONMENT) else None
+    recorded = environment.recorded if environment else None
+    if recorded not in (None, len(records)):
+        path = directory / CONFORMANCE
+        raise UsageError(f"{path} has {plural(len(records), 'record')}, but {ENVIRONMENT} beside it says {recorded}")
+    return Results(directory, tuple(records), environment)

@@ -1,0 +1,75 @@
+"""The kinds of differences between a captured callable and eager, and what a case may ask to be judged strictly."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+KINDS: dict[str, str] = {
+    "value": "A number, string or element differs by more than the rounding of its dtype explains.",
+    "dtype": "A tensor or a numpy scalar has another dtype.",
+    "shape": "A tensor has another shape.",
+    "type": "A value has another Python type, or a container has other items.",
+    "mutation": "An argument, module, buffer, closure, global or class attribute is left with another content.",
+    "alias": "Two values share memory on one side only, shown by writing to one of them.",
+    "gradient": "A gradient of an input or parameter differs after a backward of the result.",
+    "metadata": "A property of a tensor or container beside its content differs, such as `requires_grad`.",
+    "state": "A setting of torch or the process differs afterwards, or the original callable works differently.",
+    "exception": "Only one side raises an exception, or the two sides raise exceptions of different types.",
+    "output": "What is printed, warned or logged differs, if the case asks to compare it.",
+}
+"""Every kind of difference, with its meaning in one sentence."""
+
+
+ALWAYS_NOTED: dict[str, str] = {
+    "mutation": "An effect of capturing that a plain call has, too.",
+    "gradient": "Under a compiler that is for inference only.",
+    "metadata": "`requires_grad` under a compiler that is for inference only.",
+    "exception": "An exception of a subclass of eager's, which the same `except` catches; an exporter's refusal of an "
+    "input that the case declares to be of another rank.",
+}
+"""Differences of each kind that never decide a verdict."""
+
+OTHER_RANK = "refuses another rank: "
+"""Beginning of the detail of a note about an input of another rank, which an exporter refuses; the error follows."""
+
+
+class Strict(NamedTuple):
+    """A difference that decides the verdict only where the case asks for it: its meaning, and its kind."""
+
+    meaning: str
+    kind: str
+
+
+STRICT: dict[str, Strict] = {
+    "stride": Strict("The strides or the memory format of a tensor.", "metadata"),
+    "order": Strict("The order of the keys of a dict, and the default factory of a `defaultdict`.", "metadata"),
+    "message": Strict("The message of an exception of the same type.", "exception"),
+    "random_state": Strict("The state of the random number generators after a call.", "state"),
+    "output": Strict("The text and order of what is printed, warned and logged.", "output"),
+    "signed_zero": Strict("The sign of a zero.", "value"),
+    "nan_payload": Strict("The bits of a NaN.", "value"),
+    "environment": Strict("The environment variables after a call.", "state"),
+}
+"""What a case may name in ``strict=``. Elsewhere these differences are notes of the same kind."""
+
+Bits = Literal["value", "rounding", "signed-zero", "nan-payload"]
+
+BITS: dict[Bits, str] = {
+    "value": "The numbers differ by more than rounding.",
+    "rounding": "The numbers differ by no more than rounding explains.",
+    "signed-zero": "Zeros differ in their sign alone.",
+    "nan-payload": "NaNs differ in their bits alone.",
+}
+"""How far two numbers differ, widest first; a difference has the first that applies to any element."""
+
+_OLD_KINDS = {"structure": "type", "device": "metadata", "watched": "mutation"}
+
+
+def current_kind(old: str, where: str) -> str:
+    """Return the kind of a difference in a record of version 1 by its present name.
+
+    In version 1, ``state`` was both the state of a module (now ``mutation``) and that of torch (still ``state``).
+    """
+    if old == "state" and not where.startswith("torch."):
+        return "mutation"
+    return _OLD_KINDS.get(old, old)

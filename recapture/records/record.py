@@ -1,0 +1,326 @@
+"""The records that a run writes: their schema, and reading and writing them without losing any.
+
+History of the file format, newest first (``SCHEMA_VERSION``):
+
+2. `Record.noted`: differences that do not decide the verdict, with kind, input and place. `Difference` says how far
+   numbers differ. Kinds have the names of `recapture.records.kinds`. The phase ``backward``.
+1. first version. It is still read: kinds get their present names, and `schema` stays 1.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
+
+from recapture.base.decode import LARGEST, Format, too_large
+from recapture.base.errors import UsageError
+from recapture.base.files import append_line, read_regular, write_atomically
+from recapture.records.guilty_stage import GuiltyStage, check_stage
+from recapture.records.kinds import KINDS, Bits, current_kind
+from recapture.records.verdicts import RIGHT, SILENTLY_WRONG, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+SCHEMA_VERSION: Literal[2] = 2  # repeated in the annotations of `schema`, so that other versions are refused
+OLDER_VERSIONS = (1,)
+"""Versions of records that are still read."""
+
+TIMINGS_VERSION: Literal[1] = 1
+"""Version of the rows of timings."""
+
+CONFORMANCE = "conformance.jsonl"
+PARTIAL = "conformance.partial.jsonl"
+TIMINGS = "timings.jsonl"
+MOST_OUTPUT = 512 << 20
+"""Bytes of the largest file of cells' printed output that is read."""
+
+OMITTED = ("explanation",)
+"""Fields of a record that the file omits if they are empty: records without them keep their bytes."""
+
+EXAMPLE = "example"
+"""Name of the input that a compiler captures with."""
+
+HELD_OUT = "held_out"
+"""Beginning of the names of the other inputs."""
+
+INPUT = re.compile(r"example|held_out\[\d{1,6}\]|capture|original")
+"""Names of the inputs on which differences and failures are recorded."""
+
+Phase = Literal["reference", "capture", "call", "backward"]
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An exception, without addresses, folders, times and advice, so that two runs give the same bytes."""
+
+    type: str
+    message: str
+    fingerprint: str
+
+
+class ClaimResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One published claim about this cell; `holds` is None if the cell neither confirms nor refutes it."""
+
+    id: str
+    expected: str
+    holds: bool | None
+
+
+class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One way in which the captured callable differed from eager.
+
+    `input` is ``example`` or ``held_out[i]``, ``capture`` for an effect of capturing itself, or ``original`` for the
+    original callable after the capture. `where` is a path such as ``result[0]``, ``args[1]`` or ``state['weight']``.
+    `kind` is one of `recapture.records.kinds.KINDS`. For numbers, `bits` says how they differ, `ulps` is the largest
+    distance of two elements in units in the last place, and `elements` says how many of how many elements differ.
+    """
+
+    input: str
+    where: str
+    kind: str
+    detail: str
+    bits: Bits | None = None
+    ulps: int | None = None
+    elements: tuple[int, int] | None = None
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One cell of ``conformance.jsonl``, without times, addresses, paths or dates.
+
+    `case` is ``suite::name``. `graphs`, `graph_breaks` and `recompiles` are totals over all inputs of the case. They
+    are None if the compiler has no such concept or this torch does not report it. `input` names the input with the
+    failure or the first silent difference. `reason` explains why a cell is not_applicable, environment or unstable,
+    and describes a crash, timeout or oom. `differences` are silent and decide the verdict; `noted` are differences that
+    do not. `notes` are other remarks, such as warnings that only torch issues. `schema` is the version of the rules
+    that judged the cell. `stage` is the guilty stage, where a run was asked for it.
+    """
+
+    case: str
+    compiler: str
+    device: str
+    verdict: Verdict
+    phase: Phase | None = None
+    input: str | None = None
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    differences: tuple[Difference, ...] = ()
+    noted: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+    graphs: int | None = None
+    graph_breaks: int | None = None
+    recompiles: int | None = None
+    break_reasons: tuple[str, ...] = ()
+    explanation: tuple[str, ...] = ()
+    claims: tuple[ClaimResult, ...] = ()
+    case_hash: str
+    stage: GuiltyStage | msgspec.UnsetType = msgspec.UNSET
+    schema: Literal[1, 2] = SCHEMA_VERSION
+
+    @property
+    def cell(self) -> str:
+        """The cell's address, ``suite::name::compiler``."""
+        return f"{self.case}::{self.compiler}"
+
+
+class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One line of ``timings.jsonl``: seconds of wall time and peak resident memory (bytes) of one cell's process.
+
+    `origin` is an id that ``environment.json`` explains: the machine and the suites. Older files do not have it.
+    """
+
+    case: str
+    compiler: str
+    device: str
+    seconds: float
+    peak_rss: int | None = None
+    worker: Literal["fork", "fresh"] = "fork"
+    origin: str | None = None
+    schema: Literal[1] = TIMINGS_VERSION
+
+
+R = TypeVar("R", Record, Timing)
+
+
+def sort_key(row: Record | Timing) -> tuple[str, str, str]:
+    """Order of the rows in a finished file: by case, then compiler, then device."""
+    return (row.case, row.compiler, row.device)
+
+
+def write_jsonl(path: Path, rows: Iterable[Record] | Iterable[Timing]) -> None:
+    """Write rows sorted by case, compiler and device, atomically."""
+    write_atomically(path, b"".join(_line(row) for row in sorted(rows, key=sort_key)))
+
+
+def append_record(handle: int, row: Record | Timing) -> None:
+    """Append one row to an open file descriptor in a single write, so that a killed run leaves complete lines.
+
+    If the disk is full, raises OSError and writes no part of the row.
+    """
+    append_line(handle, _line(row))
+
+
+def read_jsonl(
+    path: Path, kind: type[R], *, tolerate_torn_tail: bool = False, known: dict[bytes, R] | None = None
+) -> list[R]:
+    """Read rows of one kind.
+
+    `known` are the rows that were read from other files, by their text; this adds those of the file. Lines that two
+    releases have in common, which most are, become one object.
+
+    `tolerate_torn_tail` ignores an incomplete last line, which a run leaves when it is killed while writing. Such a
+    file may contain a cell more than once; a finished file may not. Raises UsageError, naming file, line and field,
+    for content that this version does not understand and for impossible values (see `_check_record`).
+    """
+    form: Format[R] = _FORMATS[kind]
+    rows: list[R] = []
+    lines = read_regular(path).split(b"\n")
+    torn = lines.pop()  # the text after the last newline: empty in a complete file
+    places: dict[tuple[str, str, str], int] = {}
+    known = {} if known is None else known
+    for number, line in enumerate(lines, 1):
+        row = known.get(line)
+        if row is None:
+            try:
+                row = known[line] = _with_current_kinds(form.decode(line))
+            except ValueError as error:
+                raise UsageError(f"{path}:{number}: {error}") from None
+        rows.append(row)
+        first = places.setdefault(sort_key(rows[-1]), number)
+        if first != number and not tolerate_torn_tail:
+            case, compiler, device = sort_key(rows[-1])
+            raise UsageError(f"{path}: {case}::{compiler} on {device} is recorded twice, on lines {first} and {number}")
+    if torn and not tolerate_torn_tail:
+        if not torn.startswith(b"{"):
+            raise UsageError(f"{path}:{len(lines) + 1}: not a JSON record")
+        raise UsageError(f"{path}: the last line is cut off; the run that wrote it was interrupted")
+    return rows
+
+
+def read_output(path: Path) -> dict[str, dict[str, str]]:
+    """Return the latest output of each cell, by its address: ``cell`` and, unless empty, ``stdout`` and ``stderr``.
+
+    Unreadable lines are skipped, because they hold no results. A missing file gives an empty dict. Raises UsageError
+    if the file is not a regular file or has more than `MOST_OUTPUT` bytes.
+    """
+    said: dict[str, dict[str, str]] = {}
+    for line in read_regular(path, most=MOST_OUTPUT).splitlines() if os.path.lexists(path) else ():
+        try:
+            row = _OUTPUT.decode(line)
+        except (ValueError, RecursionError):
+            continue
+        if "cell" in row:
+            said[row["cell"]] = {"cell": row["cell"]} | {key: text for key, text in row.items() if text}
+    return said
+
+
+def read_conformance(directory: Path, known: dict[bytes, Record] | None = None) -> list[Record]:
+    """Read the finished conformance records of one results directory; `read_jsonl` explains `known`."""
+    path = directory / CONFORMANCE
+    if not os.path.lexists(path):
+        interrupted = (
+            " (a run there was interrupted: finish it with --resume)" if (directory / PARTIAL).exists() else ""
+        )
+        raise UsageError(f"no {CONFORMANCE} in {directory}{interrupted}")
+    return read_jsonl(path, Record, known=known)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of one line of conformance.jsonl; a copy ships in ``recapture/schema``."""
+    schema = schema_of(Record, f"recapture conformance record, version {SCHEMA_VERSION}")
+    schema["$defs"]["Record"]["properties"]["schema"]["enum"] = [SCHEMA_VERSION]
+    schema["$defs"]["Difference"]["properties"]["kind"]["enum"] = list(KINDS)
+    return schema
+
+
+def schema_of(kind: type[msgspec.Struct], title: str) -> dict[str, Any]:
+    """Return the JSON Schema of a struct, the same on every Python."""
+    schema = msgspec.json.schema(kind)
+    for part in schema["$defs"].values():
+        if "description" in part:
+            part["description"] = inspect.cleandoc(part["description"])  # as Python 3.13 does by itself
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
+
+
+def _line(row: Record | Timing) -> bytes:
+    return (_record_text(row) if isinstance(row, Record) else msgspec.json.encode(row)) + b"\n"
+
+
+def _record_text(row: Record) -> bytes:
+    text = msgspec.json.encode(row)
+    # Of an empty field only the name and the brackets are written. Within a string, quotation marks have a backslash.
+    for name in OMITTED if row.schema == SCHEMA_VERSION else (*OMITTED, "noted"):  # version 1 does not have `noted`
+        text = text.replace(f'"{name}":[],'.encode(), b"")
+    return text
+
+
+def _with_current_kinds(row: R) -> R:
+    """Return a row with the present names of the kinds of differences."""
+    if not isinstance(row, Record) or row.schema == SCHEMA_VERSION:
+        return row
+    differences = tuple(msgspec.structs.replace(one, kind=current_kind(one.kind, one.where)) for one in row.differences)
+    return msgspec.structs.replace(row, differences=differences)
+
+
+def _check_record(row: Record) -> None:
+    """Raise ValueError for a record that no run can have written, so that it was edited or damaged."""
+    for name in ("graphs", "graph_breaks", "recompiles"):
+        if too_large(getattr(row, name)):
+            raise ValueError(f"`{name}` is negative or out of range")
+    if row.verdict in RIGHT and row.differences:
+        raise ValueError(f"`verdict` is {row.verdict}, but `differences` has {len(row.differences)}")
+    if row.verdict in RIGHT and row.error:
+        raise ValueError(f"`verdict` is {row.verdict}, but there is an `error`")
+    if row.verdict in SILENTLY_WRONG and not row.differences:
+        raise ValueError(f"`verdict` is {row.verdict}, but `differences` is empty")
+    on_example = any(one.input == EXAMPLE for one in row.differences)
+    if row.verdict is Verdict.WRONG and all(one.input.startswith(HELD_OUT) for one in row.differences):
+        raise ValueError("`verdict` is wrong, but `differences` has none on example")
+    if row.verdict is not Verdict.WRONG and on_example:
+        raise ValueError(f"`verdict` is {row.verdict}, but `differences` has one on example")
+    if row.verdict in SILENTLY_WRONG:
+        held_out = row.verdict is Verdict.SPECIALIZED
+        first = next(one.input for one in row.differences if held_out or not one.input.startswith(HELD_OUT))
+        if row.input != first:
+            raise ValueError(f"`input` is {row.input}, but the first of `differences` is on {first}")
+    if any(not line.strip() or "\n" in line for line in row.explanation):
+        raise ValueError("`explanation` has a line that is empty or is several lines")
+    if row.verdict is Verdict.ERROR and row.error is None:
+        raise ValueError("`verdict` is error, but there is no `error`")
+    if row.stage is not msgspec.UNSET:
+        check_stage(row.stage, row.verdict)
+    for name, differences in (("differences", row.differences), ("noted", row.noted)):
+        for one in differences:
+            _check_difference(name, one, row.schema)
+    if row.schema != SCHEMA_VERSION and row.noted:
+        raise ValueError(f"`schema` is {row.schema}, which has no `noted`")
+
+
+def _check_difference(name: str, one: Difference, version: int) -> None:
+    """Raise ValueError for a difference in the field `name` that no run of this version can have recorded."""
+    kind = one.kind if version == SCHEMA_VERSION else current_kind(one.kind, one.where)
+    if kind not in KINDS:
+        raise ValueError(f"`{name}` has a difference of the unknown kind {one.kind!r}")
+    if name == "differences" and one.bits == "rounding":
+        raise ValueError(f"`{name}` has one that is only rounding")
+    if too_large(one.ulps):
+        raise ValueError(f"`ulps` of `{name}` is negative or out of range")
+    if one.elements is not None and not 0 < one.elements[0] <= one.elements[1] < LARGEST:
+        raise ValueError(f"`elements` of `{name}` is {list(one.elements)}, which is not a part of a whole")
+
+
+def _check_timing(row: Timing) -> None:
+    for name in ("seconds", "peak_rss"):
+        if too_large(getattr(row, name)):
+            raise ValueError(f"`{name}` is negative or out of range")
+
+
+_OUTPUT = msgspec.json.Decoder(dict[str, str])
+_FORMATS: dict[type[Any], Format[Any]] = {
+    Record: Format(Record, "record", SCHEMA_VERSION, _check_record, older=OLDER_VERSIONS, encode=_record_text),
+    Timing: Format(Timing, "record", TIMINGS_VERSION, _check_timing, encode=msgspec.json.encode),
+}

@@ -1,0 +1,39 @@
+"""What is known of a silently wrong cell: what was found out by hand, and the public issues that it shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recapture.known.findings import findings_by_cell, known_findings
+from recapture.known.issues import known_issues
+from recapture.records.verdicts import SILENTLY_WRONG
+from recapture.report.reasons.silent import unlike_example
+
+if TYPE_CHECKING:
+    from recapture.known.findings import Cause
+    from recapture.known.issues import KnownIssue
+    from recapture.records.record import Record
+
+
+def finding_of(record: Record) -> Cause | None:
+    """Return the finding that explains a silently wrong cell, None for another cell and where there is none."""
+    if record.verdict not in SILENTLY_WRONG:
+        return None
+    named = findings_by_cell().get(f"{record.case}::{record.compiler}")
+    if named is not None or not unlike_example(record):
+        return named
+    return next((one for one in known_findings() if record.compiler in one.inputs_unlike_the_example), None)
+
+
+def issues_of(record: Record) -> list[KnownIssue]:
+    """Return the known public issues that a silently wrong cell shows."""
+    if record.verdict not in SILENTLY_WRONG:
+        return []
+    return [one for one in known_issues().values() if f"{record.case}::{record.compiler}" in one.shown_by]
+
+
+def known_lines(record: Record) -> list[str]:
+    """Return what is known of a silently wrong cell, a line each: its finding, and the public issues that it shows."""
+    finding = finding_of(record)
+    lines = [] if finding is None else [finding.line]
+    return lines + [f"{one.what} ({one.link})" for one in issues_of(record)]

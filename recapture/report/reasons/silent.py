@@ -1,0 +1,312 @@
+"""Why a cell is silently wrong, from the kinds of its differences and the nature of its compiler."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from recapture.records.record import EXAMPLE
+from recapture.records.verdicts import RIGHT, SILENTLY_WRONG, Verdict
+from recapture.report.reasons.sentence import Reason, family
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from recapture.records.record import Difference, Record
+
+SHORT = 70
+"""Characters of the longest detail that is quoted."""
+
+_UNLIKE = re.compile(r"; ((?:args|kwargs)\S* (?:is|has) .*)")
+"""The remark of a difference that says in what an input is unlike the example."""
+
+_REORDERED = re.compile(r"has (\d+) items, the example's \1(?!\d)")
+_RAISES = re.compile(r"eager raises (\S+), this returned")
+_TYPES = re.compile(r"eager gives (\S+), this (?:gives )?(\S+)")
+
+RETURNED = {
+    "jit.trace": "a trace returns tensors and plain containers of tensors alone",
+    "jit.script": "TorchScript has types of its own",
+    "export": "an exported program returns tensors, numbers and registered containers alone",
+    "aoti": "the library returns tensors alone",
+    "make_fx": "make_fx records tensors alone",
+    "fx": "the type of eager's result depends on Python that ran once, on proxies",
+    "compile": "Dynamo builds the result anew around the graph's tensors",
+    "onnx": "ONNX returns tensors alone",
+}
+"""What each family of compilers can return."""
+
+
+def silent_reason(record: Record, beside: Sequence[Record]) -> Reason:
+    """Return why a silently wrong cell differs from eager; `beside` are records of the same case."""
+    if record.compiler == "eager":
+        return Reason("rewrite", f"the rewrite is not equivalent to the original function: it differs {_on(record)}")
+    first = [one for one in record.differences if one.input == record.input]
+    for rule in _RULES:
+        found = rule(record, first)
+        if found is not None:
+            return _staged(record, found, beside)
+    return _computed(record, beside)
+
+
+def _on(record: Record) -> str:
+    words = {"capture": "while capturing", "original": "in the original function, after the capture"}
+    return words.get(record.input or "", f"on {record.input}")
+
+
+def _output(record: Record, first: Sequence[Difference]) -> Reason | None:
+    if not first or first[0].kind != "output":
+        return None
+    how = "not in the compiled call" if family(record.compiler) == "compile" else "once, at capture, and not in a call"
+    return Reason("lost effect", f"what the code prints, warns or logs appears {how}: Python outside the graph")
+
+
+def _proxy(_: Record, first: Sequence[Difference]) -> Reason | None:
+    if not any("fx.proxy.Proxy" in one.detail for one in first):
+        return None
+    return Reason(
+        "lost effect", "tracing replaced state by a proxy and left it there: the code assigns to it, and fx ran it once"
+    )
+
+
+def unlike_example(record: Record) -> bool:
+    """Whether a cell is right on the example, and wrong on an input that it says has other sizes, dtypes or values."""
+    first = [one for one in record.differences if one.input == record.input]
+    unlike = any(_UNLIKE.search(one.detail) or one.kind in ("shape", "dtype", "type") for one in first)
+    return record.verdict is Verdict.SPECIALIZED and unlike
+
+
+def _unlike(record: Record, first: Sequence[Difference]) -> Reason | None:
+    if family(record.compiler) != "aoti" or not unlike_example(record):
+        return None
+    unlike = next((found[1] for one in first if (found := _UNLIKE.search(one.detail))), "")
+    shown = next((one for one in first if one.kind in ("shape", "dtype", "type")), None)
+    how = _REORDERED.sub("has its items in another order", unlike) or f"{_shown(shown)}"
+    text = f"the library is compiled for inputs like the example, and takes {record.input} for one unchecked: {how}"
+    return Reason("unchecked input", text)
+
+
+def _shown(difference: Difference | None) -> str:
+    """Return a difference in a few words; empty for one that takes too many."""
+    if difference is None or len(difference.detail) > SHORT:
+        return ""
+    return f"{difference.where} {difference.kind}: {difference.detail}"
+
+
+def _effect(record: Record, first: Sequence[Difference]) -> Reason | None:
+    changed = next((one for one in first if one.kind == "mutation"), None)
+    if changed is None:
+        return None
+    place, detail = changed.where, f" ({changed.detail})" if len(changed.detail) <= SHORT else ""
+    kind = family(record.compiler)
+    if changed.input == "capture" or "this does" in changed.detail:
+        return Reason("lost effect", f"capturing itself changes {place}, which eager leaves alone in that way{detail}")
+    if kind == "compile":
+        return Reason("compiled", f"the compiled call leaves {place} with another content than eager{detail}")
+    if kind == "jit.script":
+        return Reason("own language", f"TorchScript does not change {place} as Python does{detail}")
+    if kind in ("aoti", "onnx") and place.startswith("state["):
+        return Reason("lost effect", f"the compiled program has copies of the module's tensors: {place} is not updated")
+    if place.startswith("args") and changed.elements is not None:
+        how = "the write to {} goes past the recorded operators, or is recorded as an operation on a copy"
+        return Reason("lost effect", f"{how.format(place)}{detail}")
+    text = f"Python ran once, at capture: the change of {place} that each eager call makes is not in the graph{detail}"
+    return Reason("lost effect", text)
+
+
+def _exception(record: Record, first: Sequence[Difference]) -> Reason | None:
+    found = next((match for one in first if (match := _RAISES.search(one.detail))), None)
+    if found is None:
+        return None
+    kind, raised = family(record.compiler), found[1]
+    if kind == "jit.script":
+        return Reason("lost exception", f"TorchScript computes a result {_on(record)} where Python raises {raised}")
+    if kind == "compile":
+        return Reason("lost exception", f"the graph computes a result {_on(record)} where eager raises {raised}")
+    text = f"the check that raises {raised} {_on(record)} is not part of the graph, which returns a result"
+    return Reason("lost exception", text)
+
+
+def _type(record: Record, first: Sequence[Difference]) -> Reason | None:
+    found = next((match for one in first if one.kind == "type" and (match := _TYPES.search(one.detail))), None)
+    if found is None or (record.verdict is Verdict.SPECIALIZED and family(record.compiler) != "compile"):
+        return None
+    why = RETURNED.get(family(record.compiler), "the compiler returns what its graph can hold")
+    return Reason("other type", f"{why}: {found[2]} in the place of eager's {found[1]}")
+
+
+def _alias(record: Record, first: Sequence[Difference]) -> Reason | None:
+    if not first or first[0].kind != "alias":
+        return None
+    one = first[0]
+    if "here, not in eager" in one.detail:
+        text = f"{one.where} {one.detail}: a copy that eager makes was left out"
+    elif "in eager, not here" in one.detail:
+        text = f"{one.where} {one.detail}: it is a copy where eager returns a view or the tensor itself"
+    else:
+        text = f"{one.where} {one.detail}"
+    return Reason("shared memory", f"{text}, which a later write shows ({_on(record)})")
+
+
+def _after(_: Record, first: Sequence[Difference]) -> Reason | None:
+    if not first or first[0].kind != "state":
+        return None
+    what = f"{first[0].where} ({first[0].detail})"
+    return Reason("lost effect", f"afterwards something outside the graph is different: {what}")
+
+
+def _gradient(record: Record, first: Sequence[Difference]) -> Reason | None:
+    """Return the reason of a gradient that differs although the values of the results do not."""
+    kind = family(record.compiler)
+    gradual = all(one.kind == "gradient" or "requires_grad" in one.detail for one in first)
+    if kind in ("compile", "jit.script") or record.verdict is Verdict.SPECIALIZED or not first or not gradual:
+        return None
+    details = " ".join(one.detail for one in first)
+    if "requires_grad True in eager, False here" in details or "in eager, none on the other side" in details:
+        how = "the graph records no operators between the argument and the result that autograd could follow back"
+    elif "requires_grad False in eager, True here" in details:
+        how = "the graph has the operators, but not that gradients were off (no_grad, detach, a gradient as a result)"
+    else:
+        how = (
+            "the graph has the operators of the forward pass, and autograd differentiates these alone: no_grad, "
+            "`detach_`, hooks and the backward of an autograd.Function are not in it"
+        )
+    shown = next((said for one in first if one.kind == "gradient" and (said := _shown(one))), "")
+    return Reason("capture changes it", f"{how}{f': {shown}' if shown else ''}")
+
+
+_RULES: tuple[Callable[[Record, Sequence[Difference]], Reason | None], ...] = (
+    _output,
+    _proxy,
+    _unlike,
+    _effect,
+    _exception,
+    _type,
+    _alias,
+    _after,
+    _gradient,
+)
+"""Rules in the order in which they are tried, from the most telling difference to the least."""
+
+
+def _computed(record: Record, beside: Sequence[Record]) -> Reason:
+    """Return the reason of a difference in values, dtypes, shapes or gradients."""
+    on, kind = _on(record), family(record.compiler)
+    specialized = record.verdict is Verdict.SPECIALIZED
+    shown = f": {said}" if (said := _shown(next(iter(record.differences), None))) else ""
+    if kind == "compile":
+        return _staged(record, Reason("compiled", f"the compiled call gives another result {on}{shown}"), beside)
+    if kind == "aoti" and specialized:
+        return _like_example(record, beside, shown)
+    if kind == "jit.script":
+        said = record.differences[0].detail if record.differences else ""
+        text = f"TorchScript infers types and computes with rules of its own, other than Python's: {said}"
+        return Reason("own language", f"{text} {on}")
+    if not specialized:
+        return Reason("capture changes it", f"{_UNREPEATED.get(kind, _UNREPEATED['export'])}{shown}")
+    if kind == "jit.trace":
+        warned = any("TracerWarning" in note for note in record.notes)
+        kept = (
+            "a number or decision that Python took from a tensor (torch warned: TracerWarning)"
+            if warned
+            else "what Python computed from the example's sizes, dtypes or flags, without a warning"
+        )
+        return Reason("recorded path", f"the trace keeps {kept}; {record.input} needs another")
+    text = _KEPT.get(record.compiler) or _KEPT.get(kind) or "the captured path is the example's"
+    return Reason("recorded path", text.format(input=record.input))
+
+
+def _like_example(record: Record, beside: Sequence[Record], shown: str) -> Reason:
+    """Return the reason of a wrong result of AOTInductor on an input with the example's sizes and dtypes."""
+    others = {one.compiler: one for one in beside if one.device == record.device and one.case == record.case}
+    exported = [others[name] for name in ("export", "export:nonstrict") if name in others]
+    if any(_same(record, one) for one in exported):
+        text = (
+            f"the exported program is wrong already (export is too): it is the path of the example, and {record.input} "
+        )
+        return Reason("recorded path", f"{text}needs another")
+    compiled = others.get("compile")
+    if compiled is not None and _same(record, compiled):
+        return Reason("Inductor", f"Inductor is at fault (compile is wrong in the same way){shown}")
+    how = "with sizes and dtypes of the example; what else differs is not checked, or the generated code is at fault"
+    return Reason("unchecked input", f"another result on {record.input}, {how}{shown}")
+
+
+_KEPT = {
+    "make_fx": "make_fx keeps the operators that the example ran, with its branches, loop counts and Python numbers; "
+    "{input} needs others",
+    "fx": "fx ran the Python code once on proxies and keeps that path; {input} needs another",
+    "fx:concrete_args": "concrete_args fixes the path that the example takes; {input} needs another, and the check of "
+    "the fixed values does not see it: a tensor is not checked, and equal numbers of two types pass",
+    "export": "the exported program is the path of the example; its guards accept {input}, which needs another: they "
+    "check sizes and Python values, but not dtypes, None, requires_grad, or the sign of zero",
+    "onnx": "the ONNX program is the path of the example; {input} needs another",
+}
+"""What the compilers that run the Python code once keep of it."""
+
+_UNREPEATED = {
+    "make_fx": "what the code does outside torch's operators (numpy, random numbers, .data) ran at capture alone: its "
+    "result is a constant of the graph, or missing",
+    "jit.trace": "what the code does outside torch's operators (numpy, .data, looking up a size) ran once, with "
+    "tensors in the place of sizes: its result is a constant of the trace, or missing",
+    "fx": "the code ran once, on proxies: what asks for a type, a size or a mode went another way than on tensors, and "
+    "what numpy and other libraries computed is a constant",
+    "export": "already the captured program computes something else: random numbers drawn at another time, code that "
+    "asks whether it is compiled, or a function that capturing replaces by one with other rules",
+    "onnx": "ONNX has other rules than torch for an operator of the code (dtypes, random numbers), or the exported "
+    "program computes something else already",
+}
+"""Why a graph is wrong on the very input that it was captured with."""
+
+
+def _staged(record: Record, reason: Reason, beside: Sequence[Record]) -> Reason:
+    """Return a reason for `torch.compile` with the stage at fault, as far as cells of the same case tell."""
+    if family(record.compiler) != "compile":
+        return reason
+    others = {one.compiler: one for one in beside if one.device == record.device and one.case == record.case}
+    dynamo, aot = others.get("compile:eager"), others.get("compile:aot_eager")
+    again = f" after {record.recompiles} recompilations" if (record.recompiles or 0) > 1 else ""
+    generic = reason.kind == "compiled"
+    if record.compiler == "compile:eager" or (dynamo is not None and _same(record, dynamo)):
+        if record.input != EXAMPLE and generic:
+            how = (
+                f"its guards accept {record.input} for a graph that does not hold for it, or an operation has another "
+            )
+            how += f"meaning in the graph{_quoted(record)}"
+        elif generic:
+            how = "an operation has another meaning in the graph, random numbers are drawn in another way, or the code "
+            how += f"asks whether it is compiled{_quoted(record)}"
+        else:
+            how = reason.text
+        return Reason("Dynamo", f"Dynamo's capture is at fault (its graphs, run eagerly, are wrong too){again}: {how}")
+    if dynamo is None or dynamo.verdict not in RIGHT:
+        return reason
+    if record.compiler == "compile:aot_eager" or (aot is not None and _same(record, aot)):
+        return Reason("AOTAutograd", f"AOTAutograd is at fault (compile:eager is right): {reason.text}")
+    if aot is None or aot.verdict not in RIGHT:
+        return reason
+    return Reason("Inductor", f"Inductor is at fault (compile:eager and compile:aot_eager are right): {reason.text}")
+
+
+def _quoted(record: Record) -> str:
+    said = _shown(next(iter(record.differences), None))
+    return f" ({said})" if said else ""
+
+
+def eager_raises(records: Sequence[Record], label: str | None) -> str:
+    """Return the type that eager raises on an input, as cells that return there have recorded it; empty if none has."""
+    found = (
+        match[1]
+        for record in records
+        for one in record.differences
+        if one.input == label and (match := _RAISES.search(one.detail))
+    )
+    return next(found, "")
+
+
+def _same(record: Record, other: Record) -> bool:
+    """Whether another compiler is silently wrong in the same way on the same input."""
+    if other.verdict not in SILENTLY_WRONG:
+        return False
+    theirs = {(one.input, one.where, one.kind) for one in other.differences}
+    return any((one.input, one.where, one.kind) in theirs for one in record.differences)

@@ -1,1 +1,0 @@
-"""The files that a run writes: verdicts, records, schemas and directories. Only reading and writing, no rendering."""

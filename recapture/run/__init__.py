@@ -1,0 +1,1 @@
+"""A run: from the plan of its cells to the files of its results."""

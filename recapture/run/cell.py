@@ -1,0 +1,158 @@
+"""One cell, inside its own process: loads the case and the compiler from their files, runs them, reports findings."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.base.scrub import encodable, fingerprint, scrub
+from recapture.base.text import one_line, shorten
+from recapture.cases.case import CASES_ATTRIBUTE, Case
+from recapture.cases.collection import execute, unmet
+from recapture.cases.compilers import builtin_compilers, compilers_of
+from recapture.judge.observe import Raised, see_raised
+from recapture.judge.trial import carry_out
+from recapture.judge.verdict import Failure, Ruling, Trial, decide
+from recapture.records.cell_facts import CellFacts
+from recapture.records.kinds import OTHER_RANK
+from recapture.records.record import Difference, ErrorInfo, Phase
+from recapture.records.verdicts import Verdict
+from recapture.run.overrides import Variation, varied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recapture.cases.compiler import Compiler
+
+DETAIL = 200
+"""Characters of a note about an input that a compiler refuses."""
+
+
+class CellSpec(msgspec.Struct, frozen=True):
+    """Everything a child needs to run one cell.
+
+    `compiler_file` is the suite file of a user's own compiler, `varied` what is changed to find the guilty stage. With
+    `explains`, the findings say what torch reported. `artifacts` is a folder that receives graphs and generated code,
+    for a person to read.
+    """
+
+    suite: str
+    path: str
+    case: str
+    compiler: str
+    device: str
+    compiler_suite: str | None = None
+    compiler_file: str | None = None
+    varied: Variation | None = None
+    explains: bool = False
+    artifacts: str | None = None
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child reports about its cell; the host adds claims and hash to make a record, without `facts`."""
+
+    verdict: Verdict
+    phase: Phase | None = None
+    input: str | None = None
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    differences: tuple[Difference, ...] = ()
+    noted: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+    graphs: int | None = None
+    graph_breaks: int | None = None
+    recompiles: int | None = None
+    break_reasons: tuple[str, ...] = ()
+    explanation: tuple[str, ...] = ()
+    facts: CellFacts | None = None
+
+
+def examine(spec: CellSpec, enter: Callable[[str], None]) -> Findings:
+    """Run one cell in this process; `enter` is called at the start of each phase, to show where a crash happened."""
+    ruling, trial = rule(spec, enter)
+    return findings_of(ruling, trial)
+
+
+def rule(
+    spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compiler], Compiler] = lambda one: one
+) -> tuple[Ruling, Trial]:
+    """Run one cell and decide it; `watched` may replace its compiler by one that is observed."""
+    enter("reference")
+    trial = _try(spec, enter, watched)
+    ruling = decide(trial)
+    if ruling is None:
+        raise RuntimeError("a trial that was carried out has a verdict")
+    if ruling.raised is not None:
+        print(ruling.raised.traceback, file=sys.stderr)
+    return ruling, trial
+
+
+def _try(spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compiler], Compiler]) -> Trial:
+    case = _load(spec)
+    compiler = compiler_of(spec)
+    if spec.varied is not None:
+        compiler = varied(compiler, spec.varied)
+    compiler = watched(compiler)
+    try:
+        missing = _not_applicable(case, compiler, spec.device)
+    except Exception as error:  # raised by the compiler's own `unavailable`
+        return Trial(failure=Failure("capture", None, see_raised(error)))
+    if missing is not None:
+        return Trial(not_applicable=missing)
+    return carry_out(lambda: _load(spec), compiler, spec.device, enter)
+
+
+def _load(spec: CellSpec) -> Case:
+    module = execute(spec.suite, Path(spec.path))
+    cases: list[Case] = getattr(module, CASES_ATTRIBUTE)
+    return next(one for one in cases if one.name == spec.case)
+
+
+def compiler_of(spec: CellSpec) -> Compiler:
+    """Return the compiler of a cell, from its file."""
+    if spec.compiler_file is None or spec.compiler_suite is None:
+        return builtin_compilers()[spec.compiler]
+    return compilers_of(execute(f"compilers_of_{spec.compiler_suite}", Path(spec.compiler_file)))[spec.compiler]
+
+
+def _not_applicable(case: Case, compiler: Compiler, device: str) -> str | None:
+    lacking = unmet("the case", case.since, case.requires) or unmet(compiler.name, compiler.since, compiler.requires)
+    if lacking is not None:
+        return lacking
+    if compiler.generates_code and case.codegen_on is not None and device not in case.codegen_on:
+        return f"the case generates code on {', '.join(case.codegen_on)} alone"
+    reason = compiler.unavailable() if compiler.unavailable is not None else None
+    return None if reason is None else encodable(reason)
+
+
+def findings_of(ruling: Ruling, trial: Trial) -> Findings:
+    """Return the ruling in recorded form: texts without addresses and paths, and the counts of the capture."""
+    log = trial.log
+    return Findings(
+        verdict=ruling.verdict,
+        phase=ruling.phase,
+        input=ruling.input,
+        error=None if ruling.raised is None else _error(ruling.raised),
+        reason=ruling.reason,
+        differences=ruling.differences,
+        noted=(*ruling.noted, *map(_refusal, ruling.refusals)),
+        notes=tuple(trial.warnings) if trial.calls is not None else (),
+        graphs=None if log is None else log.graphs,
+        graph_breaks=None if log is None else log.graph_breaks,
+        recompiles=None if log is None else log.recompiles,
+        break_reasons=() if log is None else tuple(dict.fromkeys(scrub(reason) for reason in log.break_reasons)),
+    )
+
+
+def _refusal(failure: Failure) -> Difference:
+    text = f"{OTHER_RANK}{failure.raised.type}: {scrub(failure.raised.message)}"
+    return Difference(str(failure.input), "call", "exception", shorten(encodable(one_line(text)), DETAIL))
+
+
+def _error(raised: Raised) -> ErrorInfo:
+    return ErrorInfo(
+        type=raised.type, message=scrub(raised.message), fingerprint=fingerprint(raised.type, raised.message)
+    )

@@ -1,0 +1,110 @@
+"""What earlier runs of cells lead to expect: long cells start first, and cells that pass can share a process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.base.paths import data_folder
+from recapture.records.record import CONFORMANCE, TIMINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from recapture.run.plan import Key
+
+MOST_BYTES = 64 << 20
+"""Bytes of the largest file that is read: all results of the project take a tenth of this."""
+
+
+class Expected(msgspec.Struct):
+    """Data from earlier runs of a cell: its longest duration in seconds, and the verdicts that it had."""
+
+    seconds: float = 0.0
+    verdicts: set[str] = msgspec.field(default_factory=set)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the cell exceeded its deadline."""
+        return "timeout" in self.verdicts
+
+
+class _Line(msgspec.Struct):
+    """The fields of a record or a timing that are used here; other fields are ignored."""
+
+    case: str
+    compiler: str
+    device: str
+    verdict: str = ""
+    seconds: float = 0.0
+
+
+def earlier_runs(results: Path, device: str) -> dict[Key, Expected]:
+    """Return the expected durations of cells, from all finished results below `results` and in the checkout.
+
+    Other environments are included because a cell that hangs on one release often hangs on the next, and a first run
+    has no timings of its own. Unreadable files are ignored: only the order of cells depends on them.
+    """
+    found: dict[Key, Expected] = {}
+    decoder = msgspec.json.Decoder(_Line)
+    for root in dict.fromkeys((results.absolute(), data_folder("results").absolute())):
+        for name in (TIMINGS, CONFORMANCE):
+            for path in sorted(root.rglob(name)):
+                for line in lines_of(path):
+                    if device.encode() not in line:
+                        continue
+                    with contextlib.suppress(ValueError, RecursionError):
+                        row = decoder.decode(line)
+                        if row.device == device:
+                            expected = found.setdefault((row.case, row.compiler, row.device), Expected())
+                            expected.seconds = max(expected.seconds, row.seconds)
+                            expected.verdicts |= {row.verdict} - {""}
+    return found
+
+
+def committed_results() -> Path:
+    """Return the folder of the results that are committed with recapture."""
+    return data_folder("results")
+
+
+def recorded_seconds(place: Path, device: str) -> dict[Key, float]:
+    """Return the longest recorded duration of each cell, in seconds, in a file or in all results below a folder.
+
+    Unreadable lines are ignored: only the division of a run into shards depends on them.
+    """
+    paths = [place] if place.is_file() else sorted(place.rglob(TIMINGS))
+    found: dict[Key, float] = {}
+    decoder = msgspec.json.Decoder(_Line)
+    for path in paths:
+        for line in lines_of(path):
+            with contextlib.suppress(ValueError, RecursionError):
+                row = decoder.decode(line)
+                if row.device == device:
+                    key = (row.case, row.compiler, row.device)
+                    found[key] = max(found.get(key, 0.0), row.seconds)
+    return found
+
+
+def frozen_seconds(place: Path, device: str) -> bytes:
+    """Return the durations below a folder as a file that `recorded_seconds` reads: a copy that stays as it is."""
+    rows = sorted(recorded_seconds(place, device).items())
+    return b"".join(
+        msgspec.json.encode({"case": case, "compiler": compiler, "device": device, "seconds": seconds}) + b"\n"
+        for (case, compiler, device), seconds in rows
+    )
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file of results; none if it cannot be read or is not a regular file of a usual size."""
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+            return
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            yield from file

@@ -1,0 +1,101 @@
+"""The outcome of a task: its own result if that is readable, otherwise a verdict on how its process ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get_args
+
+import msgspec
+
+from recapture.machine import doctor
+from recapture.pool.worker_pool import cause_of_death
+from recapture.records.record import INPUT, Phase
+from recapture.records.verdicts import SILENTLY_WRONG, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from recapture.pool.protocol import Ended
+    from recapture.records.record import ErrorInfo
+
+GIB = 1 << 30
+
+MOST_EXPLAINED = 200
+"""Characters kept of the reason why a result is unreadable, which may quote the result."""
+
+
+class Judged(Protocol):
+    """The part of a task's result that this module uses: a struct with at least these fields."""
+
+    __struct_fields__: ClassVar[tuple[str, ...]]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The task's own verdict."""
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        """The exception that ended the task."""
+
+
+R = TypeVar("R", bound=Judged)
+
+
+@dataclass(frozen=True)
+class OutcomeReader(Generic[R]):
+    """Turns the end of a task's process into a result of type `kind`.
+
+    `timeout` (seconds) and `memory` (bytes) are the limits that tasks ran under; `checks` are the doctor's. If a result
+    is `explainable` and a failing check explains its error or output, the machine is at fault, not the compiler, and
+    the verdict becomes ``environment``; a silently wrong result loses its differences, because nothing was compared.
+    `checks` are read only for text that a check could explain.
+    """
+
+    kind: type[R]
+    timeout: float
+    memory: int
+    checks: Iterable[doctor.Check]
+    explainable: Callable[[R], bool]
+
+    def read(self, ended: Ended) -> R:
+        """Return the outcome of a task that ended; no result that a task leaves makes this raise."""
+        if ended.cause == "timeout":
+            return self._failed(Verdict.TIMEOUT, ended.phase, f"still running after {self.timeout:g} s")
+        if ended.cause == "memory":
+            return self._failed(Verdict.OOM, ended.phase, f"used more than {self.memory / GIB:g} GiB")
+        if ended.result is None or ended.status != 0:
+            return self._explained(self._failed(Verdict.CRASH, ended.phase, cause_of_death(ended)), ended)
+        try:
+            found = msgspec.json.decode(ended.result, type=self.kind)
+        except (ValueError, RecursionError) as error:  # a task may write any bytes
+            why = " ".join(str(error).split())[:MOST_EXPLAINED]
+            found = self._failed(Verdict.CRASH, ended.phase, f"left an unreadable result: {why}")
+        return self._explained(found, ended)
+
+    def crash(self, reason: str) -> R:
+        """Return the outcome of a task that was given up."""
+        return self._failed(Verdict.CRASH, None, reason)
+
+    def _failed(self, verdict: Verdict, entered: str | None, reason: str) -> R:
+        """Return an outcome without a result; `entered` is a phase, alone or with a blank and the name of an input."""
+        phase, _, label = (entered or "").partition(" ")
+        where: dict[str, str] = {}
+        if phase in get_args(Phase):
+            where["phase"] = phase
+            if INPUT.fullmatch(label) and "input" in self.kind.__struct_fields__:
+                where["input"] = label
+        return self.kind(verdict=verdict, reason=reason, **where)  # type: ignore[call-arg]
+
+    def _explained(self, found: R, ended: Ended) -> R:
+        if not self.explainable(found):
+            return found
+        kind = found.error.type if found.error else ""
+        text = f"{found.error.message if found.error else ''}\n{ended.stderr}"
+        check = doctor.explain(kind, text, self.checks)
+        if check is None:
+            return found
+        changed: dict[str, Any] = {"verdict": Verdict.ENVIRONMENT, "reason": check.reason}
+        if found.verdict in SILENTLY_WRONG:
+            changed |= {"differences": (), "input": None}  # of an eager that the machine broke
+        replaced: R = msgspec.structs.replace(found, **changed)  # type: ignore[type-var]
+        return replaced

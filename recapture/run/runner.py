@@ -1,0 +1,320 @@
+"""Runs planned cells on the worker server and records each of them exactly once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+from recapture.base.errors import UsageError
+from recapture.base.start_times import note
+from recapture.cases.claim import Claim
+from recapture.machine.environment import Environment, SuiteEntry
+from recapture.pool.driver import Driver, Request
+from recapture.pool.worker_pool import WorkerPool
+from recapture.records.record import ClaimResult, Record, Timing
+from recapture.records.shard_files import SHARD, write_shard
+from recapture.run.cell import Findings
+from recapture.run.durations import recorded_seconds
+from recapture.run.earlier_outcomes import CellOfCase, end_of, known_ends
+from recapture.run.machine_faults import explainable
+from recapture.run.outcomes import OutcomeReader
+from recapture.run.plan import PlannedCell, RunOptions, plan_cells, refused_cases
+from recapture.run.preparation import IMPORTS, begin_survey, collect_suites, survey
+from recapture.run.result_files import Ledger
+from recapture.run.shards import shard_plan
+from recapture.run.shared_processes import group_of, in_groups, passes
+from recapture.run.staged_servers import TwoServers, few_cells
+from recapture.run.tasks import CELL, KNOWN_CELL, SHARED_CELL
+from recapture.tools.explain.recording import record_stages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+    from pathlib import Path
+
+    from recapture.cases.collection import SuiteInfo
+    from recapture.machine import doctor
+    from recapture.pool.protocol import Ended
+    from recapture.records.cell_facts import CellFacts
+    from recapture.records.shard_files import ShardPlan
+    from recapture.run.earlier_outcomes import End
+    from recapture.run.plan import Key
+    from recapture.run.preparation import Checks
+    from recapture.tools.explain.stage_search import Staged
+
+GIB = 1 << 30
+"""Bytes in a gibibyte."""
+
+MANY = 25
+"""Number of cells from which their cheaper forks save more time than a server needs to prepare for them."""
+
+PUBLISHED_CAPABILITIES = ("cpu", "sm_70", "sm_80", "sm_90")
+"""Capabilities that the published claims are about: the CPU, V100, A100 and H100."""
+
+
+class CellProgress(Protocol):
+    """Receives the progress of a run."""
+
+    def start(self, total: int, estimate_seconds: float | None, expected: Mapping[str, float]) -> None:
+        """Receive the number of cells to run, the seconds they took in earlier runs, and those of each, by address."""
+
+    def cell_started(self, cell: str) -> None:
+        """Receive the address of a cell whose process has started."""
+
+    def cell_finished(self, record: Record, seconds: float) -> None:
+        """Receive the record of a cell, and the seconds its process took."""
+
+
+@dataclass
+class RunSummary:
+    """The outcome of a run: its results directory, its records, and what was not run.
+
+    `records` are all records in the directory, `selected` those of the selected cells. `failed_suites` could not be
+    collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid. `staged`
+    are the cells whose guilty stage was searched. `facts` are by the cell's address, where the run explains its cells.
+    """
+
+    directory: Path
+    records: list[Record]
+    selected: list[Record]
+    environment: Environment
+    failed_suites: list[SuiteInfo]
+    refused_cases: list[str]
+    rss_server: int
+    staged: list[Staged]
+    facts: dict[str, CellFacts]
+
+
+def run_cells(
+    options: RunOptions,
+    progress: CellProgress,
+    warn: Callable[[str], None],
+    *,
+    shares_processes: bool | None = None,
+    opened: WorkerPool | None = None,
+) -> RunSummary:
+    """Run the selected cells and write sorted results; an interrupted run keeps finished cells for ``--resume``.
+
+    `warn` receives one line for each warning that a user should see before the verdicts. `shares_processes` decides
+    whether cells share processes; by default they do on a GPU. `opened` is a pool to
+    use instead of a new one; it stays open.
+    """
+    note("imports")
+    with contextlib.ExitStack() as stack:
+        pool = opened or stack.enter_context(
+            WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=IMPORTS)
+        )
+        note("server")
+        begin_survey(pool)
+        suites = collect_suites(pool, options.selection.suites)
+        note("suites")
+        failed = [suite for suite in suites if suite.error is not None]
+        usable = [suite for suite in suites if suite.error is None]
+        if not usable:
+            raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
+        cells, part = _shard(options, plan_cells(options, usable, failed))
+        servers = TwoServers(options.device, usable, cells, few=few_cells(options))
+        pool.many = len(servers.cells) >= MANY
+        refused = refused_cases(options, usable)
+        servers.launch_second_server(pool)
+        checks, environment = survey(pool)
+        note("machine")
+        servers.prepare_first_server(pool)
+        note("preload")
+        directory = options.results / environment.image / environment.capability
+        environment = _with_run(environment, options, pool, suites)
+        with Ledger(directory, options, servers.cells, environment) as ledger:
+            _note_shard(directory, part)
+            for text in (*ledger.warnings, *_warnings(environment, failed, refused)):
+                warn(text)
+
+            def examined(made: list[doctor.Check]) -> None:
+                ledger.add_checks([check for check in made if check.status in ("fault", "warning")])
+                for check in made:
+                    if check.status == "fault":
+                        warn(f"warning: {check.name}: {check.found}; fix: {check.mend}")
+
+            checks.give_to(examined)
+            execution = CellExecution(pool, ledger, options, checks, progress, shares_processes=shares_processes)
+            missing = ledger.missing()
+            progress.start(len(missing), ledger.estimate(missing, options.jobs), ledger.expected(missing))
+            first, second = servers.split(missing, ledger.hanging)
+            execution.run(first)
+            iter(checks)  # the first server makes them, and is about to be replaced
+            if second:
+                servers.hand_over(pool)
+                execution.run(second)
+            staged = record_stages(pool, ledger, options, warn, None if second else servers.hand_over)
+            records, environment = ledger.close()
+            selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
+            rss, facts = pool.client.rss, execution.facts
+            return RunSummary(directory, records, selected, environment, failed, refused, rss, staged, facts)
+
+
+def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, suites: list[SuiteInfo]) -> Environment:
+    """Return the environment with what this run does in it."""
+    return msgspec.structs.replace(
+        environment,
+        worker=("fork" if pool.client.fork else "fresh") + (f" ({pool.why})" if pool.why else ""),
+        suites=[SuiteEntry(one.name, len(one.cases), _error(one)) for one in suites],
+        selection=[] if options.whole else [_selection(options)],
+    )
+
+
+def _note_shard(directory: Path, part: ShardPlan | None) -> None:
+    """Write which part of the plan a directory holds, or remove what an earlier run wrote if it is the whole plan."""
+    if part is None:
+        (directory / SHARD).unlink(missing_ok=True)
+    else:
+        write_shard(directory, part)
+
+
+def _selection(options: RunOptions) -> str:
+    """Return the selection as typed, with the shard."""
+    return " ".join((*options.words, *(() if options.shard is None else ("--shard", str(options.shard)))))
+
+
+def _shard(options: RunOptions, cells: list[PlannedCell]) -> tuple[list[PlannedCell], ShardPlan | None]:
+    """Return the cells of this shard and the plan of the whole run; all cells and None if the run is not divided."""
+    if options.shard is None:
+        return cells, None
+    seconds = recorded_seconds(options.durations_place, options.device)
+    selection = [] if not options.words else [" ".join(options.words)]
+    plan = shard_plan(options.shard, cells, seconds, selection)
+    mine = {(row.case, row.compiler, row.device) for row in plan.cells if row.shard == plan.number}
+    return [cell for cell in cells if cell.key in mine], plan
+
+
+def _error(suite: SuiteInfo) -> str | None:
+    """Return why a suite, or some of its cases, could not be collected."""
+    if not suite.refused:
+        return suite.error
+    return (
+        f"{len(suite.refused)} of {len(suite.refused) + len(suite.cases)} cases: {'; '.join(map(str, suite.refused))}"
+    )
+
+
+def _warnings(environment: Environment, failed: list[SuiteInfo], refused: list[str]) -> Iterator[str]:
+    if environment.capability not in PUBLISHED_CAPABILITIES:
+        yield f"warning: the published claims assume capability 7.0, 8.0 or 9.0; this GPU is {environment.capability}"
+    for suite in failed:
+        yield f"warning: suite {suite.name!r} is left out: {suite.error}"
+    for line in refused:
+        yield f"warning: a case is left out: {line}"
+
+
+class CellExecution:
+    """Runs lists of cells and records each (implements `recapture.pool.driver.Work`).
+
+    On a GPU, groups of cells share processes: see `recapture.run.shared_processes`.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        ledger: Ledger,
+        options: RunOptions,
+        checks: Checks,
+        progress: CellProgress,
+        *,
+        shares_processes: bool | None = None,
+    ) -> None:
+        self.pool = pool
+        self.ledger = ledger
+        self.checks = checks
+        self.progress = progress
+        self.at_once = 2 * options.jobs  # so that the server never waits for the next cell or group
+        wanted = options.device == "cuda" if shares_processes is None else shares_processes
+        self.shares = wanted and pool.client.fork
+        self.ends = known_ends(options.results, ledger.environment.torch.version) if self.shares else {}
+        self.queue: deque[PlannedCell] = deque()
+        self.facts: dict[str, CellFacts] = {}
+        self.again: set[Key] = set()
+        """Cells that ended otherwise than known in a process that others had used before, and run again alone."""
+        self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
+        self.outcomes = OutcomeReader(
+            Findings, timeout=options.timeout, memory=options.memory, checks=checks, explainable=explainable
+        )
+
+    def run(self, cells: list[PlannedCell]) -> None:
+        """Run cells, starting them in this order."""
+        if self.shares:
+            cells = in_groups(cells, self._group, self.ledger.expected_seconds, self._ends)
+        self.queue.extend(cells)
+        self.driver.run()
+
+    def next(self, running: Collection[PlannedCell]) -> PlannedCell | None:
+        """Return the next cell, until enough cells and groups of cells are submitted to keep the server busy."""
+        if not self.queue:
+            return None
+        busy = {self._group(cell) or cell.key for cell in running}
+        following = self.queue[0]
+        enough = len(busy) >= self.at_once and (self._group(following) or following.key) not in busy
+        return None if enough else self.queue.popleft()
+
+    def request(self, task: PlannedCell) -> Request:
+        """Return the request that runs a cell."""
+        group = self._group(task)
+        shared = KNOWN_CELL if self._ends(task) else SHARED_CELL
+        return Request(CELL if group is None else shared, task.spec, group=group)
+
+    def _group(self, cell: PlannedCell) -> str | None:
+        """Return the group whose processes a cell may share; None if it runs alone."""
+        if not self.shares or cell.key in self.again:
+            return None
+        expected = self.ledger.expected_seconds(cell)
+        return group_of(cell, self._ends(cell), self.ledger.verdicts_before(cell.key), expected)
+
+    def _ends(self, cell: PlannedCell) -> Collection[End]:
+        """Return how a cell is known to end."""
+        return self.ends.get(CellOfCase(*cell.key[:2], cell.info.hash), ())
+
+    def _counts(self, cell: PlannedCell, findings: Findings) -> bool:
+        """Whether findings count although they come from a process that other cells had used before."""
+        ends = self._ends(cell)
+        return end_of(findings) in ends if ends else passes(findings.verdict, findings.phase)
+
+    def begun(self, task: PlannedCell) -> None:
+        """Report a cell whose process has started."""
+        note("first cell")
+        self.progress.cell_started(task.address)
+
+    def ended(self, task: PlannedCell, ended: Ended) -> None:
+        """Record a cell whose process ended, or run it again alone if the process had run others before."""
+        self.checks.read_if_made()
+        findings = self.outcomes.read(ended)
+        if ended.reused and not self._counts(task, findings):
+            self.again.add(task.key)
+            self.queue.appendleft(task)
+        else:
+            self._record(task, findings, ended)
+
+    def given_up(self, task: PlannedCell, reason: str) -> None:
+        """Record a cell that will not run again."""
+        self._record(task, self.outcomes.crash(reason), None)
+
+    def _record(self, cell: PlannedCell, findings: Findings, ended: Ended | None) -> None:
+        case, compiler, device = cell.key
+        row = Record(
+            case=case,
+            compiler=compiler,
+            device=device,
+            case_hash=cell.info.hash,
+            **{name: getattr(findings, name) for name in Findings.__struct_fields__ if name != "facts"},
+        )
+        claims = tuple(
+            ClaimResult(name, expected, Claim(name, expected).holds(row))
+            for name, expected in cell.info.claims.get(compiler, ())
+        )
+        row = msgspec.structs.replace(row, claims=claims)
+        if findings.facts is not None:
+            self.facts[cell.address] = findings.facts
+        seconds = round(ended.seconds, 4) if ended else 0.0
+        worker: Literal["fork", "fresh"] = "fork" if self.pool.client.fork else "fresh"
+        peak = ended.peak_rss if ended else None
+        timing = Timing(case=case, compiler=compiler, device=device, seconds=seconds, peak_rss=peak, worker=worker)
+        self.ledger.record(row, timing, ended.stdout if ended else "", ended.stderr if ended else "")
+        self.progress.cell_finished(row, seconds)

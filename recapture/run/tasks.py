@@ -1,0 +1,106 @@
+"""Functions that children of the pool run: run a cell, collect a suite, describe the machine, print a cell.
+
+Each task receives its payload as JSON and returns its result as JSON (see `recapture.pool.worker.run_task`). A server
+imports this module when it starts, so that its children need not import anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.cases.collection import collect_suite
+from recapture.cases.compilers import builtin_compilers
+from recapture.pool.worker import Reusable
+from recapture.run.cell import CellSpec, Findings, examine
+from recapture.run.process_state import ProcessState
+from recapture.run.shared_processes import leaves_process_whole, passes
+from recapture.tools.explain.explanation import explain
+from recapture.tools.explain.script.repro import CellToPrint
+from recapture.tools.explain.script.repro import print_cell as print_script
+from recapture.torch_api.compat import device_works, reset_dynamo, seed_everything, skip_guard_timing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CELL = f"{__name__}:cell"
+SHARED_CELL = f"{__name__}:shared_cell"
+KNOWN_CELL = f"{__name__}:known_cell"
+COLLECT = f"{__name__}:collect"
+CHECKS = f"{__name__}:checks"
+ENVIRONMENT = f"{__name__}:environment"
+PRINT = f"{__name__}:print_cell"
+
+builtin_compilers()  # imports their modules once, in the server
+
+
+def cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
+    """Run one cell: `CellSpec` → `Findings`."""
+    skip_guard_timing()
+    return msgspec.json.encode(_examined(msgspec.json.decode(payload, type=CellSpec), enter))
+
+
+def _examined(spec: CellSpec, enter: Callable[[str], None]) -> Findings:
+    return explain(spec, enter) if spec.explains or spec.artifacts else examine(spec, enter)
+
+
+def shared_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
+    """Run one cell as `cell` does; the process can run another one if this one passed and left nothing behind."""
+    return _shared(payload, enter, lambda found: passes(found.verdict, found.phase))
+
+
+def known_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
+    """Run one cell as `cell` does; the process can run another one if this one ended in order, left nothing behind.
+
+    For cells whose ends are known: the host compares them with what this process gives.
+    """
+    return _shared(payload, enter, lambda found: leaves_process_whole(found.verdict))
+
+
+def _shared(payload: bytes, enter: Callable[[str], None], usable: Callable[[Findings], bool]) -> bytes:
+    import torch
+
+    skip_guard_timing()
+    spec = msgspec.json.decode(payload, type=CellSpec)
+    enter("reference")
+    with contextlib.suppress(Exception):  # the cell fails for the same reason, and reports it
+        seed_everything()
+        torch.ones(1, device=spec.device)  # the first use of a device changes torch
+    before = ProcessState()
+    limit = sys.getrecursionlimit()
+    found = _examined(spec, enter)
+    result = msgspec.json.encode(found)
+    reset_dynamo()
+    sys.setrecursionlimit(limit)  # Inductor raises it
+    gc.collect()  # so that this cell's tensors do not count towards the memory of the next
+    return Reusable(result) if usable(found) and before.is_unchanged() and device_works(spec.device) else result
+
+
+def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Collect one suite: its name and path → `SuiteInfo`."""
+    suite, path = msgspec.json.decode(payload, type=tuple[str, str])
+    return msgspec.json.encode(collect_suite(suite, Path(path)))
+
+
+def checks(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Run the doctor's checks: the device → a list of `Check`."""
+    from recapture.machine import doctor
+
+    return msgspec.json.encode(doctor.examine(msgspec.json.decode(payload, type=str)))
+
+
+def environment(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Describe the machine and installation: the device → `Environment`."""
+    from recapture.machine.describe import describe
+
+    return msgspec.json.encode(describe(msgspec.json.decode(payload, type=str)))
+
+
+def print_cell(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Print one cell as a script: `CellToPrint` → `Printed`."""
+    return msgspec.json.encode(print_script(msgspec.json.decode(payload, type=CellToPrint)))

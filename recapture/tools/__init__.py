@@ -1,0 +1,1 @@
+"""Tools: each in a folder of its own, and none imports another."""

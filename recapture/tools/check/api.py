@@ -1,0 +1,303 @@
+"""Checks code from Python: ``recapture.check(function, example)``. The work runs in other processes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.option_fields import known_device
+from recapture.records.verdicts import RIGHT
+from recapture.tools.check.across_answers import REGRESSION, failures
+from recapture.tools.check.across_report import across_html, across_text
+from recapture.tools.check.answers import FAIL_ON, CheckReport, CheckRow, failed, row_of
+from recapture.tools.check.check_report import check_html, check_line
+from recapture.tools.check.packing import pack, place_of, search_path
+from recapture.tools.check.request import (
+    CheckRequest,
+    derived_dtype,
+    parse_input,
+    parse_inputs_place,
+    parse_target,
+)
+from recapture.tools.check.session import CheckOptions, CheckSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recapture.records.record import Record
+    from recapture.tools.check.across_answers import AcrossReport
+    from recapture.tools.check.case_text import Prepared
+    from recapture.tools.check.obstacles import Obstacle
+    from recapture.tools.speed.own_code import Timed
+
+
+class CheckFailedError(AssertionError):
+    """A check found what `CheckResult.raise_if` was asked to look for; the message has a line for each compiler."""
+
+
+class CheckResult:
+    """The result of a check: `report` has a row for each compiler. A notebook shows it as a table."""
+
+    def __init__(self, report: CheckReport, scripts: Mapping[str, str], obstacles: tuple[Obstacle, ...] = ()) -> None:
+        self.report = report
+        self.obstacles = obstacles
+        self._scripts = scripts
+
+    @property
+    def rows(self) -> tuple[CheckRow, ...]:
+        """A row for each compiler."""
+        return self.report.rows
+
+    def __getitem__(self, compiler: str) -> CheckRow:
+        for row in self.report.rows:
+            if row.compiler == compiler:
+                return row
+        known = [row.compiler for row in self.report.rows]
+        raise KeyError(f"{compiler!r} was not checked{did_you_mean(compiler, known)}")
+
+    def raise_if(self, *wanted: str) -> CheckResult:
+        """Raise CheckFailedError if a compiler is ``silently_wrong``, ``failing``, ``breaks``, or ``any`` of these.
+
+        Returns the result itself otherwise. Raises UsageError for another word.
+        """
+        _check_words(wanted, FAIL_ON)
+        rows = failed(self.report, wanted or ("silently_wrong",))
+        if rows:
+            raise CheckFailedError("\n".join([self.report.sentence, *map(check_line, rows)]))
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain data, as ``recapture check --json`` prints it."""
+        found: dict[str, Any] = msgspec.to_builtins(self.report)
+        return {"sentence": self.report.sentence, **found}
+
+    def repro(self, compiler: str) -> str:
+        """Return the script that shows one compiler's difference from eager; it needs torch and the code alone."""
+        return self._scripts[self[compiler].compiler]
+
+    def _repr_html_(self) -> str:
+        return check_html(self.report)
+
+    def __repr__(self) -> str:
+        lines = [self.report.sentence, f"tried: {self.report.inputs_in_words}"]
+        return "\n".join([*lines, *map(check_line, self.report.rows)])
+
+
+def check(
+    target: Any,
+    example: Any = None,
+    *,
+    held_out: Sequence[Any] | Mapping[str, Any] = (),
+    compilers: Sequence[str] = (),
+    device: str = "cpu",
+    train: bool = False,
+    derive: bool = True,
+    nonfinite: bool = False,
+    dtypes: Sequence[str] = (),
+    timeout: float = 600.0,
+    jobs: int | None = None,
+) -> CheckResult:
+    """Compare compilers with eager on a function or module, also on inputs that the compiler has not seen.
+
+    `target` is a function, an ``nn.Module``, a class of one, or text such as ``my_model.py:Net``. `example` is the
+    tuple of its arguments, one argument, a dict of arguments by name, a shape as text (``"8x3x224x224"``), or a
+    function that makes the arguments. `held_out` are further arguments, in a list or by name; other batch sizes,
+    values, layouts and Python values are derived unless `derive` is False. `compilers` are names as
+    ``recapture list --compilers`` prints; by default the usual ones. With `train`, gradients and updated parameters of
+    three steps are compared.
+    `timeout` is in seconds for each compiler.
+
+    Everything runs in isolated processes: the caller's torch is not touched. Raises UsageError, in one line, for a
+    target or an example that cannot be used.
+    """
+    if isinstance(compilers, str):
+        raise UsageError(f"compilers is a list of names, not the text {compilers!r}")
+    with tempfile.TemporaryDirectory(prefix="recapture-check-") as name:
+        folder = Path(name)
+        request = _request(target, example, held_out, folder)
+        request = msgspec.structs.replace(
+            request,
+            derive=derive,
+            train=train,
+            nonfinite=nonfinite,
+            dtypes=tuple(map(derived_dtype, dtypes)),
+            device=known_device(device),
+        )
+        options = CheckOptions(compilers=tuple(compilers), device=device, timeout=timeout)
+        if jobs is not None:
+            options = CheckOptions(compilers=tuple(compilers), device=device, timeout=timeout, jobs=jobs)
+        return run_check(request, options, folder=folder, scripts=True)
+
+
+class AcrossResult:
+    """The result of a check on several releases: `report` has an answer for each. A notebook shows it as a table."""
+
+    def __init__(self, report: AcrossReport) -> None:
+        self.report = report
+
+    def raise_if(self, *wanted: str) -> AcrossResult:
+        """Raise CheckFailedError as `CheckResult.raise_if` does, for any release, and for ``regression``.
+
+        A regression is a compiler that is worse on the newest release than on the oldest. A release that was not
+        checked fails too. Returns the result itself otherwise.
+        """
+        _check_words(wanted, (*FAIL_ON, REGRESSION))
+        found = failures(self.report, wanted or (REGRESSION,))
+        found += [f"{one.release}: not checked: {one.gap}" for one in self.report.gaps]
+        if found:
+            raise CheckFailedError("\n".join([self.report.headline, *found]))
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain data, as ``recapture check --across … --json`` prints it."""
+        return self.report.to_dict()
+
+    def _repr_html_(self) -> str:
+        return across_html(self.report)
+
+    def __repr__(self) -> str:
+        return across_text(self.report)
+
+
+def check_across(
+    target: Any,
+    example: str = "",
+    *,
+    releases: Sequence[str],
+    requirements: Sequence[str | Path] = (),
+    compilers: Sequence[str] = (),
+    device: str = "cpu",
+    train: bool = False,
+    timeout: float = 600.0,
+    again: bool = False,
+    show: Callable[[str], object] = lambda _: None,
+) -> AcrossResult:
+    """Compare compilers with eager on several releases of torch, each in its own environment.
+
+    `target` is text such as ``my_model.py:Net``, or a function or class at the top of a file. `example` is text:
+    shapes such as ``"8x4"`` or ``"8x4, 8:int64"``, or ``my_model.py:inputs``, a function that makes them. Objects of
+    this process cannot be sent to another release of torch. `releases` are such as ``["2.6.0", "2.11.0"]``,
+    `requirements` the files that say what the code imports. `timeout` is in seconds for each compiler. `show` receives
+    each line of progress.
+
+    The environments are made with uv, of 5 to 7 GB each, and kept; so are answers, unless `again`. Raises UsageError,
+    in one line, for what cannot be used.
+    """
+    from recapture.images.requirements import Requirements
+    from recapture.machine.pins import find_releases
+    from recapture.tools.check.across import CheckRuns
+
+    place = parse_target(target) if isinstance(target, str) else place_of(target)
+    if place is None or not isinstance(example, str):
+        raise UsageError("on other releases, the target is in a file and the example is text, such as '8x4'")
+    options: list[str] = []
+    found: dict[str, Any] = {"place": place[0], "name": place[1]}
+    if ":" in example and example.partition(":")[0].endswith(".py"):
+        found["inputs"] = parse_inputs_place(example)
+        options += ["--inputs", ":".join(found["inputs"])]
+    elif example:
+        given = [one.strip() for one in example.split(",")]
+        found["given"] = tuple(map(parse_input, given))
+        options += [word for one in given for word in ("--input", one)]
+    options += [word for one in compilers for word in ("--compiler", one)]
+    options += ["--train"] if train else []
+    options += ["--device", known_device(device), "--timeout", str(timeout)]
+    request = CheckRequest(**found)
+    runs = CheckRuns(
+        target=request.title,
+        words=(*options, ":".join(place)),
+        places=request.places,
+        device=device,
+        requirements=Requirements.read([Path(one) for one in requirements]),
+        again=again,
+        show=show,
+    )
+    return AcrossResult(runs.run([image for one in releases for image in find_releases(one)]))
+
+
+def _check_words(wanted: Sequence[str], known: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"raise_if: unknown {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}")
+
+
+def _request(target: Any, example: Any, held_out: Sequence[Any] | Mapping[str, Any], folder: Path) -> CheckRequest:
+    """Return the request of objects of this process."""
+    if not isinstance(held_out, Mapping):
+        held_out = {f"held_out[{number}]": one for number, one in enumerate(held_out)}
+    packed = {str(name): pack(one, folder) for name, one in held_out.items()}
+    found: dict[str, Any] = {"paths": search_path(), "held_out": packed}
+    if isinstance(target, str):
+        found["place"], found["name"] = parse_target(target)
+    elif (place := place_of(target)) is not None:
+        found["place"], found["name"] = place
+    else:
+        name = getattr(target, "__name__", None) or type(target).__name__
+        found |= {"pickled": pack(target, folder), "name": str(name)}
+    if isinstance(example, str):
+        found["given"] = tuple(parse_input(one.strip()) for one in example.split(","))
+    elif example is not None:
+        found["pickled_example"] = pack(example, folder)
+    return CheckRequest(**found)
+
+
+def run_check(
+    request: CheckRequest,
+    options: CheckOptions,
+    *,
+    folder: Path | None = None,
+    scripts: bool = False,
+    prepared: Callable[[Prepared], object] = lambda _: None,
+    finished: Callable[[CheckRow], object] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
+    speeds: Callable[[Path, tuple[str, ...]], Mapping[str, Timed]] | None = None,
+    keep: Callable[[str], object] = lambda _: None,
+    obstacles: bool = False,
+) -> CheckResult:
+    """Check a request, and return its result.
+
+    `prepared`, `finished` and `warn` receive what happens as it happens. With `scripts`, a script is kept for each
+    compiler that is not right. `speeds` measures the compilers that are right, by the path of the generated case;
+    `keep` receives that case's source. With `obstacles`, the result has the lines in the way of the compilers.
+    """
+    rows: dict[str, CheckRow] = {}
+    records: dict[str, Record] = {}
+
+    def names() -> tuple[str, ...]:
+        refused = (f"{name} (eager raises)" for name in session.prepared.must_raise)
+        return (*session.prepared.inputs, *request.held_out, *session.prepared.other_ranks, *refused)
+
+    def one(record: Record, seconds: float) -> None:
+        records[record.compiler] = record
+        rows[record.compiler] = row_of(record, names(), seconds, random=session.prepared.random)
+        finished(rows[record.compiler])
+
+    with CheckSession(request, options, folder) as session:
+        session.wants_scripts = scripts
+        session.wants_obstacles = obstacles
+        session.run(prepared, one, warn)
+        keep(session.path.read_text(encoding="utf-8"))
+        if speeds is not None:
+            right = tuple(name for name, record in records.items() if record.verdict in RIGHT)
+            for name, timed in speeds(session.path, right).items():
+                rows[name] = msgspec.structs.replace(rows[name], speedup=timed.speedup, finding=timed.finding)
+        report = CheckReport(
+            target=request.title,
+            torch=session.torch,
+            device=options.device,
+            image=session.image,
+            inputs=(*session.prepared.inputs, *request.held_out, *session.prepared.other_ranks),
+            must_raise=session.prepared.must_raise,
+            refused=session.prepared.refused,
+            untried=session.prepared.untried,
+            random=session.prepared.random,
+            train=request.train,
+            eager_seconds=session.prepared.seconds,
+            rows=tuple(rows[name] for name in session.compilers),
+        )
+        return CheckResult(report, session.scripts, session.obstacles)

@@ -1,0 +1,252 @@
+"""``recapture check``: compares compilers with eager on a user's own function or model."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recapture.base.errors import UsageError
+from recapture.base.option_fields import GIB, MOST_GIB, WEEK, known_device, option
+from recapture.base.text import plural
+from recapture.command.options import PathParameter, require_torch, takes
+from recapture.command.output import echo, echo_json, write_file
+from recapture.machine.hardware import cores
+from recapture.tools.check.across_command import AcrossOptions, across_only, check_across
+from recapture.tools.check.request import (
+    DEFAULT_SHAPE,
+    CheckRequest,
+    Given,
+    derived_dtype,
+    parse_input,
+    parse_inputs_place,
+    parse_target,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recapture.tools.check.answers import CheckReport, CheckRow
+    from recapture.tools.check.case_text import Prepared
+
+FAILED = 1
+"""Exit status if ``--fail-on`` found something."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckArguments:
+    """The options that say what is checked and how."""
+
+    given: tuple[Given, ...] = option(
+        "--input",
+        default=(),
+        metavar="SHAPE[:DTYPE]|=VALUE",
+        parse=parse_input,
+        help="An input, as 8x3x224x224, 8x128:int64 or =True; may be given several times.",
+    )
+    inputs: str | None = option(
+        "--inputs",
+        default=None,
+        metavar="FILE:FUNCTION",
+        help="A function that returns the inputs: a tuple, or a dict of names.",
+    )
+    train: bool = option("--train", default=False, help="Compare gradients and updated parameters over three steps.")
+    nonfinite: bool = option("--nonfinite", default=False, help="Also derive inputs with NaN and infinity.")
+    dtypes: tuple[str, ...] = option(
+        "--dtype", default=(), metavar="NAME", parse=derived_dtype, help="Also derive inputs of this dtype."
+    )
+    compilers: tuple[str, ...] = option(
+        "--compiler", default=(), metavar="NAME|all", help="Only this compiler; may be given several times."
+    )
+    device: str = option("--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to run on.")
+    jobs: int = option(
+        "--jobs", default_factory=cores, between=(1, None), help="Compilers at a time. [default: the number of cores]"
+    )
+    timeout: float = option("--timeout", default=600.0, between=(0.1, WEEK), help="Seconds per compiler.")
+    memory: int = option("--memory", default=16 * GIB, unit=GIB, between=(0.1, MOST_GIB), help="GiB per compiler.")
+
+
+def request_of(target: str, options: CheckArguments) -> CheckRequest:
+    """Return what the command line asks to check. Raises UsageError, in one line, for bad input."""
+    place, name = parse_target(target)
+    if options.given and options.inputs is not None:
+        raise UsageError("--input and --inputs both give the inputs: use one of them")
+    given = options.given
+    if not given and options.inputs is None and place == "torchvision":
+        given = (Given(DEFAULT_SHAPE),)
+    return CheckRequest(
+        place=place,
+        name=name,
+        given=given,
+        inputs=None if options.inputs is None else parse_inputs_place(options.inputs),
+        train=options.train,
+        nonfinite=options.nonfinite,
+        dtypes=options.dtypes,
+        device=options.device,
+    )
+
+
+@click.command("check")
+@click.argument("target", metavar="TARGET")
+@takes(options=CheckArguments, across=AcrossOptions)
+@click.option("--time", "timed", is_flag=True, help="Also measure the speed of the compilers that are right.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.option("--html", "html_file", type=PathParameter(), help="Write a self-contained page to this file.")
+@click.option("--junit", "junit_file", type=PathParameter(), help="Write JUnit's XML to this file.")
+@click.option("--github", is_flag=True, help="Print GitHub's annotations, and add to the summary of its job.")
+@click.option("--save", "saved", type=PathParameter(), help="Write the generated case to this file, to keep and edit.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["silently_wrong", "failing", "breaks", "any", "regression"]),
+    multiple=True,
+    help="Exit with status 1 on: a silently wrong compiler, a failing one, a graph break, or any of these. With "
+    "--across also regression: a compiler that is worse on the newest release than on the oldest.",
+)
+@click.pass_context
+def check_command(
+    context: click.Context,
+    target: str,
+    options: CheckArguments,
+    across: AcrossOptions,
+    *,
+    timed: bool,
+    as_json: bool,
+    html_file: Path | None,
+    junit_file: Path | None,
+    github: bool,
+    saved: Path | None,
+    fail_on: tuple[str, ...],
+) -> int:
+    """Compare every compiler with eager on your own function or model.
+
+    TARGET is my_model.py:Net, package.module:factory or torchvision:resnet18: a function, an nn.Module, or a function
+    without arguments that makes one. Held-out inputs are derived from the example: other batch sizes, values, layouts
+    and Python values. What eager refuses is dropped.
+    """
+    from recapture.tools.check.answers import failed
+    from recapture.tools.check.session import compilers_of_check
+
+    request = request_of(target, options)
+    if across.images:
+        compilers_of_check(options.compilers, request)  # an unknown one is refused before anything is installed
+        across_only({"--time": timed, "--junit": junit_file, "--save": saved})
+        return check_across(
+            context, request, across, as_json=as_json, html_file=html_file, github=github, fail_on=fail_on
+        )
+    if "regression" in fail_on:
+        raise UsageError("--fail-on regression compares releases: name them with --across")
+    require_torch()
+    report = _report(request, options, timed=timed, quiet=as_json, saved=saved)
+    if as_json:
+        import msgspec
+
+        found = {"sentence": report.sentence, **msgspec.to_builtins(report)}
+        echo_json(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+    else:
+        echo(f"\n{report.sentence}")
+        echo(f"tried: {report.inputs_in_words}")
+    if html_file is not None:
+        from recapture.tools.check.check_report import check_page
+
+        write_file(html_file, check_page(report))
+    if junit_file is not None:
+        from recapture.tools.check.ci_report import check_junit
+
+        write_file(junit_file, check_junit(report).decode())
+    if github:
+        _tell_github(report)
+    return FAILED if failed(report, fail_on) else 0
+
+
+def _tell_github(report: CheckReport) -> None:
+    """Print annotations to standard error, which GitHub reads too, and append the report to the job's summary."""
+    from recapture.tools.check.check_report import check_markdown
+    from recapture.tools.check.ci_report import check_annotations
+
+    for line in check_annotations(report):
+        echo(line, err=True)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        try:
+            with Path(summary).open("a", encoding="utf-8") as file:
+                file.write(check_markdown(report))
+        except OSError as error:
+            raise UsageError(f"cannot write {summary}: {error.strerror}") from None
+
+
+def _report(
+    request: CheckRequest, options: CheckArguments, *, timed: bool, quiet: bool, saved: Path | None
+) -> CheckReport:
+    from recapture.tools.check.api import run_check
+    from recapture.tools.check.session import CheckOptions, compilers_of_check
+
+    settings = CheckOptions(
+        compilers=options.compilers,
+        device=options.device,
+        jobs=options.jobs,
+        timeout=options.timeout,
+        memory=options.memory,
+    )
+    stream = _Stream(compilers_of_check(options.compilers, request), quiet=quiet)
+    keep: Callable[[str], object] = (lambda text: write_file(saved, text)) if saved is not None else (lambda _: None)
+    result = run_check(
+        request,
+        settings,
+        prepared=stream.prepared,
+        finished=stream.finished,
+        warn=lambda text: echo(f"recapture: {text}", err=True),
+        speeds=_speeds(options) if timed else None,
+        keep=keep,
+    )
+    if timed and not quiet:
+        for row in result.rows:
+            if row.speed:
+                echo(f"{row.compiler:18} {row.speed}")
+    return result.report
+
+
+def _speeds(options: CheckArguments) -> Callable[[Path, tuple[str, ...]], Any]:
+    from recapture.tools.speed.own_code import speedups_of
+
+    return lambda path, compilers: speedups_of(path, compilers, options.device, lambda text: echo(text, err=True))
+
+
+class _Stream:
+    """Prints what is known as soon as it is known: verdicts to standard output, the rest to standard error."""
+
+    def __init__(self, compilers: tuple[str, ...], *, quiet: bool) -> None:
+        from recapture.cases.compilers import builtin_compilers
+
+        known = builtin_compilers()
+        self.quiet = quiet
+        self.left = dict.fromkeys(compilers)
+        self.slow = [name for name in compilers if known[name].generates_code]
+        self.began = time.monotonic()
+
+    def prepared(self, found: Prepared) -> None:
+        """Say what is about to run."""
+        refused = f", {len(found.refused)} refused by eager" if found.refused else ""
+        inputs = f"{plural(len(found.inputs) + len(found.other_ranks), 'derived input')}{refused}"
+        echo(
+            f"recapture: {plural(len(self.left), 'compiler')}, {inputs}; eager takes {found.seconds:.3g} s a call",
+            err=True,
+        )
+
+    def finished(self, row: CheckRow) -> None:
+        """Print a compiler's line and, when only slow ones are left, what to expect."""
+        from recapture.tools.check.check_report import check_line
+
+        self.left.pop(row.compiler, None)
+        if not self.quiet:
+            echo(check_line(row))
+            sys.stdout.flush()
+        if self.slow and self.left.keys() == set(self.slow):
+            seconds = time.monotonic() - self.began
+            names = ", ".join(self.slow)
+            echo(f"recapture: {seconds:.0f} s so far; {names} compile C++ or Triton: 10 s to minutes each", err=True)
+            self.slow = []

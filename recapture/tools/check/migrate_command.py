@@ -1,0 +1,85 @@
+"""``recapture migrate``: what TorchScript does with a user's code, and what stands in the way of leaving it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from recapture.command.options import require_torch, takes
+from recapture.command.output import echo, echo_json
+from recapture.tools.check.check_command import CheckArguments, request_of
+
+if TYPE_CHECKING:
+    from recapture.tools.check.migration import LineInTheWay
+    from recapture.tools.check.obstacles import Obstacle
+
+
+@click.command("migrate")
+@click.argument("target", metavar="TARGET")
+@takes(options=CheckArguments)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def migrate_command(target: str, options: CheckArguments, *, as_json: bool) -> None:
+    """Say what moving TARGET from TorchScript to torch.compile, torch.export or AOTInductor takes.
+
+    TARGET and its inputs are written as for recapture check, and derived in the same way. The answer names the lines
+    that a compiler refuses or breaks the graph at, and the rewrites that the collection has for them.
+    """
+    import msgspec
+
+    from recapture.tools.check.api import run_check
+    from recapture.tools.check.migration import NEXT, TODAY, MigrationReport
+    from recapture.tools.check.migration_report import migration_text
+    from recapture.tools.check.session import CheckOptions
+
+    require_torch()
+    request = request_of(target, options)
+    settings = CheckOptions(
+        compilers=options.compilers or (*TODAY, *NEXT),
+        device=options.device,
+        jobs=options.jobs,
+        timeout=options.timeout,
+        memory=options.memory,
+    )
+    result = run_check(
+        request,
+        settings,
+        finished=lambda row: echo(f"recapture: {row.compiler}: {row.words}", err=True),
+        warn=lambda text: echo(f"recapture: {text}", err=True),
+        obstacles=True,
+    )
+    report = MigrationReport(report=result.report, lines=lines_in_the_way(result.obstacles))
+    if as_json:
+        data = {"sentence": report.sentence, **msgspec.to_builtins(report)}
+        echo_json(msgspec.json.format(msgspec.json.encode(data)).decode() + "\n")
+    else:
+        echo(migration_text(report))
+
+
+def lines_in_the_way(obstacles: tuple[Obstacle, ...]) -> tuple[LineInTheWay, ...]:
+    """Return obstacles by line, in the order of the source; those without a line come last."""
+    from recapture.tools.check.migration import LineInTheWay, hints
+
+    places: dict[tuple[str, int, str], list[Obstacle]] = {}
+    for one in obstacles:
+        places.setdefault((one.file, one.line, one.text), []).append(one)
+    found = []
+    for (file, line, text), there in sorted(places.items(), key=lambda item: (not item[0][0], item[0])):
+        reasons: dict[str, list[str]] = {}
+        for one in there:
+            reasons.setdefault(one.reason, []).append(f"{one.compiler} {KINDS[one.kind]}")
+        rewrites = [hint for one in there for hint in hints(one.reason, text, one.following)]
+        found.append(
+            LineInTheWay(
+                file=file,
+                line=line,
+                text=text,
+                reasons=tuple((", ".join(dict.fromkeys(who)), reason) for reason, who in reasons.items()),
+                rewrites=tuple(dict.fromkeys(rewrites)),
+            )
+        )
+    return tuple(found)
+
+
+KINDS = {"refused": "refuses it", "break": "breaks the graph", "constant": "records a constant"}
+"""What happens at an obstacle, in words."""

@@ -1,0 +1,124 @@
+"""Finds, in a child process, the lines of a target that stand in the way of a compiler."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from recapture.base.exceptions import qualified, safe_text
+from recapture.base.scrub import encodable
+from recapture.base.text import one_line, shorten
+from recapture.cases.compilers import builtin_compilers
+from recapture.judge.observe import ARGUMENTS_SEED
+from recapture.tools.check import loading
+from recapture.tools.check.case_text import example_expression, found_expression
+from recapture.tools.check.request import CheckRequest
+from recapture.torch_api.compat import seed_everything
+from recapture.torch_api.places import CodePlace, graph_breaks, place_of_error, traced_constants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OBSTACLES = f"{__name__}:find_obstacles"
+
+REASON = 400
+"""Characters of torch's reason."""
+
+AOTI = "aoti"
+"""The compiler whose refusals are those of `torch.export`: compiling C++ would tell nothing more about the source."""
+
+
+class ObstacleSearch(msgspec.Struct, frozen=True):
+    """A target, and the compilers whose obstacles are wanted."""
+
+    request: CheckRequest
+    compilers: tuple[str, ...]
+
+
+class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
+    """A line in the way of a compiler, with torch's reason; `file` is empty if torch does not tell the line.
+
+    `kind` says what happens there: ``refused``, ``break`` (the graph is broken) or ``constant`` (a value of the example
+    is recorded). `file` is the name without its folder; `text` is the line, `following` the line below it.
+    """
+
+    compiler: str
+    kind: str
+    reason: str
+    file: str = ""
+    line: int = 0
+    text: str = ""
+    following: str = ""
+
+
+def find_obstacles(payload: bytes, enter: Callable[[str], None]) -> bytes:
+    """Find the obstacles of a target: `ObstacleSearch` → a list of `Obstacle`. `enter` gets each compiler's name."""
+    todo = msgspec.json.decode(payload, type=ObstacleSearch)
+    enter("reference")
+    names = dict(vars(loading))
+    names["FOUND"] = eval(found_expression(todo.request), names)  # noqa: S307 - the expression is this project's
+    built = names["FOUND"] = loading.build(names["FOUND"], todo.request.name)
+    expression = compile(example_expression(todo.request), "the example", "eval")
+    found: list[Obstacle] = []
+    for compiler in todo.compilers:
+        enter(compiler)
+        seed_everything(ARGUMENTS_SEED)
+        target, example = loading.made_for(built, train=False), eval(expression, names)  # noqa: S307 - as above
+        with contextlib.redirect_stdout(io.StringIO()):  # user code may print at each capture
+            found += _of_compiler(compiler, target, example)
+    return msgspec.json.encode(found)
+
+
+def _of_compiler(compiler: str, target: Any, example: tuple[Any, ...]) -> list[Obstacle]:
+    """Return what stands in the way of one compiler, with no more than the capture that it begins with."""
+    try:
+        if compiler.startswith("compile"):
+            return [_obstacle(compiler, "break", one) for one in graph_breaks(target, example)]
+        if compiler == "jit.trace":
+            return [_obstacle(compiler, "constant", one) for one in traced_constants(target, example)]
+        _capture(compiler, target, example)
+    except Exception as error:  # any exception is the refusal that is looked for
+        place = place_of_error(error, first=compiler == "jit.script")
+        reason = f"{qualified(type(error))}: {safe_text(error)}"
+        if place is None:
+            return [Obstacle(compiler=compiler, kind="refused", reason=_short(reason))]
+        return [_obstacle(compiler, "refused", place._replace(reason=reason))]
+    return []
+
+
+def _capture(compiler: str, target: Any, example: tuple[Any, ...]) -> None:
+    if compiler.partition(":")[0] != AOTI:
+        builtin_compilers()[compiler].capture(target, example)
+        return
+    import torch
+
+    torch.export.export(loading.as_module(target), example)
+
+
+def _obstacle(compiler: str, kind: str, place: CodePlace) -> Obstacle:
+    import linecache
+
+    return Obstacle(
+        compiler=compiler,
+        kind=kind,
+        reason=_short(place.reason),
+        file=encodable(Path(place.file).name),
+        line=place.line,
+        text=encodable(one_line(place.text)),
+        following=encodable(one_line(linecache.getline(place.file, place.line + 1))),
+    )
+
+
+def _short(reason: str) -> str:
+    """Return torch's reason on one line: without the listing of source that TorchScript and Dynamo append."""
+    text = reason.partition("\nfrom user code")[0]
+    lines = []
+    for line in text.splitlines():
+        if line.lstrip().startswith(('File "', "~~~", "Developer debug", "Set TORCH", "You can suppress")):
+            break
+        lines.append(line)
+    return encodable(shorten(one_line(" ".join(lines)), REASON))

@@ -1,0 +1,219 @@
+"""Derives held-out inputs from one example: other sizes, values, layouts and Python values, each under a name.
+
+A generated case contains the source of this module, so that a script printed from it needs torch alone. It therefore
+imports nothing from this project but such modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+from recapture.tools.check.tensor_changes import (
+    MOST_CONSTANTS,
+    at_constants,
+    batches,
+    cast,
+    dtype_changes,
+    flipped,
+    layouts,
+    mixed_values,
+    ranks,
+    shifted,
+    sizes,
+    values,
+    with_first,
+)
+from recapture.tools.check.walking import changed, containers_in, mapped, plain_values, put, tensors_in
+
+Made = Callable[[], "tuple[Any, ...]"]
+"""A function that makes the arguments of one variant."""
+
+MOST_ALONE = 4
+"""The most tensors that are also changed one at a time."""
+
+BIG = 1 << 40
+"""An integer that does not fit into 32 bits."""
+
+
+def derive(name: str, args: tuple[Any, ...], **facts: Any) -> tuple[Any, ...]:
+    """Return the arguments of one variant; see `variants` for the facts. Raises KeyError for an unknown name."""
+    return variants(args, **facts)[name]()
+
+
+def variants(
+    args: tuple[Any, ...],
+    *,
+    constants: Sequence[Any] = (),
+    nonfinite: bool = False,
+    dtypes: Sequence[str] = (),
+    careful: bool = False,
+    steps: int = 0,
+) -> dict[str, Made]:
+    """Return functions that make the derived arguments, by name, the most telling first.
+
+    `constants` are numbers and strings of the target's source, which its branches may compare with. With `nonfinite`
+    there are variants with NaN and infinity; `dtypes` names other dtypes of floating-point tensors. With `careful`,
+    integer tensors only get values that the example has, because a wrong index stops a GPU. With `steps`, there are
+    that many training steps in all, with other values, and other batch sizes.
+    """
+    tensors = tensors_in(args, "args")
+    numbers = [one for one in constants if isinstance(one, (int, float)) and not isinstance(one, bool)]
+    if steps:
+        found = {f"step {step}": partial(changed, args, partial(shifted, step)) for step in range(2, steps + 1)}
+        return found | dict(_all_changed(args, [*batches(tensors, ())][:2]))
+    asked = [(value, partial(with_first, float(value))) for value in (("nan", "inf", "-inf") if nonfinite else ())]
+    asked += [(f"dtype={name}", partial(cast, name)) for name in dtypes]
+    first = [*batches(tensors, ()), *values(careful)]
+    groups = [
+        _all_changed(args, asked),
+        _all_changed(args, first[3:]),
+        _scalars(args, constants),
+        _alone(args, tensors, careful),
+        _containers(args),
+        _all_changed(args, [*ranks(tensors), *sizes(tensors)]),
+        _all_changed(args, [*mixed_values(), *dtype_changes()]),
+        _all_changed(args, [*at_constants(numbers, careful), *batches(tensors, numbers)]),
+        _places(args, tensors),
+        _all_changed(args, layouts()),
+    ]
+    # The first of each kind comes before the second of any, because a slow target gets only some of them.
+    head = dict(_all_changed(args, first[:3]))
+    return head | {name: made for row in zip_longest(*groups) for name, made in filter(None, row)}
+
+
+def _all_changed(
+    args: tuple[Any, ...], changes: Iterable[tuple[str, Callable[[Any], Any]]]
+) -> Iterator[tuple[str, Made]]:
+    if tensors_in(args, "args"):
+        yield from ((name, partial(changed, args, change)) for name, change in changes)
+
+
+def _alone(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]], careful: bool) -> Iterator[tuple[str, Made]]:
+    """Yield changes of one of several tensors."""
+    if not 1 < len(tensors) <= MOST_ALONE:
+        return
+    rows = []
+    for path, one in tensors:
+        mine = [(path, one)]
+        changes = [*[*values(careful)][:2], *dtype_changes(), *[*batches(mine, ())][:2], *[*ranks(mine)][:3]]
+        rows.append([(f"{path} {name}", partial(changed, args, change, path)) for name, change in changes])
+    for row in zip_longest(*rows):
+        yield from filter(None, row)
+
+
+def _places(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Made]]:
+    """Yield the arguments with tensors that require grad or not, are left out, are one tensor, or are in a list."""
+    yield "requires_grad flipped", partial(mapped, args, "args", flipped)
+    for number, value in enumerate(args):
+        path = f"args[{number}]"
+        if any(path == where for where, _ in tensors):
+            yield f"{path}=None", partial(put, args, path, None)
+            yield f"{path} in a list", partial(put, args, path, [value, value])
+    for (path, one), (other, two) in zip(tensors[1:], tensors, strict=False):
+        if one.shape == two.shape and one.dtype == two.dtype:
+            yield f"{path} is {other}", partial(put, args, path, two)
+
+
+# --- Python values and containers -----------------------------------------------------------------------------------
+
+
+def _scalars(args: tuple[Any, ...], constants: Sequence[Any]) -> Iterator[tuple[str, Made]]:
+    """Yield other numbers, flags and strings among the arguments, the first of each before the second of any.
+
+    Parameters that the example leaves out stay out: a captured program takes as many arguments as its example has.
+    """
+    tensors = [one for _, one in tensors_in(args, "args")]
+    rows = []
+    for path, value in plain_values(args, "args"):
+        others = {repr(other): other for other in _others(value, constants)} or _functions(value)
+        row = [(f"{path}={text}", partial(put, args, path, other)) for text, other in others.items()]
+        if value is None and tensors:
+            row += [(f"{path} a tensor", partial(put, args, path, tensors[0].detach().clone()))]
+        elif not isinstance(value, str):
+            row += [(f"{path}=None", partial(put, args, path, None))]
+        rows.append(row)
+    for found in zip_longest(*rows):
+        yield from filter(None, found)
+
+
+def _functions(value: Any) -> dict[str, Any]:
+    """Return other functions of one tensor for a function."""
+    import torch
+
+    return {"torch.neg": torch.neg, "torch.abs": torch.abs} if callable(value) else {}
+
+
+def _others(value: Any, constants: Sequence[Any]) -> list[Any]:
+    """Return other values of a scalar's kind; numbers and strings of the target's source are among them."""
+    import enum
+
+    import torch
+
+    candidates: list[Any] = []
+    if isinstance(value, enum.Enum):
+        candidates = list(type(value))
+    elif isinstance(value, bool):
+        candidates = [not value]
+    elif isinstance(value, int):
+        mined = [one for one in constants if type(one) is int][:MOST_CONSTANTS]
+        candidates = [value + 1, 0, -value, *mined, *(one + 1 for one in mined), float(value), value + 0.5, BIG]
+    elif isinstance(value, float):
+        limits = [float(one) for one in constants if type(one) in (int, float)][:MOST_CONSTANTS]
+        near = [number for one in limits for number in (one, one + 1, one - 1)]
+        whole = [int(value)] if value == value // 1 else []
+        candidates = [-value, 2 * value + 1, 0.0, *near, value // 1 + 0.5, *whole]
+    elif isinstance(value, complex):
+        candidates = [value.conjugate(), -value]
+    elif isinstance(value, str):
+        candidates = [*[one for one in constants if isinstance(one, str)][:MOST_CONSTANTS], value.upper(), ""]
+    elif value is None:
+        return [True, 2]
+    elif isinstance(value, slice):
+        candidates = [slice(None), slice(1, None), slice(0, 1), slice(None, None, 2)]
+    elif isinstance(value, range):
+        candidates = [range(len(value) + 1), range(max(len(value) - 1, 0)), value[::-1]]
+    elif isinstance(value, torch.dtype):
+        candidates = [torch.float64, torch.float32, torch.int64]
+    # By their texts: 2 and 2.0 are equal, and so are 0.0 and -0.0.
+    return list({repr(one): one for one in candidates if repr(one) != repr(value)}.values())
+
+
+def _containers(args: tuple[Any, ...]) -> Iterator[tuple[str, Made]]:
+    """Yield containers that are longer, shorter, empty, reversed, or of another type, and dicts with other keys."""
+    found = list(containers_in(args, "args"))
+    lists = [(path, value) for path, value in found if type(value) in (list, tuple) and value]
+    if len(lists) > 1:
+        yield "every list longer", partial(_longer, args, [path for path, _ in lists])
+    for path, value in found:
+        for name, other in _other_containers(value):
+            yield f"{path} {name}", partial(put, args, path, other)
+
+
+def _other_containers(value: Any) -> Iterator[tuple[str, Any]]:
+    if type(value) in (list, tuple):
+        yield f"with {len(value) + 1} items", value + value[-1:]
+        yield f"with {len(value) - 1} items", value[:-1]
+        yield "reversed", value[::-1]
+        yield "empty", value[:0]
+        yield ("as a tuple", tuple(value)) if type(value) is list else ("as a list", list(value))
+    elif type(value) is not dict:
+        numbers = [one for one in value if type(one) in (int, float)]
+        yield "with one more", type(value)([*value, max(numbers) + 1]) if numbers else value
+        yield "with one fewer", type(value)(list(value)[1:])
+    elif value:
+        key = next(iter(value))
+        yield f"without {key!r}", {name: item for name, item in value.items() if name != key}
+        yield "in another order", dict(reversed(list(value.items())))
+        if isinstance(key, str):
+            yield "with another key", {**value, "another": value[key]}
+
+
+def _longer(args: tuple[Any, ...], paths: Sequence[str]) -> Any:
+    """Return the arguments with the last item of every list and tuple repeated, the inner ones first."""
+    for path in sorted(paths, key=len, reverse=True):
+        value = dict(containers_in(args, "args"))[path]
+        args = put(args, path, value + value[-1:])
+    return args

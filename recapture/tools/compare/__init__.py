@@ -1,0 +1,1 @@
+"""Compares results: `recapture diff` and `recapture history`."""

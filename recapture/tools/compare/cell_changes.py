@@ -1,0 +1,263 @@
+"""Finds the changes between two results, cell by cell."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.base.errors import UsageError
+from recapture.base.text import shorten
+from recapture.records.directories import Results, holds_results, read_results
+from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.report import environment_facts, summary
+from recapture.report.differences import identity, notes_of
+from recapture.report.stage_words import stage_changed
+from recapture.tools.compare.changes import Change, ClaimChange, Diff, FactChange, Rename, Side
+from recapture.tools.speed.speed_changes import diff_speeds, speedups_of
+from recapture.tools.speed.speedups import read_speedups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from recapture.machine.environment import Environment
+    from recapture.records.record import Record
+
+Key = tuple[str, str, str]
+
+
+def compare(old: Path, new: Path) -> Diff:
+    """Compare two results directories: their cells and their benchmarks, if both have them.
+
+    Raises UsageError if they have nothing of the same kind, or if reading them fails.
+    """
+    sides = (old, new)
+    lacking = [name for name, path in zip(("OLD", "NEW"), sides, strict=True) if not holds_results(path)]
+    if lacking:
+        changes = diff(*(Results(path, (), _environment_of(path)) for path in sides))
+    else:
+        changes = diff(*map(read_results, sides))
+    speeds, notes = diff_speeds(old, new)
+    if lacking and not speeds:
+        raise UsageError(f"{old} and {new} hold nothing of one kind: {' and '.join(lacking)} has no cells")
+    notes = (*(f"{name} has no cells, so none are compared" for name in lacking), *notes)
+    return msgspec.structs.replace(changes, warnings=(*changes.warnings, *notes), speeds=speeds)
+
+
+def _environment_of(directory: Path) -> Environment | None:
+    """Return the environment of a directory's cells, or else of its benchmark."""
+    if holds_results(directory):
+        return read_results(directory).environment
+    return next((read_speedups(path).environment for path in speedups_of(directory).values()), None)
+
+
+def diff(old: Results, new: Results) -> Diff:
+    """Compare two results by cell.
+
+    If each side has exactly one device, devices are ignored, so that a CPU can be compared with a GPU. A case with
+    unchanged source and a new address is compared with its old self, and listed as renamed. Cells that only one side
+    was selected to run are counted, not compared.
+    """
+    renamed = _renamed(old.records, new.records)
+    with_device = (
+        len({record.device for record in old.records}) > 1 or len({record.device for record in new.records}) > 1
+    )
+    before = {_key(record, renamed, with_device=with_device): record for record in old.records}
+    after = {_key(record, {}, with_device=with_device): record for record in new.records}
+    missing_before, missing_after = _not_asked(old, before.keys()), _not_asked(new, after.keys())
+    not_asked = [key for key in after.keys() - before.keys() if missing_before(key)]
+    not_asked_now = [key for key in before.keys() - after.keys() if missing_after(key)]
+    changes: dict[str, list[Change]] = defaultdict(list)
+    compared = (before.keys() | after.keys()) - {*not_asked, *not_asked_now}
+    differing = [key for key in compared if before.get(key) is not after.get(key)]  # one object: the same line in both
+    unchanged = len(compared) - len(differing)
+    for key in sorted(differing, key=lambda key: (key[0], summary.compiler_key(key[1]), key[2])):
+        was, now = before.get(key), after.get(key)
+        name = category(was, now)
+        if name is None:
+            unchanged += 1
+            continue
+        timed_out = any(record is not None and record.verdict is Verdict.TIMEOUT for record in (was, now))
+        changes[name].append(Change(case=key[0], compiler=key[1], old=was, new=now, maybe_noise=timed_out))
+    result = Diff(
+        old=_side(old, len(not_asked)),
+        new=_side(new, len(not_asked_now)),
+        environment=_environment(old, new),
+        warnings=tuple(_warnings(old, new)),
+        claims=_claims(before, after),
+        renamed=tuple(Rename(was, now) for was, now in sorted(renamed.items())),
+        unchanged=unchanged,
+    )
+    return msgspec.structs.replace(result, **{name: tuple(members) for name, members in changes.items()})
+
+
+def category(old: Record | None, new: Record | None) -> str | None:
+    """Return the category of a cell in `CATEGORIES`, or None if nothing changed."""
+    name = _category_of_outcome(old, new)
+    if name is None and stage_changed(old, new):
+        return "noted_differently"
+    if name is None and old is not None and new is not None and notes_of(old).keys() != notes_of(new).keys():
+        return "noted_differently" if old.schema == new.schema else None  # version 1 has no noted differences
+    return name
+
+
+def _category_of_outcome(old: Record | None, new: Record | None) -> str | None:
+    if old is None:
+        return "added"
+    if new is None:
+        return "removed"
+    if old.case_hash != new.case_hash:
+        return "case_edited"
+    if old.verdict is not new.verdict and Verdict.UNSTABLE in (old.verdict, new.verdict):
+        return "noise"
+    if old.verdict in NOT_RUN or new.verdict in NOT_RUN:
+        return _run_or_not(old.verdict, new.verdict)
+    if new.verdict in RIGHT:
+        return _right_now(old, new)
+    if new.verdict in SILENTLY_WRONG and old.verdict not in SILENTLY_WRONG:
+        return "newly_wrong"
+    if new.verdict in FAILING and old.verdict in RIGHT:
+        return "newly_failing"
+    return "failing_differently" if _failure(old) != _failure(new) else None
+
+
+def _run_or_not(old: Verdict, new: Verdict) -> str | None:
+    if old in NOT_RUN and new in NOT_RUN:
+        return None if old is new else "not_run_differently"
+    return "newly_run" if old in NOT_RUN else "no_longer_run"
+
+
+def _right_now(old: Record, new: Record) -> str | None:
+    if old.verdict not in RIGHT:
+        return "fixed"
+    if old.verdict is not new.verdict:
+        return "newly_breaking" if new.verdict is Verdict.PASS_WITH_BREAKS else "whole_again"
+    counts = [(getattr(old, name), getattr(new, name)) for name in ("graphs", "graph_breaks", "recompiles")]
+    known = [(was, now) for was, now in counts if was is not None and now is not None]
+    return "captured_differently" if any(was != now for was, now in known) else None
+
+
+def _failure(record: Record) -> tuple[object, ...]:
+    """Return a key that is equal for equal failures.
+
+    It excludes the numbers in a difference's detail, which change with every kernel, the reason of a timeout or an
+    out-of-memory error, which is only the limit, and the input of a timeout, which depends on how busy the machine is.
+    """
+    seen = tuple(map(identity, record.differences))
+    error = (record.error.type, record.error.fingerprint) if record.error else None
+    signal = record.reason if record.verdict is Verdict.CRASH else None
+    label = None if record.verdict is Verdict.TIMEOUT else record.input
+    return (record.verdict, record.phase, label, error, signal, seen)
+
+
+def _key(record: Record, renamed: dict[str, str], *, with_device: bool) -> Key:
+    return (renamed.get(record.case, record.case), record.compiler, record.device if with_device else "")
+
+
+def _renamed(old: Iterable[Record], new: Iterable[Record]) -> dict[str, str]:
+    """Return cases that are missing on one side and new on the other with the same source, if the pair is unique."""
+    before = {record.case: record.case_hash for record in old}
+    after = {record.case: record.case_hash for record in new}
+    gone, come = defaultdict(list), defaultdict(list)
+    for case in before.keys() - after.keys():
+        gone[before[case]].append(case)
+    for case in after.keys() - before.keys():
+        come[after[case]].append(case)
+    return {cases[0]: come[source][0] for source, cases in gone.items() if len(cases) == 1 == len(come.get(source, ()))}
+
+
+def _not_asked(results: Results, keys: Iterable[Key]) -> Callable[[Key], bool]:
+    """Return a predicate for missing cells of a side: whether its selection did not include the cell.
+
+    A missing cell that was selected no longer exists: its suite was run with all its cases. An incomplete run gives no
+    information.
+    """
+    environment = results.environment
+    if (
+        environment is None
+        or not environment.selection
+        or not environment_facts.accounting(results.records, environment)[1]
+    ):
+        return lambda _key: False
+    cases = {key[0] for key in keys}
+    ran = Counter(summary.suite_of(case) for case in cases)
+    whole = {suite.name for suite in environment.suites if suite.cases == ran[suite.name]}
+    return lambda key: key[0] in cases or summary.suite_of(key[0]) not in whole
+
+
+def _side(results: Results, not_asked: int) -> Side:
+    return Side(image=results.image, capability=results.capability, cells=len(results.records), not_asked=not_asked)
+
+
+def _environment(old: Results, new: Results) -> tuple[FactChange, ...]:
+    before, after = environment_facts.comparable(old.environment), environment_facts.comparable(new.environment)
+    if not before or not after:
+        return ()
+    names = sorted(before.keys() | after.keys(), key=environment_facts.importance)
+    return tuple(
+        FactChange(
+            name=name,
+            old=before.get(name),
+            new=after.get(name),
+            minor=any(environment_facts.is_minor(name, side.environment) for side in (old, new)),
+        )
+        for name in names
+        if before.get(name) != after.get(name)
+    )
+
+
+def _warnings(old: Results, new: Results) -> Iterable[str]:
+    for side, results in (("OLD", old), ("NEW", new)):
+        environment = results.environment
+        if environment is None:
+            yield f"{side} has no environment.json: what else differs is not known"
+            continue
+        if results.misfiled:
+            yield f"{side}: {results.misfiled}"
+        accounting, complete = environment_facts.accounting(results.records, environment)
+        if not complete:
+            yield f"{side} is incomplete: {accounting}"
+        for name, error in environment_facts.uncollected(environment):
+            yield f"suite {name} could not be collected in {side}: {shorten(error, 120)}"
+        for check in environment_facts.failing_checks(environment):
+            yield f"{side}'s machine is at fault: {shorten(check, 120)}"
+    versions = [sorted({record.schema for record in results.records}) for results in (old, new)]
+    if versions[0] != versions[1] and all(versions):
+        yield (
+            f"OLD has records of version {_listed(versions[0])}, NEW of version {_listed(versions[1])}: a change may "
+            "come from the rules that judged them"
+        )
+    devices = [sorted({record.device for record in results.records}) for results in (old, new)]
+    if devices[0] != devices[1]:
+        yield f"OLD ran on {', '.join(devices[0]) or 'nothing'}, NEW on {', '.join(devices[1]) or 'nothing'}"
+
+
+def _listed(versions: Iterable[int]) -> str:
+    return " and ".join(map(str, versions))
+
+
+def _claims(before: dict[Key, Record], after: dict[Key, Record]) -> tuple[ClaimChange, ...]:
+    changes = []
+    for key in before.keys() & after.keys():
+        was = {(claim.id, claim.expected): claim.holds for claim in before[key].claims}
+        for claim in after[key].claims:
+            holds = was.get((claim.id, claim.expected), claim.holds)
+            if holds is not claim.holds:
+                changes.append(
+                    ClaimChange(
+                        id=claim.id,
+                        case=key[0],
+                        compiler=key[1],
+                        expected=claim.expected,
+                        old=str(summary.claim_status(holds=holds)),
+                        new=str(summary.claim_status(holds=claim.holds)),
+                    )
+                )
+    return tuple(
+        sorted(
+            changes,
+            key=lambda one: (summary.natural_key(one.id), one.case, summary.compiler_key(one.compiler), one.expected),
+        )
+    )

@@ -1,0 +1,89 @@
+"""``recapture history``: one cell or all cells across the torch releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from recapture.base.errors import UsageError
+from recapture.command.options import PathParameter, console, how_to_print, keyword_option, suite_option
+from recapture.command.output import echo, echo_json, warn_if_misfiled
+
+
+@click.command()
+@click.argument("cell", required=False)
+@click.option(
+    "--results",
+    type=PathParameter(),
+    default=Path("results"),
+    show_default=True,
+    help="Folder with the results of all images.",
+)
+@suite_option
+@keyword_option
+@click.option(
+    "--issues", "show_issues", is_flag=True, help="Show the known public issues, documented against measured."
+)
+@click.option("--issue", "issues", multiple=True, metavar="NUMBER", help="Only this issue; may be given several times.")
+@how_to_print
+def history(
+    cell: str | None,
+    results: Path,
+    suites: tuple[str, ...],
+    matches: Callable[[str], bool] | None,
+    show_issues: bool,
+    issues: tuple[str, ...],
+    form: str,
+) -> None:
+    """Show CELL's verdict with every torch release that has results, and where it changed.
+
+    CELL is SUITE::NAME::COMPILER; a case (SUITE::NAME, or only NAME) means all its cells. Without CELL, show the
+    number of cells that are wrong or fail with each compiler and release, and what each release changed; --suite and
+    -k choose the cells that are counted.
+    """
+    if show_issues or issues:
+        if cell is not None:
+            raise UsageError("--issues and --issue show known issues: they cannot be combined with a cell")
+        _show_issues(issues, results, form)
+        return
+    from recapture.report import history as analysis
+    from recapture.report.cell_filter import CellFilter
+    from recapture.tools.compare import history_report as histories
+    from recapture.tools.compare import overview_report as overviews
+    from recapture.tools.compare.overview import overview
+
+    cells = CellFilter(suites, matches)
+    if cell is not None and cells:
+        raise UsageError("--suite and -k choose what is counted without CELL: they cannot be combined with it")
+    if cell is None:
+        releases = overview(results, check=warn_if_misfiled, cells=cells)
+        if form == "text":
+            overviews.print_overviews(console(), releases)
+        elif form == "json":
+            echo_json(overviews.to_json(releases))
+        else:
+            echo(overviews.to_markdown(releases), nl=False)
+        return
+    found = analysis.history(cell, results, check=warn_if_misfiled)
+    if form == "json":
+        echo_json(histories.to_json(found))
+    elif form == "markdown":
+        echo(histories.to_markdown(found), nl=False)
+    else:
+        histories.print_histories(console(), found)
+
+
+def _show_issues(ids: tuple[str, ...], results: Path, form: str) -> None:
+    from recapture.known.issues import chosen_issues
+    from recapture.tools.compare import issue_report as issue_tables
+    from recapture.tools.compare.issue_comparison import compare_issues
+
+    found = compare_issues(chosen_issues(ids), results, check=warn_if_misfiled)
+    if form == "json":
+        echo_json(issue_tables.to_json(found))
+    elif form == "markdown":
+        echo(issue_tables.to_markdown(found), nl=False)
+    else:
+        issue_tables.print_issues(console(), found)

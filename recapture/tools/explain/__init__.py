@@ -1,0 +1,1 @@
+"""Why a cell is wrong: `recapture explain`, `stage`, `reduce` and `repro`."""

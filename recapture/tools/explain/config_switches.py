@@ -1,0 +1,190 @@
+"""The switches of each stage: settings that turn off or replace a part of it, and so say which part is guilty.
+
+All of them are settings that a user can change. Each is tried only where the release has it and has another default.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from recapture.records.verdicts import SILENTLY_WRONG
+from recapture.run.overrides import Variation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recapture.records.guilty_stage import StageName
+    from recapture.records.record import Record
+    from recapture.tools.explain.stage_ladder import Family
+
+INDUCTOR = "torch._inductor.config"
+DYNAMO = "torch._dynamo.config"
+FUNCTORCH = "torch._functorch.config"
+CALLS = {"compile": "torch.compile", "export": "torch.export.export", "aoti": "torch.export.export"}
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """One switch: the part that it turns off, and a setting (`module` given) or an argument of the capturing call.
+
+    `weight` says how often it is the one, compared with others. `last` switches turn off so much that they are tried
+    alone, after the others. One that is `milder_than` another is tried where that one cures the cell: it costs less.
+    """
+
+    part: str
+    name: str
+    value: Any
+    module: str | None = INDUCTOR
+    weight: int = 1
+    last: bool = False
+    milder_than: str | None = None
+
+    def variation(self) -> Variation:
+        """Return the variation that this switch alone makes."""
+        if self.module is None:
+            return Variation(arguments={self.name: self.value})
+        return Variation(settings={self.module: {self.name: self.value}})
+
+
+INDUCTOR_SWITCHES = (
+    Switch("vectorization", "cpp.simdlen", 1, weight=8),
+    Switch("vectorization", "cpp.enable_loop_tail_vec", False, milder_than="cpp.simdlen"),
+    Switch("precision of intermediates", "emulate_precision_casts", True, weight=6),
+    Switch("precision of intermediates", "cpp.enable_floating_point_contract_flag", "off"),
+    Switch("precision of intermediates", "cpp.enable_unsafe_math_opt_flag", False),
+    Switch("pattern passes", "pattern_matcher", False, weight=2),
+    Switch("pattern passes", "use_pre_grad_passes", False),
+    Switch("pattern passes", "use_joint_graph_passes", False),
+    Switch("pattern passes", "use_post_grad_passes", False),
+    Switch("pattern passes", "joint_graph_constant_folding", False),
+    Switch("pattern passes", "reorder_for_locality", False),
+    Switch("fusion", "max_fusion_size", 1, weight=2),
+    Switch("fusion", "epilogue_fusion", False),
+    Switch("fusion", "cpp.max_horizontal_fusion_size", 1),
+    Switch("fusion", "loop_ordering_after_fusion", False),
+    Switch("inlining", "realize_opcount_threshold", 0, weight=2),
+    Switch("inlining", "realize_reads_threshold", 0),
+    Switch("random numbers", "fallback_random", True, weight=2),
+    Switch("buffer reuse", "inplace_buffers", False, weight=2),
+    Switch("buffer reuse", "allow_buffer_reuse", False),
+    Switch("buffer reuse", "reorder_for_peak_memory", False),
+    Switch("layout", "layout_optimization", False),
+    Switch("layout", "comprehensive_padding", False),
+    Switch("reductions and tiling", "split_reductions", False),
+    Switch("reductions and tiling", "cpp.enable_tiling_heuristics", False),
+    Switch("caches", "force_disable_caches", True),
+    Switch("caches", "fx_graph_cache", False),
+    Switch("CUDA graphs", "triton.cudagraphs", False, weight=4),
+    Switch("lowerings and generated code", "fallback_by_default", True, last=True),
+)
+FUNCTORCH_SWITCHES = (
+    Switch("common subexpressions", "cse", False, FUNCTORCH),
+    Switch("donated buffers", "donated_buffer", False, FUNCTORCH),
+    Switch("views of outputs", "view_replay_for_aliased_outputs", False, FUNCTORCH),
+    Switch("parameters kept for backward", "treat_parameters_as_free_to_save", False, FUNCTORCH),
+)
+PARTITIONER = Switch("partitioner", "backend", "aot_eager_default_partitioner", None, last=True)
+DYNAMO_SWITCHES = (
+    Switch("numpy", "trace_numpy", False, DYNAMO, weight=3),
+    Switch("numpy", "use_numpy_random_stream", True, DYNAMO, weight=3),
+    Switch("dynamic shapes", "automatic_dynamic_shapes", False, DYNAMO, weight=3),
+    Switch("Python numbers", "specialize_int", True, DYNAMO),
+    Switch("Python numbers", "specialize_float", True, DYNAMO, weight=2),
+    Switch("guards", "guard_nn_modules", True, DYNAMO),
+    Switch("guards", "skip_nnmodule_hook_guards", False, DYNAMO, weight=2),
+    Switch("guards", "skip_tensor_guards_with_matching_dict_tags", False, DYNAMO),
+    Switch("guards", "skip_guards_on_constant_func_defaults", False, DYNAMO),
+    Switch("guards", "use_recursive_dict_tags_for_guards", False, DYNAMO),
+    Switch("modules", "inline_inbuilt_nn_modules", False, DYNAMO),
+    Switch("capture", "suppress_errors", True, DYNAMO, last=True),
+)
+COMPILE_ARGUMENTS = (Switch("static shapes", "dynamic", True, None, last=True),)
+EXPORT_SWITCHES = (
+    Switch("strict mode", "strict", False, None, weight=2),
+    Switch("strict mode", "strict", True, None, weight=2),
+)
+
+LIKELY: dict[str, tuple[str, ...]] = {
+    "alias": ("buffer reuse", "pattern passes"),
+    "mutation": ("buffer reuse", "fusion"),
+    "gradient": ("pattern passes", "buffer reuse"),
+    "metadata": ("layout", "pattern passes"),
+}
+"""Parts that are likelier than their weights say, by the kind of the first difference."""
+
+TIMES = 6
+"""How much likelier they are."""
+
+
+def switches_of(stage: StageName, family: Family) -> tuple[Switch, ...]:
+    """Return the switches of a stage, whatever the release."""
+    if stage == "export":
+        return EXPORT_SWITCHES
+    if stage == "dynamo":
+        return DYNAMO_SWITCHES + COMPILE_ARGUMENTS
+    if stage == "inductor":
+        return INDUCTOR_SWITCHES
+    if family != "compile":
+        return ()
+    # The other partitioner has a backend of its own, which does not decompose.
+    return (*FUNCTORCH_SWITCHES, PARTITIONER) if stage == "aot_autograd" else FUNCTORCH_SWITCHES
+
+
+def in_order(switches: Sequence[Switch], record: Record) -> list[Switch]:
+    """Return the switches that can be tried together, the parts that are likeliest for a record first."""
+    kind = record.differences[0].kind if record.differences else ""
+    names = {one.name for one in switches}
+    together = [one for one in switches if not one.last and one.milder_than not in names]
+    weights: dict[str, int] = {}
+    for one in together:
+        weights[one.part] = weights.get(one.part, 0) + weight_of(one, kind)
+    return sorted(together, key=lambda one: (-weights[one.part], one.part, -one.weight))
+
+
+def weight_of(switch: Switch, kind: str) -> int:
+    """Return the weight of a switch for a cell whose first difference is of a kind."""
+    return switch.weight * (TIMES if switch.part in LIKELY.get(kind, ()) else 1)
+
+
+def last_resort(switches: Sequence[Switch], record: Record) -> list[Switch]:
+    """Return the switches that are tried alone, after the others; some are for errors only."""
+    silent = record.verdict in SILENTLY_WRONG
+    return [one for one in switches if one.last and not (silent and one.name == "suppress_errors")]
+
+
+def combined(switches: Sequence[Switch], backend: str | None) -> Variation:
+    """Return the variation that several switches make together, for a rung of the ladder."""
+    settings: dict[str, dict[str, Any]] = {}
+    arguments: dict[str, Any] = {}
+    for one in switches:
+        if one.module is not None:
+            settings.setdefault(one.module, {})[one.name] = one.value
+        elif one.name == "backend":
+            backend = one.value
+        else:
+            arguments[one.name] = one.value
+    return Variation(backend=backend, settings=settings, arguments=arguments)
+
+
+def code_of(switches: Sequence[Switch], family: Family) -> str | None:
+    """Return switches as the code that a user writes; None for those that only tell parts apart."""
+    patches: dict[str, dict[str, Any]] = {}
+    parts = []
+    for one in switches:
+        if one.module is not None:
+            patches.setdefault(one.module, {})[one.name] = one.value
+        elif one.name == "backend":
+            return None
+        else:
+            parts.append(f"{CALLS[family]}(…, {one.name}={one.value!r})")
+    texts = [f"{module}.patch({_literal(values)})" for module, values in patches.items()]
+    return ", ".join([*texts, *parts])
+
+
+def _literal(values: dict[str, Any]) -> str:
+    return "{" + ", ".join(f'"{name}": {_value(value)}' for name, value in values.items()) + "}"
+
+
+def _value(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -1,0 +1,99 @@
+"""The work of `recapture explain`: runs the chosen cells in children of the pool, and keeps what torch reported."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.option_fields import argument, option
+from recapture.cases.collection import Selection, find_suites
+from recapture.records.artifact_folders import ARTIFACTS, INDEX, artifacts_folder
+from recapture.records.directories import holds_results, read_results
+from recapture.run.cell_options import CellOptions
+from recapture.run.plan import RunOptions
+from recapture.run.runner import run_cells
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recapture.records.record import Record
+    from recapture.run.runner import CellProgress, RunSummary
+
+
+def _chosen(arguments: tuple[str, ...]) -> Selection:
+    if not arguments:
+        raise UsageError("name a cell: suite::case::compiler, or suite::case for all compilers of a case")
+    return find_suites(arguments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(CellOptions):
+    """The options of `recapture explain`."""
+
+    selection: Selection = argument("CELL...", parse=_chosen)
+    results: Path = option(
+        "--results", default=Path("results"), help="Folder of the results of all images; --debug writes below it."
+    )
+    debug: bool = option(
+        "--debug", default=False, help="Leave graphs, IR, generated code and torch's trace beside the results."
+    )
+
+
+def explain_cells(
+    options: ExplainOptions, progress: CellProgress, warn: Callable[[str], None]
+) -> tuple[RunSummary, dict[str, Path]]:
+    """Run the chosen cells; return what a run returns, and the folders of artifacts by the cell's address.
+
+    Nothing is recorded: with debugging on, a cell runs under other settings than a recorded one.
+    """
+    with tempfile.TemporaryDirectory(prefix="recapture-explain-") as name:
+        place = Path(name)
+        run = RunOptions(
+            **options.for_cells,
+            selection=options.selection,
+            results=place / "results",
+            explain=True,
+            budget=0,
+            artifacts=place / ARTIFACTS if options.debug else None,
+            words=("explain",),
+        )
+        summary = run_cells(run, progress, warn)
+        environment = summary.environment
+        kept = options.results / environment.image / environment.capability / ARTIFACTS
+        folders = {}
+        for record in summary.selected if options.debug else ():
+            suite, _, case = record.case.partition("::")
+            made = artifacts_folder(place / ARTIFACTS, suite, case, record.compiler)
+            if made.is_dir():
+                folders[record.cell] = _keep(made, artifacts_folder(kept, suite, case, record.compiler))
+        return summary, folders
+
+
+def _keep(made: Path, folder: Path) -> Path:
+    """Move a folder of artifacts to its place; an older one there is replaced. Returns the place."""
+    import shutil
+
+    try:
+        if folder.is_symlink() or (folder.exists() and not (folder / INDEX).is_file()):
+            raise UsageError(f"{folder} is no folder of artifacts: it is left as it is")
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(made, folder, symlinks=True)
+    except OSError as error:
+        raise EnvironmentUnfitError(f"cannot write {folder}: {error.strerror}") from None
+    return folder
+
+
+def recorded_beside(options: ExplainOptions, summary: RunSummary) -> list[Record]:
+    """Return records of the same cases that are filed for this image; an unreadable file has none."""
+    directory = options.results / summary.environment.image / summary.environment.capability
+    hashes = {record.case: record.case_hash for record in summary.selected}
+    try:
+        found = read_results(directory).records if holds_results(directory) else ()
+    except UsageError:
+        return []
+    return [record for record in found if hashes.get(record.case) == record.case_hash]

@@ -1,0 +1,255 @@
+"""Reduces one cell: finds the fault again, chooses how to look for it cheaply, searches, and checks the result."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from recapture.base.errors import UsageError
+from recapture.base.option_fields import GIB, MOST_GIB, WEEK, known_device, option
+from recapture.base.text import one_line
+from recapture.cases.collection import find_suites
+from recapture.machine.hardware import cores
+from recapture.pool.client import ServerDiedError
+from recapture.pool.protocol import Ended
+from recapture.pool.worker_pool import WorkerPool
+from recapture.records.guilty_stage import STAGES
+from recapture.records.verdicts import Verdict
+from recapture.run.plan import RunOptions, plan_cells
+from recapture.run.preparation import IMPORTS, collect_suites, preload_level
+from recapture.tools.explain.reduce.attempt import ATTEMPT
+from recapture.tools.explain.reduce.candidates import CandidateRunner, Condition, TryPlace
+from recapture.tools.explain.reduce.program import Program, Size, case_program, whole_program
+from recapture.tools.explain.reduce.sameness import REDUCIBLE, Fault, fault_of, same_fault
+from recapture.tools.explain.reduce.search import Search
+from recapture.tools.explain.stage_facts import FACTS, StageFacts
+from recapture.tools.explain.stage_ladder import lowest_rung
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from recapture.run.cell import CellSpec, Findings
+    from recapture.tools.explain.stage_ladder import Rung
+
+IMPORTED = (*IMPORTS, ATTEMPT.split(":")[0], FACTS.split(":")[0], "recapture.tools.explain.script.script_runs")
+"""Modules that the server of a reduction imports when it starts."""
+
+SHORTEST = 10.0
+"""Seconds that a try has at least, however fast the whole case was."""
+
+FACTS_SECONDS = 120.0
+"""Seconds that it may take to find out about a compiler."""
+
+SLOWER = 5.0
+"""How many times longer than the whole case a try may take."""
+
+Ending = Literal["finished", "time limit", "interrupted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReduceOptions:
+    """How a reduction runs: `seconds` limits the search, `timeout` (seconds) and `memory` (bytes) each try."""
+
+    device: str = option("--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device of the cell.")
+    seconds: float = option(
+        "--seconds", default=120.0, metavar="S", between=(0.0, WEEK), help="Time limit of the search; the best is kept."
+    )
+    timeout: float = option(
+        "--timeout", default=120.0, metavar="S", between=(1.0, WEEK), help="Time limit of one try, in seconds."
+    )
+    memory: int = option(
+        "--memory", default=16 * GIB, metavar="GIB", between=(0.25, MOST_GIB), unit=GIB, help="Memory limit of one try."
+    )
+    jobs: int = option(
+        "-j", "--jobs", default_factory=cores, between=(1, 1024), help="Tries at a time. [default: the processors]"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduced:
+    """A reduced cell.
+
+    `program` is the smallest program, and `found` what it shows; `before` and `after` are sizes of the case alone in
+    its file. `stage` is the part of the compiler at fault, as far as its backends show it. `seconds` is the time of the
+    search. `holds` says whether the cell's own compiler showed the same fault again at the
+    end; None if it was not run, because the reduction was interrupted.
+    """
+
+    cell: str
+    device: str
+    verdict: Verdict
+    fault: str
+    stage: str | None
+    searched_with: str
+    before: Size
+    after: Size
+    tries: int
+    seconds: float
+    ending: Ending
+    holds: bool | None
+    program: Program
+    found: Findings
+
+    @property
+    def case(self) -> str:
+        """The text of the smallest program as a case."""
+        return self.program.text
+
+    @property
+    def tries_per_second(self) -> float:
+        """Tries a second during the search."""
+        return self.tries / self.seconds if self.seconds else 0.0
+
+
+@contextlib.contextmanager
+def open_reduction(address: str, options: ReduceOptions, opened: WorkerPool | None = None) -> Iterator[Reduction]:
+    """Prepare the reduction of the cell ``suite::case::compiler``, in a folder that is removed at the end.
+
+    `opened` is a pool to use instead of a new one. Raises UsageError, in one line, for a cell that does not exist.
+    """
+    with contextlib.ExitStack() as stack:
+        pool = opened or stack.enter_context(WorkerPool(device=options.device, jobs=options.jobs, imports=IMPORTED))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="recapture-reduce-"))
+        yield Reduction(pool, _cell(pool, address, options), options, Path(folder))
+
+
+def _cell(pool: WorkerPool, address: str, options: ReduceOptions) -> CellSpec:
+    """Return the cell at an address, and prepare the pool for it."""
+    if len(address.split("::")) != 3:
+        raise UsageError(f"{address!r} is not a cell: write suite::case::compiler")
+    selection = find_suites((address,))
+    suites = collect_suites(pool, selection.suites)
+    failed = [one for one in suites if one.error is not None]
+    if failed:
+        raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
+    cells = plan_cells(RunOptions(selection=selection, device=options.device), suites, failed)
+    modules = sorted({module for one in suites for module in one.imports})
+    level = preload_level(options.device, modules, {cells[0].spec.compiler}, compiles=True)
+    if (pool.level, pool.modules) != (level, modules):
+        pool.prepare(level, modules)
+    return cells[0].spec
+
+
+class Reduction:
+    """The reduction of one cell on an open pool; `folder` receives the candidates."""
+
+    def __init__(self, pool: WorkerPool, spec: CellSpec, options: ReduceOptions, folder: Path) -> None:
+        self.spec = spec
+        self.options = options
+        place = TryPlace(spec, Path(spec.path).parent, folder)
+        self.runner = CandidateRunner(
+            pool, place, timeout=options.timeout, memory=options.memory, deadline=float("inf")
+        )
+        self.address = f"{spec.suite}::{spec.case}::{spec.compiler}"
+        self.interruption: KeyboardInterrupt | None = None
+        """What ended the search: Ctrl-C, or SIGTERM."""
+
+    def run(self, advanced: Callable[[Program], object]) -> Reduced:
+        """Reduce the cell; Ctrl-C during the search ends it with the best program so far.
+
+        `advanced` is called with every smaller program. Raises UsageError for a cell that shows no fault.
+        """
+        program, found, fault = self.begin()
+        stage, checks = self._checks(program, found)
+        self.runner.deadline = time.monotonic() + self.options.seconds
+        search = Search(self.runner, program, advanced)
+        holds = None
+        try:
+            holds, found = self._search(search, checks, found)
+            if holds is False and checks[0].backend is not None:  # what the lower backend shows is another fault
+                search, holds = Search(self.runner, program, advanced), None
+                checks = (Condition(fault), *(one for one in checks if not one.shows))
+                holds, found = self._search(search, checks, found)
+        except KeyboardInterrupt as interruption:
+            self.interruption = interruption
+        if holds is False:
+            search.best = program
+        ending: Ending = "interrupted" if self.interruption else "finished" if search.finished else "time limit"
+        return Reduced(
+            cell=self.address,
+            device=self.spec.device,
+            verdict=fault.verdict,
+            fault=str(fault),
+            stage=stage,
+            searched_with=" up to ".join(filter(None, (self.spec.compiler, checks[0].backend))),
+            before=program.size,
+            after=search.best.size,
+            tries=self.runner.tries,
+            seconds=round(self.runner.seconds, 2),
+            ending=ending,
+            holds=holds,
+            program=search.best,
+            found=found,
+        )
+
+    def begin(self) -> tuple[Program, Findings, Fault]:
+        """Return the program to begin with, and its fault. Raises UsageError if there is no fault, or none alone."""
+        path, name = Path(self.spec.path), self.spec.case
+        found, seconds = self.runner.run_file(self.spec.path)
+        if found.verdict not in REDUCIBLE:
+            why = f": {one_line(found.reason)}" if found.reason else ""
+            raise UsageError(f"{self.address} is {found.verdict} here{why}: there is nothing to reduce")
+        if found.verdict is not Verdict.TIMEOUT:
+            self.runner.timeout = min(self.options.timeout, max(SHORTEST, SLOWER * seconds))
+        fault = fault_of(found)
+        programs = []
+        with contextlib.suppress(KeyError):  # a generated case
+            programs.append(case_program(path, name))
+        programs.append(whole_program(path, name))
+        for program in programs:
+            again = self.runner.findings(program.text)[0]
+            if same_fault(fault, fault_of(again)):
+                return program, again, fault_of(again)
+        raise UsageError(
+            f"{self.address} cannot be reduced: in a file of its own it is {again.verdict}, not {fault.verdict}"
+        )
+
+    def _checks(self, program: Program, found: Findings) -> tuple[str | None, tuple[Condition, ...]]:
+        """Return the stage at fault, and what candidates must show: the fault with the lowest backend that has it.
+
+        A candidate must not show it with the backend below that one, so that the stage stays the same.
+        """
+        fault = fault_of(found)
+        facts = self._facts() if fault.verdict is not Verdict.UNSTABLE and fault.phase != "reference" else StageFacts()
+        if facts.top is None:
+            return None, (Condition(fault),)
+        rung = self._lowest_rung(program, found, facts.rungs)
+        below = facts.rungs[: facts.rungs.index(rung)] if rung is not None else facts.rungs
+        before = [Condition(fault, one.backend, shows=False) for one in below[-1:]]
+        if rung is None:
+            return STAGES[facts.top], (Condition(fault), *before)
+        return STAGES[rung.stage], (Condition(fault, rung.backend), *before)
+
+    def _facts(self) -> StageFacts:
+        """Return what is known about the stages of the cell's compiler: nothing if it cannot be examined."""
+        pool = self.runner.pool
+        try:
+            found = pool.client.run(FACTS, self.spec, StageFacts, timeout=FACTS_SECONDS)
+        except ServerDiedError:
+            pool.restart()
+            return StageFacts()
+        return StageFacts() if isinstance(found, Ended) else found
+
+    def _lowest_rung(self, program: Program, found: Findings, rungs: tuple[Rung, ...]) -> Rung | None:
+        """Return the lowest rung that shows the fault of a program; None for the whole compiler."""
+        steps = lowest_rung(rungs, found.error.type if found.error is not None else "")
+        same: bool | None = None
+        while True:
+            try:
+                rung = steps.send(same)
+            except StopIteration as end:
+                lowest: Rung | None = end.value
+                return lowest
+            shown, _ = self.runner.findings(program.text, rung.backend)
+            same = same_fault(fault_of(found), fault_of(shown))
+
+    def _search(self, search: Search, checks: tuple[Condition, ...], found: Findings) -> tuple[bool, Findings]:
+        """Search, and run the cell's own compiler on the result: whether it shows the fault, and what it shows."""
+        self.runner.expect(checks)
+        search.run()
+        again, _ = self.runner.findings(search.best.text)
+        return (True, again) if same_fault(checks[0].fault, fault_of(again)) else (False, found)

@@ -1,0 +1,123 @@
+"""What must stay the same while a program gets smaller: the verdict, and everything that tells one fault from another.
+
+A smaller program may be wrong for another reason than the one at hand. So a reduction keeps more than the verdict: the
+kind of the first difference and its place, how numbers differ, or the class of an exception and how its message begins.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.records.verdicts import FAILING, SILENTLY_WRONG, Verdict
+
+if TYPE_CHECKING:
+    from recapture.records.record import Difference, ErrorInfo, Record
+    from recapture.run.cell import Findings
+
+REDUCIBLE = SILENTLY_WRONG | FAILING | {Verdict.UNSTABLE}
+"""Verdicts of cells that have something to reduce."""
+
+WORDS = 8
+"""Words of a message's first line that must stay the same; numbers, quoted names and addresses do not count."""
+
+_SIDES = re.compile(r"eager (?P<eager>.*?), this (?P<other>[^;]*?)(?: at \[.*)?(?:;.*)?$", re.DOTALL)
+"""The two sides in the detail of a difference."""
+
+_NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?j?")
+_CHANGING = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|\d+(?:\.\d+)?|…")
+_DYNAMO = "torch._dynamo"
+"""Module of the exceptions whose first line is only a title: the next line says what happened."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What identifies a fault.
+
+    `phase` and `on` (``example``, ``held_out``, ``capture`` or ``original``) are where it shows. `kinds` are the kinds
+    of all silent differences. `kind`, `place` and `sides` describe the first: ``value``, ``result[0]``, and how its two
+    sides look, such as a number against NaN. `type` and `words` are those of an exception; `how` is the way in which a
+    process died, or in which eager is unstable.
+    """
+
+    verdict: Verdict
+    phase: str | None = None
+    on: str | None = None
+    kinds: tuple[str, ...] = ()
+    kind: str | None = None
+    place: str | None = None
+    sides: str | None = None
+    type: str | None = None
+    words: str | None = None
+    how: str | None = None
+
+    def __str__(self) -> str:
+        """The fault on one line."""
+        if self.kind is not None:
+            return f"{self.verdict}: {self.kind} of {self.place} on {self.on}"
+        if self.type is not None:
+            return f"{self.verdict} in {self.phase}: {self.type}: {self.words}"
+        return f"{self.verdict}: {self.how}" if self.how else str(self.verdict)
+
+
+def fault_of(found: Findings | Record) -> Fault:
+    """Return what identifies the fault that a cell shows."""
+    where = None if found.phase is None else str(found.phase)
+    on = None if found.input is None else found.input.split("[")[0]
+    if found.verdict in SILENTLY_WRONG:
+        first = next(one for one in found.differences if one.input == found.input)
+        kinds = tuple(sorted({one.kind for one in found.differences}))
+        return Fault(found.verdict, None, on, kinds, first.kind, first.where, _sides(first))
+    if found.error is not None:
+        return Fault(found.verdict, where, on, type=found.error.type, words=_words(found.error))
+    return Fault(found.verdict, where, on, how=None if found.reason is None else _CHANGING.sub("#", found.reason))
+
+
+def same_fault(wanted: Fault, seen: Fault) -> bool:
+    """Whether a smaller program shows the wanted fault.
+
+    It must show it in the same place, or in one that contains it: ``result`` for ``result[0]``. It may show fewer kinds
+    of differences and no other ones.
+    """
+    alike = all(
+        getattr(wanted, name) == getattr(seen, name)
+        for name in ("verdict", "phase", "on", "kind", "sides", "type", "words", "how")
+    )
+    return alike and set(seen.kinds) <= set(wanted.kinds) and _is_shorter(seen.place, wanted.place)
+
+
+def _is_shorter(place: str | None, wanted: str | None) -> bool:
+    """Whether a place has the steps of the wanted one, or some of them, and begins at the same thing."""
+    if place is None or wanted is None:
+        return place == wanted
+    steps, others = _steps(place), _steps(wanted)
+    following = iter(others)
+    return steps[0] == others[0] and all(any(step == other for other in following) for step in steps)
+
+
+def _steps(place: str) -> list[str]:
+    """Return the steps of a path such as ``result['a'][0]``; the number of an argument or an element may change."""
+    return re.sub(r"\[\d+\]", "[#]", place).replace("[", " [").replace(".", " .").split()
+
+
+def _sides(difference: Difference) -> str | None:
+    """Return how the two sides of a difference look, with ``#`` for every finite number."""
+    found = _SIDES.search(difference.detail)
+    if found is None:
+        return None
+    sides = [_NUMBER.sub(_sort_of_number, found[name]) for name in ("eager", "other")]
+    if difference.kind in ("shape", "mutation", "output"):  # sizes and texts are what gets smaller
+        return None
+    return f"{difference.bits or ''} {sides[0]} / {sides[1]}"
+
+
+def _sort_of_number(text: re.Match[str]) -> str:
+    before = text.string[: text.start()]
+    return text[0] if before[-1:].isalpha() else "#"  # float32 is a name
+
+
+def _words(error: ErrorInfo) -> str:
+    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+    wanted = lines[:2] if error.type.startswith(_DYNAMO) or (lines and lines[0].endswith(":")) else lines[:1]
+    return " | ".join(" ".join(_CHANGING.sub("#", line).split()[:WORDS]) for line in wanted)

@@ -1,0 +1,128 @@
+"""Chooses the shortest script that shows a cell's fault when it runs."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from recapture.base.errors import UsageError
+from recapture.base.text import plural
+from recapture.cases.compilers import builtin_compilers
+from recapture.tools.explain.script.case_parts import case_parts
+from recapture.tools.explain.script.observation import looked_at
+from recapture.tools.explain.script.printing import printed
+from recapture.tools.explain.script.repro import CellToPrint
+from recapture.tools.explain.script.script_runs import ScriptEnd, ScriptRun, run_in_child
+from recapture.tools.explain.script.short_script import DIED, Form, needs_fallback, short_script, without_compiler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recapture.run.cell import Findings
+    from recapture.tools.explain.reduce.program import Program
+    from recapture.tools.explain.reduce.reducing import Reduction
+
+START_SECONDS = 60.0
+"""Seconds that a script's own imports, and the other side of its comparison, may take besides the case."""
+
+SHORT = "a short script"
+"""The form of a script that compares one place; without its compiler it must exit with 0."""
+
+CALL = "\n    replay.replay(\n"
+"""The last statement of a script with the whole comparison."""
+
+LAST = '    sys.exit(0 if verdict in ("pass", "pass_with_breaks") else 1)\n'
+
+
+class Standalone(NamedTuple):
+    """A script without this project: its text, what it needs, how it ended, and whether it takes a backend's name."""
+
+    text: str
+    form: str
+    end: ScriptEnd
+    has_backends: bool
+
+    @property
+    def shows(self) -> bool:
+        """Whether the script exited with 1, as it does where the fault shows."""
+        return self.end.status == 1
+
+    @property
+    def said(self) -> str:
+        """How the script ended, in words."""
+        lines = plural(len(self.text.splitlines()), "line")
+        if self.end.status is None:
+            return f"{self.form}, {lines}; its process {self.end.output}"
+        return f"{self.form}, {lines}; it exits with {self.end.status} here"
+
+
+def choose(reduction: Reduction, program: Program, found: Findings) -> Standalone | None:
+    """Return the first script that shows the fault: a short one, or one with recapture's whole comparison.
+
+    A short one must also exit with 0 where nothing is compiled. None if there is none: a short one cannot see the
+    difference, and the whole comparison cannot be printed.
+    """
+    last = None
+    for text, form, has_backends in _scripts(reduction, program, found):
+        one = Standalone(text, form, run(reduction, text), has_backends)
+        if not one.shows:
+            last = one
+        elif form != SHORT or run(reduction, without_compiler(text)).status == 0:
+            return one
+    return last
+
+
+def run(reduction: Reduction, text: str, *arguments: str) -> ScriptEnd:
+    """Run a script in a child, in a file of its own."""
+    runner = reduction.runner
+    path = runner.write(text)
+    try:
+        given = ScriptRun(path, arguments, str(runner.place.imports), (str(runner.pool.home.path),))
+        return run_in_child(runner.pool, given, timeout=2 * runner.timeout + START_SECONDS, memory=runner.memory)
+    finally:
+        runner.remove(path)
+
+
+def _scripts(reduction: Reduction, program: Program, found: Findings) -> Iterator[tuple[str, str, bool]]:
+    """Yield scripts, the shortest first, with their form in words and whether they take a backend's name."""
+    spec = reduction.spec
+    compiler = None if spec.compiler_file else builtin_compilers().get(spec.compiler)
+    parts = case_parts(program.tree, program.name, program.decorators)
+    looked = looked_at(found)
+    if compiler is not None and parts is not None and looked is not None and spec.device == "cpu":
+        title = f"{reduction.address}: {found.verdict}"
+        fallback = needs_fallback(parts, compiler)
+        sides = (True,) if looked.separate or found.verdict in DIED else (False, True)
+        seconds = round(reduction.runner.timeout)
+        for separate in sides:
+            for random in (True, False) if fallback else (False,):
+                text = short_script(title, parts, compiler, looked, found.verdict, Form(separate, random), seconds)
+                if text is None:
+                    continue
+                try:
+                    ast.parse(text)
+                except (SyntaxError, ValueError):  # a name or a text that cannot stand in a script
+                    continue
+                yield text, SHORT, "BACKEND" in text
+    whole = _whole(reduction, program)
+    if whole is not None:
+        yield whole, "a script with the whole comparison of recapture", False
+
+
+def _whole(reduction: Reduction, program: Program) -> str | None:
+    """Return the script that `recapture repro` prints, with an exit status; None if it cannot be printed."""
+    spec, runner = reduction.spec, reduction.runner
+    path = spec.path if spec.compiler_file else runner.write(program.text)
+    cell = CellToPrint(spec.suite, path, spec.case, spec.compiler, spec.device, str(Path("results").absolute()))
+    try:
+        text = printed(runner.pool, cell)
+    except UsageError:
+        return None
+    finally:
+        if not spec.compiler_file:
+            runner.remove(path)
+    before, call, after = text.rpartition(CALL)
+    if not call:
+        return None
+    return f"{before}\n    verdict = replay.replay(\n{after}{LAST}"

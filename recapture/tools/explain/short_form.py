@@ -1,0 +1,67 @@
+"""The short form of what torch reported about a cell, which is recorded: the same lines on every run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recapture.base.text import plural, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recapture.records.cell_facts import CellFacts
+
+MOST_LINES = 6
+"""Lines of the recorded explanation."""
+
+MOST_OF_A_KIND = 2
+"""Breaks, recompilations and warnings of which each has a line; the others are counted."""
+
+LONGEST = 240
+"""Characters of a line."""
+
+MOST_OPERATORS = 8
+"""Names of operators in a line."""
+
+
+def short_lines(facts: CellFacts) -> tuple[str, ...]:
+    """Return a few short lines without times, addresses and paths; the first says most."""
+    found = [shorten(line, LONGEST) for line in _lines(facts)]
+    return tuple(dict.fromkeys(line for line in found if line))[:MOST_LINES]
+
+
+def _lines(facts: CellFacts) -> Iterator[str]:
+    refusal = facts.refusal
+    if refusal is not None and refusal.place is not None:
+        yield f"stopped at {refusal.place}"
+    if refusal is not None and refusal.hints:
+        yield f"torch suggests: {refusal.hints[-1]}"
+    warned = [f"{one.category} at {one.place}: {one.message}" for one in facts.warnings]
+    yield from _some(warned, "warning")
+    breaks = [f"graph broken at {one.place or 'an unknown line'}: {one.reason}" for one in facts.breaks or ()]
+    yield from _some(breaks, "graph break")
+    again = [f"compiled again on {one.input}: {'; '.join(one.guards)}" for one in facts.recompiles or ()]
+    yield from _some(again, "recompilation")
+    if facts.graphs:
+        yield graphs_in_words(facts)
+
+
+def _some(lines: Sequence[str], noun: str) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    lines = list(dict.fromkeys(lines))
+    rest = len(lines) - MOST_OF_A_KIND
+    more = [f"and {plural(rest, noun)} more" if rest == 1 else f"and {rest} more {noun}s"] if rest > 0 else []
+    return [*lines[:MOST_OF_A_KIND], *more]
+
+
+def graphs_in_words(facts: CellFacts) -> str:
+    """Return the graphs with the numbers of their operators: ``2 graphs of 3 and 1 operators: add, mul, sin, sum``."""
+    graphs = facts.graphs or ()
+    sizes = [sum(one.operators.values()) for one in graphs]
+    names = sorted({name for one in graphs for name in one.operators})
+    shown = ", ".join(names[:MOST_OPERATORS]) + (
+        f" and {len(names) - MOST_OPERATORS} more" if names[MOST_OPERATORS:] else ""
+    )
+    numbers = " and ".join(filter(None, (", ".join(map(str, sizes[:-1])), str(sizes[-1])))) if sizes else ""
+    operators = "1 operator" if sizes == [1] else f"{numbers} operators"
+    return f"{plural(len(graphs), 'graph')} of {operators}" + (f": {shown}" if shown else "")

@@ -1,0 +1,89 @@
+"""``recapture stage``: which stage of a compiler is guilty of a wrong or failing cell."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recapture.base.errors import UsageError
+from recapture.base.option_fields import argument, option
+from recapture.cases.collection import Selection, find_suites
+from recapture.command.in_images import ImageOptions, run_in_images
+from recapture.command.options import require_torch, takes
+from recapture.command.output import echo, echo_json
+from recapture.records.verdicts import RIGHT
+from recapture.run.cell_options import CellOptions
+from recapture.tools.explain.stages import BUDGET
+
+if TYPE_CHECKING:
+    from recapture.run.runner import RunSummary
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageOptions(CellOptions):
+    """The options of `recapture stage`."""
+
+    selection: Selection = argument("CELL...", parse=find_suites)
+    budget: int = option("--budget", default=BUDGET, between=(1, 100), help="The most extra cells for each cell.")
+
+
+@click.command("stage")
+@takes(options=StageOptions, where=ImageOptions)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.pass_context
+def stage_command(context: click.Context, options: StageOptions, where: ImageOptions, *, as_json: bool) -> int:
+    """Find the guilty stage of wrong or failing cells, and the switch that makes them right.
+
+    CELL is an address (suite::case::compiler), a case, a suite or a file. Each cell runs again with its compiler
+    stopped after a stage, and then with parts of the guilty stage switched off. Nothing is recorded: `recapture run
+    --explain` does that.
+    """
+    if as_json and len(where.images) > 1:
+        raise UsageError("--json prints the cells of one installation: name one image")
+    if not options.selection.wanted:
+        raise UsageError("name a cell, a case or a suite")
+    if where.images:
+        return run_in_images(context, where, results=None, device=options.device)
+    from recapture.report.console import SafeConsole
+    from recapture.report.say import say
+    from recapture.tools.explain.stage_report import print_staged, staged_json
+
+    require_torch()
+    summary = _searched(options)
+    if as_json:
+        echo_json(staged_json(summary.staged))
+        return 0
+    console = SafeConsole(highlight=False)
+    for number, staged in enumerate(summary.staged):
+        if number:
+            say(console)
+        print_staged(console, staged)
+    seen = {staged.record.cell for staged in summary.staged}
+    for record in summary.selected:
+        if record.cell not in seen:
+            why = "no stage is guilty" if record.verdict in RIGHT else "it says nothing about the compiler"
+            say(console, f"{record.cell}: {record.verdict}, {why}")
+    return 0
+
+
+def _searched(options: StageOptions) -> RunSummary:
+    """Run the cells and search their stages, with the records in a temporary folder."""
+    from recapture.report.console import SafeConsole
+    from recapture.report.run_progress import RunProgress
+    from recapture.run.plan import RunOptions
+    from recapture.run.runner import run_cells
+
+    with tempfile.TemporaryDirectory(prefix="recapture-stage-") as folder:
+        run = RunOptions(
+            **options.for_cells,
+            selection=options.selection,
+            results=Path(folder),
+            explain=True,
+            budget=options.budget,
+        )
+        with RunProgress(SafeConsole(stderr=True)) as progress:
+            return run_cells(run, progress, lambda text: echo(f"recapture: {text}", err=True))

@@ -1,0 +1,70 @@
+"""The guilty stages of cells: for people, the answer first and then the steps that show it, and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from recapture.base.text import duration_text, plural
+from recapture.report import summary
+from recapture.report.say import say, say_table
+from recapture.report.stage_words import culprit
+from recapture.report.tables import Cell, Span, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from recapture.tools.explain.stage_search import Staged
+
+
+OUTCOMES = {"same": "the same", "right": "right", "other": "something else"}
+
+
+def print_staged(console: Console, staged: Staged) -> None:
+    """Print what was found about one cell: the guilty stage, the workaround, and a table of the steps."""
+    record, report = staged.record, staged.report
+    say(console, record.cell, "bold")
+    if report.stage is None:
+        say(console, f"  guilty: unknown, {report.unknown}")
+    else:
+        say(console, f"  guilty: {culprit(report.stage)}")
+        if report.stage.workaround:
+            words = "it then refuses" if report.stage.part == "input checks" else "workaround"
+            say(console, f"  {words}: {report.stage.workaround}")
+    say(console, f"  {record.verdict}: {summary.explain(record)}")
+    if report.steps:
+        say(console)
+        rows: list[list[Cell]] = [["  the whole compiler", "", str(record.verdict)]]
+        rows += [[f"  {one.words}", _styled(one.outcome), one.shown] for one in report.steps]
+        say_table(console, Table(["  tried", "shows", "verdict"], rows))
+        say(console, f"  {plural(len(report.steps), 'extra cell')}, {duration_text(staged.seconds)}")
+    for remark in report.remarks:
+        say(console, f"  note: {remark}")
+
+
+def _styled(outcome: str) -> Span:
+    return Span(OUTCOMES[outcome], style="green" if outcome == "right" else "")
+
+
+def staged_json(staged: Sequence[Staged]) -> str:
+    """Return what was found about cells as JSON, indented."""
+    rows: list[dict[str, Any]] = [
+        {
+            "cell": one.record.cell,
+            "device": one.record.device,
+            "verdict": str(one.record.verdict),
+            "stage": None if one.report.stage is None else msgspec.to_builtins(one.report.stage),
+            "unknown": one.report.unknown,
+            "steps": [
+                {"tried": step.words, "outcome": step.outcome, "verdict": step.shown} for step in one.report.steps
+            ],
+            "remarks": list(one.report.remarks),
+            "seconds": one.seconds,
+        }
+        for one in staged
+    ]
+    document = {"schema": 1, "cells": rows}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

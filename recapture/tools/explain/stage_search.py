@@ -1,0 +1,171 @@
+"""Runs the searches of many cells on the pool: each trial in a child of its own, several at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from recapture.pool.driver import Driver, Request
+from recapture.run.cell import Findings
+from recapture.run.outcomes import OutcomeReader
+from recapture.run.tasks import CELL
+from recapture.tools.explain.stage_facts import FACTS, StageFacts
+from recapture.tools.explain.stages import BUDGET, Search, StageReport, StageTrial, search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from recapture.pool.protocol import Ended
+    from recapture.pool.worker_pool import WorkerPool
+    from recapture.records.record import Record
+    from recapture.run.plan import Key, PlannedCell
+
+RUNGS_RECORDED = {"compile:eager": "eager", "compile:aot_eager": "aot_eager"}
+"""Compilers that ship and are rungs of the ladder of `torch.compile`, with the backend of each."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A cell's record, what its search found, and the seconds that its trials took, one after the other."""
+
+    record: Record
+    report: StageReport
+    seconds: float
+
+    @property
+    def key(self) -> Key:
+        """The key of the cell."""
+        return (self.record.case, self.record.compiler, self.record.device)
+
+    @property
+    def with_stage(self) -> Record:
+        """The record with the guilty stage, if one was found."""
+        stage = self.report.stage
+        return self.record if stage is None else msgspec.structs.replace(self.record, stage=stage)
+
+
+@dataclass
+class _Searching:
+    """One cell whose stage is searched: its next trial is None while the facts about its compiler are awaited."""
+
+    cell: PlannedCell
+    record: Record
+    steps: Search | None = None
+    trial: StageTrial | None = None
+    tried: int = 0
+    seconds: float = 0.0
+
+    @property
+    def key(self) -> tuple[Key, int]:
+        """The key of the trial that runs."""
+        return (self.cell.key, self.tried)
+
+
+def stage_cells(
+    pool: WorkerPool,
+    cells: Iterable[tuple[PlannedCell, Record]],
+    *,
+    timeout: float,
+    memory: int,
+    budget: int = BUDGET,
+    known: Mapping[Key, Record] = MappingProxyType({}),
+    found: Callable[[Staged], object] = lambda _: None,
+) -> list[Staged]:
+    """Find the guilty stages of cells, and return them in their order; `found` receives each as it is found.
+
+    `timeout` is in seconds and `memory` in bytes, both for each trial; `budget` is the most extra cells for each cell.
+    `known` are records of the same run: those of compilers that are rungs of a ladder are not run again. The pool must
+    have preloaded what the cells need.
+    """
+    work = _Trials(pool, [_Searching(cell, record) for cell, record in cells], budget, timeout, memory, known, found)
+    Driver(pool, work, timeout=timeout, memory=memory).run()
+    return [work.finished[cell.key] for cell in work.order]
+
+
+@dataclass
+class _Trials:
+    """Supplies the driver with the next trial of each search (implements `recapture.pool.driver.Work`)."""
+
+    pool: WorkerPool
+    searches: list[_Searching]
+    budget: int
+    timeout: float
+    memory: int
+    rows: Mapping[Key, Record]
+    found: Callable[[Staged], object]
+    finished: dict[Key, Staged] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.order = [one.cell for one in self.searches]
+        self.ready = deque(self.searches)
+        self.outcomes = OutcomeReader(
+            Findings, timeout=self.timeout, memory=self.memory, checks=(), explainable=lambda _: False
+        )
+
+    def next(self, running: Collection[_Searching]) -> _Searching | None:
+        """Return a search whose next trial can run."""
+        return self.ready.popleft() if self.ready and len(running) < 2 * self.pool.jobs else None
+
+    def request(self, task: _Searching) -> Request:
+        """Return the request for a trial, or for the facts about the compiler."""
+        if task.trial is None:
+            return Request(FACTS, task.cell.spec)
+        # The cell itself was explained and has written its artifacts.
+        plain = msgspec.structs.replace(task.cell.spec, explains=False, artifacts=None)
+        return Request(CELL, msgspec.structs.replace(plain, varied=task.trial.variation))
+
+    def begun(self, task: _Searching) -> None:
+        """Do nothing at the start of a trial."""
+
+    def ended(self, task: _Searching, ended: Ended) -> None:
+        """Give the findings of a trial to its search, which says what runs next."""
+        task.seconds += ended.seconds
+        if task.trial is None:
+            self._start(task, ended.result)
+        else:
+            self._continue(task, self.outcomes.read(ended))
+
+    def given_up(self, task: _Searching, reason: str) -> None:
+        """Continue a search without the trial that ended its server each time."""
+        if task.trial is None:
+            self._finish(task, StageReport(None, unknown=f"its compiler cannot be examined: {reason}"))
+        else:
+            self._continue(task, self.outcomes.crash(reason))
+
+    def _start(self, task: _Searching, result: str | None) -> None:
+        try:
+            facts = msgspec.json.decode(result or "", type=StageFacts)
+        except (ValueError, RecursionError):
+            self._finish(task, StageReport(None, unknown="its compiler cannot be examined"))
+            return
+        task.steps = search(task.record, facts, self.budget, self.known(task, facts))
+        self._advance(task, next)
+
+    def known(self, task: _Searching, facts: StageFacts) -> dict[str, Record]:
+        """Return the cells that were run already and are rungs of a cell's ladder: those of other compilers."""
+        if not facts.plain or task.cell.spec.compiler_file is not None:
+            return {}
+        case, _, device = task.cell.key
+        rows = {name: self.rows.get((case, name, device)) for name in RUNGS_RECORDED}
+        return {RUNGS_RECORDED[name]: row for name, row in rows.items() if row is not None}
+
+    def _continue(self, task: _Searching, findings: Findings) -> None:
+        self._advance(task, lambda steps: steps.send(findings))
+
+    def _advance(self, task: _Searching, step: Callable[[Any], StageTrial]) -> None:
+        try:
+            task.trial = step(task.steps)
+        except StopIteration as end:
+            self._finish(task, end.value)
+            return
+        task.tried += 1
+        self.ready.append(task)
+
+    def _finish(self, task: _Searching, report: StageReport) -> None:
+        staged = Staged(task.record, report, round(task.seconds, 1))
+        self.finished[task.cell.key] = staged
+        self.found(staged)

@@ -1,0 +1,321 @@
+"""Finds the guilty stage of a wrong or failing cell: the ladder first, then the switches of the stage.
+
+Each trial is the cell in a process of its own, where eager runs too, and is judged as any cell is. It shows the same as
+the cell, or is right, or does something else. The guilty stage is the lowest one that shows the same in two processes.
+The search decides what to try; it runs nothing itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from recapture.records.guilty_stage import STAGES, GuiltyStage, StageName
+from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.run.overrides import Variation
+from recapture.tools.explain.config_switches import code_of, combined, in_order, last_resort, weight_of
+from recapture.tools.explain.stage_ladder import lowest_rung
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recapture.records.record import Record
+    from recapture.run.cell import Findings
+    from recapture.tools.explain.config_switches import Switch
+    from recapture.tools.explain.stage_facts import StageFacts
+    from recapture.tools.explain.stage_ladder import Family, Rung
+
+BUDGET = 5
+"""Number of extra cells for one cell, unless more are asked for."""
+
+MOST_NAMED = 3
+"""The most settings that a recorded workaround has; a longer one says little."""
+
+FEW = 2
+"""Number of cells left from which the likeliest part is tried alone, instead of the likelier half of them."""
+
+CHECKED = Variation(variables={"AOTI_RUNTIME_CHECK_INPUTS": "1"})
+
+Outcome = Literal["same", "right", "other"]
+
+Shown: TypeAlias = "Record | Findings"
+
+
+class StageTrial(NamedTuple):
+    """One extra cell: what it is for, in words, and what it changes."""
+
+    words: str
+    variation: Variation
+
+
+@dataclass(frozen=True)
+class StageStep:
+    """One extra cell that was run: `shown` is its verdict, with the reason if it does something else."""
+
+    words: str
+    outcome: Outcome
+    shown: str
+
+
+Search: TypeAlias = Generator[StageTrial, "Findings", "StageReport"]
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What a search found: the guilty stage, or in `unknown` why none can be named, and the steps that show it.
+
+    `remarks` say what was not tried, or what this release lacks.
+    """
+
+    stage: GuiltyStage | None
+    steps: tuple[StageStep, ...] = ()
+    unknown: str | None = None
+    remarks: tuple[str, ...] = ()
+    rung: Rung | None = None
+    """The rung of the guilty stage; None for the whole compiler."""
+
+    @property
+    def cells(self) -> int:
+        """The number of extra cells."""
+        return len(self.steps)
+
+
+def stageable(record: Record) -> bool:
+    """Whether a cell is wrong or fails because of its compiler, so that a stage of it can be guilty."""
+    return record.verdict in SILENTLY_WRONG | FAILING and record.phase != "reference" and record.compiler != "eager"
+
+
+def outcome(cell: Shown, trial: Shown) -> Outcome:
+    """Return whether a trial shows the same as the cell: the same kind of difference at the same place, or failure.
+
+    For a silently wrong cell its first difference decides. Errors are the same if their phase, type and the first words
+    of their message are, whichever backend the message names.
+    """
+    if trial.verdict in RIGHT:
+        return "right"
+    if cell.verdict in SILENTLY_WRONG:
+        wanted = next((one for one in cell.differences if one.input == cell.input), cell.differences[0])
+        same = any(
+            (one.input, one.where, one.kind) == (wanted.input, wanted.where, wanted.kind) for one in trial.differences
+        )
+        return "same" if same and trial.verdict in SILENTLY_WRONG else "other"
+    return "same" if cell.verdict is trial.verdict and _failure(cell) == _failure(trial) else "other"
+
+
+def _failure(shown: Shown) -> tuple[object, ...]:
+    if shown.error is None:
+        return (shown.phase, shown.reason if shown.verdict is Verdict.CRASH else None)
+    words = re.sub(r"backend='[^']*'|\d+|\bfn_\w+", "…", shown.error.message).split()[:12]
+    return (shown.phase, shown.error.type, words)
+
+
+def find_stage(
+    cell: Record,
+    facts: StageFacts,
+    run: Callable[[Variation], Findings],
+    budget: int = BUDGET,
+    known: Mapping[str, Shown] = MappingProxyType({}),
+) -> StageReport:
+    """Find the guilty stage of a cell with at most `budget` extra cells, each of which `run` runs.
+
+    `known` are cells that were run already and are rungs of this one's ladder, by backend.
+    """
+    searching = search(cell, facts, budget, known)
+    try:
+        trial = next(searching)
+        while True:
+            trial = searching.send(run(trial.variation))
+    except StopIteration as end:
+        report: StageReport = end.value
+        return report
+
+
+def search(
+    cell: Record, facts: StageFacts, budget: int = BUDGET, known: Mapping[str, Shown] = MappingProxyType({})
+) -> Search:
+    """Search the guilty stage of a cell: yields trials, receives their findings, and returns the report."""
+    if not stageable(cell):
+        return StageReport(None, unknown=f"the cell is {cell.verdict}: no stage is guilty")
+    if facts.family is None or facts.top is None:
+        return StageReport(None, unknown="the stages of this compiler cannot be told apart")
+    return (yield from _Search(cell, facts, facts.family, facts.top, budget, known).run())
+
+
+@dataclass
+class _Search:
+    """The state of one search."""
+
+    cell: Record
+    facts: StageFacts
+    family: Family
+    top: StageName
+    budget: int
+    known: Mapping[str, Shown]
+    steps: list[StageStep] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    confirmed: bool = False
+    last: Shown = field(init=False)
+    """What the last extra cell showed."""
+    backend: str | None = None
+    """That of the guilty rung, once it is known."""
+
+    @property
+    def left(self) -> int:
+        """The number of extra cells that may still run, without the one that confirms the stage."""
+        return self.budget - len(self.steps) - (not self.confirmed)
+
+    def run(self) -> Search:
+        rung, refused = yield from self._ladder()
+        stage: StageName = rung.stage if rung is not None else self.top
+        self.backend = rung.backend if rung is not None else None
+        found: GuiltyStage | None = None
+        if refused and self.facts.checks_inputs and self.left > 0:
+            found = yield from self._input_checks(stage)
+        if found is None:
+            found = yield from self._switches(stage)
+        if not self.confirmed and len(self.steps) < self.budget:
+            again = yield from self._try("the same again, in another process", Variation(backend=self.backend))
+            if again != "same":
+                unknown = f"{STAGES[stage]} shows it in one process and not in another"
+                return StageReport(None, tuple(self.steps), unknown, tuple(self.remarks))
+            self.confirmed = True
+        if not self.confirmed:
+            unknown = f"it may be {STAGES[stage]}: a larger --budget is needed to confirm that"
+            return StageReport(None, tuple(self.steps), unknown, tuple(self.remarks))
+        if absent := self.facts.absent.get(stage):
+            self.remarks.append(f"this release has no switch for: {', '.join(absent)}")
+        return StageReport(found, tuple(self.steps), None, tuple(self.remarks), rung)
+
+    def _try(self, words: str, variation: Variation) -> Generator[StageTrial, Findings, Outcome]:
+        """Run one extra cell; one that shows the same with the guilty rung's own backend confirms the stage."""
+        self.last = findings = yield StageTrial(words, variation)
+        found = outcome(self.cell, findings)
+        self.steps.append(StageStep(words, found, _shown(findings)))
+        return found
+
+    def _ladder(self) -> Generator[StageTrial, Findings, tuple[Rung | None, bool]]:
+        """Find the lowest rung that shows the same.
+
+        Returns None for the whole compiler, and whether a lower rung refuses what the cell is silently wrong on.
+        """
+        steps = lowest_rung(self.facts.rungs, self.cell.error.type if self.cell.error else "", self.known)
+        refused = False
+        same: bool | None = None
+        while True:
+            try:
+                rung = steps.send(same)
+            except StopIteration as end:
+                return end.value, refused
+            shown = self.known.get(rung.backend)
+            if shown is not None:
+                found = outcome(self.cell, shown)
+            elif len(self.steps) < self.budget:
+                found = yield from self._try(rung.words, Variation(backend=rung.backend))
+                shown = self.last
+            else:
+                same = None
+                continue
+            refused |= found == "other" and self.cell.verdict in SILENTLY_WRONG
+            if found == "other":
+                self.remarks.append(f"up to {STAGES[rung.stage]} it does something else: {_shown(shown)}")
+            same = found == "same"
+
+    def _input_checks(self, stage: StageName) -> Generator[StageTrial, Findings, GuiltyStage | None]:
+        """Try AOTInductor's own checks: they refuse what the exported program refuses."""
+        found = yield from self._try("with AOTI_RUNTIME_CHECK_INPUTS=1", CHECKED)
+        self.confirmed |= found == "same"
+        if found == "same" or self.last.verdict in SILENTLY_WRONG:
+            return None
+        return GuiltyStage(stage, "input checks", "AOTI_RUNTIME_CHECK_INPUTS=1")
+
+    def _switches(self, stage: StageName) -> Generator[StageTrial, Findings, GuiltyStage]:
+        """Turn all switches of a stage at once; if that makes the cell right, find the smallest part that does."""
+        switches = self.facts.switches.get(stage, ())
+        together = in_order(switches, self.cell)
+        smallest: list[Switch] = []
+        found: Outcome = "same"
+        if together and self.left > 0:
+            what = _words(together) if len(together) <= MOST_NAMED else f"all {len(together)} switches at once"
+            found = yield from self._with(together, what)
+            if found == "right":
+                smallest = yield from self._narrow(together)
+            elif found == "other":  # together they do something else: at least the likeliest part alone
+                first = [one for one in together if one.part == together[0].part]
+                fewer = len(first) < len(together)
+                if fewer and self.left > 0 and (yield from self._with(first, _words(first))) == "right":
+                    smallest = first
+        if not smallest:
+            for one in last_resort(switches, self.cell):
+                if self.left > 0 and (yield from self._with([one], _words([one]))) == "right":
+                    smallest = [one]
+                    break
+        if len(smallest) == 1:
+            milder = [one for one in switches if one.milder_than == smallest[0].name]
+            if milder and self.left > 0 and (yield from self._with(milder, _words(milder))) == "right":
+                smallest = milder
+        return self._guilty(stage, smallest)
+
+    def _with(self, switches: Sequence[Switch], words: str) -> Generator[StageTrial, Findings, Outcome]:
+        found = yield from self._try(f"with {words}", combined(switches, self.backend))
+        if found == "same" and not any(one.name == "backend" for one in switches):
+            self.confirmed = True
+        return found
+
+    def _narrow(self, switches: list[Switch]) -> Generator[StageTrial, Findings, list[Switch]]:
+        """Return the smallest part of switches, which together cure the cell, that was seen to cure it."""
+        smallest = candidates = switches
+        while self.left > 0 and candidates:
+            first, rest = self._halves(candidates)
+            if first == smallest:
+                break
+            found = yield from self._with(first, _words(first))
+            if found == "right":
+                smallest = candidates = first
+            else:
+                candidates = rest
+        return smallest
+
+    def _halves(self, switches: list[Switch]) -> tuple[list[Switch], list[Switch]]:
+        """Divide switches where half of their weight is, but no part while there are several."""
+        parts = list(dict.fromkeys(one.part for one in switches))
+        if self.left <= FEW and len(parts) > 1:
+            return [one for one in switches if one.part == parts[0]], [one for one in switches if one.part != parts[0]]
+        if len(switches) == 1:
+            return switches, []
+        kind = self.cell.differences[0].kind if self.cell.differences else ""
+        half, total = sum(weight_of(one, kind) for one in switches) / 2, 0.0
+        places: list[tuple[float, int]] = []
+        for place, one in enumerate(switches[:-1], 1):
+            total += weight_of(one, kind)
+            if len(parts) == 1 or switches[place].part != one.part:
+                places.append((abs(total - half), place))
+        _, place = min(places)
+        return switches[:place], switches[place:]
+
+    def _guilty(self, stage: StageName, cure: Sequence[Switch]) -> GuiltyStage:
+        parts = list(dict.fromkeys(one.part for one in cure))
+        if not parts:
+            return GuiltyStage(stage)
+        if len(cure) > MOST_NAMED:
+            if len(parts) > 1:
+                self.remarks.append(f"one of {', '.join(parts)}: a larger --budget says which")
+                return GuiltyStage(stage)
+            return GuiltyStage(stage, parts[0])
+        code = code_of(cure, self.family)
+        return GuiltyStage(stage, " and ".join(parts), code)
+
+
+def _words(switches: Sequence[Switch]) -> str:
+    parts = " and ".join(dict.fromkeys(one.part for one in switches))
+    if len(switches) > MOST_NAMED:
+        return f"the switches of {parts}"
+    return f"{', '.join(f'{one.name}={one.value!r}' for one in switches)} ({parts})"
+
+
+def _shown(findings: Shown) -> str:
+    """Return a trial's verdict, with the type of its error."""
+    kind = f": {findings.error.type.rsplit('.', 1)[-1]}" if findings.error is not None else ""
+    return f"{findings.verdict}{kind}"

@@ -1,0 +1,1 @@
+"""Spreads work over images and machines: `recapture matrix`, `plan`, `merge` and `bisect`."""

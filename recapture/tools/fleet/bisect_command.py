@@ -1,0 +1,235 @@
+"""``recapture bisect``: which release, or which package, turned a cell bad."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from recapture.base.errors import RecaptureError, UsageError
+from recapture.base.text import plural
+from recapture.cases.collection import find_suites
+from recapture.command.options import PathParameter, check_device
+from recapture.command.output import echo, echo_json
+from recapture.machine.pins import find_image, load_images
+from recapture.report.turns import IN_WORDS, is_bad
+
+if TYPE_CHECKING:
+    from recapture.machine.pins import Image
+    from recapture.records.record import Record
+    from recapture.tools.fleet.bisect_runs import CellRuns, LineRuns
+    from recapture.tools.fleet.boundaries import PackageSearch, ReleaseSearch
+
+
+@click.command("bisect")
+@click.argument("cell", metavar="CELL")
+@click.option("--good", metavar="IMAGE", help="An image in which the cell is right.")
+@click.option("--bad", metavar="IMAGE", help="An image in which it is wrong or fails.")
+@click.option("--image", "within", metavar="IMAGE", help="The image in which versions of one package are tried.")
+@click.option("--package", metavar="NAME[==VERSION]", help="Its versions up to this, or to the newest.")
+@click.option("--results", type=PathParameter(), default=Path("results"), show_default=True, help="Recorded results.")
+@click.option("--device", default="cpu", callback=check_device, metavar="cpu|cuda", help="Device to run on.")
+@click.option("--keep", type=click.IntRange(1), metavar="N", help="The most environments on disk, 5 to 7 GB each.")
+@click.option("--no-run", is_flag=True, help="Use the recorded results alone.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def bisect_command(
+    cell: str,
+    good: str | None,
+    bad: str | None,
+    within: str | None,
+    package: str | None,
+    results: Path,
+    device: str,
+    keep: int | None,
+    *,
+    no_run: bool,
+    as_json: bool,
+) -> None:
+    """Find the releases that turned CELL bad or right, or the packages that did within one release.
+
+    CELL is SUITE::NAME::COMPILER. What the results have recorded is not run again; between two images that differ, and
+    that have others between them, the cell runs in environments made with uv; where these are there already, up to four
+    run beside each other. With --good and --bad of one torch release, such as an image and its drifted twin, packages
+    are exchanged one by one. With --image and --package, one image gets other versions of one package: those between
+    its own and the one named.
+    """
+    from recapture.tools.fleet.bisect_runs import CellRuns, LineRuns
+    from recapture.tools.fleet.boundaries import search_releases
+
+    if cell.count("::") != 2:
+        raise UsageError(f"{cell!r} is not a cell: write SUITE::NAME::COMPILER")
+    if (good is None) != (bad is None):
+        raise UsageError("--good and --bad belong together")
+    if (within is None) != (package is None):
+        raise UsageError("--image and --package belong together")
+    if within is not None and good is not None:
+        raise UsageError("give --good and --bad, or --image and --package")
+    runs = CellRuns(cell, device, keep, lambda text: echo(f"recapture: {text}", err=True))
+    records = _recorded(cell, results, device)
+    if not records:
+        find_suites((cell,))  # refuses an unknown suite
+    if good is not None and bad is not None:
+        first, last = find_image(good), find_image(bad)
+        if (first.torch, first.python) == (last.torch, last.python) and first.name != last.name:
+            _over_packages(runs, first, last, records, no_run=no_run, as_json=as_json)
+            return
+    if within is not None and package is not None:
+        if no_run:
+            raise UsageError("--no-run: the results have no records of other versions of a package")
+        line, along = _versions(runs, find_image(within), package)
+    else:
+        line, along = _line(good, bad), LineRuns(runs)
+    search = search_releases(line, records, None if no_run else along)
+    if good is not None and bad is not None:
+        for name, wanted in ((good, False), (bad, True)):
+            record = search.records.get(name)
+            if is_bad(record) is not wanted:
+                what = search.failed.get(name) or (f"it is {record.verdict}" if record else "it is not recorded")
+                raise UsageError(f"{cell} is not {'bad' if wanted else 'right'} in {name}: {what}")
+    if as_json:
+        echo_json(msgspec.json.format(msgspec.json.encode(_data(cell, search)), indent=2).decode() + "\n")
+    else:
+        _print(cell, search)
+
+
+def _recorded(cell: str, results: Path, device: str) -> dict[str, Record]:
+    """Return the cell's records on file, by image."""
+    from recapture.records.directories import find_results, read_results
+
+    found = {}
+    for path in find_results(results, needed=False) if results.is_dir() else ():
+        for record in read_results(path).records:
+            if record.cell == cell and record.device == device:
+                found[path.parent.name] = record
+    return found
+
+
+def _line(good: str | None, bad: str | None) -> list[Image]:
+    """Return the images of releases, oldest first, from the good to the bad one or the reverse."""
+    named = {good, bad}
+    line = [image for image in load_images().values() if image.drifted_from is None or image.name in named]
+    if good is None or bad is None:
+        return line
+    places = sorted(number for number, image in enumerate(line) if image.name in named)
+    return line[places[0] : places[-1] + 1]
+
+
+def _versions(runs: CellRuns, image: Image, package: str) -> tuple[list[Image], LineRuns]:
+    """Return an image for each version of a package, the given image first, and the runs of the cell in them."""
+    from recapture.images.package_versions import releases_from
+    from recapture.tools.fleet.bisect_runs import CellPlace, LineRuns
+
+    releases = {f"{one.name} {one.version}": one for one in releases_from(image, package)}
+    line = [image]
+    for name, one in releases.items():
+        own = {one.name: one.version} if one.name in image.pinned else {}
+        line.append(msgspec.structs.replace(image, name=name, **own))
+
+    def place(one: Image) -> CellPlace:
+        return CellPlace(image.name, image) if one is image else runs.with_release(image, releases[one.name])
+
+    return line, LineRuns(runs, place)
+
+
+def _over_packages(
+    runs: CellRuns, good: Image, bad: Image, records: dict[str, Record], *, no_run: bool, as_json: bool
+) -> None:
+    from recapture.tools.fleet.bisect_runs import CellPlace
+    from recapture.tools.fleet.boundaries import lock_changes, search_packages
+
+    for image, wanted in ((good, False), (bad, True)):
+        record = records.get(image.name) or (None if no_run else runs.run_one(CellPlace(image.name, image)))
+        if is_bad(record) is not wanted:
+            what = f"it is {record.verdict}" if record else "it is not recorded"
+            raise UsageError(f"{runs.cell} is not {'bad' if wanted else 'right'} in {image.name}: {what}")
+    changed, others = lock_changes(good, bad)
+    if no_run and len(changed) > 1:
+        named = ", ".join(map(str, changed))
+        raise UsageError(f"{len(changed)} packages differ ({named}): without running, none can be singled out")
+
+    def bad_with(names: frozenset[str]) -> bool | None:
+        place = runs.with_packages(good, bad, names)
+        try:
+            return is_bad(runs.run_one(place))
+        except RecaptureError as error:  # another mixture may still decide
+            runs.show(f"not decided in {place.name}: {error}")
+            return None
+
+    search = search_packages(changed, bad_with)
+    if as_json:
+        echo_json(msgspec.json.format(msgspec.json.encode(_package_data(runs.cell, search)), indent=2).decode() + "\n")
+        return
+    echo(f"{runs.cell}: right in {good.name}, bad in {bad.name}")
+    for names, is_wrong in search.trials:
+        state = "undecided" if is_wrong is None else "bad" if is_wrong else "right"
+        echo(f"  {good.name} with {', '.join(names)} of {bad.name}: {state}")
+    echo(search.sentence)
+    if len(search.culprits) == 1 and len(search.culprits[0].packages) == 1:
+        (change,) = search.culprits[0].packages
+        if change.old and change.new:
+            more = f"--image {good.name} --package {change.name}=={change.new}"
+            echo(f"which of its versions: recapture bisect {runs.cell} {more}")
+    echo(f"differ: {', '.join(map(str, changed))}" + (f", and {others} others" if others else ""))
+
+
+def _package_data(cell: str, search: PackageSearch) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "cell": cell,
+        "changed": search.changed,
+        "trials": [{"packages": names, "bad": bad} for names, bad in search.trials],
+        "culprits": [
+            {"packages": one.packages, "alone": one.alone, "needed": one.needed, "sure": one.sure}
+            for one in search.culprits
+        ],
+    }
+
+
+def _data(cell: str, search: ReleaseSearch) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "cell": cell,
+        "verdicts": {name: record.verdict for name, record in search.records.items()},
+        "ran": search.ran,
+        "failed": search.failed,
+        "always": search.always,
+        "boundaries": [
+            {
+                "kind": one.kind,
+                "before": one.before,
+                "image": one.image,
+                "old": one.old.verdict,
+                "new": one.new.verdict,
+                "undecided": one.undecided,
+                "changed": one.changed,
+                "others": one.others,
+                "sure": one.sure,
+            }
+            for one in search.boundaries
+        ],
+    }
+
+
+def _print(cell: str, search: ReleaseSearch) -> None:
+    from recapture.report import summary
+
+    echo(cell)
+    for one in search.boundaries:
+        words = IN_WORDS[one.kind]
+        echo(f"{words} {one.image}: {summary.measured(one.new)}; before, in {one.before}: {summary.measured(one.old)}")
+        echo(f"  {one.sure}")
+        others = f", and {one.others} others" if one.others else ""
+        if one.changed:
+            echo(f"  changed: {', '.join(map(str, one.changed))}{others}")
+        for record in (one.new, one.old):
+            if why := summary.explain(record, 160):
+                echo(f"  {why}")
+                break
+    if search.always:
+        known = "nothing is known" if search.always == "unknown" else f"{search.always} in every image that was decided"
+        echo(f"it never turns: {known}")
+    echo(f"{plural(len(search.records) - len(search.ran), 'record')} on file, {len(search.ran)} run now")
+    for name, why in search.failed.items():
+        echo(f"not decided in {name}: {why}")

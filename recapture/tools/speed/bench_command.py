@@ -1,0 +1,101 @@
+"""The command that measures speed: ``recapture bench``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from recapture.base.errors import UsageError
+from recapture.command.in_images import ImageOptions, run_in_images
+from recapture.command.options import benchmark_file, benchmark_format, json_flag, takes
+from recapture.command.output import print_json, write_file
+from recapture.tools.speed.selection import BenchOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from recapture.tools.speed.benchmark_json import BenchmarkFormat
+
+PIPE_WIDTH = 180
+"""Width of the tables in columns if the output is not a terminal."""
+
+
+@click.command("bench")
+@takes(options=BenchOptions, where=ImageOptions)
+@click.option("--channels-last", is_flag=True, help="The same as --layout channels-last.")
+@click.option("--list", "list_only", is_flag=True, help="Show the workloads and do nothing.")
+@json_flag
+@benchmark_file
+@benchmark_format
+@click.pass_context
+def bench_command(
+    context: click.Context,
+    options: BenchOptions,
+    where: ImageOptions,
+    *,
+    channels_last: bool,
+    list_only: bool,
+    as_json: bool,
+    benchmark_file: Path | None,
+    form: BenchmarkFormat,
+) -> int:
+    """Measure the speed of compilers over eager on workloads, after checking the results.
+
+    WORKLOAD is a workload's name, FILE a file of workloads, and FILE::WORKLOAD one workload of a file; ::COMPILER after
+    a workload selects one compiler. Without arguments, every workload for the device is measured. Each configuration
+    that computes the same as eager gets a speedup with an interval, and its compile cost.
+    """
+    from recapture.report.console import SafeConsole
+    from recapture.tools.speed.benchmark import run_benchmark
+    from recapture.tools.speed.benchmark_json import benchmark_json
+    from recapture.tools.speed.operator_table import print_profile
+    from recapture.tools.speed.publisher import FilePublisher
+    from recapture.tools.speed.terminal import BenchProgress, print_speedups
+
+    if options.gpus > 1 and options.device != "cuda":
+        raise UsageError("--gpus is for --device cuda")
+    if (options.shapes or options.train) and not options.models:
+        raise UsageError(f"{'--input' if options.shapes else '--train'} is for a model named with --model")
+    if where.images:
+        if benchmark_file is not None:
+            raise UsageError("--benchmark-json is for one environment: `recapture report` writes it for several")
+        return run_in_images(context, where, results=options.results, device=options.device)
+    if channels_last:
+        options = dataclasses.replace(options, layouts=(*options.layouts, "channels-last"))
+    options = dataclasses.replace(options, layouts=tuple(dict.fromkeys(options.layouts)))
+    console = SafeConsole(highlight=False)
+    if not console.is_terminal:  # a file or a pipe has no width
+        console = SafeConsole(highlight=False, width=PIPE_WIDTH)
+    if list_only:
+        _list_workloads(options, console, as_json=as_json)
+        return 0
+    errors = SafeConsole(stderr=True, highlight=False)
+    with BenchProgress(errors) as progress:
+        publisher = FilePublisher()
+        summary = run_benchmark(options, progress, publisher, lambda line: errors.print(line, markup=False))
+    if benchmark_file is not None:
+        write_file(benchmark_file, benchmark_json([summary.speedups], form))
+    if as_json:
+        print_json(summary.speedups)
+        return 0
+    print_speedups(console, summary.speedups, summary.workloads)
+    for title, folder, times in publisher.profiles:
+        print_profile(console, title, folder, times)
+    console.print(f"results: {summary.path.with_suffix('.md')}", markup=False, soft_wrap=True)
+    return 0
+
+
+def _list_workloads(options: BenchOptions, console: Console, *, as_json: bool) -> None:
+    from recapture.tools.speed.benchmark import list_workloads
+
+    found = list_workloads(options)
+    if as_json:
+        print_json([{"workload": one.spec.name, "summary": one.summary, "error": one.error} for one in found])
+        return
+    for info in found:
+        text = info.summary or info.error
+        console.print(info.spec.name + (f": {text}" if text else ""), markup=False, soft_wrap=True)

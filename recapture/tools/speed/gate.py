@@ -1,0 +1,226 @@
+"""The correctness check of a benchmark: compares results, gradients and updated parameters with eager's.
+
+Number, types, dtypes, shapes, text and integers must be equal, as in the verdict of a cell. The elements of tensors and
+Python floats are compared by norms, because rounding errors accumulate through a whole model: eager and the candidate
+are both compared with the same computation in float64. A candidate's error may be FACTOR times eager's, and is always
+allowed to reach the precision of its arithmetic (FLOORS), because fusing and reordering change rounding. If float64 is
+not a valid reference (the model does not run in it, or takes another path), the candidate is compared with eager.
+"""
+
+from __future__ import annotations
+
+from math import hypot
+from typing import TYPE_CHECKING, Any
+
+from recapture.judge.compare import compare_form
+from recapture.judge.snapshot import see_form
+from recapture.tools.speed.speedups import Deviation
+from recapture.tools.speed.updates import wrong_update
+from recapture.torch_api.compat import tree_leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recapture.tools.speed.subject import Subject
+
+FACTOR = 4.0
+"""Largest accepted ratio of a candidate's error to eager's, both against float64."""
+
+FLOORS = {"fp32-strict": 1e-4, "fp32": 2e-3, "tf32": 5e-3, "bf16": 3e-2, "amp": 3e-2}
+"""Relative error against float64 that each arithmetic may cause; with fp32, cuDNN may use TF32 on a GPU."""
+
+PLAUSIBLE = {"fp32-strict": 1e-2, "fp32": 5e-2, "tf32": 5e-2, "bf16": 0.2, "amp": 0.2}
+"""Largest plausible relative error of eager against float64; above it, the model does something else in float64.
+
+Gradients have no such bound: in a deep network with norm layers, their noise is as large as the gradients after a few
+steps.
+"""
+
+SMALL = 1e-3
+"""Ratio to the group's norm below which a tensor's error is relative to the group: gradients that cancel are noise."""
+
+GROUPS_AS_A_WHOLE = frozenset({"parameters"})
+"""Groups whose tensors are measured together: a step of Adam turns even a tiny gradient's sign into a full step."""
+
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+"""Types that a result may contain besides tensors."""
+
+
+class Snapshot:
+    """Copies of a subject's tensors after one of its iterations, by group."""
+
+    def __init__(self, subject: Subject) -> None:
+        import torch
+
+        leaves = tree_leaves(subject.result)
+        for leaf in leaves:
+            if not isinstance(leaf, (torch.Tensor, torch.dtype, torch.device, torch.Size, *PLAIN)):
+                raise TypeError(
+                    f"the result holds a {type(leaf).__name__}, which cannot be compared: return tensors and plain "
+                    "values, in tuples, lists and dicts"
+                )
+        self.groups: dict[str, list[tuple[str, Any]]] = {
+            "result": [(f"[{number}]", _copy(leaf)) for number, leaf in enumerate(leaves)]
+        }
+        if subject.workload.trains:
+            named = list(subject.model.named_parameters())
+            self.groups["gradients"] = [(name, _copy(one.grad)) for name, one in named]
+            self.groups["parameters"] = [(name, _copy(one)) for name, one in named]
+            self.groups["buffers"] = [(name, _copy(one)) for name, one in subject.model.named_buffers()]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        import torch
+
+        values = (value for group in self.groups.values() for _, value in group)
+        return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
+
+
+def _copy(value: Any) -> Any:
+    import torch
+
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def deviations(
+    eager: Sequence[Snapshot], candidate: Sequence[Snapshot], exact: Sequence[Snapshot] | None, dtype: str
+) -> tuple[list[Deviation], str | None]:
+    """Compare snapshots of the same iterations; return the error of each group, and a message if it is too large.
+
+    Eager replaces `exact` as the reference if `exact` is missing (the model cannot run in float64) or implausible.
+    """
+    found: dict[str, Deviation] = {}
+    wrong = None
+    for mine, other, double in zip(eager, candidate, exact or eager, strict=True):
+        reference = double if _plausible(mine, double, PLAUSIBLE[dtype]) else mine
+        for group, values in mine.groups.items():
+            others = other.groups.get(group, [])
+            different = _structure(group, values, others)
+            if different is not None:
+                return list(found.values()), different
+            worst, why = _worst(group, values, others, reference.groups[group], FLOORS[dtype])
+            if worst is not None and (group not in found or worst.candidate > found[group].candidate):
+                found[group] = worst
+            wrong = wrong or why
+    return list(found.values()), wrong or _wrong_steps(eager, candidate, exact)
+
+
+def _wrong_steps(
+    eager: Sequence[Snapshot], candidate: Sequence[Snapshot], exact: Sequence[Snapshot] | None
+) -> str | None:
+    """Return a message if the training steps between the first and the last snapshot are wrong."""
+    if len(eager) < 2 or "parameters" not in eager[0].groups:
+        return None
+
+    def ends(snapshots: Sequence[Snapshot]) -> tuple[Any, Any]:
+        return snapshots[0].groups["parameters"], snapshots[-1].groups["parameters"]
+
+    return wrong_update(ends(eager), ends(candidate), ends(exact) if exact else None)
+
+
+def _structure(group: str, eager: list[tuple[str, Any]], other: list[tuple[str, Any]]) -> str | None:
+    """Return a difference in number, type, dtype, shape or plain value, with the rules of a cell's verdict."""
+    if len(eager) != len(other):
+        return f"{group}: eager has {len(eager)} values, this {len(other)}"
+    for (name, one), (_, two) in zip(eager, other, strict=True):
+        if type(one) is type(two) and type(one) in (float, complex):
+            continue  # measured as a tensor
+        found = compare_form(f"{group} {name}", see_form(one), see_form(two))
+        if found is not None:
+            return f"{found.where}: {found.kind}: {found.detail}"[:200]
+    return None
+
+
+def _plausible(eager: Snapshot, exact: Snapshot, bound: float) -> bool:
+    """Whether float64 computes the same as eager, except for rounding."""
+    mine, reference = eager.groups["result"], exact.groups["result"]
+    if len(mine) != len(reference):
+        return False
+    return all(far <= bound * scale for _, scale, far, _ in _distances("result", mine, mine, reference)[0])
+
+
+def _worst(
+    group: str, eager: list[tuple[str, Any]], other: list[tuple[str, Any]], exact: list[tuple[str, Any]], floor: float
+) -> tuple[Deviation | None, str | None]:
+    """Return the largest deviation in a group, relative to the allowed one, and a message if it is too large."""
+    rows, different = _distances(group, eager, other, exact)
+    if different is not None:
+        return None, different
+    worst: tuple[float, Deviation, str] | None = None
+    for name, scale, mine, theirs in rows:
+        allowed = max(FACTOR * mine / scale, floor)
+        one = Deviation(
+            group=group,
+            eager=float(f"{mine / scale:.3g}"),
+            candidate=float(f"{theirs / scale:.3g}"),
+            allowed=float(f"{allowed:.3g}"),
+        )
+        excess = theirs / scale / allowed
+        if worst is None or excess > worst[0]:
+            worst = (excess, one, name)
+    if worst is None:
+        return None, None
+    excess, deviation, name = worst
+    if not excess <= 1:
+        where = f"{group} {name}".strip()
+        judge = f"float64 where eager is {deviation.eager:.2g} and" if deviation.eager else "eager where"
+        return deviation, f"{where}: {deviation.candidate:.2g} away from {judge} {deviation.allowed:.2g} is allowed"
+    return deviation, None
+
+
+def _distances(
+    group: str, eager: list[tuple[str, Any]], other: list[tuple[str, Any]], exact: list[tuple[str, Any]]
+) -> tuple[list[tuple[str, float, float, float]], str | None]:
+    """Return each tensor's name, its scale, and the errors of eager and the other against the reference.
+
+    The second value is a message about a difference that rounding cannot explain.
+    """
+    import torch
+
+    rows = []
+    names = [name for name, _ in eager]
+    for name, one, two, reference in zip(names, *map(_tensors, (eager, other, exact)), strict=True):
+        if not isinstance(one, torch.Tensor) or one.numel() == 0:
+            continue
+        if not (one.is_floating_point() or one.is_complex()):
+            if not torch.equal(one, two):
+                return [], f"{group} {name}: integers differ"
+            continue
+        # NaN and infinity must be equal; finite values are measured.
+        finite = torch.isfinite(one)
+        if not torch.equal(finite, torch.isfinite(two)):
+            return [], f"{group} {name}: not finite in other places than eager's"
+        if not (finite | (one == two) | (one.isnan() & two.isnan())).all():
+            return [], f"{group} {name}: another infinity or NaN than eager's"
+        truth = _finite(one, finite)
+        if isinstance(reference, torch.Tensor) and reference.shape == one.shape:
+            exactly = _finite(reference, finite)
+            # Ignore elements where eager is finite and float64 is not: they say nothing about rounding.
+            truth = exactly if exactly.norm().isfinite() else truth
+        norm, mine, theirs = (float(x.norm()) for x in (truth, *(_finite(x, finite) - truth for x in (one, two))))
+        rows.append((name, one.numel(), norm, mine, theirs))
+    total = hypot(*(norm for _, _, norm, _, _ in rows))
+    if rows and group in GROUPS_AS_A_WHOLE:
+        mine, theirs = (hypot(*far) for far in zip(*((row[3], row[4]) for row in rows), strict=True))
+        return [("", total or 1.0, mine, theirs)], None
+    level = total / (sum(count for _, count, _, _, _ in rows) or 1) ** 0.5
+    return [
+        (name, max(norm, SMALL * level * count**0.5) or 1.0, mine, theirs) for name, count, norm, mine, theirs in rows
+    ], None
+
+
+def _tensors(values: list[tuple[str, Any]]) -> list[Any]:
+    """Return a group's values, Python floats as tensors."""
+    import torch
+
+    wide = {float: torch.float64, complex: torch.complex128}
+    return [torch.as_tensor(value, dtype=wide[type(value)]) if type(value) in wide else value for _, value in values]
+
+
+def _finite(values: Any, finite: Any) -> Any:
+    """Return values in double precision, with 0 where eager is not finite."""
+    import torch
+
+    return torch.where(finite, values.to(torch.complex128 if values.is_complex() else torch.float64), 0)

@@ -1,0 +1,137 @@
+"""Remarks on a row of a benchmark: why it has no figures, or what explains its figures."""
+
+from __future__ import annotations
+
+import re
+from statistics import median
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.base.text import time_text
+from recapture.tools.speed.ranking import eager_elsewhere
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recapture.tools.speed.speedups import Row
+
+LAUNCH_BOUND = 0.6
+"""Share of an iteration spent in kernels below which the row is called launch-bound."""
+
+OVERHEAD = 0.1
+"""Share of the timed iterations from which the cost of measuring is reported."""
+
+DRIFT = 1.25
+"""Ratio of the last third of the samples to the first third from which there is no steady state."""
+
+SLOWER = 1.1
+"""Ratio of times from which kernels chosen by autotuning are reported as slower than the default kernels."""
+
+NOTICEABLE = 1.0
+"""Compile time in seconds from which its stages are reported."""
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+"""Pattern of a number inside a remark."""
+
+MINOR_STAGE = 0.05
+"""Share of the compile time below which a stage is not listed."""
+
+
+def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
+    """Return why a row has no figures, or what explains its figures; `rows` are those of its workload."""
+    found = ["from before: measuring it again has not ended"] if row.again else []
+    if row.measured is None:
+        if row.reason:
+            found.append(row.reason)
+        if row.error is not None:
+            found.append(f"{row.error.type}: {row.error.message}")
+        return found + _variables(row)
+    found += row.reasons.cudagraphs
+    if row.reasons.recorded:
+        found.append(f"{row.reasons.recorded} CUDA graphs recorded again while timing")
+    if row.reasons.break_reasons:
+        count = len(row.reasons.break_reasons)
+        found.append(f"{count} graph break{'s' if count > 1 else ''}: {row.reasons.break_reasons[0]}")
+    if row.reasons.recompiles:
+        count = len(row.reasons.recompiles)
+        found.append(f"{count} recompile{'s' if count > 1 else ''}: {row.reasons.recompiles[0]}")
+    grown = drift(row)
+    if grown is not None:
+        first, last = map(time_text, grown)
+        found.insert(0, f"no steady state: an iteration took {first} at first and {last} at last")
+    if row.measured.kernel is not None and not row.reasons.recorded:  # recording a graph launches no kernels
+        share = row.measured.kernel / row.measured.seconds
+        if share < LAUNCH_BOUND:
+            found.append(f"launch-bound: kernels run {share:.0%} of the time")
+        found += _choice_of_kernels(row, rows)
+    elsewhere = eager_elsewhere(row, rows)
+    if elsewhere is not None:
+        here = time_text(row.measured.eager_seconds)
+        found.append(f"eager took {here} beside it, {time_text(elsewhere)} beside the other rows")
+    if len(row.processes) == 1:
+        found.append("one process: how much processes differ is not in the interval")
+    worst = max((one.overhead for one in row.processes), default=0.0)
+    if worst > OVERHEAD:
+        found.append(f"measuring cost {worst:.0%} beside the iterations")
+    found += _of_the_machine(row)
+    return found + _where_time_went(row) + _variables(row)
+
+
+def _of_the_machine(row: Row) -> list[str]:
+    """Return conditions that make the timing doubtful, once for all processes."""
+    found: dict[str, list[str]] = {}
+    for one in row.processes:
+        for mark in one.conditions.marks:
+            found.setdefault(NUMBER.sub("\0", mark), []).append(mark)
+    described = []
+    for text, marks in found.items():
+        numbers = sorted((float(one[0]), one[0]) for mark in marks for one in NUMBER.finditer(mark))
+        if text.count("\0") == 1 and numbers[0] != numbers[-1]:
+            described.append(text.replace("\0", f"{numbers[0][1]} to {numbers[-1][1]}"))
+        else:
+            described += dict.fromkeys(marks)
+    return described
+
+
+def _variables(row: Row) -> list[str]:
+    """Return the environment variables that were set and that compilers read."""
+    values = [f"{name.removeprefix('env ')}={value}" for name, value in row.flags.items() if name.startswith("env ")]
+    return [f"with {' '.join(values)}"] if values else []
+
+
+def _choice_of_kernels(row: Row, rows: Sequence[Row]) -> list[str]:
+    """Return a remark if autotuning chose slower kernels than `torch.compile` uses without it."""
+    plain = msgspec.structs.replace(row.configuration, compiler="compile")
+    untuned = next((one.measured for one in rows if one.configuration == plain), None)
+    if not row.configuration.autotunes or row.measured is None or untuned is None:
+        return []
+    if row.measured.kernel is None or untuned.kernel is None or row.measured.kernel < SLOWER * untuned.kernel:
+        return []
+    return [f"its kernels take {row.measured.kernel / untuned.kernel:.2f}× as long as those of {plain}"]
+
+
+def _where_time_went(row: Row) -> list[str]:
+    """Return the stages of a cold compile; none if torch does not report them or the compile was short."""
+    start = row.cold
+    if start is None or not start.stages or start.total < NOTICEABLE:
+        return []
+    most = sorted(start.stages.items(), key=lambda one: -one[1])
+    parts = [f"{name} {time_text(seconds)}" for name, seconds in most if seconds >= MINOR_STAGE * start.total]
+    return [f"compiling, cold: {', '.join(parts)}"] if parts else []
+
+
+def drift(row: Row) -> tuple[float, float] | None:
+    """Return the seconds per iteration in the first and in the last third of the samples.
+
+    None unless they grew by `DRIFT` in every process.
+    """
+    found = []
+    for one in row.processes:
+        third = len(one.candidate.seconds) // 3
+        if third == 0:
+            return None
+        found.append((median(one.candidate.seconds[:third]), median(one.candidate.seconds[-third:])))
+    if not found or min(last / first for first, last in found) < DRIFT:
+        return None
+    return median(first for first, _ in found), median(last for _, last in found)

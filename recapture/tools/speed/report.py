@@ -1,0 +1,337 @@
+"""``speedups-<gpu>.md``: the results of a benchmark, best first, with the cost of compiling and the reasons."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recapture.base.text import ratio_text, shorten, time_text
+from recapture.records.verdicts import FAILING, SILENTLY_WRONG
+from recapture.report import environment_facts
+from recapture.report.claim_sources import address, claim_list
+from recapture.report.markup import code, plain
+from recapture.report.summary import natural_key
+from recapture.report.tables import Cell, Span, Table, code_list, code_span, strong, to_markdown, verbatim
+from recapture.tools.speed.intervals import geometric_mean
+from recapture.tools.speed.ranking import best, best_first
+from recapture.tools.speed.remarks import drift, remarks
+from recapture.tools.speed.speedups import EAGER, Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recapture.tools.speed.speedups import Claimed, Finding, Measured, Row, Speedups
+
+TEXT_LIMIT = 160
+"""Characters shown of a remark."""
+
+PAYS_BACK = "pays back after (iterations, cold / warm)"
+"""Header of the column with the iterations after which the compile time is recovered."""
+
+
+def render_speedups(speedups: Speedups) -> str:
+    """Return the report as GitHub Markdown, with the same bytes for the same rows."""
+    sections = [
+        _head(speedups),
+        _winners(speedups.rows),
+        _claims(speedups.rows),
+        *(_workload(name, rows) for name, rows in _by_workload(speedups.rows).items()),
+        _means(speedups.rows),
+        _conditions(speedups.rows),
+        _method(speedups),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _by_workload(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.workload, []).append(row)
+    return found
+
+
+def break_even_text(finding: Finding, *iterations: float | None) -> str:
+    """Return the iterations after which a row pays back; empty for a row that is neither faster nor slower."""
+    if finding != "faster":
+        return "never" if finding == "slower" else ""
+    return " / ".join(f"{value:,.0f}" for value in iterations if value is not None)
+
+
+def configurations_text(number: int) -> str:
+    """Return a number of configurations as text."""
+    return f"{number} configuration{'' if number == 1 else 's'}"
+
+
+def _bytes(value: int | None) -> str:
+    if value is None:
+        return ""
+    return f"{value / (1 << 30):.2f} GiB" if value >= 1 << 30 else f"{value / (1 << 20):.0f} MiB"
+
+
+def _head(speedups: Speedups) -> str:
+    environment = speedups.environment
+    lines = [f"- {plain(name)}: {plain(value)}" for name, value in environment_facts.brief(environment)]
+    why = environment_facts.why_bare(environment)
+    if why:
+        lines.append(f"- bare, not the image, because {plain(shorten(why, 2 * TEXT_LIMIT))}")
+    found = [
+        *environment_facts.failing_checks(environment, lasting=True),
+        *environment_facts.warnings(environment, lasting=True),
+    ]
+    lines += [f"- recapture doctor: {plain(shorten(check, 2 * TEXT_LIMIT))}" for check in found]
+    right = sum(row.right for row in speedups.rows)
+    wrong = sum(row.verdict in SILENTLY_WRONG for row in speedups.rows)
+    failing = sum(row.verdict in FAILING for row in speedups.rows)
+    again = sum(row.again for row in speedups.rows)
+    rest = len(speedups.rows) - right - wrong - failing
+    more = f", {rest} not comparable or not applicable" if rest else ""
+    unfinished = speedups.planned - len(speedups.rows)
+    late = f", **{unfinished} not finished**" if unfinished > 0 else ""
+    if again:
+        late += f"; **{again} of these from before: measuring {'it' if again == 1 else 'them'} again has not ended**"
+    return (
+        f"# Speedups: {code(environment.image)} on {code(environment.capability)}\n\n"
+        f"{configurations_text(speedups.planned)} planned: {right} right and timed, {wrong} wrong, {failing} failing"
+        f"{more}{late}.\n\n" + "\n".join(lines)
+    )
+
+
+def _winners(rows: Sequence[Row]) -> str:
+    lines: list[list[Cell]] = []
+    for name, mine in _by_workload(rows).items():
+        first = code_span(name)
+        found = best(mine)
+        if found is None:
+            timed = any(row.measured is not None for row in mine)
+            lines.append(
+                [first, "none is faster than eager beyond doubt" if timed else "none could be timed", "", "", ""]
+            )
+            continue
+        lines.append(
+            [
+                first,
+                code_span(str(found.row.configuration)),
+                verbatim(ratio_text(found.measured.speedup)),
+                _pays_back(found.measured),
+                code_list([str(row.configuration) for row in found.ties]),
+            ]
+        )
+    if not lines:
+        return ""
+    return (
+        "## Best configurations\n\nOf those whose intervals overlap with the greatest speedup's, the one that pays "
+        "back soonest.\n\n"
+        + to_markdown(Table(["workload", "best", "speedup", PAYS_BACK, "intervals overlap with"], lines, "lllrl"))
+    )
+
+
+def claim_status(row: Row, claim: Claimed) -> str:
+    """Return the status of a claim: reproduced, not reproduced, inconclusive, or not runnable here."""
+    if claim.holds is not None:
+        return "reproduced" if claim.holds else "not reproduced"
+    return "inconclusive" if row.measured is not None else "not runnable here"
+
+
+def _claims(rows: Sequence[Row]) -> str:
+    lines: list[list[Cell]] = [
+        [
+            Span(claim.id, link=address(claim.id)),
+            claim_status(row, claim),
+            code_span(row.workload),
+            code_span(str(row.configuration)),
+            claim.published,
+            claim.expected,
+            verbatim(ratio_text(row.measured.speedup)) if row.measured else code_span(str(row.verdict)),
+        ]
+        for claim, row in sorted(
+            ((claim, row) for row in rows for claim in row.claims),
+            key=lambda pair: (
+                natural_key(pair[0].id),
+                claim_status(pair[1], pair[0]),
+                pair[1].workload,
+                str(pair[1].configuration),
+            ),
+        )
+    ]
+    if not lines:
+        return ""
+    return (
+        "## Published claims\n\nA figure from one machine need not hold on another: a claim is reproduced where the "
+        "whole 95 % interval satisfies what should hold everywhere, and inconclusive where only a part of it does.\n\n"
+        + to_markdown(
+            Table(["claim", "status", "workload", "configuration", "published", "should be", "measured"], lines)
+        )
+        + claim_list(sorted({claim.id for row in rows for claim in row.claims}, key=natural_key))
+    )
+
+
+def _workload(name: str, rows: Sequence[Row]) -> str:
+    shown: list[list[Cell]] = []
+    notes = []
+    for row in best_first(rows):
+        first: list[Cell] = [code_span(str(row.configuration))]
+        if found := remarks(row, rows):
+            text = "; ".join(plain(shorten(one, TEXT_LIMIT)) for one in found)
+            notes.append(f"- {code(str(row.configuration))}: {text}")
+        if row.measured is None:
+            shown.append([*first, strong(str(row.verdict)), *[""] * 11])
+            continue
+        one = row.measured
+        over = "" if one.over_twin is None else ratio_text(one.over_twin).partition(" ")[0]
+        shown.append(
+            [
+                *first,
+                verbatim(ratio_text(one.speedup)),
+                one.finding,
+                over,
+                time_text(one.seconds),
+                time_text(one.eager_seconds),
+                "" if one.kernel is None else f"{time_text(one.kernel)} ({_share(one.kernel / one.seconds)})",
+                *_memory(one),
+                time_text(row.cold.capture + row.cold.calls[0]) if row.cold else "",
+                time_text(row.warm.capture + row.warm.calls[0]) if row.warm else "",
+                time_text(row.cold.calls[1]) if row.cold else "",
+                _pays_back(one),
+            ]
+        )
+    headers: list[str | Span] = [
+        "configuration",
+        verbatim("speedup [95 %]"),
+        "finding",
+        "speedup, same arithmetic",
+        "median",
+        "eager's median",
+        "GPU time in kernels",
+        "peak memory",
+        "peak memory ÷ eager's",
+        "first call, cold",
+        "first call, warm",
+        "second call, cold",
+        PAYS_BACK,
+    ]
+    text = f"## {code(name)}\n\n{to_markdown(Table(headers, shown, 'lllr'))}"
+    return text + ("\n\n" + "\n".join(notes) if notes else "")
+
+
+def _share(share: float) -> str:
+    """Return a share as text; it can exceed 100 %, because a profiler makes kernels slightly slower."""
+    return "all" if share >= 1 else f"{share:.0%}"
+
+
+def _memory(one: Measured) -> list[str]:
+    if one.memory is None:
+        return ["", ""]
+    share = f"{one.memory / one.eager_memory:.2f}×" if one.eager_memory else ""
+    return [_bytes(one.memory), share]
+
+
+def _pays_back(one: Measured) -> str:
+    return break_even_text(one.finding, one.break_even_cold, one.break_even_warm)
+
+
+def _means(rows: Sequence[Row]) -> str:
+    """Return the geometric means of configurations over workloads, each with its number of workloads."""
+    workloads = _by_workload(rows)
+    by_way: dict[tuple[str, str, bool], dict[str, Row]] = {}
+    for row in rows:
+        one = row.configuration
+        own = _own_dtype(workloads[row.workload])
+        dtype = "as in eager" if one.dtype == own else one.dtype
+        way = f"{one.compiler} {dtype}" + (f" {one.layout}" if one.layout != "contiguous" else "")
+        by_way.setdefault((way, one.compiler, one.dynamic), {})[row.workload] = row
+    lines: list[tuple[float, str, list[Cell]]] = []
+    for (way, compiler, dynamic), mine in by_way.items():
+        if compiler == EAGER and way.endswith("as in eager"):
+            continue
+        values = [row.measured.speedup[0] for row in mine.values() if row.measured and drift(row) is None]
+        mean = geometric_mean(values)
+        name = way + (" dynamic" if dynamic else "")
+        row_shown: list[Cell] = [
+            code_span(name),
+            "" if mean is None else f"{mean:.2f}×",
+            f"{len(values)} of {len(mine)} right and in a steady state, of {len(workloads)} workloads",
+        ]
+        lines.append((-(mean or 0.0), name, row_shown))
+    if not lines:
+        return ""
+    return (
+        "## Geometric means\n\nOver the workloads where a configuration is right and in a steady state; a mean over "
+        "other workloads cannot be compared with it.\n\n"
+        + to_markdown(
+            Table(
+                ["configuration", "mean speedup", "coverage"],
+                [shown for _, _, shown in sorted(lines, key=lambda line: line[:2])],
+                "lrl",
+            )
+        )
+    )
+
+
+def _own_dtype(rows: Sequence[Row]) -> str:
+    """Return the dtype of a workload's own eager; in older files, that of the eager row without a twin."""
+    for row in rows:
+        if row.own_dtype is not None:
+            return row.own_dtype
+    for row in rows:
+        if row.configuration == Configuration(EAGER, row.configuration.dtype) and (
+            row.processes and row.processes[0].twin is None
+        ):
+            return row.configuration.dtype
+    return rows[0].configuration.dtype
+
+
+def _conditions(rows: Sequence[Row]) -> str:
+    processes = [(row, one) for row in rows for one in row.processes]
+    if not processes:
+        return ""
+    marked = {
+        f"{row.workload} {row.configuration}": one.conditions.marks for row, one in processes if one.conditions.marks
+    }
+    lines = [
+        f"Processes timed: {len(processes)}; configurations timed on a throttled or shared machine: {len(marked)}."
+    ]
+    for title, name, unit in (
+        ("SM clock", "sm_clock", "MHz"),
+        ("memory clock", "memory_clock", "MHz"),
+        ("temperature", "temperature", "°C"),
+        ("power", "power", "W"),
+    ):
+        spreads = [getattr(one.conditions, name) for _, one in processes if getattr(one.conditions, name) is not None]
+        if spreads:
+            lines.append(f"- {title}: {min(s[0] for s in spreads):g} to {max(s[2] for s in spreads):g} {unit}")
+    first = processes[0][1].conditions
+    lines.append(
+        f"- CPU: {first.threads} threads on {first.affinity} cores, governor {plain(first.governor or 'unknown')}, "
+        f"allocator {plain(first.allocator or 'unknown')}, "
+        f"load {min(one.conditions.load or 0 for _, one in processes):g} to "
+        f"{max(one.conditions.load or 0 for _, one in processes):g}"
+    )
+    others = [one.conditions.cpu_others for _, one in processes if one.conditions.cpu_others is not None]
+    if others:
+        lines.append(f"- other work on the CPU: {min(others):.1f} to {max(others):.1f} cores")
+    overheads = sorted(one.overhead for _, one in processes)
+    lines.append(
+        f"- measuring cost {overheads[len(overheads) // 2]:.1%} beyond the timed iterations (median), "
+        f"{overheads[-1]:.1%} at most"
+    )
+    return "## State of the machine\n\n" + lines[0] + "\n\n" + "\n".join(lines[1:])
+
+
+def _method(speedups: Speedups) -> str:
+    values = "\n".join(f"- {plain(name)}: {plain(str(value))}" for name, value in speedups.method.items())
+    return (
+        "## How it was measured\n\n"
+        "Only what computes the same as eager is timed: results, gradients, updated parameters and buffers are "
+        "compared with a float64 reference, and may be as far from it as the arithmetic explains or a few times "
+        "eager's own distance; training steps have to be as long as eager's, within a factor of two, and to point the "
+        "same way. Eager and a compiled run are interleaved in one process, round by round in random "
+        "order; a speedup is the median of the rounds' ratios eager ÷ compiled, averaged over processes; its "
+        "interval is from a bootstrap of processes and blocks of rounds, or Student's over the processes where that is "
+        "wider. Faster or slower means: the 99 % interval "
+        "lies beyond 1 ± 1 % and Mann-Whitney's test rejects equality at 1 %; on a shared device nothing is "
+        "concluded. The row of eager is eager against another copy of itself. “Same arithmetic” is the speedup "
+        "over eager with the row's own dtype and layout, where those are not the workload's. Cold: fresh compile "
+        "caches; warm: another process with those caches; importing torch is counted in neither. It pays back once "
+        "the time saved exceeds what compiling cost beyond eager's first calls. Kernels are timed under a profiler, "
+        "which makes each a little longer."
+        "\n\n" + values
+    )

@@ -1,0 +1,224 @@
+"""The options of `recapture bench`, and the workloads and configurations that they select."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_device, option
+from recapture.base.paths import data_folder
+from recapture.cases.workload_sources import ModelSpec, WorkloadInfo, shapes_of
+from recapture.pool.client import ServerDiedError
+from recapture.pool.protocol import Ended
+from recapture.pool.worker_pool import cause_of_death
+from recapture.tools.speed import tasks
+from recapture.tools.speed.configuration import DEFAULT_COMPILERS, configurations
+from recapture.tools.speed.cpu_settings import physical_cores
+from recapture.tools.speed.speedup_checks import MOST_PROCESSES
+
+if TYPE_CHECKING:
+    from recapture.pool.worker_pool import WorkerPool
+    from recapture.tools.speed.speedups import Configuration
+
+COLLECT_SECONDS = 120.0
+"""Seconds that importing a file of workloads may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """The options of the command line; an empty tuple means the defaults. `memory` is in bytes."""
+
+    names: tuple[str, ...] = argument("[WORKLOAD|FILE]...")
+    models: tuple[str, ...] = option(
+        "--model", default=(), metavar="SPEC", help="torchvision:NAME or package.module:factory."
+    )
+    shapes: tuple[tuple[int, ...], ...] = option(
+        "--input", default=(), metavar="SHAPE", parse=shapes_of, help="Shape of an input of --model, as 8x3x224x224."
+    )
+    train: bool = option("--train", default=False, help="Measure training steps of --model, not inference.")
+    compilers: tuple[str, ...] = option(
+        "--compiler", default=(), metavar="NAME", help="Only this compiler; may be given several times."
+    )
+    dtypes: tuple[str, ...] = option(
+        "--dtype", default=(), metavar="NAME", help="fp32, fp32-strict, tf32, bf16 or amp."
+    )
+    layouts: tuple[str, ...] = option("--layout", default=(), metavar="NAME", help="contiguous or channels-last.")
+    dynamic: bool = option("--dynamic", default=False, help="Symbolic sizes from the first call on (torch.compile).")
+    device: str = option(
+        "--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to measure on."
+    )
+    processes: int = option("--processes", default=5, between=(1, MOST_PROCESSES), help="Timed processes per row.")
+    seconds: float = option("--seconds", default=2.5, between=(0.1, WEEK), help="Seconds of timing per process.")
+    timeout: float = option("--timeout", default=1800.0, between=(1, WEEK), help="Seconds a process may take.")
+    memory: int = option("--memory", default=64 * GIB, unit=GIB, between=(0.1, MOST_GIB), help="GiB of RAM.")
+    threads: int = option(
+        "--threads",
+        default_factory=lambda: len(physical_cores()),
+        between=(1, None),
+        help="CPU threads of torch. [default: the number of physical cores]",
+    )
+    cpu_settings: Literal["set", "leave"] = option(
+        "--cpu-settings",
+        default="set",
+        help="Fix timed CPU processes to cores and keep freed memory, or leave both.",
+    )
+    compile_jobs: int = option(
+        "--compile-jobs",
+        default=1,
+        between=(1, None),
+        help="Compilations at a time; a compiler that autotunes compiles alone.",
+    )
+    gpus: int = option("--gpus", default=1, between=(1, None), help="Time on one GPU, compile on the others.")
+    profile: bool = option("--profile", default=False, help="Also write operator tables and traces, under profiles/.")
+    worker: Literal["auto", "fork", "fresh"] = option(
+        "--worker", default="auto", show_default=False, help="How rows get a process."
+    )
+    resume: bool = option("--resume", default=False, help="Measure only rows that are missing or were edited.")
+    results: Path = option("--results", default=Path("results"), help="Folder for the results of all images.")
+
+
+def shipped_workloads() -> list[Path]:
+    """Return the workload files that ship with recapture."""
+    return sorted(path for path in data_folder("suites/speedups").glob("*.py") if not path.name.startswith("_"))
+
+
+@dataclass(frozen=True)
+class _Address:
+    """An argument: a file, a workload, or a workload in a file; without `compiler`, every compiler."""
+
+    path: Path | None
+    workload: str | None
+    compiler: str | None
+
+    def means(self, spec: ModelSpec) -> bool:
+        """Whether the argument refers to this workload."""
+        return self.workload in (None, spec.name) and (self.path is None or str(self.path) == spec.path)
+
+
+def _addresses(options: BenchOptions) -> list[_Address]:
+    """Parse ``FILE::workload::compiler`` and ``workload::compiler``; all parts but the first are optional."""
+    found = []
+    for name in options.names:
+        place, _, rest = name.partition("::")
+        if place.endswith(".py"):
+            workload, _, how = rest.partition("::")
+            found.append(_Address(Path(place).resolve(), workload or None, how or None))
+        else:
+            found.append(_Address(None, place, rest or None))
+    return found
+
+
+def check_names(options: BenchOptions) -> None:
+    """Raise UsageError for mistakes that can be detected before a server is started."""
+    files = _files(options)
+    for path in files:
+        if not path.is_file():
+            raise UsageError(f"no such workload file: {path.name}")
+    if not files:  # a file may declare its own compilers
+        compilers = (*options.compilers, *(one.compiler for one in _addresses(options) if one.compiler))
+        configurations("fp32", compilers=compilers, dtypes=options.dtypes, layouts=options.layouts, dynamic=False)
+
+
+def collect(pool: WorkerPool, options: BenchOptions) -> list[WorkloadInfo]:
+    """Describe the named files and models; also the shipped files if some name is in none of them."""
+    files = _files(options)
+    specs = [ModelSpec(name=path.stem, path=str(path)) for path in files]
+    specs += [
+        ModelSpec(name=name, model=name, shapes=options.shapes, train=options.train)
+        for name in dict.fromkeys(options.models)
+    ]
+    found = [info for spec in specs for info in _described(pool, spec)]
+    known = {info.spec.name for info in found}
+    if not specs or any(one.path is None and one.workload not in known for one in _addresses(options)):
+        shipped = [ModelSpec(name=path.stem, path=str(path)) for path in shipped_workloads() if path not in files]
+        found += [info for spec in shipped for info in _described(pool, spec)]
+    return found
+
+
+def modules_of(options: BenchOptions) -> list[str]:
+    """Return the modules to import before workloads are collected: torchvision, if a named file or model uses it."""
+    files = _files(options)
+    others = options.models or any(one.path is None for one in _addresses(options))
+    if not files or others or any(b"torchvision" in path.read_bytes() for path in files):
+        return ["torchvision"]
+    return []
+
+
+def _files(options: BenchOptions) -> list[Path]:
+    """Return the named files."""
+    return list(dict.fromkeys(one.path for one in _addresses(options) if one.path is not None))
+
+
+def _meant(infos: list[WorkloadInfo], options: BenchOptions) -> list[_Address]:
+    """Return the addresses, without files that only locate the workload of another address."""
+    addresses = _addresses(options)
+    names = {one.workload for one in addresses if one.path is None}
+    sources = {info.spec.path for info in infos if info.spec.name in names}
+    return [one for one in addresses if one.workload is not None or str(one.path) not in sources]
+
+
+def _described(pool: WorkerPool, spec: ModelSpec) -> list[WorkloadInfo]:
+    try:
+        found = pool.client.run(tasks.WORKLOADS, spec, list[WorkloadInfo], timeout=COLLECT_SECONDS)
+    except ServerDiedError:
+        pool.restart()
+        return [WorkloadInfo(spec=spec, error="killed the worker server on import")]
+    return [WorkloadInfo(spec=spec, error=cause_of_death(found))] if isinstance(found, Ended) else found
+
+
+def choose(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInfo]:
+    """Return the requested workloads; raise UsageError for an unknown workload or a broken named file."""
+    asked = set(_files(options))
+    for info in infos:
+        if info.error is not None and (info.spec.path is None or Path(info.spec.path) in asked):
+            where = f"workload file {Path(info.spec.path).name!r}: " if info.spec.path else ""
+            raise UsageError(f"{where}{info.error}")
+    usable = [info for info in infos if info.error is None]
+    seen: dict[str, WorkloadInfo] = {}
+    for info in usable:
+        if seen.setdefault(info.spec.name, info) is not info:
+            raise UsageError(f"two workloads are named {info.spec.name!r}")
+    for one in _addresses(options):
+        known = [info.spec.name for info in usable if one.path is None or info.spec.path == str(one.path)]
+        if one.workload is not None and one.workload not in known:
+            where = f" in {one.path.name}" if one.path else ""
+            hint = did_you_mean(one.workload, known) or "; known: " + ", ".join(known)
+            raise UsageError(f"unknown workload {one.workload!r}{where}{hint}")
+    meant = _meant(usable, options)
+    return [
+        info
+        for info in usable
+        if info.spec.path is None or any(one.means(info.spec) for one in meant) or not (options.names or options.models)
+    ]
+
+
+def select(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInfo]:
+    """Return the workloads to measure: those for this device, and those requested by name."""
+    chosen = choose(infos, options)
+    names = {one.workload for one in _addresses(options)}
+    here = [info for info in chosen if options.device in info.devices or info.spec.name in names]
+    if not here:
+        raise UsageError(f"no workload is meant for {options.device}")
+    return here
+
+
+def plan_rows(infos: list[WorkloadInfo], options: BenchOptions) -> list[tuple[WorkloadInfo, Configuration]]:
+    """Return the requested rows; a workload that is addressed with compilers gets only those."""
+    meant = _meant(infos, options)
+    rows: dict[tuple[str, Configuration], tuple[WorkloadInfo, Configuration]] = {}
+    for info in infos:
+        addressed = [one.compiler for one in meant if one.means(info.spec)]
+        wanted = options.compilers if None in addressed else tuple(filter(None, addressed)) or options.compilers
+        wanted = wanted or (*DEFAULT_COMPILERS[options.device], *info.compilers)
+        for one in configurations(
+            info.dtype,
+            own=tuple(info.compilers),
+            compilers=wanted,
+            dtypes=options.dtypes,
+            layouts=options.layouts,
+            dynamic=options.dynamic,
+        ):
+            rows.setdefault((info.spec.name, one), (info, one))
+    return list(rows.values())

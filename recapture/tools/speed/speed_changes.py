@@ -1,0 +1,182 @@
+"""Finds changes of speed between two benchmarks, configuration by configuration.
+
+Two benchmarks are not interleaved, so that every difference includes changes of the machine between them. Therefore
+small differences are not reported, however certain they look, and each row shows eager's own change as a control.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from statistics import median
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from recapture.tools.compare.changes import Ratio, SpeedCategory, SpeedChange, SpeedSide
+from recapture.tools.speed.intervals import compare_runs
+from recapture.tools.speed.speedups import Finding, read_speedups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from recapture.tools.speed.speedups import Process, Row, Speedups
+
+SpeedDiff = tuple[tuple[SpeedChange, ...], tuple[str, ...]]
+_Found = tuple[SpeedCategory, Ratio | None]
+
+FINDINGS: dict[Finding, SpeedCategory] = {
+    "faster": "faster",
+    "slower": "slower",
+    "too noisy": "too_noisy",
+    "no difference shown": "no_difference_shown",
+}
+
+
+def speedups_of(directory: Path) -> dict[str, Path]:
+    """Return the files of `recapture bench` in a results directory, by name, without those set aside."""
+    return {path.name: path for path in sorted(directory.glob("speedups-*.json")) if ".before-" not in path.name}
+
+
+def diff_speeds(old: Path, new: Path) -> SpeedDiff:
+    """Compare the benchmarks of two results directories; return the changes and warnings.
+
+    Files with equal names are compared, or the only file of each side. Raises UsageError if reading them fails.
+    """
+    before, after = speedups_of(old), speedups_of(new)
+    pairs = [(before[name], after[name]) for name in sorted(before.keys() & after.keys())]
+    if not pairs and len(before) == 1 == len(after):
+        pairs = list(zip(before.values(), after.values(), strict=True))
+    changes: list[SpeedChange] = []
+    notes: list[str] = []
+    if before and after and not pairs:
+        notes.append("speed is not compared: OLD and NEW were timed on several devices, none of them the same")
+    if bool(before) != bool(after):
+        notes.append(f"speed is not compared: {'NEW' if before else 'OLD'} has no benchmark")
+    if pairs and importlib.util.find_spec("scipy") is None:  # an installation that only reads results
+        return (), ("speed is not compared: that needs scipy",)
+    for was, now in ((read_speedups(was), read_speedups(now)) for was, now in pairs):
+        for name, side in (("OLD", was), ("NEW", now)):
+            done = sum(not row.again for row in side.rows)
+            if done < side.planned:
+                notes.append(f"speed: {name} is incomplete: {side.planned} configurations planned, {done} measured")
+        differ = _hardware(was, now)
+        if differ:
+            notes.append(f"speed: {differ}, so speedups over eager are compared, not seconds")
+        changes += _changes(was, now, seconds=not differ)
+    return tuple(changes), tuple(notes)
+
+
+def _hardware(old: Speedups, new: Speedups) -> str:
+    """Return the hardware differences of two benchmarks; empty if their seconds can be compared."""
+    differ = (f"{was} became {now}" for was, now in zip(_timed_on(old), _timed_on(new), strict=True) if was != now)
+    return next(differ, "")
+
+
+def _timed_on(speedups: Speedups) -> tuple[str, str, str, str]:
+    """Return the hardware that affects timing; on a GPU also the processor, because models may wait for launches."""
+    gpu, cpu = speedups.environment.gpu, speedups.environment.cpu
+    threads = f"{speedups.method.get('CPU threads')} CPU threads"
+    settings = speedups.method.get("cores and allocator", "leave")
+    steady = "cores and allocator set" if settings == "set" else "cores and allocator left as they are"
+    return (gpu.name or "an unknown GPU") if gpu else "a CPU", cpu.model or "an unknown CPU", threads, steady
+
+
+def _changes(old: Speedups, new: Speedups, *, seconds: bool) -> Iterable[SpeedChange]:
+    # A row that was to be measured again, but was not, is from an earlier benchmark.
+    stale = {row.key for side in (old, new) for row in side.rows if row.again}
+    before, after = ({row.key: row for row in side.rows} for side in (old, new))
+    for key in sorted((before.keys() | after.keys()) - stale):
+        was, now = before.get(key), after.get(key)
+        category = _category(was, now)
+        found = SpeedChange(
+            workload=key[0],
+            configuration=str(key[1]),
+            category=category or "no_difference_shown",
+            basis="seconds" if seconds else "speedup",
+            old=None if was is None else _side(was),
+            new=None if now is None else _side(now),
+        )
+        if category is None and was is not None and now is not None:
+            found = _timed(found, was, now, seconds=seconds)
+        yield found
+
+
+def _timed(change: SpeedChange, old: Row, new: Row, *, seconds: bool) -> SpeedChange:
+    """Return the change of speed of a row that was timed on both sides, by seconds if those are conclusive.
+
+    Processes differ in eager's time, too (addresses, the processor's clock, launching), so the speedup over eager is
+    more certain. It decides if seconds do not, unless eager itself changed.
+    """
+    over_eager = _compared(old, new, _log_speedup)
+    if not seconds:
+        return _with(change, over_eager, "speedup")
+    own, eager = _compared(old, new, _log_rate), _compared(old, new, _log_eager_rate)
+    eager_stayed = eager[0] not in ("slower", "faster")
+    if own[0] == "too_noisy" and over_eager[0] != "too_noisy" and eager_stayed:
+        change = _with(change, over_eager, "speedup")
+    else:
+        change = _with(change, own, "seconds")
+    return msgspec.structs.replace(change, eager=eager[1])
+
+
+def _with(change: SpeedChange, found: _Found, basis: Literal["seconds", "speedup"]) -> SpeedChange:
+    return msgspec.structs.replace(change, category=found[0], change=found[1], basis=basis)
+
+
+def _category(old: Row | None, new: Row | None) -> SpeedCategory | None:
+    """Return the category of a configuration; None if it was timed on both sides."""
+    if old is None:
+        return "only_in_new"
+    if new is None:
+        return "only_in_old"
+    if old.hash is not None and new.hash is not None and old.hash != new.hash:
+        return "edited"
+    if old.right != new.right:
+        return "newly_right" if new.right else "no_longer_right"
+    if not old.right:
+        return "failing_differently" if _failure(old) != _failure(new) else "not_timed"
+    return None
+
+
+def _failure(row: Row) -> tuple[object, ...]:
+    """Return a key that is equal for equal failures."""
+    return (row.verdict, row.phase, *((row.error.type, row.error.fingerprint) if row.error else ()))
+
+
+def _log_rate(process: Process) -> float:
+    return -math.log(median(process.candidate.seconds))
+
+
+def _log_eager_rate(process: Process) -> float:
+    return -math.log(median(process.eager.seconds))
+
+
+def _log_speedup(process: Process) -> float:
+    pairs = zip(process.eager.seconds, process.candidate.seconds, strict=True)
+    return median(math.log(eager / candidate) for eager, candidate in pairs)
+
+
+def _compared(old: Row, new: Row, estimate: Callable[[Process], float]) -> _Found:
+    """Compare the processes of two rows by one estimate for each, the logarithm of a speed."""
+    found = compare_runs(*([estimate(one) for one in row.processes] for row in (old, new)))
+    if found is None:
+        return "too_noisy", None
+    ratio = (found.ratio, found.low, found.high)
+    if any(one.conditions.shared for row in (old, new) for one in row.processes):
+        return "too_noisy", ratio
+    return FINDINGS[found.finding], ratio
+
+
+def _side(row: Row) -> SpeedSide:
+    measured = row.measured
+    return SpeedSide(
+        verdict=row.verdict,
+        reason=row.reason or (f"{row.error.type}: {row.error.message}" if row.error else None),
+        speedup=None if measured is None else measured.speedup,
+        seconds=None if measured is None else measured.seconds,
+        memory=None if measured is None else measured.memory,
+        cold=None if row.cold is None else row.cold.capture + row.cold.calls[0],
+        warm=None if row.warm is None else row.warm.capture + row.warm.calls[0],
+    )

@@ -1,0 +1,273 @@
+"""The results of a benchmark: its rows, with every raw sample, and the file that holds them.
+
+History of the file format, newest first (``SCHEMA_VERSION``):
+
+1. first version.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from recapture.base.decode import Format
+from recapture.base.files import write_atomically
+from recapture.machine.environment import Environment
+from recapture.records.record import ErrorInfo, schema_of
+from recapture.records.verdicts import RIGHT, Verdict
+from recapture.tools.speed.speedup_checks import check_speedups
+
+SCHEMA_VERSION: Literal[1] = 1
+
+Finding = Literal["faster", "slower", "no difference shown", "too noisy"]
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The warm-up time of one process: seconds of capturing, then of each of the first calls."""
+
+    capture: float
+    calls: tuple[float, ...]
+    compile_jobs: int = 1
+    """Number of processes that were compiling at the same time."""
+    stages: dict[str, float] | None = None
+    """Seconds of each compilation stage, if torch reports them (see `torch_watch.compile_seconds`)."""
+
+    @property
+    def total(self) -> float:
+        """Total seconds."""
+        return self.capture + sum(self.calls)
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The samples of one variant in one process: seconds per iteration, each averaged over `iterations` runs."""
+
+    iterations: int
+    seconds: tuple[float, ...]
+
+
+OTHER_CORES = 2.0
+"""Cores used by other work on a GPU host above which it is reported. Launching kernels needs only one core, so this
+does not make the timing doubtful; but a busy host slows eager down where eager waits for launches."""
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The state of the machine while a process was timing; None for values that the machine does not report.
+
+    Clocks are in MHz, temperature in °C, power in W: (minimum, median, maximum) of the samples. `throttled` maps the
+    driver's reasons for a lower clock to the share of samples with each. `others` is the number of other processes on
+    the GPU, `cpu_others` the number of cores that other work used, `steal` the share of time the hypervisor took.
+    """
+
+    sm_clock: tuple[float, float, float] | None = None
+    memory_clock: tuple[float, float, float] | None = None
+    temperature: tuple[float, float, float] | None = None
+    power: tuple[float, float, float] | None = None
+    throttled: dict[str, float] = {}
+    samples: int = 0
+    others: int | None = None
+    threads: int | None = None
+    affinity: int | None = None
+    governor: str | None = None
+    allocator: str | None = None
+    load: float | None = None
+    cpu_others: float | None = None
+    steal: float | None = None
+
+    @property
+    def _beside(self) -> list[str]:
+        """Other work on the CPU, which launches the kernels, while a GPU was timed."""
+        if not self.samples or self.cpu_others is None or self.cpu_others <= OTHER_CORES:
+            return []
+        return [f"other work used {self.cpu_others:.1f} cores"]
+
+    @property
+    def shared(self) -> list[str]:
+        """Messages about other work on the timed device; empty if there was none."""
+        if self.samples:  # a GPU
+            return [f"shared: {self.others} other processes on the GPU"] if self.others else []
+        found = []
+        if self.cpu_others is not None and self.cpu_others > 0.25:
+            found.append(f"shared: other work used {self.cpu_others:.1f} cores")
+        if self.steal is not None and self.steal > 0.05:
+            found.append(f"shared: the hypervisor took {self.steal:.0%} of the CPU")
+        return found
+
+    @property
+    def marks(self) -> list[str]:
+        """Messages about conditions that make the timing doubtful; empty for an idle machine."""
+        return (
+            [f"throttled: {reason} ({share:.0%})" for reason, share in self.throttled.items()]
+            + self.shared
+            + self._beside
+        )
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The timing of one process: the workload's eager, the candidate, and its eager twin if the arithmetic differs.
+
+    The twin is eager with the candidate's arithmetic. Samples with the same index were taken in one round, in random
+    order. `overhead` is the share of wall time outside timed iterations.
+    """
+
+    start: Start
+    eager_start: Start
+    eager: Series
+    twin: Series | None
+    candidate: Series
+    overhead: float
+    conditions: Conditions
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Figures of a row; ratios are eager ÷ candidate, so that a larger ratio is faster, with a 95 % interval.
+
+    `speedup` is relative to the workload's own eager, `over_twin` to eager with the same arithmetic. Times are medians
+    in seconds per iteration. `kernel` is the GPU time in kernels per iteration. Memory is the peak in bytes. Break-even
+    is the number of iterations after which the compile time is recovered; None means never.
+    """
+
+    speedup: tuple[float, float, float]
+    finding: Finding
+    p_value: float
+    over_twin: tuple[float, float, float] | None
+    seconds: float
+    eager_seconds: float
+    kernel: float | None
+    eager_kernel: float | None
+    memory: int | None
+    eager_memory: int | None
+    break_even_cold: float | None
+    break_even_warm: float | None
+
+
+class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Error of a group of values (result, gradients, …) against float64, relative to their norm, with eager's error."""
+
+    group: str
+    eager: float
+    candidate: float
+    allowed: float
+
+
+class Reasons(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Reasons that torch reported for a compiled run below full speed."""
+
+    graphs: int | None = None
+    break_reasons: tuple[str, ...] = ()
+    recompiles: tuple[str, ...] = ()
+    cudagraphs: tuple[str, ...] = ()
+    recorded: int | None = None
+    """Number of CUDA graphs recorded during timing, where none should be."""
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One published speedup and its result here; `holds` is None if the interval contains the bound."""
+
+    id: str
+    expected: str
+    published: str
+    holds: bool | None
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One configuration of one workload. Without figures, `verdict`, `reason` and `error` explain why."""
+
+    workload: str
+    configuration: Configuration
+    verdict: Verdict
+    phase: str | None = None
+    reason: str | None = None
+    error: ErrorInfo | None = None
+    what: Literal["model", "step"] = "model"
+    """What was compiled: the model, or the whole training step."""
+    cold: Start | None = None
+    warm: Start | None = None
+    deviations: tuple[Deviation, ...] = ()
+    measured: Measured | None = None
+    reasons: Reasons = Reasons()
+    claims: tuple[Claimed, ...] = ()
+    flags: dict[str, str | bool] = {}
+    processes: tuple[Process, ...] = ()
+    own_dtype: str | None = None
+    """The workload's own arithmetic, used by its eager; None if unknown."""
+    hash: str | None = None
+    """Hash of the workload, which shows whether it was edited since; None if unknown."""
+    again: bool = False
+    """Whether the row is from an earlier run, and its new measurement has not finished."""
+
+    @property
+    def key(self) -> tuple[str, Configuration]:
+        """The workload's name and the configuration, which identify a row within a file."""
+        return self.workload, self.configuration
+
+    @property
+    def right(self) -> bool:
+        """Whether the configuration computes the same results as eager."""
+        return self.verdict in RIGHT
+
+
+class Speedups(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of ``speedups-<gpu>.json``; `method` describes the measurement in a few lines."""
+
+    schema: Literal[1] = SCHEMA_VERSION
+    environment: Environment
+    method: dict[str, str | int | float]
+    planned: int
+    rows: tuple[Row, ...]
+
+
+def read_speedups(path: Path) -> Speedups:
+    """Read one file of speedups.
+
+    Raises UsageError, naming file and field, for content that this version does not understand and for samples without
+    a valid ratio (see `recapture.tools.speed.speedup_checks`).
+    """
+    return _FORMAT.read(path)
+
+
+def write_speedups(path: Path, speedups: Speedups) -> None:
+    """Write a file atomically, with one line per row, so that `git diff` shows rows."""
+    rows = b",\n".join(msgspec.json.encode(row) for row in speedups.rows)
+    head = msgspec.structs.replace(speedups, rows=())
+    text = msgspec.json.format(msgspec.json.encode(head), indent=1)
+    before, _, after = text.rpartition(b"[]")  # rows is the last field
+    write_atomically(path, before + b"[\n" + rows + b"\n]" + after + b"\n")
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the file; a copy ships in ``recapture/schema``."""
+    return schema_of(Speedups, f"recapture speedups, version {SCHEMA_VERSION}")
+
+
+EAGER = "eager"
+
+
+_AUTOTUNED = frozenset({"compile:max-autotune", "compile:max-autotune-no-cudagraphs"})
+
+
+class Configuration(msgspec.Struct, frozen=True, order=True):
+    """One way to run a workload; ``str()`` gives its name in reports."""
+
+    compiler: str
+    dtype: str
+    layout: str = "contiguous"
+    dynamic: bool = False
+
+    def __str__(self) -> str:
+        parts = [self.compiler, self.dtype, *([self.layout] if self.layout != "contiguous" else [])]
+        return " ".join([*parts, *(["dynamic"] if self.dynamic else [])])
+
+    @property
+    def autotunes(self) -> bool:
+        """Whether compiling includes timing candidates on the device."""
+        return self.compiler in _AUTOTUNED
+
+    @property
+    def eager(self) -> Configuration:
+        """The eager configuration with the same arithmetic."""
+        return Configuration(EAGER, self.dtype, self.layout)
+
+
+_FORMAT = Format(Speedups, "benchmark", SCHEMA_VERSION, check_speedups)

@@ -1,0 +1,31 @@
+"""Functions that children of the pool run for a benchmark: run one of its processes, and collect workloads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recapture.cases.compilers import builtin_compilers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MEASURE = f"{__name__}:run_job"
+WORKLOADS = f"{__name__}:collect"
+
+builtin_compilers()  # imports their modules once, in the server
+
+
+def run_job(payload: bytes, enter: Callable[[str], None]) -> bytes:
+    """Run one process of a benchmark: `Job` → `Outcome`."""
+    from recapture.tools.speed.job import Job, measure
+
+    return msgspec.json.encode(measure(msgspec.json.decode(payload, type=Job), enter))
+
+
+def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Describe the workloads of a file, or a named model: `ModelSpec` → list of `WorkloadInfo`."""
+    from recapture.cases.workload_sources import ModelSpec, collect_workloads
+
+    return msgspec.json.encode(collect_workloads(msgspec.json.decode(payload, type=ModelSpec)))

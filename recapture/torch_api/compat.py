@@ -1,0 +1,240 @@
+"""The private parts of torch that this project sets, warms up or reads, for every supported release.
+
+Where a release lacks a part, setting it does nothing and reading it returns None. `torch_watch` observes torch while
+it compiles and runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import re
+import sys
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping
+
+
+def pytree() -> Any:
+    """Return torch's module for nested containers, which has no public name in older releases."""
+    from torch.utils import _pytree
+
+    return _pytree
+
+
+def tree_leaves(value: Any) -> list[Any]:
+    """Return what is inside nested containers and is no container itself; `pytree` has this from torch 2.2 on."""
+    found: list[Any] = pytree().tree_flatten(value)[0]
+    return found
+
+
+def release(version: str | None = None) -> tuple[int, ...]:
+    """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; by default that of the imported torch.
+
+    It does not use `packaging`: scripts written by `recapture repro` include this function and need only torch.
+    """
+    if version is None:
+        import torch
+
+        version = str(torch.__version__)
+    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+def installed_torch() -> str:
+    """Return the version of the installed torch without importing it; raises PackageNotFoundError without one."""
+    return importlib.metadata.version("torch")
+
+
+def reset_dynamo() -> None:
+    """Forget everything Dynamo compiled in this process; where nothing imported it, there is nothing to forget."""
+    dynamo: Any = sys.modules.get("torch._dynamo")
+    if hasattr(dynamo, "reset"):
+        dynamo.reset()
+
+
+def allow_recompilations(number: int) -> None:
+    """Let Dynamo compile a function at least `number` times before it gives up and runs it in eager.
+
+    The limit is 8 by default, which more inputs than that would reach, each of a shape or type of its own.
+    """
+    config: Any = importlib.import_module("torch._dynamo.config")
+    for name in ("recompile_limit", "cache_size_limit"):  # the second until 2.5, and an alias since
+        limit = getattr(config, name, None)
+        if type(limit) is int and limit < number:
+            _set_config("torch._dynamo.config", name, number)
+
+
+CAPTURE_MODULES = ("torch._dynamo.", "torch._inductor.", "torch._export.", "torch.export", "torch._functorch.")
+
+
+def skip_guard_timing() -> None:
+    """Keep Dynamo, if imported, from timing the guards of every frame that it compiles (since about 2.7).
+
+    To time them, Dynamo flushes the processor's caches, which takes 25 ms per frame or more, and logs the result.
+    Nothing depends on it. Do not call this where compile time is measured.
+    """
+    guards: Any = sys.modules.get("torch._dynamo.guards")
+    if hasattr(guards, "profile_guard_manager"):
+        guards.profile_guard_manager = lambda *_: 0.0
+
+
+def is_capture_error(error: BaseException) -> bool:
+    """Whether torch raised this while capturing or compiling, even if that happened inside the first call."""
+    kind = type(error)
+    if kind.__name__ == "TorchRuntimeError":  # the user's own error, from running the operator on fake tensors
+        return False
+    return kind.__module__.startswith(CAPTURE_MODULES) or kind.__name__ in (
+        "GuardOnDataDependentSymNode",
+        "ConstraintViolationError",
+        "DataDependentOutputException",
+    )
+
+
+OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|Unable to allocate|std::bad_alloc", re.IGNORECASE)
+
+
+def device_works(device: str) -> bool:
+    """Whether the device can still be used; after a failed assertion or a bad address, a GPU refuses everything."""
+    if device == "cpu":
+        return True
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except Exception:  # of another class on each release
+        return False
+    return True
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception means that memory ran out, on the host or the device."""
+    if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "OutOfMemoryException"):
+        return True
+    try:
+        return isinstance(error, RuntimeError) and bool(OUT_OF_MEMORY.search(str(error)))
+    except Exception:  # an exception whose __str__ raises
+        return False
+
+
+ACCELERATORS = tuple(map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/dri")))
+"""Device files of GPUs: without any of them, no accelerator can be initialised in this process."""
+
+
+@cache
+def _may_have_accelerator() -> bool:
+    return any(path.exists() for path in ACCELERATORS)
+
+
+def seed_everything(seed: int = 0) -> None:
+    """Seed torch (all devices), Python's random and, where it is installed, numpy."""
+    import random
+
+    import torch
+
+    if _may_have_accelerator():
+        torch.manual_seed(seed)
+    else:  # for each device that may come, the former formats the stack, which takes longer than a short case
+        torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    if importlib.util.find_spec("numpy") is not None:
+        import numpy as np
+
+        np.random.seed(seed)  # noqa: NPY002 - cases use numpy's global stream
+
+
+WHOLE_GRAPH_CACHES = ("TORCHINDUCTOR_FX_GRAPH_CACHE", "TORCHINDUCTOR_AUTOGRAD_CACHE")
+OWN_VARIABLES = frozenset(
+    {
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+        "TORCHINDUCTOR_COMPILE_THREADS",
+        "PYTORCH_NVML_BASED_CUDA_CHECK",
+        *WHOLE_GRAPH_CACHES,
+    }
+)
+"""Environment variables that a benchmark sets itself, overriding the user's."""
+
+OTHER_CACHES = {"TORCH_EXTENSIONS_DIR": "extensions", "PYTORCH_KERNEL_CACHE_PATH": "kernels"}
+"""Environment variables for torch's other caches of compiled code, each with its folder below the cache directory."""
+
+
+def isolate_caches(
+    cache_dir: str, temporary: str, environment: MutableMapping[str, str], *, whole_graphs: bool = False
+) -> None:
+    """Set an environment so that every compile cache of a process started with it is in one directory of its user.
+
+    Code from a cache is executed, so no other user may write there. Temporary files go to `temporary`: Inductor keeps
+    precompiled headers below the temporary directory and ignores the variable for its cache.
+
+    Cells share compiled kernels by content. Caches of whole graphs are off, so that each cell compiles for itself and
+    no cell can influence another's verdict. With `whole_graphs`, for a process that then calls `keep_caches`, these
+    caches keep torch's defaults and AOTInductor optimises the code around its kernels as usual.
+    """
+    environment["TMPDIR"] = temporary
+    environment["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
+    environment["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
+    for name, folder in OTHER_CACHES.items():
+        environment[name] = os.path.join(cache_dir, folder)  # noqa: PTH118 - an environment variable
+    environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    if whole_graphs:
+        for name in WHOLE_GRAPH_CACHES:  # these variables override torch's own settings
+            environment.pop(name, None)
+    else:
+        environment.update(dict.fromkeys(WHOLE_GRAPH_CACHES, "0"))
+        # The code around AOTInductor's kernels takes the longest to compile and affects no verdict.
+        environment.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
+    # Importing Inductor asks whether there is a GPU; asking NVML leaves CUDA untouched, so that children can use it.
+    environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+
+
+GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+"""Environment variables that name the GPUs which a process may use."""
+
+
+def hide_gpus(environment: MutableMapping[str, str]) -> None:
+    """Set an environment so that a process started with it, and those that it forks, see no GPU.
+
+    For work on the CPU. Dynamo saves the random state of every GPU that it sees; a process that has done so, as the
+    first capture of `torch_preload.preload` does, cannot have children that use CUDA: capture fails in all of them.
+    """
+    environment.update(dict.fromkeys(GPU_VARIABLES, ""))
+
+
+def quietly(step: Callable[[], object]) -> None:
+    """Call a step that may fail in any way: a cell that needs it fails, too, and reports the reason."""
+    try:
+        step()
+    except BaseException as error:  # a library may even exit
+        logging.getLogger(__name__).debug("skipped: %r", error)
+
+
+def keep_caches(cache_dir: str, threads: int) -> None:
+    """Make this process compile as a user's process does: with torch's caches on, in one directory, on `threads`.
+
+    The process must have been started with ``isolate_caches(whole_graphs=True)``.
+    """
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache_dir
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(cache_dir, "triton")  # noqa: PTH118 - an environment variable
+    os.environ.pop("TORCHINDUCTOR_COMPILE_THREADS", None)
+    quietly(partial(_set_config, "torch._inductor.config", "compile_threads", threads))
+
+
+def make_shapes_dynamic() -> None:
+    """Make `torch.compile` use dynamic shapes from the first call on, as its argument ``dynamic=True`` does."""
+    _set_config("torch._dynamo.config", "assume_static_by_default", False)
+
+
+def _set_config(module: str, name: str, value: object) -> None:
+    config = importlib.import_module(module)
+    if hasattr(config, name.split(".", maxsplit=1)[0]):
+        *path, last = name.split(".")
+        for part in path:
+            config = getattr(config, part)
+        if hasattr(config, last):
+            setattr(config, last, value)

@@ -1,0 +1,110 @@
+"""Where in a user's source torch refuses or breaks: from the stacks of its errors, its explanations and warnings.
+
+What tells the place (tried on 2.11.0):
+
+- TorchScript: the first ``File "…", line N`` of the message; the later ones are the callers.
+- Dynamo, and `torch.export` with ``strict=True``: ``real_stack`` of the error, else the last place of the message.
+- `torch.export` with ``strict=False``, and tracing: the last frame of the user in the traceback.
+- graph breaks: ``break_reasons`` of `torch._dynamo.explain`, which follows one path and stops where it cannot go on.
+- `torch.jit.trace`: the warnings about values that became constants.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sysconfig
+import traceback
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recapture.base.paths import PACKAGE
+from recapture.torch_api.compat import release
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_IN_MESSAGE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+
+
+class CodePlace(NamedTuple):
+    """A line of a user's source, and torch's reason about it."""
+
+    file: str
+    line: int
+    text: str
+    reason: str
+
+
+def place_of_error(error: BaseException, *, first: bool = False) -> CodePlace | None:
+    """Return the user's line that an error of torch is about, or None if it does not tell.
+
+    `first` is for TorchScript, whose messages name the line before its callers.
+    """
+    reason = str(error)
+    seen: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in seen:
+        seen.append(current)
+        current = current.__cause__ or current.__context__
+    for one in () if first else seen:
+        stack = getattr(one, "real_stack", None) or getattr(one, "user_stack", None) or ()
+        if places := list(_of_user((frame.filename, frame.lineno) for frame in stack)):
+            return _place(places[-1], reason)
+    named = list(_of_user((found["file"], int(found["line"])) for found in _IN_MESSAGE.finditer(reason)))
+    frames = list(_of_user((one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__)))
+    for places in (named, frames):
+        if places:
+            return _place(places[0 if first else -1], reason)
+    return None
+
+
+def graph_breaks(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[CodePlace]:
+    """Return the places where Dynamo breaks the graph of one call; places outside the user's code are left out.
+
+    Errors of torch, and of the function itself, propagate.
+    """
+    import torch._dynamo
+
+    explain = torch._dynamo.explain  # noqa: SLF001 - where torch's own documentation has it
+    found: Any = explain(function, *arguments)[4] if release() < (2, 1) else explain(function)(*arguments).break_reasons
+    places = []
+    for one in found:
+        frames = list(_of_user((frame.filename, frame.lineno) for frame in one.user_stack))
+        if frames:
+            places.append(_place(frames[-1], str(one.reason)))
+    return list(dict.fromkeys(places))
+
+
+def traced_constants(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[CodePlace]:
+    """Return the places where `torch.jit.trace` warns that a value of the example becomes a constant."""
+    import torch
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.jit.trace(function, arguments, check_trace=False)
+    tracer = torch.jit.TracerWarning
+    found = [(one.filename, one.lineno, str(one.message)) for one in caught if issubclass(one.category, tracer)]
+    places = [_place(where, said) for file, line, said in found for where in _of_user([(file, line)])]
+    return list(dict.fromkeys(places))
+
+
+def _of_user(places: Iterable[tuple[str, int | None]]) -> Iterator[tuple[str, int]]:
+    """Yield the places that are neither torch's nor this package's nor the standard library's."""
+    import torch
+
+    standard = sysconfig.get_path("stdlib")
+    outside = (str(Path(torch.__file__).parent) + os.sep, f"{PACKAGE}{os.sep}")
+    for file, line in places:
+        installed = "site-packages" in file or "dist-packages" in file
+        if line is None or not linecache.getline(file, line).strip() or file.startswith(outside):
+            continue
+        if installed or not file.startswith(standard + os.sep):
+            yield file, line
+
+
+def _place(where: tuple[str, int], reason: str) -> CodePlace:
+    file, line = where
+    return CodePlace(file, line, linecache.getline(file, line).strip(), reason)

@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """Import what checks when it is first used: what runs in an image's environment does without it."""
     if name in ("check", "check_across"):
-        from recapture import api
+        import importlib
 
-        return getattr(api, name)
+        return getattr(importlib.import_module("recapture.tools.check.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

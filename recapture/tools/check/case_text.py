@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 SUITE = "check"
 """Name of the suite of a generated file."""
 
-OWN_CODE = ("declare", "own_code")
+OWN_CODE = ("tools", "check")
 HELPERS = (
-    ("base", "torch_libraries.py"),
+    ("torch_api", "libraries.py"),
     *((*OWN_CODE, f"{name}.py") for name in ("loading", "walking", "tensor_changes", "variants")),
 )
 """Modules whose source a generated file contains, as parts of their paths in the package."""

@@ -25,10 +25,9 @@ from results_pages import (
 from shipped_pages import checks_page, claims_page, compilers_page, images_page
 
 from recapture.base import errors
-from recapture.cases.case import case
+from recapture.cases.case import case, case_for_each
 from recapture.cases.claim import Claim, SpeedClaim
 from recapture.cases.compiler import compiler
-from recapture.cases.generated import case_for_each
 from recapture.cases.workload import workload
 from recapture.command.examples import EXAMPLES
 from recapture.command.main import COMMANDS, cli

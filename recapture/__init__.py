@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from recapture.cases.case import case
+from recapture.cases.case import case, case_for_each
 from recapture.cases.compiler import Compiler, compiler
-from recapture.cases.generated import case_for_each
 from recapture.cases.workload import workload
 
 if TYPE_CHECKING:

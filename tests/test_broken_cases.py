@@ -123,12 +123,12 @@ def test_list_and_repro_name_a_broken_case(warm, mixed, capfd):
         (
             "wrong_arity",
             "adds",
-            "recapture.cases.inputs.InputsError: held_out[0] gives 1 arguments, but adds(x, y) says: missing a required argument: 'y'",
+            "recapture.cases.case.InputsError: held_out[0] gives 1 arguments, but adds(x, y) says: missing a required argument: 'y'",
         ),
         (
             "no_tuple",
             "forgot_the_comma",
-            "recapture.cases.inputs.InputsError: example gives Tensor, not a tuple of arguments",
+            "recapture.cases.case.InputsError: example gives Tensor, not a tuple of arguments",
         ),
         (
             "factory_raises",

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from recapture import case
-from recapture.cases.case import CASES_ATTRIBUTE, CaseError
+from recapture.cases.case import CASES_ATTRIBUTE, CaseError, InputsError
 from recapture.cases.claim import Claim
-from recapture.cases.inputs import InputsError
 from recapture.records.kinds import STRICT
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from recapture.base.errors import UsageError
 from recapture.cases.case import CASES_ATTRIBUTE
-from recapture.cases.collection import SuiteFile, absent_modules, collect_suite, execute, find_suites, shipped_suites
+from recapture.cases.collection import SuiteFile, collect_suite, execute, find_suites, shipped_suites
+from recapture.cases.requirements import absent_modules
 from recapture.command.main import _run
 
 HEAD = "import torch\nfrom recapture import case\n\n"

@@ -16,7 +16,6 @@ from recapture.cases.collection import (
     collect_suite,
     execute,
     find_suites,
-    only_when_named,
     shipped_groups,
     shipped_suites,
 )
@@ -195,9 +194,9 @@ def test_onnx_runs_by_default_where_its_packages_are_installed(monkeypatch):
         monkeypatch.setattr(
             importlib.util, "find_spec", lambda name, spec=spec: spec if name in onnx.requires else real(name)
         )
-        assert only_when_named(onnx) is not installed
-    assert only_when_named(builtin_compilers()["jit.trace:frozen"])
-    assert not only_when_named(builtin_compilers()["export"])
+        assert onnx.only_when_named is not installed
+    assert builtin_compilers()["jit.trace:frozen"].only_when_named
+    assert not builtin_compilers()["export"].only_when_named
 
 
 # --- exportdb -------------------------------------------------------------------------------------------------------

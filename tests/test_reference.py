@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from recapture.cases.suite_loader import suite_loader
+from recapture.cases.collection import suite_loader
 from recapture.judge.observe import Observation
 from recapture.judge.reference import Eager
 from recapture.judge.rounding import same_bits

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from recapture.base.errors import did_you_mean
 from recapture.cases.claim import Claim, ClaimSyntaxError, parse_claims
-from recapture.cases.inputs import Inputs, labels_after, named_inputs
+from recapture.cases.requirements import unmet
 from recapture.records.kinds import STRICT
+
+Inputs = Callable[[], tuple[Any, ...]]
+"""A function that returns one tuple of arguments; it is called under a fixed seed, once per run."""
 
 Watch = Callable[..., Any]
 """A function called after every run with none, one or both of: the called function or module, and its result."""
@@ -21,17 +26,24 @@ NAMES = ("strict", "concrete_args", "requires", "codegen_on", "compilers")
 """Names of the fields of a case that are lists of names."""
 
 Target = TypeVar("Target", bound=Callable[..., Any])
+Builder = TypeVar("Builder", bound=Callable[[str], Mapping[str, Any]])
 
 CASES_ATTRIBUTE = "__recapture_cases__"
 """Name of the list in a suite file's namespace that `@case` appends to; each execution of the file has a new list."""
 
-
 REFUSED_ATTRIBUTE = "__recapture_refused__"
 """Name of the list in a suite file's namespace for `RefusedCase`; a file that is not being collected has none."""
+
+LACKING_ATTRIBUTE = "__recapture_lacking__"
+"""Name of the list in a suite file's namespace with a text for each `case_for_each` whose requirements are missing."""
 
 
 class CaseError(Exception):
     """A case's declaration is invalid; the message names the case."""
+
+
+class InputsError(Exception):
+    """A factory of a case did not return arguments that the case's function takes; the message names the input."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +83,7 @@ class Case:
     other_ranks: tuple[Inputs, ...] = ()
     refused: tuple[Inputs, ...] = ()
     made_by: str | None = None
-    """The function of the suite file that makes the case, if it is generated: see `recapture.cases.generated`."""
+    """The function of the suite file that makes the case, if it is generated: see `case_for_each`."""
     source: str = ""
     """Text from outside the suite file that a generated case is made from."""
 
@@ -105,6 +117,37 @@ class Case:
     def refused_inputs(self) -> frozenset[str]:
         """The names of the inputs that eager refuses."""
         return labels_after((*self.held_out, *self.other_ranks), self.refused)
+
+
+def named_inputs(target: Callable[..., Any], example: Inputs, held_out: Sequence[Inputs]) -> list[tuple[str, Inputs]]:
+    """Return the factories of a function's or module class's inputs with their names: ``example``, ``held_out[0]``, …
+
+    They raise InputsError if their result is no tuple of arguments that `target` takes.
+    """
+    named = [("example", example), *((f"held_out[{index}]", make) for index, make in enumerate(held_out))]
+    return [(label, partial(_checked_arguments, target, label, make)) for label, make in named]
+
+
+def labels_after(before: Sequence[Inputs], some: Sequence[Inputs]) -> frozenset[str]:
+    """Return the names of held-out inputs that are numbered after others."""
+    return frozenset(f"held_out[{len(before) + index}]" for index in range(len(some)))
+
+
+def _checked_arguments(target: Callable[..., Any], label: str, make: Inputs) -> tuple[Any, ...]:
+    args: object = make()
+    if not isinstance(args, tuple):
+        raise InputsError(f"{label} gives {type(args).__name__}, not a tuple of arguments")
+    is_module = inspect.isclass(target)
+    try:
+        signature = inspect.signature(target.forward if is_module else target)  # type: ignore[attr-defined]
+    except ValueError:  # a builtin that does not say what it takes
+        return args
+    try:
+        signature.bind(*((None, *args) if is_module else args))
+    except TypeError as error:
+        shown = f"{target.__name__}{signature}"
+        raise InputsError(f"{label} gives {len(args)} arguments, but {shown} says: {error}") from None
+    return args
 
 
 def case(  # long: its docstring is the reference for authors of cases
@@ -236,6 +279,59 @@ def case(  # long: its docstring is the reference for authors of cases
 
     is_bare = target is not None and getattr(target, "__name__", "<lambda>") != "<lambda>"
     return register(target) if is_bare else register
+
+
+def case_for_each(
+    *, names: Callable[[], Sequence[str]], since: str | None = None, requires: Sequence[str] = ()
+) -> Callable[[Builder], Builder]:
+    """Declare a case for each name: the decorated ``build(name)`` returns its ``target`` and the options of `case`.
+
+    ``names()`` returns the names. It runs whenever the file is executed, as ``build`` does for each name, so both
+    should be quick: a large model is built when its class is called, not before. The target is a function or an
+    ``nn.Module`` subclass with this name, and its address is ``suite::name``. The key ``source``, if given, is text
+    from outside the file that the case is made from; it is part of the case's hash, as the source of ``build`` is.
+
+    Where torch is older than `since`, or modules in `requires` are not installed, there are no such cases, and
+    `recapture` says so in one line. An invalid case is refused alone, as with `case`. The decorated function is
+    returned unchanged.
+    """
+
+    def register(build: Builder) -> Builder:
+        namespace = vars(sys.modules[build.__module__])
+        lacking = unmet("it", since, requires)
+        if lacking is not None:
+            namespace.setdefault(LACKING_ATTRIBUTE, []).append(lacking)
+            return build
+        refused: list[RefusedCase] | None = namespace.get(REFUSED_ATTRIBUTE)
+        for name in names():
+            try:
+                _declare(build, name, namespace)
+            except CaseError as error:
+                if refused is None:  # the file is not executed by `recapture`
+                    raise
+                refused.append(RefusedCase(str(name), None, str(error)))
+        return build
+
+    return register
+
+
+def _declare(build: Callable[[str], Mapping[str, Any]], name: str, namespace: dict[str, Any]) -> None:
+    """Declare one case. Raises CaseError, which names it."""
+    maker = build.__name__
+    try:
+        options = dict(build(name))
+    except Exception as error:  # of a library, for one of its names
+        text = next(iter(str(error).splitlines()), "")
+        raise CaseError(f"case {name!r}: {maker} raised {type(error).__name__}: {text}"[:300]) from None
+    target, source = options.pop("target", None), options.pop("source", "")
+    if getattr(target, "__name__", None) != name:
+        raise CaseError(f"case {name!r}: {maker} gives no target of this name but {target!r}"[:300])
+    cases: list[Case] = namespace.setdefault(CASES_ATTRIBUTE, [])
+    before = len(cases)
+    target.__module__ = namespace["__name__"]
+    case(**options)(target)
+    if len(cases) > before:  # else it is among the refused ones
+        cases[-1] = dataclasses.replace(cases[-1], made_by=maker, source=str(source))
 
 
 def _add(one: Case, namespace: dict[str, Any]) -> None:

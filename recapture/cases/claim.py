@@ -18,19 +18,15 @@ A claim does not apply to a release outside its range: there `holds` is None.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.torch_api.compat import installed_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from recapture.records.record import Record
+    from packaging.specifiers import SpecifierSet
 
 GROUPS = {"right": RIGHT, "silently_wrong": SILENTLY_WRONG, "failing": FAILING}
 """Groups of verdicts that a claim can name."""
@@ -42,6 +38,32 @@ _CONDITION = re.compile(r"(?P<key>\w+)(?P<op>=|~)(?P<value>\S+)")
 _ERROR = re.compile(r"error(?:\((?P<phase>reference|capture|call)\))?(?::(?P<type>\w+))?")
 _BOUND = re.compile(r"(?P<op>>=|<=|>|<)(?P<value>\d+(?:\.\d+)?)")
 _RANGE = re.compile(r"torch(?=[<>=!~])(?P<releases>\S+)")
+
+
+class _ErrorResult(Protocol):
+    """The exception of a cell, as far as a claim can name it."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def message(self) -> str: ...
+
+
+class _CellResult(Protocol):
+    """What a claim is compared with: a record, described here by its fields, because a case needs no records."""
+
+    @property
+    def verdict(self) -> Verdict: ...
+
+    @property
+    def phase(self) -> str | None: ...
+
+    @property
+    def error(self) -> _ErrorResult | None: ...
+
+    @property
+    def break_reasons(self) -> Sequence[str]: ...
 
 
 class ClaimSyntaxError(ValueError):
@@ -67,7 +89,7 @@ class Claim:
             if alternative not in GROUPS and alternative not in set(Verdict) and not _ERROR.fullmatch(alternative):
                 raise ClaimSyntaxError(f"claim {self.id}: unknown outcome {alternative!r}")
 
-    def holds(self, record: Record, torch: str | None = None) -> bool | None:
+    def holds(self, record: _CellResult, torch: str | None = None) -> bool | None:
         """Return whether the record confirms the claim.
 
         None if this cannot be decided: the cell was not run, a count is unknown, or the claim is not about this
@@ -146,6 +168,9 @@ def parse_claims(claims: Mapping[str, object] | None) -> dict[str, tuple[Claim, 
 
 def _parse(name: str, expected: str) -> _Parsed:
     """Split an expected outcome into its parts. Raises ClaimSyntaxError. The caller checks the outcome itself."""
+    # Imported only where claims are read: a case alone must need nothing but torch.
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
     outcome, *words = expected.split() or [""]
     conditions: list[re.Match[str]] = []
     releases: SpecifierSet | None = None
@@ -176,7 +201,7 @@ def _is_about(parsed: _Parsed, torch: str | None) -> bool:
     return parsed.releases.contains(version, prereleases=True)
 
 
-def _matches(alternative: str, record: Record) -> bool:
+def _matches(alternative: str, record: _CellResult) -> bool:
     if alternative in GROUPS:
         return record.verdict in GROUPS[alternative]
     error = _ERROR.fullmatch(alternative)
@@ -189,7 +214,7 @@ def _matches(alternative: str, record: Record) -> bool:
     return not error["type"] or (record.error is not None and record.error.type.split(".")[-1] == error["type"])
 
 
-def _condition_holds(condition: re.Match[str], record: Record) -> bool | None:
+def _condition_holds(condition: re.Match[str], record: _CellResult) -> bool | None:
     key, value = condition["key"], condition["value"]
     if key in COUNTS:
         count: int | None = getattr(record, key)

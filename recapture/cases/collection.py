@@ -6,37 +6,29 @@ import ast
 import hashlib
 import importlib.util
 import inspect
+import marshal
 import re
 import sys
 import tokenize
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import msgspec
-from packaging.version import Version
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.exceptions import safe_text
 from recapture.base.paths import data_folder
-from recapture.cases.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, CaseError, RefusedCase
+from recapture.cases.case import CASES_ATTRIBUTE, LACKING_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, CaseError, RefusedCase
 from recapture.cases.compilers import compilers_of
-from recapture.cases.source import closure
-from recapture.cases.suite_loader import suite_loader
+from recapture.cases.requirements import is_installed
+from recapture.cases.source import Closure, closure
 from recapture.torch_api.libraries import release_libraries
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import ModuleType
-
-    from recapture.cases.compiler import Compiler
-    from recapture.cases.source import Closure
 
 DYNAMO = "torch._dynamo"
 """Entry in a suite's imports that means that the suite itself compiles code."""
-
-LACKING_ATTRIBUTE = "__recapture_lacking__"
-"""Name of the list in a suite file's namespace with a text for each `case_for_each` whose requirements are missing."""
 
 COMPILING = frozenset({"compile", "compiler", "export", "_dynamo"})
 
@@ -175,6 +167,27 @@ def _folder(folder: Path) -> list[SuiteFile]:
     return [SuiteFile(path.stem, path) for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
 
 
+_COMPILED: dict[str, tuple[bytes, bytes]] = {}
+"""The last source of each file in this process, by path, and what it was compiled to."""
+
+
+class _SuiteLoader(SourceFileLoader):
+    """Gives each execution of a file new code objects, because Dynamo keeps what it compiled beside them."""
+
+    def source_to_code(self, data: Any, path: Any = "<string>", **options: Any) -> Any:  # type: ignore[override]
+        """Return the code of a module's source."""
+        known, compiled = _COMPILED.get(str(path), (None, b""))
+        if known != data:
+            compiled = marshal.dumps(super().source_to_code(data, path, **options))
+            _COMPILED[str(path)] = (bytes(data), compiled)
+        return marshal.loads(compiled)  # noqa: S302 - written above
+
+
+def suite_loader(name: str, path: Path) -> SourceFileLoader | None:
+    """Return the loader of a Python file as the module `name`; None for a file of another kind."""
+    return _SuiteLoader(name, str(path)) if path.suffix == ".py" else None
+
+
 _EXECUTED: dict[str, ModuleType] = {}
 """The last execution of each suite file, by the name of its module, also where `sys.modules` no longer has it."""
 
@@ -227,40 +240,6 @@ def case_hash(case: Case, code: Closure) -> str:
     return hashlib.sha256(f"{code.hash}\n{case.name}\n{case.source}".encode()).hexdigest()[:12]
 
 
-def only_when_named(compiler: Compiler) -> bool:
-    """Whether a compiler that ships runs only when it is named: it is optional, or its modules are not installed."""
-    return compiler.optional or bool(absent_modules(compiler.requires))
-
-
-def absent_modules(names: Iterable[str]) -> list[str]:
-    """Return the modules that are not installed."""
-    return [name for name in names if not _is_installed(name)]
-
-
-def unmet(owner: str, since: str | None, requires: Iterable[str]) -> str | None:
-    """Return a message about the torch release or modules that `owner` needs and that are missing, or None."""
-    if _is_too_old(since):
-        return f"{owner} needs torch {since} or newer"
-    absent = absent_modules(requires)
-    return f"{owner} needs {', '.join(absent)}" if absent else None
-
-
-def _is_too_old(since: str | None) -> bool:
-    """Whether this torch is older than a release; a nightly build counts as the upcoming release."""
-    if since is None:
-        return False
-    import torch
-
-    return Version(Version(str(torch.__version__)).base_version) < Version(since)
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return name in sys.modules or importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # its parent package is missing or not a package
-        return False
-
-
 def _compilers(module: ModuleType) -> list[str]:
     try:
         return list(compilers_of(module))
@@ -296,7 +275,7 @@ def _described(module: ModuleType, path: Path) -> tuple[list[CaseInfo], list[Ref
 def _imports(path: Path, cases: list[Case]) -> list[str]:
     """Return the modules to import before forking: a suite's imports, its cases' `requires`, Dynamo if it compiles."""
     names: list[str] = []
-    required = [module for case in cases for module in case.requires if _is_installed(module)]
+    required = [module for case in cases for module in case.requires if is_installed(module)]
     with tokenize.open(path) as file:  # uses the file's declared encoding
         tree = ast.parse(file.read())
     for node in ast.walk(tree):  # also inside try and with; modules that were not imported are dropped below

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recapture.cases.requirements import absent_modules
 from recapture.cases.source import closure
 
 Capture = Callable[..., Callable[..., Any]]
@@ -48,6 +49,11 @@ class Compiler:
     def to_source(self) -> str:
         """Return stand-alone source: imports, helpers and, last, the capture function."""
         return closure(Path(self.function.__code__.co_filename), self.function.__name__).text
+
+    @property
+    def only_when_named(self) -> bool:
+        """Whether a compiler that ships runs only when it is named: it is optional, or lacks modules that it needs."""
+        return self.optional or bool(absent_modules(self.requires))
 
     @property
     def function_name(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from recapture.cases.claim import ClaimSyntaxError, SpeedClaim
 
 if TYPE_CHECKING:
-    from recapture.cases.inputs import Inputs
+    from recapture.cases.case import Inputs
 
 WORKLOADS_ATTRIBUTE = "__recapture_workloads__"
 """Name of the list in a file's namespace that `@workload` appends to."""

@@ -65,8 +65,8 @@ def list_command(
 
 
 def _list_compilers(what: tuple[str, ...], *, as_json: bool) -> int:
-    from recapture.cases.collection import absent_modules, only_when_named
     from recapture.cases.compilers import builtin_compilers
+    from recapture.cases.requirements import absent_modules
 
     if what:
         raise UsageError(f"--compilers takes no argument: {what[0]!r}")
@@ -78,14 +78,14 @@ def _list_compilers(what: tuple[str, ...], *, as_json: bool) -> int:
             "summary": one.describe(),
             "since": one.since,
             "requires": list(one.requires),
-            "only_when_named": only_when_named(one),
+            "only_when_named": one.only_when_named,
         }
         for one in found
     ]
     _print((f"{one.name:{width}}  {one.describe()}" for one in found), rows, as_json=as_json)
     if not as_json:
         lacking = {one.name: ", ".join(absent_modules(one.requires)) for one in found}
-        named = [one.name for one in found if only_when_named(one)]
+        named = [one.name for one in found if one.only_when_named]
         echo(
             "\nrun only when named: "
             + ", ".join(f"{name} (needs {lacking[name]})" if lacking[name] else name for name in named)

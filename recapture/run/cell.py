@@ -11,8 +11,9 @@ import msgspec
 from recapture.base.scrub import encodable, fingerprint, scrub
 from recapture.base.text import one_line, shorten
 from recapture.cases.case import CASES_ATTRIBUTE, Case
-from recapture.cases.collection import execute, unmet
+from recapture.cases.collection import execute
 from recapture.cases.compilers import builtin_compilers, compilers_of
+from recapture.cases.requirements import unmet
 from recapture.judge.observe import Raised, see_raised
 from recapture.judge.trial import carry_out
 from recapture.judge.verdict import Failure, Ruling, Trial, decide

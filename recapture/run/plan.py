@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import argument, option
-from recapture.cases.collection import Selection, find_suites, only_when_named
+from recapture.cases.collection import Selection, find_suites
 from recapture.cases.compilers import builtin_compilers
 from recapture.cases.name_filter import matcher
 from recapture.known.issues import chosen_issues
@@ -172,7 +172,7 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
             if (options.keyword and not options.keyword(address)) or (tried is not None and address not in tried):
                 continue
             for name in known:
-                optional = name in builtin and only_when_named(builtin[name])
+                optional = name in builtin and builtin[name].only_when_named
                 if not _is_selected(options, suite, case, name, optional=optional):
                     continue
                 owner = theirs.get(name)

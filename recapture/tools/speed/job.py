@@ -12,8 +12,9 @@ import msgspec
 
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.scrub import fingerprint, scrub
-from recapture.cases.collection import execute, unmet
+from recapture.cases.collection import execute
 from recapture.cases.compilers import builtin_compilers, compilers_of
+from recapture.cases.requirements import unmet
 from recapture.cases.workload_sources import ModelSpec, load_workload
 from recapture.records.record import ErrorInfo
 from recapture.records.verdicts import Verdict

@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.text import printable
-from recapture.cases.inputs import labels_after, named_inputs
+from recapture.cases.case import labels_after, named_inputs
 from recapture.judge.trial import carry_out
 from recapture.judge.verdict import decide, failed_loudly
 from recapture.torch_api.libraries import release_libraries

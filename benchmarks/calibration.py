@@ -16,7 +16,7 @@ import statistics
 import time
 from typing import Any
 
-from recapture.tools.speed.intervals import compare
+from recapture.tools.speed.figures import compare
 
 PLANTED = 0.03
 TOLERANCE = 0.02

@@ -22,11 +22,11 @@ from recapture.records import schema
 from recapture.records.verdicts import Verdict
 from recapture.run import preparation
 from recapture.run.outcomes import OutcomeReader
-from recapture.tools.speed import benchmark, execution, job, probes
-from recapture.tools.speed.filing import SpeedupsFile, set_aside_others
-from recapture.tools.speed.gate import Snapshot
+from recapture.tools.speed import benchmark, job, probes
+from recapture.tools.speed.correctness import Snapshot
 from recapture.tools.speed.remarks import remarks
 from recapture.tools.speed.report import render_speedups
+from recapture.tools.speed.results_file import SpeedupsFile, set_aside_others
 from recapture.tools.speed.rows import COMPILER_VARIABLES, PlannedRow, make_row
 from recapture.tools.speed.selection import BenchOptions, modules_of, plan_rows, select
 from recapture.tools.speed.speedups import Configuration, read_speedups, write_speedups
@@ -122,7 +122,7 @@ def test_a_file_with_a_byte_that_is_no_utf8_is_one_line_and_status_2(tmp_path, c
 def test_an_unreadable_result_is_a_row_with_its_reason():
     result = '{"verdict":"pass","deviations":[{"group":"result","eager":null,"candidate":0,"allowed":0}]}'
     ended = Ended(0, "exit", 0, "call", result, seconds=1, peak_rss=0, stdout="", stderr="", rss_server=0)
-    outcomes = OutcomeReader(job.Outcome, timeout=1.0, memory=1, checks=[], explainable=execution.explainable)
+    outcomes = OutcomeReader(job.Outcome, timeout=1.0, memory=1, checks=[], explainable=benchmark.explainable)
     found = outcomes.read(ended)
     assert (str(found.verdict), found.phase) == ("crash", "call")
     assert found.reason.startswith("left an unreadable result: Expected `float`, got `null`")
@@ -237,8 +237,8 @@ def test_a_row_whose_deadline_came_says_where_the_main_thread_was():
         '  File "/lib/timer.py", line 43 in check\n  File "/lib/threading.py", line 9 in run\n\n'
         'Thread 0x2 (most recent call first):\n  File "/lib/graph.py", line 869 in backward\n  File "x.py", line 1 in f\n'
     )
-    assert execution.last_seen(stacks) == ", in backward (graph.py:869)"
-    assert execution.last_seen("nothing of the kind") == ""
+    assert benchmark.last_seen(stacks) == ", in backward (graph.py:869)"
+    assert benchmark.last_seen("nothing of the kind") == ""
 
 
 def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_missing(warm, tmp_path, capfd):
@@ -269,7 +269,7 @@ def test_resume_measures_the_rows_of_an_edited_workload_again(tmp_path, measured
         rows = (msgspec.structs.replace(on_file, hash=hash_on_file),)
         write_speedups(path, msgspec.structs.replace(measured, rows=rows))
         planned_row = PlannedRow(info, on_file.configuration, "")
-        SpeedupsFile(path, measured.environment, {}, [planned_row], None, resume=True)
+        SpeedupsFile(path, measured.environment, {}, [planned_row], resume=True)
         return planned_row.row == rows[0]
 
     assert resumed(info.hash)
@@ -286,7 +286,7 @@ def test_a_row_that_is_measured_again_stays_until_it_has_been(warm, tmp_path, ca
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(execution.RowExecution, "ended", interrupt)
+        patched.setattr(benchmark.RowExecution, "ended", interrupt)
         assert bench(TINY, "tiny_eval::fx", *quick) == 130
     between = only(tmp_path)
     assert [(str(one.configuration), one.again) for one in between.rows] == [("fx fp32", True), ("raises fp32", False)]

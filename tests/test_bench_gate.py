@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from recapture.cases.workload import Workload
-from recapture.tools.speed.gate import Snapshot, deviations
+from recapture.tools.speed.correctness import Snapshot, deviations, wrong_update
 from recapture.tools.speed.speedups import Configuration
 from recapture.tools.speed.subject import Subject
-from recapture.tools.speed.updates import wrong_update
 from recapture.torch_api.compat import seed_everything
 
 

@@ -10,11 +10,9 @@ from rich.console import Console
 
 from recapture.command.main import main
 from recapture.tools.speed.figures import derive
-from recapture.tools.speed.ranking import best, best_first, eager_elsewhere
-from recapture.tools.speed.remarks import remarks
-from recapture.tools.speed.report import render_speedups
+from recapture.tools.speed.remarks import best, best_first, eager_elsewhere, remarks
+from recapture.tools.speed.report import print_speedups, render_speedups
 from recapture.tools.speed.speedups import Claimed, Configuration, Start, read_speedups, write_speedups
-from recapture.tools.speed.terminal import print_speedups
 
 MEASURED = Path(__file__).parent / "resources" / "speedups" / "measured.json"
 

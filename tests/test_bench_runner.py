@@ -13,9 +13,9 @@ from recapture.pool.client import ServerDiedError
 from recapture.pool.driver import MOST_RESTARTS
 from recapture.pool.protocol import Begun, Ended
 from recapture.records.verdicts import Verdict
-from recapture.tools.speed.execution import RowExecution
-from recapture.tools.speed.filing import SpeedupsFile
+from recapture.tools.speed.benchmark import RowExecution
 from recapture.tools.speed.job import Outcome
+from recapture.tools.speed.results_file import SpeedupsFile
 from recapture.tools.speed.rows import PlannedRow
 from recapture.tools.speed.selection import BenchOptions
 from recapture.tools.speed.speedups import Conditions, Configuration, Series, Start, read_speedups
@@ -96,9 +96,8 @@ def execution(tmp_path):
         pool.end_left_over = lambda: None
         sampler = SimpleNamespace(conditions=lambda *_: Conditions())
         progress = SimpleNamespace(start=lambda _: None, doing=lambda _: None, finished=lambda _: None)
-        publisher = SimpleNamespace(speedups=lambda *_: None)
         path = tmp_path / "speedups-cpu.json"
-        file = SpeedupsFile(path, ENVIRONMENT, {}, rows, publisher, resume=options.resume)
+        file = SpeedupsFile(path, ENVIRONMENT, {}, rows, resume=options.resume)
         return RowExecution(pool, options, [], sampler, file, progress)
 
     return made

@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from recapture.tools.speed.intervals import compare, geometric_mean
+from recapture.tools.speed.figures import compare, geometric_mean
 
 
 def noisy(seed, rounds=40, level=1.0, sigma=0.01, processes=5, drift=0.0, apart=0.0):

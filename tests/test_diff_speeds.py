@@ -15,8 +15,7 @@ from recapture.tools.compare.cell_changes import compare
 from recapture.tools.compare.changes import SPEED_CATEGORIES, Diff, diff_schema, found
 from recapture.tools.compare.diff_report import to_json, to_markdown
 from recapture.tools.compare.pairing import locate
-from recapture.tools.speed.figures import derive
-from recapture.tools.speed.intervals import compare_runs
+from recapture.tools.speed.figures import compare_runs, derive
 from recapture.tools.speed.speedups import read_speedups, write_speedups
 
 RESULTS = Path(__file__).parents[1] / "results"

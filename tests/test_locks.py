@@ -13,8 +13,8 @@ from recapture.base.errors import UsageError
 from recapture.base.locks import locked, open_to_append
 from recapture.records.archive import set_aside
 from recapture.run.result_files import FINISHED, LOCK, PARTIALS, settle
-from recapture.tools.speed.filing import LOCK as SPEEDUPS_LOCK
-from recapture.tools.speed.filing import writing
+from recapture.tools.speed.results_file import LOCK as SPEEDUPS_LOCK
+from recapture.tools.speed.results_file import writing
 
 pytestmark = pytest.mark.hostile
 

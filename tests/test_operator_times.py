@@ -8,8 +8,7 @@ import math
 from recapture.report.console import SafeConsole
 from recapture.report.tables import to_markdown
 from recapture.tools.speed.job import Operator
-from recapture.tools.speed.operator_table import operator_table, print_profile, write_profile
-from recapture.tools.speed.operator_times import OperatorTimes
+from recapture.tools.speed.operators import OperatorTimes, Profile, operator_table, print_profile, write_profile
 
 GENERATED = "## Call CompiledFxGraph fy5irlrhce43awcf3wiwia7fnzttnphgsvv ##"
 
@@ -69,8 +68,8 @@ def test_the_printed_table_is_short_and_the_file_has_the_rest(tmp_path):
     many = [one(f"aten::op{number}", math.ceil(100 / (number + 1)), 1) for number in range(20)]
     times = OperatorTimes(many, many, 1)
     out = io.StringIO()
-    print_profile(SafeConsole(file=out, width=200), "a model", tmp_path, times)
+    print_profile(SafeConsole(file=out, width=200), Profile("a model", tmp_path, times))
     assert out.getvalue().count("aten::op") < 15
     assert times.sentences() in out.getvalue()
-    write_profile(tmp_path, "a|model", times)
+    write_profile(Profile("a|model", tmp_path, times))
     assert sum(line.startswith("| `aten::op") for line in (tmp_path / "operators.md").read_text().splitlines()) == 20

@@ -1,7 +1,7 @@
 """Count what makes a package easy or hard to read: ``python tools/source_counts.py [CHECKOUT]``.
 
-It prints one line a count, so that two revisions can be compared with ``diff``: lines, files, depth of the import graph,
-imports between packages, files with a single importer, names of local variables that say nothing, and comments.
+It prints one line a count, so that two revisions can be compared with ``diff``: lines, files, depth of the import
+graph, imports between packages, files with a single importer, names of local variables that say nothing, and comments.
 """
 
 from __future__ import annotations

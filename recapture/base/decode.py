@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
@@ -11,11 +13,14 @@ from recapture.base.errors import UsageError
 from recapture.base.files import read_regular
 from recapture.base.text import shorten
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
 T = TypeVar("T")
+
+# `Format` refuses numbers above LARGEST before it looks at types, so that these types need no upper end.
+Count = Annotated[int, msgspec.Meta(ge=0)]
+"""A count or a size."""
+
+NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+"""Seconds, or another figure that is never negative."""
 
 LARGEST = 2.0**63
 """The largest number that a file may hold; every real count, size and duration is far smaller."""
@@ -32,8 +37,8 @@ class Format(Generic[T]):
     """One kind of JSON document: its type, its name in messages, its version, and a check of its values.
 
     `older` are earlier versions that the type describes, too. `check` raises ValueError, naming the field, for
-    impossible values. `encode` writes a document as its files have it: what it encodes to the same bytes again cannot
-    have a duplicate field, which saves a second parse.
+    impossible values that the type allows. `encode` writes a document as its files have it: what it encodes to the same
+    bytes again cannot have a duplicate field, which saves a second parse.
     """
 
     def __init__(
@@ -41,7 +46,7 @@ class Format(Generic[T]):
         kind: type[T],
         noun: str,
         version: int,
-        check: Callable[[T], None],
+        check: Callable[[T], None] | None = None,
         *,
         older: Sequence[int] = (),
         encode: Callable[[T], bytes] | None = None,
@@ -58,7 +63,8 @@ class Format(Generic[T]):
                 found = json.loads(data, object_pairs_hook=_unique, parse_int=_integer, parse_float=_float)
                 if "schema" not in found:
                     raise ValueError("missing required field `schema`")
-            self._check(document)
+            if self._check is not None:
+                self._check(document)
         except RecursionError:
             raise ValueError("nested too deeply") from None
         except ValueError as error:  # from msgspec, from decoding bytes that are not UTF-8, or from a check

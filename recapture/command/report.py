@@ -54,7 +54,7 @@ def _write(path: Path, text: str) -> None:
 def _derived(path: Path) -> Speedups:
     """Read measured speedups; if this version computes other statistics from the samples, update the file."""
     from recapture.tools.speed.figures import derive
-    from recapture.tools.speed.filing import writing
+    from recapture.tools.speed.results_file import writing
     from recapture.tools.speed.speedups import read_speedups, write_speedups
 
     def derived(speedups: Speedups) -> Speedups:
@@ -222,8 +222,7 @@ def _report_records(
 
 def _report_speeds(path: Path, out: Console | None) -> Speedups:
     """Write the report beside some speedups, print their tables, and return them."""
-    from recapture.tools.speed.report import render_speedups
-    from recapture.tools.speed.terminal import print_speedups
+    from recapture.tools.speed.report import print_speedups, render_speedups
 
     speedups = _derived(path)
     _write(path.with_suffix(".md"), render_speedups(speedups))

@@ -15,19 +15,17 @@ History of the file format, newest first (``SCHEMA_VERSION``):
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from recapture.base.decode import Format, too_large
+from recapture.base.decode import Count, Format
 from recapture.base.files import write_atomically
 from recapture.base.scrub import without_paths
 from recapture.machine.doctor.register import Check
 from recapture.machine.hardware import CpuInfo, GpuInfo
 from recapture.machine.origins import Origin
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEMA_VERSION: Literal[1] = 1
 Flag = str | int | bool
@@ -47,7 +45,7 @@ class SuiteEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One suite of a run and its number of cases; `error` says why it could not be collected."""
 
     name: str
-    cases: int
+    cases: Count
     error: str | None = None
 
 
@@ -80,8 +78,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     compilers: dict[str, str | None]
     suite_commit: str | None
     worker: str | None = None
-    planned: int | None = None
-    recorded: int | None = None
+    planned: Count | None = None
+    recorded: Count | None = None
     suites: list[SuiteEntry] = []
     selection: list[str] = []
     doctor: list[Check] = []
@@ -201,24 +199,5 @@ def read_environment(path: Path) -> Environment:
     return _FORMAT.read(path / ENVIRONMENT if path.is_dir() else path)
 
 
-def check_environment(environment: Environment) -> None:
-    """Raise ValueError, naming the field, for counts and sizes that are negative or too large."""
-    cpu, gpu = environment.cpu, environment.gpu
-    counts: list[tuple[str, float | None]] = [
-        ("planned", environment.planned),
-        ("recorded", environment.recorded),
-        ("cpu.cores", cpu.cores),
-        ("cpu.threads", cpu.threads),
-        ("cpu.memory", cpu.memory),
-        *((f"suites {one.name}", one.cases) for one in environment.suites),
-        *((f"origins {name}", one.cells) for name, one in environment.origins.items()),
-    ]
-    if gpu is not None:
-        counts += [("gpu.memory", gpu.memory), ("gpu.power_limit", gpu.power_limit)]
-    for name, number in counts:
-        if too_large(number):
-            raise ValueError(f"`{name}` is negative or out of range")
-
-
 ENVIRONMENT = "environment.json"
-_FORMAT = Format(Environment, "environment", SCHEMA_VERSION, check_environment)
+_FORMAT = Format(Environment, "environment", SCHEMA_VERSION)

@@ -6,13 +6,13 @@ import functools
 import os
 import platform
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from recapture.base.decode import Count, NonNegative
 
 
 class GpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,10 +21,10 @@ class GpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: str | None = None
     capability: str | None = None
     driver: str | None = None
-    memory: int | None = None
+    memory: Count | None = None
     clocks: dict[str, int] | None = None
     max_clocks: dict[str, int] | None = None
-    power_limit: float | None = None
+    power_limit: NonNegative | None = None
     ecc: bool | None = None
     mig: bool | None = None
     persistence: bool | None = None
@@ -38,10 +38,10 @@ class CpuInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     model: str | None
-    cores: int
-    threads: int
+    cores: Count
+    threads: Count
     governor: str | None
-    memory: int | None
+    memory: Count | None
     instructions: str | None = None
 
 

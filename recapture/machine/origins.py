@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from recapture.base.decode import Count
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,7 +24,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     platform: str
     cxx: str | None
     suite_commit: str | None
-    cells: int = 0
+    cells: Count = 0
 
 
 def id_of(origin: Origin) -> str:

@@ -48,7 +48,7 @@ MODULES = (
         f"recapture.tools.fleet.{name}"
         for name in ("bisect_command", "folder", "merge_command", "plan_command", "work_table")
     ),
-    *(f"recapture.tools.speed.{name}" for name in ("figures", "filing", "terminal")),
+    *(f"recapture.tools.speed.{name}" for name in ("figures", "report", "results_file")),
 )
 """Modules that the commands use."""
 

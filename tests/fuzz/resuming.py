@@ -72,7 +72,7 @@ def bench(root: Path, _name: str) -> None:
     """Resume every benchmark with all its rows measured: read, derive, set aside, and write the file again."""
     from recapture.records.directories import find_speedups
     from recapture.tools.speed.figures import derive
-    from recapture.tools.speed.filing import SpeedupsFile, set_aside_others, writing
+    from recapture.tools.speed.results_file import SpeedupsFile, set_aside_others, writing
     from recapture.tools.speed.speedups import read_speedups
 
     environment = json.loads(corpus.BENCHMARK.read_bytes())["environment"]
@@ -83,8 +83,7 @@ def bench(root: Path, _name: str) -> None:
         installed = msgspec.convert(environment, type(found.environment))
         with writing(path):
             moved = set_aside_others(path, installed)
-        publisher = types.SimpleNamespace(speedups=lambda *_: None)
-        SpeedupsFile(path, installed, found.method, [], publisher, resume=True).write()  # type: ignore[arg-type]
+        SpeedupsFile(path, installed, found.method, [], resume=True).write()
         kept = read_speedups(moved[0] / path.name if moved else path)
         missing = {row.key for row in found.rows} - {row.key for row in kept.rows}
         if missing:

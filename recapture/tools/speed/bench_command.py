@@ -52,9 +52,8 @@ def bench_command(
     from recapture.report.console import SafeConsole
     from recapture.tools.speed.benchmark import run_benchmark
     from recapture.tools.speed.benchmark_json import benchmark_json
-    from recapture.tools.speed.operator_table import print_profile
-    from recapture.tools.speed.publisher import FilePublisher
-    from recapture.tools.speed.terminal import BenchProgress, print_speedups
+    from recapture.tools.speed.operators import print_profile
+    from recapture.tools.speed.report import BenchProgress, print_speedups
 
     if options.gpus > 1 and options.device != "cuda":
         raise UsageError("--gpus is for --device cuda")
@@ -75,16 +74,15 @@ def bench_command(
         return 0
     errors = SafeConsole(stderr=True, highlight=False)
     with BenchProgress(errors) as progress:
-        publisher = FilePublisher()
-        summary = run_benchmark(options, progress, publisher, lambda line: errors.print(line, markup=False))
+        summary = run_benchmark(options, progress, lambda line: errors.print(line, markup=False))
     if benchmark_file is not None:
         write_file(benchmark_file, benchmark_json([summary.speedups], form))
     if as_json:
         print_json(summary.speedups)
         return 0
     print_speedups(console, summary.speedups, summary.workloads)
-    for title, folder, times in publisher.profiles:
-        print_profile(console, title, folder, times)
+    for profile in summary.profiles:
+        print_profile(console, profile)
     console.print(f"results: {summary.path.with_suffix('.md')}", markup=False, soft_wrap=True)
     return 0
 

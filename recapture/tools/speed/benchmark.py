@@ -7,34 +7,40 @@ caches, check again, and measure. With several GPUs, the first is used for timin
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.text import plural
-from recapture.machine.environment import without_private_paths
+from recapture.cases.workload_sources import WorkloadInfo
+from recapture.machine import doctor
+from recapture.machine.environment import Environment, without_private_paths
 from recapture.machine.hardware import visible_gpus
+from recapture.pool.driver import Driver, Request
+from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool
+from recapture.records.verdicts import RIGHT, Verdict
+from recapture.run.outcomes import OutcomeReader
 from recapture.run.preparation import begin_survey, survey
 from recapture.tools.speed import tasks
 from recapture.tools.speed.conditions import GpuSampler
-from recapture.tools.speed.execution import RowExecution, RowProgress
-from recapture.tools.speed.filing import Publisher, SpeedupsFile, set_aside_others, writing
-from recapture.tools.speed.rows import PlannedRow
+from recapture.tools.speed.job import Job, Outcome
+from recapture.tools.speed.operators import OperatorTimes, Profile, write_profile
+from recapture.tools.speed.probes import ITERATIONS
+from recapture.tools.speed.results_file import SpeedupsFile, set_aside_others, writing
+from recapture.tools.speed.rows import PlannedProcess, PlannedRow, make_row
+from recapture.tools.speed.schedule import Schedule
 from recapture.tools.speed.selection import BenchOptions, check_names, choose, collect, modules_of, plan_rows, select
+from recapture.tools.speed.speedups import Row, Speedups
 from recapture.tools.speed.subject import INPUT_SETS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from recapture.cases.workload_sources import WorkloadInfo
-    from recapture.machine import doctor
-    from recapture.machine.environment import Environment
-    from recapture.tools.speed.speedups import Speedups
+from recapture.tools.speed.tasks import MEASURE
 
 IMPORTS = (tasks.__name__, "recapture.run.tasks")
 """Modules that every server of a benchmark imports when it starts."""
@@ -42,20 +48,18 @@ IMPORTS = (tasks.__name__, "recapture.run.tasks")
 
 @dataclass(frozen=True)
 class BenchSummary:
-    """The outcome of a benchmark: the results file, all its rows, and the workloads measured in this run."""
+    """The outcome of a benchmark: the results file, all its rows, and the workloads and profiles of this run."""
 
     path: Path
     speedups: Speedups
     workloads: set[str]
+    profiles: list[Profile]
 
 
-def run_benchmark(
-    options: BenchOptions, progress: RowProgress, publisher: Publisher, warn: Callable[[str], None]
-) -> BenchSummary:
+def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[str], None]) -> BenchSummary:
     """Measure the selected rows; each finished row is written at once, so that an interruption loses at most one row.
 
-    `publisher` renders the file of rows each time it was written, and the operators of a profiled row. `warn` receives
-    one line for each warning that a user should see before the figures.
+    `warn` receives one line for each warning that a user should see before the figures.
     """
     check_names(options)
     with WorkerPool(
@@ -93,10 +97,11 @@ def run_benchmark(
                 f"{folder.name}"
             )
         method = _method(options, "fork" if pool.client.fork else "fresh")
-        file = SpeedupsFile(path, environment, method, rows, publisher, resume=options.resume)
+        file = SpeedupsFile(path, environment, method, rows, resume=options.resume)
         with GpuSampler(wanted=options.device == "cuda") as sampler:
-            RowExecution(pool, options, checks, sampler, file, progress).run()
-        return BenchSummary(path, file.speedups(), {row.info.spec.name for row in rows})
+            execution = RowExecution(pool, options, checks, sampler, file, progress)
+            execution.run()
+        return BenchSummary(path, file.speedups(), {row.info.spec.name for row in rows}, execution.profiles)
 
 
 def _warnings(checks: list[doctor.Check], rows: list[PlannedRow], infos: list[WorkloadInfo]) -> Iterator[str]:
@@ -144,3 +149,145 @@ def list_workloads(options: BenchOptions) -> list[WorkloadInfo]:
         found = collect(pool, options)
     mine = choose(found, options)
     return mine if options.names or options.models else found
+
+
+def explainable(found: Outcome) -> bool:
+    """Whether a fault of the machine can be what ended a row, whose verdict then becomes ``environment``."""
+    return found.verdict in (Verdict.ERROR, Verdict.CRASH)
+
+
+class RowProgress(Protocol):
+    """Receives the progress of a benchmark."""
+
+    def start(self, rows: int) -> None:
+        """Receive the number of rows to measure."""
+
+    def doing(self, what: dict[int, str]) -> None:
+        """Receive the running processes, one line for each."""
+
+    def finished(self, row: Row) -> None:
+        """Receive a finished row."""
+
+
+class RowExecution:
+    """Runs the processes of rows (implements `recapture.pool.driver.Work`)."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        options: BenchOptions,
+        checks: list[doctor.Check],
+        sampler: GpuSampler,
+        file: SpeedupsFile,
+        progress: RowProgress,
+    ) -> None:
+        self.options = options
+        self.sampler = sampler
+        self.file = file
+        self.progress = progress
+        self.profiles: list[Profile] = []
+        self.schedule = Schedule(
+            (row for row in file.rows if row.row is None), compile_jobs=options.compile_jobs, gpus=options.gpus
+        )
+        self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
+        self.outcomes = OutcomeReader(
+            Outcome, timeout=options.timeout, memory=options.memory, checks=checks, explainable=explainable
+        )
+
+    def run(self) -> None:
+        """Run all rows that are not on file yet."""
+        self.file.write()  # detects a results directory that cannot be written before measuring
+        self.progress.start(sum(row.row is None for row in self.file.rows))
+        self.driver.run()
+
+    def next(self, running: Collection[PlannedProcess]) -> PlannedProcess | None:
+        """Return the process that starts next beside the running ones."""
+        return self.schedule.next(running)
+
+    def request(self, task: PlannedProcess) -> Request:
+        """Return the request to run a process of a row."""
+        row, timing, gpu = task
+        options = self.options
+        number = len(row.processes)
+        folder = None
+        if options.profile and timing and number == 0:
+            folder = self._profile_folder(row)
+            folder.mkdir(parents=True, exist_ok=True)
+        cores = len(os.sched_getaffinity(0))
+        beside = 1 if timing else self.schedule.compiling_beside(row)
+        job = Job(
+            model=row.info.spec,
+            configuration=row.configuration,
+            device=options.device,
+            timing=timing,
+            seconds=options.seconds,
+            seed=number,
+            cache=row.cache,
+            # Twice the number of available cores, because compiling processes do not use all cores all the time.
+            compile_threads=max(1, min(cores, 2 * cores // beside)),
+            cpu_threads=options.threads,
+            gpu=gpu,
+            # A process that only compiles uses all cores, as a user's does.
+            steady=timing and options.device == "cpu" and options.cpu_settings == "set",
+            profile=None if folder is None else str(folder.resolve()),
+        )
+        return Request(MEASURE, job, timed=True)
+
+    def begun(self, task: PlannedProcess) -> None:  # noqa: ARG002 - shows all running tasks
+        """Report the running processes."""
+        self._show()
+
+    def ended(self, task: PlannedProcess, ended: Ended) -> None:
+        """Handle the end of a process: the row needs another one, or is finished."""
+        self._show()
+        row = task.row
+        outcome = self.outcomes.read(ended)
+        if outcome.verdict is Verdict.TIMEOUT:
+            outcome = msgspec.structs.replace(outcome, reason=f"{outcome.reason}{last_seen(ended.stderr)}")
+        if task.timing:
+            row.processes.append(outcome)
+        else:
+            row.cold = outcome
+        if outcome.verdict not in RIGHT or len(row.processes) == self.options.processes:
+            self._finish(row, outcome)
+        else:
+            self.schedule.again(row)
+
+    def given_up(self, task: PlannedProcess, reason: str) -> None:
+        """Write a row whose process will not run again."""
+        self._finish(task.row, self.outcomes.crash(reason))
+
+    def _show(self) -> None:
+        self.progress.doing(
+            {
+                number: f"{'timing' if timing else 'compiling'} {row}"
+                + (f" ({len(row.processes) + 1}/{self.options.processes})" if timing else "")
+                for number, (row, timing, _) in self.driver.running.items()
+            }
+        )
+
+    def _finish(self, planned: PlannedRow, outcome: Outcome) -> None:
+        jobs = self.schedule.compiling_beside(planned)
+        planned.row = make_row(planned, outcome, self.sampler, compile_jobs=jobs)
+        shutil.rmtree(planned.cache, ignore_errors=True)
+        self.file.write()
+        if planned.processes and planned.processes[0].operators is not None:
+            times = OperatorTimes(*planned.processes[0].operators, ITERATIONS)
+            profile = Profile(str(planned), self._profile_folder(planned), times)
+            write_profile(profile)
+            self.profiles.append(profile)
+        self.progress.finished(planned.row)
+
+    def _profile_folder(self, row: PlannedRow) -> Path:
+        """Return the folder of a row's operator tables and traces."""
+        return self.file.path.parent / "profiles" / re.sub(r"[^\w.-]+", "-", str(row))
+
+
+def last_seen(stderr: str) -> str:
+    """Return where a process was at its deadline, from the stacks written to stderr shortly before it.
+
+    The main thread's stack is the last. Empty if stderr has no stack.
+    """
+    stack = stderr.rpartition("(most recent call first):")[2]
+    frame = re.match(r'\s+File "([^"]+)", line (\d+) in (\S+)', stack)
+    return f", in {frame[3]} ({Path(frame[1]).name}:{frame[2]})" if frame else ""

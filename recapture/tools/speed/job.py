@@ -20,7 +20,7 @@ from recapture.records.record import ErrorInfo
 from recapture.records.verdicts import Verdict
 from recapture.tools.speed import cpu_settings
 from recapture.tools.speed.conditions import CpuWatch
-from recapture.tools.speed.gate import Snapshot, deviations
+from recapture.tools.speed.correctness import Snapshot, deviations
 from recapture.tools.speed.probes import allocated, kernel_seconds, operators, peak_memory, warm_libraries
 from recapture.tools.speed.speedups import EAGER, Conditions, Configuration, Deviation, Reasons, Series, Start
 from recapture.tools.speed.subject import Subject

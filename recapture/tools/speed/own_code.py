@@ -30,7 +30,7 @@ class Timed(NamedTuple):
 
 
 class _Silent:
-    """Shows nothing of a benchmark (implements the progress and the publisher)."""
+    """Shows nothing of a benchmark (implements `RowProgress`)."""
 
     def __getattr__(self, _name: str) -> Callable[..., None]:
         return lambda *_, **__: None
@@ -54,7 +54,7 @@ def speedups_of(path: Path, compilers: tuple[str, ...], device: str, show: Calla
         results=path.parent / "speeds",
     )
     try:
-        found: Speedups = run_benchmark(options, silent, silent, lambda text: show(f"recapture: {text}")).speedups
+        found: Speedups = run_benchmark(options, silent, lambda text: show(f"recapture: {text}")).speedups
     except RecaptureError as error:
         show(f"recapture: the speed was not measured: {error}")
         return {}

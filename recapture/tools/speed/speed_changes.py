@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from recapture.tools.compare.changes import Ratio, SpeedCategory, SpeedChange, SpeedSide
-from recapture.tools.speed.intervals import compare_runs
+from recapture.tools.speed.figures import compare_runs
 from recapture.tools.speed.speedups import Finding, read_speedups
 
 if TYPE_CHECKING:

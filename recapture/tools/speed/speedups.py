@@ -8,31 +8,88 @@ History of the file format, newest first (``SCHEMA_VERSION``):
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from recapture.base.decode import Format
+from recapture.base.decode import Count, Format, NonNegative
 from recapture.base.files import write_atomically
 from recapture.machine.environment import Environment
 from recapture.records.record import ErrorInfo, schema_of
 from recapture.records.verdicts import RIGHT, Verdict
-from recapture.tools.speed.speedup_checks import check_speedups
 
 SCHEMA_VERSION: Literal[1] = 1
 
 Finding = Literal["faster", "slower", "no difference shown", "too noisy"]
 
 
+FIRST_CALLS = 2
+"""Number of first calls that reports show separately; every process makes at least this many."""
+
+FASTEST, SLOWEST = 1e-9, 1e6
+"""Shortest and longest credible seconds per iteration: limited by clock resolution and by deadlines."""
+
+MOST_PROCESSES = 100
+"""Largest number of timed processes of a row, 20 times the default of `bench`.
+
+The time and memory to compute a row's ratios grow with them.
+"""
+
+MOST_SAMPLES = 1000
+"""Largest number of samples of one variant in one process; `recapture.tools.speed.timing` takes at most 400."""
+
+# Ranges are part of the types, so that the reader refuses what no ratio follows from, and the schema names them.
+Quotient = Annotated[float, msgspec.Meta(ge=FASTEST / SLOWEST, le=SLOWEST / FASTEST)]
+"""A ratio of two times, or a time that ratios are computed from."""
+
+Interval = tuple[Quotient, Quotient, Quotient]
+"""A ratio with the lower and the upper end of its 95 % interval."""
+
+Samples = Annotated[
+    tuple[Annotated[float, msgspec.Meta(ge=FASTEST, le=SLOWEST)], ...],
+    msgspec.Meta(min_length=1, max_length=MOST_SAMPLES),
+]
+"""Seconds per iteration, one for each round."""
+
+
+EAGER = "eager"
+
+
+_AUTOTUNED = frozenset({"compile:max-autotune", "compile:max-autotune-no-cudagraphs"})
+
+
+class Configuration(msgspec.Struct, frozen=True, order=True):
+    """One way to run a workload; ``str()`` gives its name in reports."""
+
+    compiler: str
+    dtype: str
+    layout: str = "contiguous"
+    dynamic: bool = False
+
+    def __str__(self) -> str:
+        parts = [self.compiler, self.dtype, *([self.layout] if self.layout != "contiguous" else [])]
+        return " ".join([*parts, *(["dynamic"] if self.dynamic else [])])
+
+    @property
+    def autotunes(self) -> bool:
+        """Whether compiling includes timing candidates on the device."""
+        return self.compiler in _AUTOTUNED
+
+    @property
+    def eager(self) -> Configuration:
+        """The eager configuration with the same arithmetic."""
+        return Configuration(EAGER, self.dtype, self.layout)
+
+
 class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The warm-up time of one process: seconds of capturing, then of each of the first calls."""
 
-    capture: float
-    calls: tuple[float, ...]
+    capture: NonNegative
+    calls: Annotated[tuple[NonNegative, ...], msgspec.Meta(min_length=FIRST_CALLS)]
     compile_jobs: int = 1
     """Number of processes that were compiling at the same time."""
-    stages: dict[str, float] | None = None
-    """Seconds of each compilation stage, if torch reports them (see `torch_watch.compile_seconds`)."""
+    stages: dict[str, NonNegative] | None = None
+    """Seconds of each compilation stage, if torch reports them (see `recapture.torch_api.watch.compile_seconds`)."""
 
     @property
     def total(self) -> float:
@@ -43,8 +100,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The samples of one variant in one process: seconds per iteration, each averaged over `iterations` runs."""
 
-    iterations: int
-    seconds: tuple[float, ...]
+    iterations: Annotated[int, msgspec.Meta(ge=1)]
+    seconds: Samples
 
 
 OTHER_CORES = 2.0
@@ -87,12 +144,12 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Messages about other work on the timed device; empty if there was none."""
         if self.samples:  # a GPU
             return [f"shared: {self.others} other processes on the GPU"] if self.others else []
-        found = []
+        messages = []
         if self.cpu_others is not None and self.cpu_others > 0.25:
-            found.append(f"shared: other work used {self.cpu_others:.1f} cores")
+            messages.append(f"shared: other work used {self.cpu_others:.1f} cores")
         if self.steal is not None and self.steal > 0.05:
-            found.append(f"shared: the hypervisor took {self.steal:.0%} of the CPU")
-        return found
+            messages.append(f"shared: the hypervisor took {self.steal:.0%} of the CPU")
+        return messages
 
     @property
     def marks(self) -> list[str]:
@@ -116,7 +173,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     eager: Series
     twin: Series | None
     candidate: Series
-    overhead: float
+    overhead: NonNegative
     conditions: Conditions
 
 
@@ -128,18 +185,18 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     is the number of iterations after which the compile time is recovered; None means never.
     """
 
-    speedup: tuple[float, float, float]
+    speedup: Interval
     finding: Finding
-    p_value: float
-    over_twin: tuple[float, float, float] | None
-    seconds: float
-    eager_seconds: float
-    kernel: float | None
-    eager_kernel: float | None
-    memory: int | None
-    eager_memory: int | None
-    break_even_cold: float | None
-    break_even_warm: float | None
+    p_value: NonNegative
+    over_twin: Interval | None
+    seconds: Quotient
+    eager_seconds: Quotient
+    kernel: NonNegative | None
+    eager_kernel: NonNegative | None
+    memory: Count | None
+    eager_memory: Count | None
+    break_even_cold: NonNegative | None
+    break_even_warm: NonNegative | None
 
 
 class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -189,7 +246,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     reasons: Reasons = Reasons()
     claims: tuple[Claimed, ...] = ()
     flags: dict[str, str | bool] = {}
-    processes: tuple[Process, ...] = ()
+    processes: Annotated[tuple[Process, ...], msgspec.Meta(max_length=MOST_PROCESSES)] = ()
     own_dtype: str | None = None
     """The workload's own arithmetic, used by its eager; None if unknown."""
     hash: str | None = None
@@ -214,7 +271,7 @@ class Speedups(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     schema: Literal[1] = SCHEMA_VERSION
     environment: Environment
     method: dict[str, str | int | float]
-    planned: int
+    planned: Count
     rows: tuple[Row, ...]
 
 
@@ -222,7 +279,7 @@ def read_speedups(path: Path) -> Speedups:
     """Read one file of speedups.
 
     Raises UsageError, naming file and field, for content that this version does not understand and for samples without
-    a valid ratio (see `recapture.tools.speed.speedup_checks`).
+    a valid ratio.
     """
     return _FORMAT.read(path)
 
@@ -241,33 +298,25 @@ def json_schema() -> dict[str, Any]:
     return schema_of(Speedups, f"recapture speedups, version {SCHEMA_VERSION}")
 
 
-EAGER = "eager"
+def _check(speedups: Speedups) -> None:
+    """Raise ValueError, naming row and field, for what the types do not say about a benchmark."""
+    seen: set[tuple[str, Configuration]] = set()
+    for number, row in enumerate(speedups.rows):
+        name = f"`rows[{number}]`, {row.workload} {row.configuration}"
+        if row.key in seen:
+            raise ValueError(f"{name}: it appears twice")
+        seen.add(row.key)
+        if row.measured is not None and not row.right:
+            raise ValueError(f"{name}: `verdict` is {row.verdict}, but `measured` has figures")
+        for index, process in enumerate(row.processes):
+            # A ratio is that of two samples of one round, so that every variant needs as many.
+            rounds = len(process.eager.seconds)
+            for variant, series in (("twin", process.twin), ("candidate", process.candidate)):
+                if series is not None and len(series.seconds) != rounds:
+                    raise ValueError(
+                        f"{name}: `processes[{index}].{variant}.seconds` has {len(series.seconds)} samples, `eager` "
+                        f"has {rounds}"
+                    )
 
 
-_AUTOTUNED = frozenset({"compile:max-autotune", "compile:max-autotune-no-cudagraphs"})
-
-
-class Configuration(msgspec.Struct, frozen=True, order=True):
-    """One way to run a workload; ``str()`` gives its name in reports."""
-
-    compiler: str
-    dtype: str
-    layout: str = "contiguous"
-    dynamic: bool = False
-
-    def __str__(self) -> str:
-        parts = [self.compiler, self.dtype, *([self.layout] if self.layout != "contiguous" else [])]
-        return " ".join([*parts, *(["dynamic"] if self.dynamic else [])])
-
-    @property
-    def autotunes(self) -> bool:
-        """Whether compiling includes timing candidates on the device."""
-        return self.compiler in _AUTOTUNED
-
-    @property
-    def eager(self) -> Configuration:
-        """The eager configuration with the same arithmetic."""
-        return Configuration(EAGER, self.dtype, self.layout)
-
-
-_FORMAT = Format(Speedups, "benchmark", SCHEMA_VERSION, check_speedups)
+_FORMAT = Format(Speedups, "benchmark", SCHEMA_VERSION, _check)

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
 
 import msgspec
 
 from recapture.base.errors import UsageError
+from recapture.base.files import write_atomically
 from recapture.base.locks import locked
-from recapture.machine.environment import differences
+from recapture.machine.environment import Environment, differences
 from recapture.records.archive import set_aside
+from recapture.tools.speed.report import render_speedups
+from recapture.tools.speed.rows import PlannedRow
 from recapture.tools.speed.speedups import Speedups, read_speedups, write_speedups
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from recapture.machine.environment import Environment
-    from recapture.tools.speed.job import Operator
-    from recapture.tools.speed.rows import PlannedRow
 
 LOCK = ".speedups.lock"
 
 Method = dict[str, "str | int | float"]
-
-
-class Publisher(Protocol):
-    """Renders the results of a benchmark for people."""
-
-    def speedups(self, path: Path, speedups: Speedups) -> None:
-        """Render the rows that were just written to `path`."""
-
-    def operators(self, folder: Path, title: str, operators: tuple[Sequence[Operator], Sequence[Operator]]) -> None:
-        """Render the operators of eager and of a row."""
 
 
 @contextmanager
@@ -89,7 +75,6 @@ class SpeedupsFile:
         environment: Environment,
         method: Method,
         rows: list[PlannedRow],
-        publisher: Publisher,
         *,
         resume: bool,
     ) -> None:
@@ -97,7 +82,6 @@ class SpeedupsFile:
         self.environment = environment
         self.method = method
         self.rows = rows
-        self.publisher = publisher
         self.resume = resume
         kept = self._on_file() if resume else None
         done = {row.key: row for row in kept.rows if not row.again} if kept else {}
@@ -127,9 +111,9 @@ class SpeedupsFile:
     def write(self) -> None:
         """Write all rows so far, and their report."""
         with writing(self.path):
-            found = self.speedups()
-            write_speedups(self.path, found)
-            self.publisher.speedups(self.path, found)
+            speedups = self.speedups()
+            write_speedups(self.path, speedups)
+            write_atomically(self.path.with_suffix(".md"), render_speedups(speedups).encode())
 
     def _on_file(self) -> Speedups | None:
         return read_speedups(self.path) if self.path.is_file() else None

@@ -11,9 +11,8 @@ import pytest
 import torch
 from observed_calls import Plain, altered, seen, strict, texts
 
-from recapture.judge.captured_output import folder_of_torch
 from recapture.judge.compare import compare
-from recapture.judge.observe import observe_call
+from recapture.judge.observe import folder_of_torch, observe_call
 from recapture.judge.reachable import Reachable
 
 

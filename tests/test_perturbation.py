@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from recapture.judge import operators
 from recapture.judge.perturbation import perturbed
-from recapture.torch_api.operators import dispatch_mode
+from recapture.torch_api.compat import dispatch_mode
 
 NOISE = Path(__file__).parent / "resources" / "noise.py"
 OTHER_PYTHONS = [one for one in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if one]

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from recapture.judge import placement
-from recapture.judge.tensors_inside import map_tensors
-from recapture.torch_api.tensors import ignoring_subclasses
+from recapture.judge.placement import map_tensors
+from recapture.torch_api.compat import ignoring_subclasses
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The PyTorch API of nested tensors", "ignore:Named tensors", "ignore:Sparse CSR"

@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 
 import pytest
 
-from recapture.judge.restoring import Saver
+from recapture.judge.reachable import Saver
 
 
 class MakesWhatIsLookedUp(OrderedDict):

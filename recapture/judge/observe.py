@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import io
+import logging
 import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from recapture.base.exceptions import qualified, safe_text, traceback_text
-from recapture.judge.captured_output import recorded
-from recapture.judge.gradients import backward, descend, leaves_of
 from recapture.judge.memory import blocks_of, bytes_outside, shared, without_history
 from recapture.judge.snapshot import Described, Seen, describe, see, see_result_of
 from recapture.judge.torch_state import environment, random_states, read_flags, restore_flags
 from recapture.torch_api.compat import seed_everything
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from recapture.judge.reachable import Reachable
 
 NO_ARGUMENTS = Seen("tuple", children=())
@@ -233,3 +234,173 @@ class _Call:
         if found is not None:
             children = tuple((path, see(gradient)) for path, gradient in found.items())
             self.found["gradients"] = Seen("gradients", children=children)
+
+
+class Leaf(NamedTuple):
+    """A tensor that requires grad before a call, with its path; `grad_fn` is that of a tensor that is no leaf."""
+
+    path: str
+    tensor: Any
+    grad_fn: Any
+
+
+def leaves_of(arrays: Iterable[tuple[str, Any]]) -> list[Leaf]:
+    """Return the tensors that require grad, each once, under its first path."""
+    found: dict[int, Leaf] = {}
+    for path, one in arrays:
+        if getattr(one, "requires_grad", False):
+            found.setdefault(id(one), Leaf(path, one, one.grad_fn))
+    return list(found.values())
+
+
+def backward(results: Iterable[Any], arguments: Iterable[Any], leaves: Sequence[Leaf]) -> dict[str, Any] | None:
+    """Call backward on every result that requires grad; return the gradient of each leaf, or None without such results.
+
+    Each result is weighted by ``1 + cos(i) / 2`` at its i-th element, so that errors do not cancel in a sum.
+    `arguments` are the tensors passed to the call: those with another history than before count as results. The
+    ``.grad`` of the leaves is empty before and restored afterwards. Errors of the backward propagate.
+    """
+    import torch
+
+    before = {id(leaf.tensor): leaf.grad_fn for leaf in leaves}
+    changed = [one for one in arguments if getattr(one, "grad_fn", None) is not before.get(id(one))]
+    roots: dict[int, Any] = {}
+    for one in [*results, *changed]:
+        differentiable = isinstance(one, torch.Tensor) and one.requires_grad and one.grad_fn is not None
+        if differentiable and one.layout == torch.strided and not one.is_nested:
+            roots.setdefault(id(one), one)
+    if not roots:
+        return None
+    kept = [(leaf.tensor, leaf.tensor.grad) for leaf in leaves if leaf.tensor.is_leaf]
+    for tensor, _ in kept:
+        tensor.grad = None
+    for leaf in leaves:
+        if not leaf.tensor.is_leaf and leaf.tensor.requires_grad:
+            leaf.tensor.retain_grad()
+    try:
+        torch.autograd.backward(list(roots.values()), [_weights(root) for root in roots.values()])
+        return {leaf.path: None if leaf.tensor.grad is None else leaf.tensor.grad.detach() for leaf in leaves}
+    finally:
+        for tensor, grad in kept:
+            tensor.grad = grad
+
+
+def descend(leaves: Sequence[Leaf], gradients: dict[str, Any], rate: float) -> None:
+    """Move every parameter by minus `rate` times its gradient, as plain SGD does; arguments stay as they are."""
+    import torch
+
+    with torch.no_grad():
+        for leaf in leaves:
+            gradient = gradients.get(leaf.path)
+            if gradient is not None and leaf.tensor.is_leaf and not leaf.path.startswith("args"):
+                leaf.tensor.add_(gradient, alpha=-rate)
+
+
+def _weights(root: Any) -> Any:
+    import torch
+
+    steps = torch.arange(root.numel(), dtype=torch.float64).cos().mul(0.5).add(1).reshape(root.shape)
+    return steps.to(device=root.device, dtype=root.dtype)
+
+
+@contextlib.contextmanager
+def recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
+    """Write what is printed to `text`; with `everything`, also what goes to stderr, warnings and log messages.
+
+    They stand in the order in which they come. Warnings and log messages of torch itself are left out.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(text))
+        if everything:
+            stderr = sys.stderr
+            stack.enter_context(contextlib.redirect_stderr(text))
+            stack.enter_context(_torch_logs_to(stderr))
+            stack.enter_context(warnings.catch_warnings())
+            show = warnings.showwarning
+
+            def note(message: Warning | str, category: type[Warning], filename: str, *where: Any, **more: Any) -> None:
+                if _of_torch(category.__module__) or issuer().is_relative_to(folder_of_torch()):
+                    with contextlib.redirect_stderr(stderr):
+                        show(message, category, filename, *where, **more)
+                else:
+                    text.write(f"{category.__name__}: {message}\n")
+
+            warnings.showwarning = note
+            handler = _LogHandler(text)
+            logging.getLogger().addHandler(handler)
+            stack.callback(logging.getLogger().removeHandler, handler)
+            if logging.lastResort is not None:
+                stack.callback(setattr, logging, "lastResort", logging.lastResort)
+                logging.lastResort = _LastResort(text, stderr)
+        yield
+
+
+def _of_torch(name: str) -> bool:
+    """Whether a module or logger belongs to torch itself; ``torchmetrics`` does not."""
+    return name.partition(".")[0] == "torch"
+
+
+@contextlib.contextmanager
+def _torch_logs_to(stderr: Any) -> Iterator[None]:
+    """Print what torch logs to `stderr`, while `sys.stderr` is another stream: handlers of torch 2.15 follow it."""
+    replaced = []
+    for name, logger in [*logging.root.manager.loggerDict.items()]:
+        if isinstance(logger, logging.Logger) and _of_torch(name):
+            for handler in [one for one in logger.handlers if getattr(one, "stream", None) is sys.stderr]:
+                apart = logging.StreamHandler(stderr)
+                apart.setLevel(handler.level)
+                apart.setFormatter(handler.formatter)
+                apart.filters = handler.filters
+                logger.handlers = [apart if one is handler else one for one in logger.handlers]
+                replaced.append((logger, apart, handler))
+    try:
+        yield
+    finally:
+        for logger, apart, handler in replaced:
+            logger.handlers = [handler if one is apart else one for one in logger.handlers]
+
+
+class _LogHandler(logging.Handler):
+    def __init__(self, text: io.StringIO) -> None:
+        super().__init__()
+        self.text = text
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not _of_torch(record.name):
+            self.text.write(f"{record.levelname} {record.name}: {record.getMessage()}\n")
+
+
+class _LastResort(logging.StreamHandler):  # type: ignore[type-arg]
+    """Prints warnings of loggers that have no handler, as `logging.lastResort` does, but those of torch elsewhere.
+
+    torch 2.3.1 says in this way that it skips CUDA graphs.
+    """
+
+    def __init__(self, text: io.StringIO, elsewhere: Any) -> None:
+        super().__init__(text)
+        self.elsewhere = elsewhere
+        self.setLevel(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if _of_torch(record.name):
+            self.elsewhere.write(self.format(record) + self.terminator)
+        else:
+            super().emit(record)
+
+
+def folder_of_torch() -> Path:
+    """Return the folder of torch's files."""
+    import torch
+
+    return Path(torch.__file__).parent
+
+
+def issuer() -> Path:
+    """Return the file of the code that issues the warning which is being shown.
+
+    The file that a warning names is another with ``stacklevel``: under `torch.compile` the caller is a file of torch.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the frames below
+    while frame.f_back is not None and frame.f_globals.get("__name__") in (__name__, "warnings"):
+        frame = frame.f_back
+    return Path(frame.f_code.co_filename)

@@ -6,7 +6,7 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from recapture.torch_api.operators import operator_schema
+from recapture.torch_api.compat import operator_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -33,8 +33,7 @@ from recapture.judge.operators import (
     widens,
     written,
 )
-from recapture.torch_api.compat import pytree, tree_leaves
-from recapture.torch_api.operators import compiled_code_off, dispatch_mode, operator_schema
+from recapture.torch_api.compat import compiled_code_off, dispatch_mode, operator_schema, pytree, tree_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,16 +7,16 @@ arguments, function attributes and class attributes of the case's own file that 
 from __future__ import annotations
 
 import functools
+import logging
+import sys
 import types
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, MutableMapping, MutableSequence, MutableSet
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from recapture.judge.plain_values import attribute
-from recapture.judge.restoring import Saver
-from recapture.judge.snapshot import Described, Seen, describe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from recapture.judge.snapshot import Described, Seen, attribute, describe
+from recapture.torch_api.compat import is_out_of_memory
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types of values that hold no other values."""
@@ -272,3 +272,135 @@ class _ClassView:
 
     def get(self, key: str, default: Any) -> Any:
         return vars(self.kind).get(key, default)
+
+
+MAX_DEPTH = 6
+"""Number of nesting levels that are restored."""
+
+
+class Saver:
+    """Makes functions that restore the contents of values; an object that occurs twice is saved once."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, Any] = {}
+        self.shared: list[Callable[[], None]] = []
+        """The functions that restore what belongs to the process: all executions of a file share its loggers."""
+
+    def saved(self, value: Any, depth: int = 0) -> Callable[[], None]:
+        """Return a function that restores the contents of a value, as far as that is possible."""
+        if id(value) in self.kept or depth > MAX_DEPTH:
+            return _nothing
+        self.kept[id(value)] = value  # kept alive, so that its id is not reused
+        try:
+            return self._saved(value, depth)
+        except BaseException as error:  # the case's own code
+            if is_out_of_memory(error):
+                raise
+            return _nothing
+
+    def _saved(self, value: Any, depth: int) -> Callable[[], None]:
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            return _saved_tensor(value)
+        if isinstance(value, (MutableSequence, MutableMapping, MutableSet)):
+            return self._saved_container(value, depth)
+        if "numpy" in sys.modules and isinstance(value, sys.modules["numpy"].ndarray):
+            copy = value.copy()
+            return lambda: value.__setitem__(..., copy)
+        if isinstance(value, logging.Logger):
+            self.shared.append(_saved_logger(value))
+            return self.shared[-1]
+        own = getattr(value, "__dict__", None)
+        if isinstance(own, dict) and not isinstance(value, (type, types.ModuleType, types.FunctionType)):
+            return self._saved_container(own, depth)
+        return _nothing
+
+    def _saved_container(self, value: Any, depth: int) -> Callable[[], None]:
+        items = _contents(value)
+        inner = [self.saved(one, depth + 1) for one in (items.values() if isinstance(items, dict) else items)]
+
+        def restore() -> None:
+            if not _same_items(_contents(value), items):
+                _refill(value, items)
+            for one in inner:
+                one()
+
+        return restore
+
+
+def _saved_logger(logger: logging.Logger) -> Callable[[], None]:
+    """Save a logger's own settings: what else it holds leads to the loggers of all libraries."""
+    level, disabled, propagate = logger.level, logger.disabled, logger.propagate
+    handlers, filters = list(logger.handlers), list(logger.filters)
+
+    def restore() -> None:
+        logger.setLevel(level)  # which empties the caches of levels
+        logger.disabled, logger.propagate = disabled, propagate
+        logger.handlers[:], logger.filters[:] = handlers, filters
+
+    return restore
+
+
+def _own(value: Any) -> Any:
+    """Return the type whose methods read and write what a container holds.
+
+    A subclass may answer with something else: a dict of classes may make an object of a class that is looked up.
+    """
+    return next((kind for kind in (OrderedDict, dict, list, set) if isinstance(value, kind)), type(value))
+
+
+def _contents(value: Any) -> Any:
+    """Return what a container holds, as a dict or a list."""
+    own = _own(value)
+    return dict(own.items(value)) if isinstance(value, MutableMapping) else list(own.__iter__(value))
+
+
+def _refill(value: Any, items: Any) -> None:
+    """Put contents back into a container."""
+    own = _own(value)
+    own.clear(value)
+    if isinstance(value, MutableMapping):
+        for key, item in items.items():
+            own.__setitem__(value, key, item)
+        return
+    add = own.append if isinstance(value, MutableSequence) else own.add
+    for item in items:
+        add(value, item)
+
+
+def _same_items(now: Any, before: Any) -> bool:
+    if isinstance(before, dict):
+        return list(now) == list(before) and all(now[key] is before[key] for key in before)
+    return len(now) == len(before) and all(one is two for one, two in zip(now, before, strict=True))
+
+
+def _saved_tensor(tensor: Any) -> Callable[[], None]:
+    copy = tensor.detach().clone()
+    grad = tensor.grad if tensor.is_leaf else None
+    grad_copy = None if grad is None else grad.detach().clone()
+    leaf, required = tensor.is_leaf, tensor.requires_grad
+
+    def restore() -> None:
+        if tensor.shape == copy.shape and not _equal(tensor.detach(), copy):
+            tensor.data.copy_(copy)
+        if leaf and tensor.is_leaf:
+            tensor.requires_grad_(required)
+            tensor.grad = grad
+            if grad is not None and grad_copy is not None:
+                grad.data.copy_(grad_copy)
+
+    return restore
+
+
+def _equal(one: Any, two: Any) -> bool:
+    import torch
+
+    try:
+        return bool(torch.equal(one, two))
+    except RuntimeError:
+        return False
+
+
+def _nothing() -> None:
+    return

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recapture.torch_api.settings import default_device
+from recapture.torch_api.compat import default_device
 from recapture.torch_api.watch import registrations
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,24 +15,22 @@ from recapture.base.scrub import encodable, scrub
 from recapture.base.text import one_line, shorten
 from recapture.judge.compare import Comparison, Rules, compare, compare_places
 from recapture.judge.fresh_case import FreshCase
-from recapture.judge.held_out_shapes import held_out_shapes
 from recapture.judge.large_tensors import sharing
-from recapture.judge.observe import Raised
+from recapture.judge.observe import ARGUMENTS_SEED, Raised
 from recapture.judge.reference import Eager, first_again
 from recapture.judge.snapshot import Seen, describe
 from recapture.judge.torch_state import read_flags, restore_flags
-from recapture.judge.unlike_example import stays_inside, unlike_example
 from recapture.judge.verdict import Call, Failure, Trial, decide, failed_loudly
+from recapture.judge.wording import short
 from recapture.records.record import Difference
-from recapture.torch_api.compat import allow_recompilations, device_works, seed_everything
+from recapture.torch_api.compat import allow_recompilations, device_works, pytree, seed_everything
 from recapture.torch_api.watch import CaptureLog, watch_dynamo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from recapture.cases.case import Case
     from recapture.cases.compiler import Compiler
     from recapture.judge.observe import Observation
+    from recapture.judge.snapshot import Seen, TensorSeen
     from recapture.judge.torch_state import Flags
 
 CAPTURE_SEED = 1
@@ -325,3 +324,83 @@ def torch_warnings(found: list[str]) -> Iterator[None]:
 
         warnings.showwarning = note
         yield
+
+
+def held_out_shapes(case: Case) -> tuple[tuple[Any, ...], ...]:
+    """Return the arguments of each held-out input that eager takes, with every tensor replaced by one on ``meta``.
+
+    The factories run under the fixed seed, as for a call. Use a case that is executed for this alone: a factory may
+    change what it is made from. Containers are made again, because they may belong to a module that all executions
+    share; an object that torch does not know as a container is returned as it is. A tensor without sizes, as a nested
+    one, has no elements here.
+    """
+    found: list[tuple[Any, ...]] = []
+    for label, make in case.inputs()[1:]:
+        if label in case.refused_inputs:
+            continue
+        seed_everything(ARGUMENTS_SEED)
+        found.append(pytree().tree_map(_without_values, make()))
+    return tuple(found)
+
+
+def _without_values(leaf: Any) -> Any:
+    import torch
+
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    sizes = (0,) if leaf.is_nested else tuple(leaf.shape)
+    return torch.empty(sizes, dtype=leaf.dtype, device="meta")
+
+
+ITEM_BYTES = {"64": 8, "32": 4, "16": 2, "complex128": 16, "complex64": 8, "complex32": 4}
+"""Bytes of an element by the dtype's name or its last two digits; other dtypes have one byte."""
+
+MOST_NAMED = 3
+"""Largest number of arguments that are named."""
+
+
+def unlike_example(example: Seen, given: Seen) -> str:
+    """Return in words how described arguments differ in form or plain value from the example's; empty if they do not.
+
+    The words depend on the two sets of arguments alone, not on what a callable reads.
+    """
+    found = [f"{where} {words}" for where, words in _unlike("args", example, given)]
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return ", ".join(found[:MOST_NAMED]) + more
+
+
+def stays_inside(example: Seen, given: Seen) -> bool:
+    """Whether a callable that takes each tensor for the example's reads no memory behind a tensor that it is given."""
+    if example.tensor is not None:
+        return given.tensor is not None and _span(example.tensor) <= _span(given.tensor)
+    mine, theirs = dict(example.children or ()), dict(given.children or ())
+    return all(key in theirs and stays_inside(child, theirs[key]) for key, child in mine.items())
+
+
+def _unlike(where: str, example: Seen, given: Seen) -> Iterator[tuple[str, str]]:
+    if example.type != given.type:
+        yield where, f"is {given.type}, the example's {example.type}"
+    elif example.tensor is not None and given.tensor is not None:
+        for name in ("dtype", "shape", "stride"):
+            one, two = getattr(example.tensor, name), getattr(given.tensor, name)
+            if one != two:
+                yield where, f"has {name} {two}, the example's {one}"
+                return
+    elif example.children is not None and given.children is not None:
+        mine, theirs = dict(example.children), dict(given.children)
+        if list(mine) != list(theirs):
+            yield where, f"has {len(theirs)} items, the example's {len(mine)}"
+            return
+        for key, child in mine.items():
+            yield from _unlike(f"{where}{key}", child, theirs[key])
+    elif example.scalar != given.scalar:
+        yield where, f"is {short(given.scalar)}, the example's {short(example.scalar)}"
+
+
+def _span(tensor: TensorSeen) -> int:
+    """Return the bytes from a tensor's first to the end of its last element."""
+    if 0 in tensor.shape:
+        return 0
+    dtype = tensor.dtype.rpartition(".")[2]
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride or (), strict=False))
+    return (last + 1) * ITEM_BYTES.get(dtype, ITEM_BYTES.get(dtype[-2:], 1))

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.records.verdicts import Verdict
-from recapture.torch_api.compat import is_capture_error, is_out_of_memory
-from recapture.torch_api.failures import is_failed_assertion_on_gpu
+from recapture.torch_api.compat import is_capture_error, is_failed_assertion_on_gpu, is_out_of_memory
 
 if TYPE_CHECKING:
     from recapture.judge.compare import Comparison

@@ -13,12 +13,13 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+from recapture.base.exceptions import safe_text
 
 
 def pytree() -> Any:
@@ -238,3 +239,107 @@ def _set_config(module: str, name: str, value: object) -> None:
             config = getattr(config, part)
         if hasattr(config, last):
             setattr(config, last, value)
+
+
+FAILED_ASSERTION = re.compile(r"(CUDA|HIP) error: device-side assert triggered")
+
+
+def is_failed_assertion_on_gpu(error: BaseException) -> bool:
+    """Whether an exception means that a kernel failed an assertion: the process can no longer use the GPU."""
+    return isinstance(error, RuntimeError) and bool(FAILED_ASSERTION.search(safe_text(error)))
+
+
+def ignoring_subclasses() -> AbstractContextManager[Any]:
+    """Treat tensors of subclasses as ordinary tensors inside the block: ``__torch_function__`` is not called."""
+    import torch
+
+    context: AbstractContextManager[Any] = torch._C.DisableTorchFunctionSubclass()  # noqa: SLF001
+    return context
+
+
+def leaf_of_type(kind: type, plain: Any, *, requires_grad: bool) -> Any:
+    """Return a leaf of the class `kind` on the memory of an ordinary tensor, without running the class's own code."""
+    import torch
+
+    return torch.Tensor._make_subclass(kind, plain, requires_grad)  # noqa: SLF001
+
+
+def with_bits_of(original: Any, tensor: Any) -> Any:
+    """Return a tensor, or a view of it, with the conjugate and negative bits of the original."""
+    import torch
+
+    if tensor.is_conj() != original.is_conj():
+        tensor = tensor.conj()
+    return torch._neg_view(tensor) if tensor.is_neg() != original.is_neg() else tensor  # noqa: SLF001
+
+
+def default_device() -> str | None:
+    """Return the default device that was set, else None; `torch.get_default_device` does not tell "cpu" from unset."""
+    import torch
+
+    context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    context = getattr(context, "device_context", context)  # torch 2.0 has one context, not one for each thread
+    device = getattr(context, "device", None)
+    return None if device is None else str(device)
+
+
+def float32_flags() -> tuple[str, bool, bool]:
+    """Return the precision of float32 matrix products, whether cuDNN may use TF32, and whether it autotunes."""
+    import torch
+
+    cudnn = torch.backends.cudnn
+    return str(torch.get_float32_matmul_precision()), bool(cudnn.allow_tf32), bool(cudnn.benchmark)
+
+
+def set_float32_flags(dtype: str | tuple[str, bool, bool]) -> None:
+    """Set those flags for one of `recapture.cases.workload.DTYPES`, or to the values that `float32_flags` returned.
+
+    The others get torch's defaults on every release: TF32 off in matrix products and on in cuDNN, no autotuning.
+    """
+    import torch
+
+    if isinstance(dtype, str):
+        dtype = {"tf32": ("high", True, False), "fp32-strict": ("highest", False, False)}.get(
+            dtype, ("highest", True, False)
+        )
+    if dtype != float32_flags():  # setting a flag clears torch's caches
+        torch.set_float32_matmul_precision(dtype[0])
+        torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = dtype[1:]
+
+
+@contextmanager
+def compiled_code_off() -> Iterator[None]:
+    """Run functions that `torch.compile` returned as they were before: their operators are to be intercepted.
+
+    From torch 2.6 on, compiled code is not run where a mode intercepts operators; on older releases it is.
+    """
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    set_callback = getattr(frames, "set_eval_frame", None)
+    if set_callback is None:  # nothing was compiled
+        yield
+        return
+    frames.set_eval_frame = lambda _: set_callback(None)  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        frames.set_eval_frame = set_callback  # type: ignore[union-attr]
+
+
+def dispatch_mode() -> Any:
+    """Return a base class of modes that intercept every operator.
+
+    Torch keeps Dynamo from tracing the methods of a mode, and imports Dynamo for that. This class does not import it.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):  # type: ignore[misc]
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return "torch._dynamo" in sys.modules
+
+    return Mode
+
+
+def operator_schema(operator: Any) -> Any:
+    """Return the schema of an operator that a mode intercepted; None for one that calls functions, such as cond."""
+    return getattr(operator, "_schema", None)

@@ -26,6 +26,7 @@ from recapture.tools.speed.speedups import EAGER, Conditions, Configuration, Dev
 from recapture.tools.speed.subject import Subject
 from recapture.tools.speed.timing import interleave
 from recapture.torch_api.compat import (
+    float32_flags,
     is_capture_error,
     is_out_of_memory,
     keep_caches,
@@ -33,7 +34,6 @@ from recapture.torch_api.compat import (
     reset_dynamo,
     seed_everything,
 )
-from recapture.torch_api.settings import float32_flags
 from recapture.torch_api.watch import CaptureLog, compile_seconds, recorded_cudagraphs, watch_cudagraphs, watch_dynamo
 
 if TYPE_CHECKING:

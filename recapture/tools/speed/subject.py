@@ -6,9 +6,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from recapture.judge.tensors_inside import map_tensors
-from recapture.torch_api.compat import seed_everything
-from recapture.torch_api.settings import float32_flags, set_float32_flags
+from recapture.judge.placement import map_tensors
+from recapture.torch_api.compat import float32_flags, seed_everything, set_float32_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

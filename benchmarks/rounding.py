@@ -31,7 +31,7 @@ import torch
 from benchmarks.computations import HALF, Computation, all_computations
 from recapture.judge.perturbation import perturbed
 from recapture.judge.rounding import explained, largest_ratio, same_bits
-from recapture.judge.snapshot import Seen, see
+from recapture.judge.snapshot import Snapshot, see
 from recapture.torch_api.compat import reset_dynamo
 
 if TYPE_CHECKING:
@@ -66,18 +66,23 @@ def rounded(found: Any, dtype: torch.dtype) -> Any:
     return found.to(dtype) if isinstance(found, torch.Tensor) else type(found)(rounded(part, dtype) for part in found)
 
 
-def leaves(seen: Seen) -> list[Seen]:
+def leaves(seen: Snapshot) -> list[Snapshot]:
     """Return the tensors in a described value."""
     return [seen] if seen.tensor is not None else [leaf for _, part in seen.children or () for leaf in leaves(part)]
 
 
 def compare(
-    one: Computation, args: tuple[torch.Tensor, ...], eager: Any, other: Any, tally: Tally, cache: dict[int, list[Seen]]
+    one: Computation,
+    args: tuple[torch.Tensor, ...],
+    eager: Any,
+    other: Any,
+    tally: Tally,
+    cache: dict[int, list[Snapshot]],
 ) -> None:
     """Compare one result with eager's and count."""
     start = time.perf_counter()
 
-    def run(number: int) -> list[Seen]:
+    def run(number: int) -> list[Snapshot]:
         if number not in cache:
             with perturbed(number):
                 cache[number] = leaves(see(one.run(one.function, args)))
@@ -91,7 +96,7 @@ def compare(
             continue
         numbers: list[int] = []
 
-        def sample(number: int, index: int = index, numbers: list[int] = numbers) -> Seen:
+        def sample(number: int, index: int = index, numbers: list[int] = numbers) -> Snapshot:
             numbers.append(number)
             return run(number)[index]
 
@@ -134,7 +139,7 @@ def measure(one: Computation, dtype: torch.dtype, options: argparse.Namespace) -
         torch.manual_seed(options.first_seed + seed)
         args = tuple(arg.to(options.device, dtype) for arg in one.make())
         eager = one.run(one.function, args)
-        cache: dict[int, list[Seen]] = {}
+        cache: dict[int, list[Snapshot]] = {}
         for label, other in other_ways(one, args, compiled, lanes=seed < few).items():
             tally = tallies.setdefault(label, Tally(one.name, str(dtype).rpartition(".")[2], label))
             compare(one, args, eager, other, tally, cache)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 
 from recapture.cases.compiler import Compiler
-from recapture.judge.trial import carry_out
+from recapture.judge.steps import carry_out
 from recapture.judge.verdict import decide
 
 

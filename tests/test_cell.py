@@ -7,7 +7,7 @@ import pytest
 import torch
 from planted_verdicts import OWN, SUITE
 
-from recapture.run.cell import CellSpec, Findings, examine
+from recapture.run.cell import CellResult, CellSpec, examine
 from recapture.torch_api.compat import reset_dynamo
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -41,7 +41,7 @@ def cell(path, monkeypatch):
             compiler_file=None if builtin else str(path),
         )
         found = examine(spec, (phases if phases is not None else []).append)
-        assert msgspec.json.decode(msgspec.json.encode(found), type=Findings) == found
+        assert msgspec.json.decode(msgspec.json.encode(found), type=CellResult) == found
         return found
 
     return run

@@ -11,7 +11,7 @@ from recapture.machine.doctor import Check
 from recapture.pool.protocol import Ended
 from recapture.records.record import Difference
 from recapture.records.verdicts import Verdict
-from recapture.run.cell import CellSpec, Findings, examine
+from recapture.run.cell import CellResult, CellSpec, examine
 from recapture.run.machine_faults import explainable
 from recapture.run.outcomes import OutcomeReader
 from recapture.torch_api.compat import reset_dynamo
@@ -99,10 +99,10 @@ def test_a_rewrite_that_only_rounds_otherwise_is_right(cell):
 
 def test_where_the_machine_breaks_eager_too_nothing_passed():
     check = Check(name="numpy-version", status="fault", found="numpy 2 with torch 2.1", mend="", affects="numpy")
-    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=[check], explainable=explainable)
+    outcomes = OutcomeReader(CellResult, timeout=1.0, memory=1, checks=[check], explainable=explainable)
 
     def judged(verdict, stderr, **found):
-        result = msgspec.json.encode(Findings(verdict=verdict, **found)).decode()
+        result = msgspec.json.encode(CellResult(verdict=verdict, **found)).decode()
         ended = Ended(
             id=1, cause="exit", status=0, phase=None, result=result, seconds=0.1, peak_rss=1, stdout="", stderr=stderr,
             rss_server=1,
@@ -130,7 +130,7 @@ def test_what_eager_raises_is_written_down(cell, capsys):
 
 
 def test_the_filters_of_torchs_warnings_are_found():
-    from recapture.judge.trial import _categories_of_torch
+    from recapture.judge.steps import _categories_of_torch
 
     assert torch.jit.TracerWarning in _categories_of_torch()
     assert UserWarning not in _categories_of_torch()

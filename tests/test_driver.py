@@ -15,7 +15,7 @@ from recapture.pool.driver import MOST_RESTARTS, Driver, Request
 from recapture.pool.protocol import Begun, Ended
 from recapture.pool.worker_pool import WorkerPool
 from recapture.records.verdicts import Verdict
-from recapture.run.cell import Findings
+from recapture.run.cell import CellResult
 from recapture.run.outcomes import OutcomeReader
 from recapture.tools.speed.job import Outcome
 
@@ -195,13 +195,13 @@ class Unmade:
 
 
 def test_an_end_that_no_check_could_explain_does_not_wait_for_the_checks():
-    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=Unmade(), explainable=lambda _: True)
+    outcomes = OutcomeReader(CellResult, timeout=1.0, memory=1, checks=Unmade(), explainable=lambda _: True)
     assert outcomes.read(ended(result='{"verdict":"error"}', stderr="ValueError: no")).verdict is Verdict.ERROR
     with pytest.raises(AssertionError, match="waited"):
         outcomes.read(ended(result='{"verdict":"error"}', stderr="RuntimeError: Numpy is not available"))
 
 
-@pytest.mark.parametrize("kind", [Findings, Outcome])
+@pytest.mark.parametrize("kind", [CellResult, Outcome])
 @pytest.mark.parametrize(
     "result",
     [
@@ -225,7 +225,7 @@ def test_a_result_that_cannot_be_read_is_a_crash(kind, result):
     assert msgspec.json.decode(msgspec.json.encode(found), type=kind) == found
 
 
-@pytest.mark.parametrize("kind", [Findings, Outcome])
+@pytest.mark.parametrize("kind", [CellResult, Outcome])
 @pytest.mark.parametrize(
     ("how", "verdict", "reason"),
     [
@@ -243,21 +243,21 @@ def test_the_end_of_a_process_without_a_result_has_a_verdict(kind, how, verdict,
 
 
 def test_a_phase_that_a_task_made_up_is_left_out():
-    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=[], explainable=lambda _: False)
+    outcomes = OutcomeReader(CellResult, timeout=1.0, memory=1, checks=[], explainable=lambda _: False)
     assert outcomes.read(ended(result=None, status=1, phase="lunch\x1b[2J")).phase is None
 
 
 @pytest.mark.parametrize("how", [{"cause": "timeout"}, {"cause": "memory"}, {"status": -11}, {"result": "garbage"}])
 @pytest.mark.parametrize("label", ["example", "held_out[12]", "original"])
 def test_the_end_of_a_process_names_the_input_that_the_task_had_entered(how, label):
-    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=[], explainable=lambda _: False)
+    outcomes = OutcomeReader(CellResult, timeout=1.0, memory=1, checks=[], explainable=lambda _: False)
     found = outcomes.read(ended(**{"result": None, "phase": f"call {label}", **how}))
     assert (found.phase, found.input) == ("call", label)
 
 
 @pytest.mark.parametrize("entered", ["call lunch", "call held_out[x]", "call example more", "call ", "call"])
 def test_an_input_that_a_task_made_up_is_left_out(entered):
-    outcomes = OutcomeReader(Findings, timeout=1.0, memory=1, checks=[], explainable=lambda _: False)
+    outcomes = OutcomeReader(CellResult, timeout=1.0, memory=1, checks=[], explainable=lambda _: False)
     found = outcomes.read(ended(result=None, status=1, phase=entered))
     assert (found.phase, found.input) == ("call", None)
 
@@ -270,7 +270,7 @@ def test_an_outcome_without_inputs_has_the_phase_alone():
 def test_a_failure_that_a_check_of_the_doctor_explains_is_the_machines_fault():
     check = Check(name="numpy-version", status="fault", found="numpy 2 with torch 2.1", mend="", affects="numpy")
     outcomes = OutcomeReader(
-        Findings, timeout=1.0, memory=1, checks=[check], explainable=lambda found: found.verdict is Verdict.CRASH
+        CellResult, timeout=1.0, memory=1, checks=[check], explainable=lambda found: found.verdict is Verdict.CRASH
     )
     stderr = "RuntimeError: Numpy is not available"
     found = outcomes.read(ended(result=None, status=1, stderr=stderr))

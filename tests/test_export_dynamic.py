@@ -12,7 +12,7 @@ from recapture.cases.case import Case
 from recapture.cases.compiler import compiler
 from recapture.cases.compilers import builtin_compilers
 from recapture.cases.compilers.export import dynamic_shapes
-from recapture.judge.trial import carry_out, held_out_shapes
+from recapture.judge.steps import carry_out, held_out_shapes
 from recapture.judge.verdict import decide
 from recapture.torch_api.compat import reset_dynamo
 

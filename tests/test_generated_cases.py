@@ -20,7 +20,7 @@ from recapture.cases.collection import (
     shipped_suites,
 )
 from recapture.cases.compilers import builtin_compilers
-from recapture.judge.trial import carry_out
+from recapture.judge.steps import carry_out
 from recapture.judge.verdict import decide
 from recapture.records.verdicts import Verdict
 from recapture.tools.explain.script.printing import CellToPrint

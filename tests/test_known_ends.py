@@ -9,7 +9,7 @@ from test_environment import environment
 from recapture.machine.environment import TorchInfo, write_environment
 from recapture.records.record import Difference, ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
-from recapture.run.cell import Findings
+from recapture.run.cell import CellResult
 from recapture.run.earlier_outcomes import CellOfCase, end_of, known_ends
 
 RECORD = Record(case="s::f", compiler="fx", device="cpu", verdict=Verdict.PASS, case_hash="abc")
@@ -97,4 +97,4 @@ def test_an_end_is_the_verdict_the_exception_and_the_places_and_kinds_of_differe
 
 def test_findings_and_their_record_have_the_same_end():
     fields = {"verdict": Verdict.ERROR, "phase": "call", "input": "example", "error": ErrorInfo("E", "m", "0123")}
-    assert end_of(Findings(**fields)) == end_of(msgspec.structs.replace(RECORD, **fields))
+    assert end_of(CellResult(**fields)) == end_of(msgspec.structs.replace(RECORD, **fields))

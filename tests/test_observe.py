@@ -10,7 +10,7 @@ import torch
 from recapture.base.exceptions import qualified, safe_text
 from recapture.judge.observe import Surroundings, observe_call
 from recapture.judge.reachable import Reachable
-from recapture.judge.snapshot import Seen, see
+from recapture.judge.snapshot import Snapshot, see
 from recapture.torch_api.compat import is_out_of_memory
 
 
@@ -220,7 +220,7 @@ def test_tensor_subclasses():
     plain = see(torch.ones(2).as_subclass(type("Mine", (torch.Tensor,), {})))
     assert plain.type.endswith("Mine")
     assert type(plain.tensor.data) is torch.Tensor
-    assert see(torch.ones(2).as_subclass(Wrong)) == Seen("test_observe.Wrong")
+    assert see(torch.ones(2).as_subclass(Wrong)) == Snapshot("test_observe.Wrong")
     wrapped = dict(see(Wrapper(torch.ones(2))).children)
     assert wrapped[".inner"].tensor.data.tolist() == [1, 1]
     assert see(torch.nn.Parameter(torch.ones(2))).type == "torch.nn.parameter.Parameter"
@@ -246,7 +246,7 @@ def test_a_gradient_is_part_of_a_leaf():
 def test_cycles_and_depth_end_in_a_type():
     value = {}
     value["self"] = value
-    assert dict(see(value).children)["['self']"] == Seen("dict")
+    assert dict(see(value).children)["['self']"] == Snapshot("dict")
     deep = []
     for _ in range(100):
         deep = [deep]
@@ -276,7 +276,7 @@ def test_memory_that_runs_out_while_looking_is_not_passed_over():
 
 def test_a_watch_that_raises_is_something_seen():
     one = seen(lambda: 1, watch=raiser(ValueError("x")))
-    assert one.watched == Seen("unreadable", scalar="ValueError")
+    assert one.watched == Snapshot("unreadable", scalar="ValueError")
 
 
 def test_a_module_whose_state_raises_does_not_end_the_cell():

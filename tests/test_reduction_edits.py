@@ -6,7 +6,7 @@ import pytest
 
 from recapture.records.record import Difference, ErrorInfo
 from recapture.records.verdicts import Verdict
-from recapture.run.cell import Findings
+from recapture.run.cell import CellResult
 from recapture.tools.explain.reduce.definition_edits import definition_edits, input_edits, without_unused_imports
 from recapture.tools.explain.reduce.expression_edits import item_drops, number_edits, parts
 from recapture.tools.explain.reduce.program import case_program, copied, text_of, unbound, weight, whole_program
@@ -164,7 +164,7 @@ def test_a_program_begins_with_the_case_alone(tmp_path):
 
 def wrong(*differences, verdict=Verdict.WRONG, on="example"):
     """Return findings with these differences."""
-    return Findings(verdict=verdict, input=on, differences=differences)
+    return CellResult(verdict=verdict, input=on, differences=differences)
 
 
 def value(where, detail="1 of 1 elements differ: eager 3, this 2 at [0]", kind="value", on="example"):
@@ -199,7 +199,7 @@ def test_fewer_kinds_of_differences_are_the_same_fault():
 
 def failed(message, kind="RuntimeError", phase="capture"):
     """Return findings of an exception."""
-    return Findings(verdict=Verdict.ERROR, phase=phase, input="example", error=ErrorInfo(kind, message, "0"))
+    return CellResult(verdict=Verdict.ERROR, phase=phase, input="example", error=ErrorInfo(kind, message, "0"))
 
 
 def test_an_exception_keeps_its_class_phase_and_first_words():
@@ -219,7 +219,7 @@ def test_the_second_line_of_a_dynamo_error_counts_because_the_first_is_a_title()
 
 def test_a_crash_keeps_the_way_in_which_the_process_died():
     def died(reason):
-        return fault_of(Findings(verdict=Verdict.CRASH, phase="call", reason=reason))
+        return fault_of(CellResult(verdict=Verdict.CRASH, phase="call", reason=reason))
 
     assert same_fault(died("died of SIGSEGV"), died("died of SIGSEGV"))
     assert not same_fault(died("died of SIGSEGV"), died("exited with status 70 and without a result"))

@@ -11,7 +11,7 @@ from recapture.report.html_page import render_html
 from recapture.report.reasons.reason import reasons
 from recapture.report.stage_words import culprit, stage_changed
 from recapture.report.stages_markdown import guilty_stages
-from recapture.run.cell import Findings
+from recapture.run.cell import CellResult
 from recapture.tools.compare.cell_changes import category
 from recapture.tools.explain.config_switches import INDUCTOR_SWITCHES, Switch, code_of, switches_of
 from recapture.tools.explain.stage_facts import StageFacts
@@ -22,9 +22,9 @@ VALUE = Difference("example", "result", "value", "2 of 2 elements differ", bits=
 WRONG = Record(
     case="s::a", compiler="compile", device="cpu", verdict=Verdict.WRONG, input="example", differences=(VALUE,), case_hash="0"
 )  # fmt: skip
-RIGHT = Findings(verdict=Verdict.PASS)
-SAME = Findings(verdict=Verdict.WRONG, input="example", differences=(VALUE,))
-RAISES = Findings(verdict=Verdict.ERROR, phase="capture", error=ErrorInfo("RuntimeError", "no such operator", "0"))
+RIGHT = CellResult(verdict=Verdict.PASS)
+SAME = CellResult(verdict=Verdict.WRONG, input="example", differences=(VALUE,))
+RAISES = CellResult(verdict=Verdict.ERROR, phase="capture", error=ErrorInfo("RuntimeError", "no such operator", "0"))
 RUNGS = ("eager", "aot_eager", "aot_eager_decomp_partition")
 
 STAGES = ("dynamo", "aot_autograd", "decompositions", "inductor")
@@ -167,7 +167,7 @@ def test_a_right_cell_has_no_guilty_stage():
 
 
 def test_what_the_exported_program_refuses_is_blamed_on_missing_input_checks():
-    refuses = Findings(
+    refuses = CellResult(
         verdict=Verdict.ERROR, phase="call", input="example", error=ErrorInfo("AssertionError", "Guard failed: x", "0")
     )
 
@@ -180,7 +180,7 @@ def test_what_the_exported_program_refuses_is_blamed_on_missing_input_checks():
 
 
 def failed(message, kind="RuntimeError", phase="capture"):
-    return Findings(verdict=Verdict.ERROR, phase=phase, error=ErrorInfo(kind, message, "0"))
+    return CellResult(verdict=Verdict.ERROR, phase=phase, error=ErrorInfo(kind, message, "0"))
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def failed(message, kind="RuntimeError", phase="capture"):
         (failed("no such operator"), failed("no such type"), "other"),
         (failed("x", kind="ValueError"), failed("x"), "other"),
         (failed("x", phase="call"), failed("x"), "other"),
-        (Findings(verdict=Verdict.TIMEOUT), Findings(verdict=Verdict.TIMEOUT), "same"),
-        (Findings(verdict=Verdict.CRASH, reason="died of SIGSEGV"), Findings(verdict=Verdict.CRASH, reason="died of SIGFPE"), "other"),
+        (CellResult(verdict=Verdict.TIMEOUT), CellResult(verdict=Verdict.TIMEOUT), "same"),
+        (CellResult(verdict=Verdict.CRASH, reason="died of SIGSEGV"), CellResult(verdict=Verdict.CRASH, reason="died of SIGFPE"), "other"),
     ],
 )  # fmt: skip
 def test_a_trial_shows_the_same_is_right_or_does_something_else(cell, trial, expected):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from recapture.judge.snapshot import see
-from recapture.judge.trial import stays_inside, unlike_example
+from recapture.judge.steps import stays_inside, unlike_example
 
 ONES = torch.ones
 

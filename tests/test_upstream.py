@@ -17,7 +17,7 @@ from recapture.machine.environment import read_environment
 from recapture.records.directories import read_results
 from recapture.records.record import Difference
 from recapture.records.verdicts import FAILING, SILENTLY_WRONG, Verdict
-from recapture.run.cell import Findings
+from recapture.run.cell import CellResult
 from recapture.tools.explain.reduce import reducing
 from recapture.tools.explain.reduce.reducing import ReduceOptions, open_reduction
 from recapture.tools.explain.script.choice import Standalone
@@ -185,7 +185,7 @@ def test_a_cell_without_a_fault_is_no_issue(pool, suite):
 def facts_with(detail, output="printed"):
     """Facts whose texts are hostile."""
     difference = Difference("example", "result", "value", detail)
-    found = Findings(verdict=Verdict.WRONG, input="example", differences=(difference,))
+    found = CellResult(verdict=Verdict.WRONG, input="example", differences=(difference,))
     script = Standalone("print(1)  # `````\n", "a short script", ScriptEnd(1, output), has_backends=True)
     environment = read_environment(COMMITTED / "environment.json")
     outcomes = (("eager", ScriptEnd(0, "")), ("inductor", ScriptEnd(None, "died of SIGSEGV | x")))

@@ -17,7 +17,7 @@ from recapture.records.record import Difference
 
 if TYPE_CHECKING:
     from recapture.judge.observe import Observation
-    from recapture.judge.snapshot import Seen
+    from recapture.judge.snapshot import Snapshot
 
 
 @dataclass
@@ -83,24 +83,24 @@ def compare(
     return Comparison(found.differences, found.notes)
 
 
-def compare_form(where: str, eager: Seen, other: Seen) -> Difference | None:
+def compare_form(where: str, eager: Snapshot, other: Snapshot) -> Difference | None:
     """Return the first difference in type, structure, dtype, shape, device or plain value, or None.
 
-    Tensors described with `seen.see_form` are compared without their elements, for callers with their own rule.
+    Tensors described with `snapshot_form` are compared without their elements, for callers with their own rule.
     """
     found = _Comparer("", Rules(), None)
     found.values(where, eager, other, lambda _: None)
     return found.differences[0] if found.differences else None
 
 
-def compare_places(label: str, eager: Seen | None, other: Seen | None) -> Comparison:
-    """Compare a described state with a later one, to the bit, each a Seen with a child for each place."""
+def compare_places(label: str, eager: Snapshot | None, other: Snapshot | None) -> Comparison:
+    """Compare a described state with a later one, to the bit, each a Snapshot with a child for each place."""
     found = _Comparer(label, Rules(), None, exact=True)
     found.places(eager, other, lambda _: None)
     return Comparison(found.differences, found.notes)
 
 
-Part = Callable[["Observation"], "Seen | None"]
+Part = Callable[["Observation"], "Snapshot | None"]
 """A function that returns one part of an observation, such as its result."""
 
 
@@ -133,11 +133,11 @@ class _Comparer:
         else:
             self.differ(where, kind, detail)
 
-    def values(self, where: str, eager: Seen, other: Seen, part: Part) -> None:
+    def values(self, where: str, eager: Snapshot, other: Snapshot, part: Part) -> None:
         self.part = part
         self._values(where, eager, other, ())
 
-    def _values(self, where: str, eager: Seen, other: Seen, path: tuple[str, ...]) -> None:
+    def _values(self, where: str, eager: Snapshot, other: Snapshot, path: tuple[str, ...]) -> None:
         here = where + "".join(path)
         if eager.type != other.type:
             # This includes tensor subclasses: Parameter and Tensor are different Python types.
@@ -157,7 +157,7 @@ class _Comparer:
         elif eager.scalar is not other.scalar:
             self._numbers(here, path, eager, other)
 
-    def _containers(self, where: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:
+    def _containers(self, where: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
         mine, theirs = dict(eager.children or ()), dict(other.children or ())
         here = where + "".join(path)
         if mine.keys() != theirs.keys() or (eager.ordered and list(mine) != list(theirs)):
@@ -173,7 +173,7 @@ class _Comparer:
         for key, child in mine.items():
             self._values(where, child, theirs[key], (*path, key))
 
-    def _tensors(self, here: str, path: tuple[str, ...], eager: Seen, other: Seen) -> bool:
+    def _tensors(self, here: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> bool:
         """Compare two tensors or arrays; return whether they are alike enough to compare their properties."""
         mine, theirs = eager.tensor, other.tensor
         if mine is None or theirs is None:
@@ -198,7 +198,7 @@ class _Comparer:
                 self.differ(here, "metadata", detail)
         return True
 
-    def _properties(self, where: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:
+    def _properties(self, where: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
         """Compare what tensors carry besides elements; inside, a difference of any sort is one of this property."""
         mine, theirs = dict(eager.children or ()), dict(other.children or ())
         outer = self.kind
@@ -211,7 +211,7 @@ class _Comparer:
                 self.differ(where + "".join((*path, key)), "metadata", f"eager has {sides[0]}, this {sides[1]}")
         self.kind = outer
 
-    def _numbers(self, here: str, path: tuple[str, ...], eager: Seen, other: Seen) -> None:
+    def _numbers(self, here: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
         if same_bits(eager, other):
             return
         far = distance(eager, other)
@@ -230,7 +230,7 @@ class _Comparer:
             else:
                 self.differ(here, "value", f"value differs{self.rules.remark}")
 
-    def _sampled(self, run: int, path: tuple[str, ...]) -> Seen | None:
+    def _sampled(self, run: int, path: tuple[str, ...]) -> Snapshot | None:
         """Return the value at a path in eager's run with rounding noise, or None."""
         observation = self.sample(run) if self.sample is not None else None
         seen = self.part(observation) if observation is not None else None
@@ -303,7 +303,7 @@ class _Comparer:
                 if changed:
                     self.differ(f"args{path}", "mutation", f"{changed} bytes outside the view differ")
 
-    def places(self, eager: Seen | None, other: Seen | None, part: Part) -> None:
+    def places(self, eager: Snapshot | None, other: Snapshot | None, part: Part) -> None:
         """Compare two described states place by place."""
         if eager is None or other is None:
             return
@@ -330,9 +330,9 @@ class _Comparer:
                 self.note(f"environ[{name!r}]", "state", "environment", "another value than eager leaves")
 
 
-def _absent(seen: Seen | None) -> bool:
+def _absent(seen: Snapshot | None) -> bool:
     return seen is None or seen.type == "NoneType"
 
 
-def _all_zero(seen: Seen) -> bool:
+def _all_zero(seen: Snapshot) -> bool:
     return seen.tensor is not None and seen.tensor.data is not None and not bool(seen.tensor.data.any())

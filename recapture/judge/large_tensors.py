@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from recapture.judge.observe import Observation
-    from recapture.judge.snapshot import Seen
+    from recapture.judge.snapshot import Snapshot
 
 LARGE = 2**14
 """Number of elements from which a tensor is shared."""
@@ -41,7 +41,7 @@ def without_unused(noisy: Observation, eager: Observation, other: Observation) -
     return _using(noisy, eager, lambda _, theirs: theirs.tensor is not None and id(theirs.tensor.data) in shared)
 
 
-def _using(one: Observation, other: Observation, same: Callable[[Seen, Seen], bool]) -> Observation:
+def _using(one: Observation, other: Observation, same: Callable[[Snapshot, Snapshot], bool]) -> Observation:
     changed: dict[str, Any] = {}
     for name in PARTS:
         mine, theirs = getattr(one, name), getattr(other, name)
@@ -51,7 +51,7 @@ def _using(one: Observation, other: Observation, same: Callable[[Seen, Seen], bo
     return dataclasses.replace(one, **changed) if changed else one
 
 
-def _merged(mine: Seen, theirs: Seen, same: Callable[[Seen, Seen], bool]) -> Seen:
+def _merged(mine: Snapshot, theirs: Snapshot, same: Callable[[Snapshot, Snapshot], bool]) -> Snapshot:
     """Return `mine` with the elements of `theirs` in each large tensor that is the same."""
     if _is_large(mine) and _is_large(theirs) and same(mine, theirs):
         tensor = dataclasses.replace(mine.tensor, data=theirs.tensor.data)  # type: ignore[type-var,union-attr]
@@ -65,11 +65,11 @@ def _merged(mine: Seen, theirs: Seen, same: Callable[[Seen, Seen], bool]) -> See
     return mine
 
 
-def _is_large(seen: Seen) -> bool:
+def _is_large(seen: Snapshot) -> bool:
     return seen.tensor is not None and seen.tensor.data is not None and seen.tensor.data.numel() >= LARGE
 
 
-def _large(observation: Observation) -> Iterator[Seen]:
+def _large(observation: Observation) -> Iterator[Snapshot]:
     queue = [getattr(observation, name) for name in PARTS]
     while queue:
         seen = queue.pop()

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from recapture.base.exceptions import qualified, safe_text, traceback_text
-from recapture.judge.memory import blocks_of, bytes_outside, shared, without_history
-from recapture.judge.snapshot import Described, Seen, describe, see, see_result_of
+from recapture.judge.aliases import blocks_of, bytes_outside, shared, without_history
+from recapture.judge.snapshot import Described, Snapshot, describe, see, snapshot_result_of
 from recapture.judge.torch_state import environment, random_states, read_flags, restore_flags
 from recapture.torch_api.compat import seed_everything
 
 if TYPE_CHECKING:
     from recapture.judge.reachable import Reachable
 
-NO_ARGUMENTS = Seen("tuple", children=())
+NO_ARGUMENTS = Snapshot("tuple", children=())
 
 ARGUMENTS_SEED = 0
 """Seed under which arguments are made, the same for every input."""
@@ -56,19 +56,19 @@ class Observation:
     """
 
     input: str
-    result: Seen | None = None
+    result: Snapshot | None = None
     raised: Raised | None = None
-    args: Seen = NO_ARGUMENTS
+    args: Snapshot = NO_ARGUMENTS
     outside: Mapping[str, Any] = field(default_factory=dict)
-    state: Seen | None = None
-    watched: Seen | None = None
+    state: Snapshot | None = None
+    watched: Snapshot | None = None
     output: str = ""
     flags: Mapping[str, str] = field(default_factory=dict)
     random_states: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     aliases: frozenset[tuple[str, str]] = frozenset()
     earlier: tuple[str, ...] = ()
-    gradients: Seen | None = None
+    gradients: Snapshot | None = None
     backward: Raised | None = None
 
 
@@ -202,7 +202,7 @@ class _Call:
             self.found["state"] = around.reachable.describe(around.module).seen
         if around.watch is not None:
             watch = around.watch
-            self.found["watched"] = see_result_of(lambda: call_with(watch, around.target, value))
+            self.found["watched"] = snapshot_result_of(lambda: call_with(watch, around.target, value))
 
     def _aliases(self, result: Described, args: Described) -> None:
         around = self.around
@@ -233,7 +233,7 @@ class _Call:
             return
         if found is not None:
             children = tuple((path, see(gradient)) for path, gradient in found.items())
-            self.found["gradients"] = Seen("gradients", children=children)
+            self.found["gradients"] = Snapshot("gradients", children=children)
 
 
 class Leaf(NamedTuple):

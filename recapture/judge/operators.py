@@ -130,7 +130,7 @@ UNCHECKED = _names("""
     """)
 """Operators that take float64 without an error and read it as float16, so that the result is meaningless.
 
-Seen on torch 2.11.0 and an H200; `scaled_dot_product_attention` itself never gives these operators float64.
+Snapshot on torch 2.11.0 and an H200; `scaled_dot_product_attention` itself never gives these operators float64.
 """
 
 

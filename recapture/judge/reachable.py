@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, MutableMapping, MutableSequence,
 from contextlib import suppress
 from typing import Any
 
-from recapture.judge.snapshot import Described, Seen, attribute, describe
+from recapture.judge.snapshot import Described, Snapshot, attribute, describe
 from recapture.torch_api.compat import is_out_of_memory
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -43,7 +43,7 @@ class Reachable:
         `module` is a compiler's result that works on copies. Where it lacks a name, the target's is described. Without
         `copy`, only what may hold tensors is described, and their elements are left out.
         """
-        children: dict[str, Seen] = {}
+        children: dict[str, Snapshot] = {}
         arrays: list[tuple[str, Any]] = []
         for path, value in self._values(module).items():
             if not copy and isinstance(value, PLAIN):
@@ -51,7 +51,7 @@ class Reachable:
             described = describe(value, consume=False, copy=copy)
             children[path] = described.seen
             arrays += [(path + below, array) for below, array in described.arrays]
-        return Described(Seen("state", children=tuple(children.items())), tuple(arrays))
+        return Described(Snapshot("state", children=tuple(children.items())), tuple(arrays))
 
     def save(self) -> Callable[[], None]:
         """Return a function that sets the state back to what it is now, as far as that is possible."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from recapture.judge.noise import is_short, real_dtype, spacing
 
 if TYPE_CHECKING:
-    from recapture.judge.snapshot import Seen
+    from recapture.judge.snapshot import Snapshot
 
 STAGES = (3, 8, 16, 32)
 """Numbers of perturbed runs after which a difference may count as explained; after the last one it is not."""
@@ -50,7 +50,7 @@ class Distance:
     """Number of elements that differ, and of all; None for a Python scalar."""
 
 
-def same_bits(eager: Seen, other: Seen) -> bool:
+def same_bits(eager: Snapshot, other: Snapshot) -> bool:
     """Whether two described values, scalars or tensors, have the same bits, with sign of zero and NaN payload."""
     import torch
 
@@ -74,7 +74,7 @@ def unequal(eager: Any, other: Any) -> Any:
     return bits.any(-1).reshape(eager.shape)
 
 
-def distance(eager: Seen, other: Seen) -> Distance | None:
+def distance(eager: Snapshot, other: Snapshot) -> Distance | None:
     """Return how two scalars of one type, or two tensors of one dtype and shape, differ; None if they do not."""
     if same_bits(eager, other):
         return None
@@ -104,7 +104,7 @@ def _tensor_distance(mine: Any, theirs: Any) -> Distance:
     return Distance("value", _ulps(mine, theirs) if mine.is_floating_point() else None, elements)
 
 
-def explained(eager: Seen, other: Seen, sample: Callable[[int], Seen | None]) -> bool:
+def explained(eager: Snapshot, other: Snapshot, sample: Callable[[int], Snapshot | None]) -> bool:
     """Whether rounding explains the difference between two scalars of one type or two tensors of one dtype and shape.
 
     `sample(k)` returns the same value from the k-th perturbed run of eager, k = 0, 1, …; None if that run has none.
@@ -139,7 +139,7 @@ def explained(eager: Seen, other: Seen, sample: Callable[[int], Seen | None]) ->
     return False
 
 
-def largest_ratio(eager: Seen, other: Seen, samples: list[Seen]) -> float:
+def largest_ratio(eager: Snapshot, other: Snapshot, samples: list[Snapshot]) -> float:
     """Return the largest ratio of an element's deviation to the allowed one, given these perturbed runs."""
     mine = _numbers(eager)
     runs = [_numbers(one) for one in samples]
@@ -154,7 +154,7 @@ def _among(mine: Any, theirs: Any, runs: list[Any]) -> bool:
     return bool(((theirs >= every.amin(0)) & (theirs <= every.amax(0))).all())
 
 
-def _within_tolerance(eager: Seen, other: Seen, mine: Any, theirs: Any) -> bool:
+def _within_tolerance(eager: Snapshot, other: Snapshot, mine: Any, theirs: Any) -> bool:
     """Whether two values are equal within FALLBACK, relative to each element and to their root mean square."""
     finite = mine.isfinite() & theirs.isfinite()
     if not bool((same_number(mine, theirs) | finite).all()):
@@ -166,7 +166,7 @@ def _within_tolerance(eager: Seen, other: Seen, mine: Any, theirs: Any) -> bool:
     return bool(((theirs - mine).abs() <= relative * mine.abs().clamp(min=level)).all())
 
 
-def _numbers(seen: Seen) -> Any:
+def _numbers(seen: Snapshot) -> Any:
     """Return a described value as a tensor of float64 (of integers for integers); None if it holds no numbers."""
     import torch
 
@@ -195,7 +195,7 @@ def _integers() -> tuple[Any, ...]:
     return torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
 
 
-def _unit(eager: Seen, other: Seen, mine: Any) -> Any:
+def _unit(eager: Snapshot, other: Snapshot, mine: Any) -> Any:
     """Return the distance to the next larger number for each element; None for integers."""
     import torch
 
@@ -209,7 +209,7 @@ def _unit(eager: Seen, other: Seen, mine: Any) -> Any:
     return spacing(mine, data.dtype)
 
 
-def _from_float32(eager: Seen, other: Seen) -> bool:
+def _from_float32(eager: Snapshot, other: Snapshot) -> bool:
     """Whether two Python scalars may have been read from float32 tensors."""
     import torch
 

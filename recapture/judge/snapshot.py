@@ -29,7 +29,7 @@ SETTINGS_OF_A_LOGGER = ("name", "level", "disabled", "propagate")
 
 
 @dataclass(frozen=True)
-class TensorSeen:
+class TensorSnapshot:
     """A snapshot of a tensor or numpy array: `data` is a detached copy, None if its values cannot be read."""
 
     data: Any
@@ -45,7 +45,7 @@ class TensorSeen:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Snapshot:
     """A snapshot of a Python value: its exact type, and its tensor, its children, or its scalar.
 
     The children of a tensor are its gradient, ``.grad``, attributes that Python code put on it, and quantization
@@ -53,8 +53,8 @@ class Seen:
     """
 
     type: str
-    tensor: TensorSeen | None = None
-    children: tuple[tuple[str, Seen], ...] | None = None
+    tensor: TensorSnapshot | None = None
+    children: tuple[tuple[str, Snapshot], ...] | None = None
     ordered: bool = True
     scalar: Any = None
     default: str | None = None
@@ -64,7 +64,7 @@ class Seen:
 class Described:
     """A described value, and the tensors and numpy arrays in it, each with its path below the value."""
 
-    seen: Seen
+    seen: Snapshot
     arrays: tuple[tuple[str, Any], ...]
 
 
@@ -80,17 +80,17 @@ def describe(value: Any, *, consume: bool = True, copy: bool = True) -> Describe
     return Described(seen, tuple(describer.arrays))
 
 
-def see(value: Any) -> Seen:
+def see(value: Any) -> Snapshot:
     """Describe a value as `describe` does."""
     return describe(value).seen
 
 
-def see_form(value: Any) -> Seen:
+def snapshot_form(value: Any) -> Snapshot:
     """Describe a value as `see` does, without copying the elements of its tensors."""
     return describe(value, copy=False).seen
 
 
-def see_result_of(call: Callable[[], Any]) -> Seen:
+def snapshot_result_of(call: Callable[[], Any]) -> Snapshot:
     """Describe the result of a call without arguments, or the type of the exception that it raises."""
     return see(value_or_error(call))
 
@@ -103,54 +103,54 @@ class _Describer:
         self.path: list[str] = []
         self.arrays: list[tuple[str, Any]] = []
 
-    def see(self, value: Any, depth: int = 0, parents: tuple[int, ...] = ()) -> Seen:
+    def see(self, value: Any, depth: int = 0, parents: tuple[int, ...] = ()) -> Snapshot:
         name = qualified(type(value))
         try:
             return self._see(value, name, depth, parents)
         except BaseException as error:
             if is_out_of_memory(error):
                 raise
-            return Seen(name)
+            return Snapshot(name)
 
-    def _see(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Seen:
+    def _see(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
         import torch
 
         if isinstance(value, torch.Tensor):
             return self._see_tensor(value, name, depth, parents)
         if isinstance(value, enum.Enum):
-            return Seen(name, scalar=value.name)
+            return Snapshot(name, scalar=value.name)
         if isinstance(value, Unreadable):
-            return Seen("unreadable", scalar=qualified(type(value.error)))
+            return Snapshot("unreadable", scalar=qualified(type(value.error)))
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
-            return Seen(name, scalar=plain(value))
+            return Snapshot(name, scalar=plain(value))
         if isinstance(
             value, (torch.dtype, torch.device, torch.layout, torch.memory_format, slice, range, type, os.PathLike)
         ):
-            return Seen(name, scalar=repr(value))
+            return Snapshot(name, scalar=repr(value))
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.ndarray):
             return self._see_array(value, name, depth, parents)
         if numpy is not None and isinstance(value, numpy.generic):
-            return Seen(name, scalar=value.item())
+            return Snapshot(name, scalar=value.item())
         if isinstance(value, logging.Logger):  # the rest of it leads to the loggers and caches of all libraries
             settings = [(f".{key}", getattr(value, key)) for key in SETTINGS_OF_A_LOGGER]
-            return Seen(name, children=self._children(settings, depth, parents))
+            return Snapshot(name, children=self._children(settings, depth, parents))
         if id(value) in parents or depth >= MAX_DEPTH:
-            return Seen(name)
+            return Snapshot(name)
         items, ordered = self._items(value)
         if items is None:
             text = None if callable(value) else repr(value)  # a date, a bytearray, …
-            return Seen(name, scalar=text if text is None or not has_address(text) else None)
+            return Snapshot(name, scalar=text if text is None or not has_address(text) else None)
         children = self._children(items, depth, (*parents, id(value)))
         default = repr(value.default_factory) if isinstance(value, defaultdict) else None
         if default is not None and has_address(default):
             default = "a function"
-        return Seen(name, children=children, ordered=ordered, default=default)
+        return Snapshot(name, children=children, ordered=ordered, default=default)
 
     def _children(
         self, items: list[tuple[str, Any]], depth: int, parents: tuple[int, ...]
-    ) -> tuple[tuple[str, Seen], ...]:
-        children: dict[str, Seen] = {}
+    ) -> tuple[tuple[str, Snapshot], ...]:
+        children: dict[str, Snapshot] = {}
         for key, item in items:
             label, again = key, 1
             while label in children:  # two keys may have one repr
@@ -201,26 +201,26 @@ class _Describer:
         has_state = bool(known) or hasattr(value, "__dict__")
         return (known if has_state else None), True
 
-    def _see_tensor(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Seen:
+    def _see_tensor(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
         import torch
 
         if id(value) in parents:
-            return Seen(name)
+            return Snapshot(name)
         parents = (*parents, id(value))
         if value.is_nested:
             parts = [(f"[{index}]", part) for index, part in enumerate(value.unbind())]
-            return Seen(name, children=self._children([(".layout", str(value.layout)), *parts], depth, parents))
+            return Snapshot(name, children=self._children([(".layout", str(value.layout)), *parts], depth, parents))
         if hasattr(type(value), "__tensor_flatten__"):  # a subclass that wraps other tensors
             inner, _ = value.__tensor_flatten__()
             outer = [(".dtype", value.dtype), (".shape", tuple(value.shape))]
             parts = [*outer, *((f".{one}", getattr(value, one)) for one in inner)]
-            return Seen(name, children=self._children(parts, depth, parents))
+            return Snapshot(name, children=self._children(parts, depth, parents))
         self.arrays.append(("".join(self.path), value))
         plain_tensor = value.detach()
         if type(plain_tensor) is not torch.Tensor:
             plain_tensor = plain_tensor.as_subclass(torch.Tensor)
         strided = plain_tensor.layout == torch.strided
-        seen = TensorSeen(
+        seen = TensorSnapshot(
             data=self.copy(plain_tensor),
             dtype=str(value.dtype),
             shape=tuple(int(size) for size in value.shape),
@@ -231,24 +231,24 @@ class _Describer:
             flags=_flags(value),
         )
         properties = _properties(value)
-        return Seen(name, tensor=seen, children=self._children(properties, depth, parents) if properties else None)
+        return Snapshot(name, tensor=seen, children=self._children(properties, depth, parents) if properties else None)
 
-    def _see_array(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Seen:
+    def _see_array(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
         import numpy as np
         import torch
 
         if isinstance(value, np.ma.MaskedArray):
             items = [(".data", np.asarray(value)), (".mask", np.ma.getmaskarray(value))]
-            return Seen(name, children=self._children(items, depth, parents))
+            return Snapshot(name, children=self._children(items, depth, parents))
         dtype, shape = str(value.dtype), tuple(value.shape)
         try:
             data = torch.from_numpy(np.array(value, copy=True, order="C"))
         except (TypeError, ValueError, RuntimeError):
             # Strings, objects, another byte order, types that torch lacks, a numpy that this torch cannot convert.
             items = [(f"[{index}]", item) for index, item in enumerate(value.ravel().tolist())]
-            return Seen(f"{name}[{dtype}]{shape}", children=self._children(items, depth, parents))
+            return Snapshot(f"{name}[{dtype}]{shape}", children=self._children(items, depth, parents))
         self.arrays.append(("".join(self.path), value))
-        return Seen(name, tensor=TensorSeen(data, dtype, shape, "cpu", "numpy", None, False))
+        return Snapshot(name, tensor=TensorSnapshot(data, dtype, shape, "cpu", "numpy", None, False))
 
 
 def _flags(value: Any) -> tuple[str, ...]:

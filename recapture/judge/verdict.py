@@ -43,7 +43,7 @@ class Failure(NamedTuple):
 
 
 @dataclass
-class Trial:
+class CellEvents:
     """The events of a cell so far."""
 
     not_applicable: str | None = None
@@ -80,7 +80,7 @@ class Ruling:
     """What the compiler may refuse, and does."""
 
 
-def decide(trial: Trial) -> Ruling | None:
+def decide(trial: CellEvents) -> Ruling | None:
     """Return the verdict, or None if the events so far do not decide it, so that the cell continues.
 
     1. ``not_applicable``: this installation lacks something that the compiler or the case needs, eager cannot run the
@@ -114,7 +114,7 @@ def decide(trial: Trial) -> Ruling | None:
     return replace(_judged(trial, failures, differences), noted=noted, refusals=tuple(refusals))
 
 
-def _judged(trial: Trial, failures: list[Failure], differences: tuple[Difference, ...]) -> Ruling:
+def _judged(trial: CellEvents, failures: list[Failure], differences: tuple[Difference, ...]) -> Ruling:
     """Return the verdict of a trial whose calls were made: rules 4 to 7 of `decide`."""
     wrong = next((one for one in differences if one.input in ON_EXAMPLE), None)
     if wrong is not None:
@@ -142,7 +142,7 @@ def _failures(call: Call) -> list[Failure]:
     return []
 
 
-def _may_be(failure: Failure, trial: Trial) -> bool:
+def _may_be(failure: Failure, trial: CellEvents) -> bool:
     """Whether a failure is a refusal of an input that this compiler need not take."""
     return failure.input in trial.may_refuse and failure.phase == "call" and not is_out_of_memory(failure.raised.error)
 

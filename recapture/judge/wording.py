@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from recapture.judge.rounding import unequal
 
 if TYPE_CHECKING:
-    from recapture.judge.snapshot import Seen, TensorSeen
+    from recapture.judge.snapshot import Snapshot, TensorSnapshot
 
 FAR = {"float16": 1e-3, "bfloat16": 1.6e-2, "float64": 1e-7, "complex32": 1e-3, "complex128": 1e-7}
 """Relative difference from which two numbers are counted as different, by dtype; FAR_OTHERWISE for other dtypes.
@@ -23,7 +23,7 @@ def two_digits(ulps: int | None) -> int | None:
     return None if ulps is None else int(float(f"{ulps:.2g}"))
 
 
-def describe_values(eager: Seen, other: Seen) -> str:
+def describe_values(eager: Snapshot, other: Snapshot) -> str:
     """Return both values, or the number of elements that differ and the first of them."""
     if eager.tensor is None or other.tensor is None:
         mine, theirs = _pair(eager.scalar, other.scalar)
@@ -31,7 +31,7 @@ def describe_values(eager: Seen, other: Seen) -> str:
     return _describe_elements(eager.tensor, other.tensor)
 
 
-def far_apart(eager: TensorSeen, other: TensorSeen) -> Any:
+def far_apart(eager: TensorSnapshot, other: TensorSnapshot) -> Any:
     """Return which elements of two tensors of one dtype and shape differ by more than FAR; if none, which differ."""
     import torch
 
@@ -45,7 +45,7 @@ def far_apart(eager: TensorSeen, other: TensorSeen) -> Any:
     return far if far.any() else different
 
 
-def _describe_elements(eager: TensorSeen, other: TensorSeen) -> str:
+def _describe_elements(eager: TensorSnapshot, other: TensorSnapshot) -> str:
     different = far_apart(eager, other)
     index = tuple(int(position[0]) for position in different.nonzero(as_tuple=True)) if eager.shape else ()
     count = f"{int(different.sum())} of {eager.data.numel()} elements differ" if eager.shape else "value differs"
@@ -56,7 +56,7 @@ def _describe_elements(eager: TensorSeen, other: TensorSeen) -> str:
     return f"{count}: eager {mine}, this {theirs}" + (f" at {list(index)}" if index else "")
 
 
-def parts(seen: Seen) -> str:
+def parts(seen: Snapshot) -> str:
     """Return what a described value is made of."""
     if seen.tensor is not None:
         return "a tensor"

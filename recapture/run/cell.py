@@ -15,8 +15,8 @@ from recapture.cases.collection import execute
 from recapture.cases.compilers import builtin_compilers, compilers_of
 from recapture.cases.requirements import unmet
 from recapture.judge.observe import Raised, see_raised
-from recapture.judge.trial import carry_out
-from recapture.judge.verdict import Failure, Ruling, Trial, decide
+from recapture.judge.steps import carry_out
+from recapture.judge.verdict import CellEvents, Failure, Ruling, decide
 from recapture.records.cell_facts import CellFacts
 from recapture.records.kinds import OTHER_RANK
 from recapture.records.record import Difference, ErrorInfo, Phase
@@ -52,7 +52,7 @@ class CellSpec(msgspec.Struct, frozen=True):
     artifacts: str | None = None
 
 
-class Findings(msgspec.Struct, frozen=True, kw_only=True):
+class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a child reports about its cell; the host adds claims and hash to make a record, without `facts`."""
 
     verdict: Verdict
@@ -71,15 +71,15 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     facts: CellFacts | None = None
 
 
-def examine(spec: CellSpec, enter: Callable[[str], None]) -> Findings:
+def examine(spec: CellSpec, enter: Callable[[str], None]) -> CellResult:
     """Run one cell in this process; `enter` is called at the start of each phase, to show where a crash happened."""
     ruling, trial = rule(spec, enter)
-    return findings_of(ruling, trial)
+    return result_of(ruling, trial)
 
 
 def rule(
     spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compiler], Compiler] = lambda one: one
-) -> tuple[Ruling, Trial]:
+) -> tuple[Ruling, CellEvents]:
     """Run one cell and decide it; `watched` may replace its compiler by one that is observed."""
     enter("reference")
     trial = _try(spec, enter, watched)
@@ -91,7 +91,7 @@ def rule(
     return ruling, trial
 
 
-def _try(spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compiler], Compiler]) -> Trial:
+def _try(spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compiler], Compiler]) -> CellEvents:
     case = _load(spec)
     compiler = compiler_of(spec)
     if spec.varied is not None:
@@ -100,9 +100,9 @@ def _try(spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compil
     try:
         missing = _not_applicable(case, compiler, spec.device)
     except Exception as error:  # raised by the compiler's own `unavailable`
-        return Trial(failure=Failure("capture", None, see_raised(error)))
+        return CellEvents(failure=Failure("capture", None, see_raised(error)))
     if missing is not None:
-        return Trial(not_applicable=missing)
+        return CellEvents(not_applicable=missing)
     return carry_out(lambda: _load(spec), compiler, spec.device, enter)
 
 
@@ -129,10 +129,10 @@ def _not_applicable(case: Case, compiler: Compiler, device: str) -> str | None:
     return None if reason is None else encodable(reason)
 
 
-def findings_of(ruling: Ruling, trial: Trial) -> Findings:
+def result_of(ruling: Ruling, trial: CellEvents) -> CellResult:
     """Return the ruling in recorded form: texts without addresses and paths, and the counts of the capture."""
     log = trial.log
-    return Findings(
+    return CellResult(
         verdict=ruling.verdict,
         phase=ruling.phase,
         input=ruling.input,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recapture.records.verdicts import Verdict
-    from recapture.run.cell import Findings
+    from recapture.run.cell import CellResult
 
 
 class End(NamedTuple):
@@ -42,7 +42,7 @@ class CellOfCase(NamedTuple):
     case_hash: str
 
 
-def end_of(found: Record | Findings) -> End:
+def end_of(found: Record | CellResult) -> End:
     """Return what identifies the end of a cell."""
     differences = frozenset((one.input, one.where, one.kind) for one in found.differences)
     fingerprint = found.error.fingerprint if found.error else None

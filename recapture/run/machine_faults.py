@@ -8,10 +8,10 @@ from recapture.records.verdicts import RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from recapture.records.record import Difference
-    from recapture.run.cell import Findings
+    from recapture.run.cell import CellResult
 
 
-def explainable(found: Findings) -> bool:
+def explainable(found: CellResult) -> bool:
     """Whether a fault of the machine can be all that a result shows.
 
     Right results are among them: if eager and a compiled call fail in the same way because of the machine, they agree,

@@ -17,7 +17,7 @@ from recapture.pool.driver import Driver, Request
 from recapture.pool.worker_pool import WorkerPool
 from recapture.records.record import ClaimResult, Record, Timing
 from recapture.records.shard_files import SHARD, write_shard
-from recapture.run.cell import Findings
+from recapture.run.cell import CellResult
 from recapture.run.durations import recorded_seconds
 from recapture.run.earlier_outcomes import CellOfCase, end_of, known_ends
 from recapture.run.machine_faults import explainable
@@ -236,7 +236,7 @@ class CellExecution:
         """Cells that ended otherwise than known in a process that others had used before, and run again alone."""
         self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
         self.outcomes = OutcomeReader(
-            Findings, timeout=options.timeout, memory=options.memory, checks=checks, explainable=explainable
+            CellResult, timeout=options.timeout, memory=options.memory, checks=checks, explainable=explainable
         )
 
     def run(self, cells: list[PlannedCell]) -> None:
@@ -272,7 +272,7 @@ class CellExecution:
         """Return how a cell is known to end."""
         return self.ends.get(CellOfCase(*cell.key[:2], cell.info.hash), ())
 
-    def _counts(self, cell: PlannedCell, findings: Findings) -> bool:
+    def _counts(self, cell: PlannedCell, findings: CellResult) -> bool:
         """Whether findings count although they come from a process that other cells had used before."""
         ends = self._ends(cell)
         return end_of(findings) in ends if ends else passes(findings.verdict, findings.phase)
@@ -296,14 +296,14 @@ class CellExecution:
         """Record a cell that will not run again."""
         self._record(task, self.outcomes.crash(reason), None)
 
-    def _record(self, cell: PlannedCell, findings: Findings, ended: Ended | None) -> None:
+    def _record(self, cell: PlannedCell, findings: CellResult, ended: Ended | None) -> None:
         case, compiler, device = cell.key
         row = Record(
             case=case,
             compiler=compiler,
             device=device,
             case_hash=cell.info.hash,
-            **{name: getattr(findings, name) for name in Findings.__struct_fields__ if name != "facts"},
+            **{name: getattr(findings, name) for name in CellResult.__struct_fields__ if name != "facts"},
         )
         claims = tuple(
             ClaimResult(name, expected, Claim(name, expected).holds(row))

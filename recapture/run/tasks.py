@@ -17,7 +17,7 @@ import msgspec
 from recapture.cases.collection import collect_suite
 from recapture.cases.compilers import builtin_compilers
 from recapture.pool.worker import Reusable
-from recapture.run.cell import CellSpec, Findings, examine
+from recapture.run.cell import CellResult, CellSpec, examine
 from recapture.run.process_state import ProcessState
 from recapture.run.shared_processes import leaves_process_whole, passes
 from recapture.tools.explain.explanation import explain
@@ -40,12 +40,12 @@ builtin_compilers()  # imports their modules once, in the server
 
 
 def cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
-    """Run one cell: `CellSpec` → `Findings`."""
+    """Run one cell: `CellSpec` → `CellResult`."""
     skip_guard_timing()
     return msgspec.json.encode(_examined(msgspec.json.decode(payload, type=CellSpec), enter))
 
 
-def _examined(spec: CellSpec, enter: Callable[[str], None]) -> Findings:
+def _examined(spec: CellSpec, enter: Callable[[str], None]) -> CellResult:
     return explain(spec, enter) if spec.explains or spec.artifacts else examine(spec, enter)
 
 
@@ -62,7 +62,7 @@ def known_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
     return _shared(payload, enter, lambda found: leaves_process_whole(found.verdict))
 
 
-def _shared(payload: bytes, enter: Callable[[str], None], usable: Callable[[Findings], bool]) -> bytes:
+def _shared(payload: bytes, enter: Callable[[str], None], usable: Callable[[CellResult], bool]) -> bytes:
     import torch
 
     skip_guard_timing()

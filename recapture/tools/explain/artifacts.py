@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from recapture.cases.compiler import Compiler
     from recapture.judge.verdict import Ruling
-    from recapture.run.cell import Findings
-    from recapture.tools.explain.capture_recorder import Witness
+    from recapture.run.cell import CellResult
+    from recapture.tools.explain.capture_recorder import CaptureRecorder
 
 WORKING = ".inductor"
 """Folder in which Inductor writes during the run."""
@@ -78,7 +78,7 @@ class ArtifactFolder:
             self._collect()
 
     @contextmanager
-    def receiving(self, witness: Witness, compiler: Compiler) -> Iterator[None]:
+    def receiving(self, witness: CaptureRecorder, compiler: Compiler) -> Iterator[None]:
         """Keep what torch leaves from here on."""
         witness.on_graph = self._graph
         with ExitStack() as stack:
@@ -118,7 +118,7 @@ class ArtifactFolder:
                     found.rename(place)
         shutil.rmtree(work, ignore_errors=True)
 
-    def finish(self, cell: str, findings: Findings, ruling: Ruling) -> None:
+    def finish(self, cell: str, findings: CellResult, ruling: Ruling) -> None:
         """Write the exception, and the list of what is here."""
         if ruling.raised is not None:
             self._write("error.txt", ruling.raised.traceback)

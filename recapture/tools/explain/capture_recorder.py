@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recapture.cases.compiler import Compiler
-    from recapture.judge.verdict import Ruling, Trial
+    from recapture.judge.verdict import CellEvents, Ruling
 
 MOST_TEXT = 400
 """Characters kept of one message."""
@@ -47,7 +47,7 @@ _SUGGESTION = re.compile(
 """Lines of a message that suggest something."""
 
 
-class Witness:
+class CaptureRecorder:
     """What was reported about one cell; `suite` is the file of its case. `enter` says which phase begins."""
 
     def __init__(self, suite: Path) -> None:
@@ -159,7 +159,7 @@ class Witness:
         short = rest if found and folders.endswith(("site", "dist")) else name.rpartition("/")[2]
         return SourcePlace(encodable(short), line, shorten(text or linecache.getline(name, line), 200))
 
-    def facts(self, ruling: Ruling, trial: Trial) -> CellFacts:
+    def facts(self, ruling: Ruling, trial: CellEvents) -> CellFacts:
         """Return everything that was collected about the cell."""
         breaks: tuple[BreakFacts, ...] | None = tuple(self._breaks)
         recompiles: tuple[RecompileFacts, ...] | None = tuple(self._recompiles)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from recapture.run.cell import findings_of, rule
+from recapture.run.cell import result_of, rule
 from recapture.tools.explain.artifacts import ArtifactFolder
-from recapture.tools.explain.capture_recorder import Witness
+from recapture.tools.explain.capture_recorder import CaptureRecorder
 from recapture.tools.explain.short_form import short_lines
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from recapture.cases.compiler import Compiler
-    from recapture.run.cell import CellSpec, Findings
+    from recapture.run.cell import CellResult, CellSpec
 
 
-def explain(spec: CellSpec, enter: Callable[[str], None]) -> Findings:
+def explain(spec: CellSpec, enter: Callable[[str], None]) -> CellResult:
     """Run one cell in this process; return its findings with what torch reported.
 
     With `CellSpec.artifacts`, its graphs and generated code are left in that folder.
     """
-    witness = Witness(Path(spec.path))
+    witness = CaptureRecorder(Path(spec.path))
     left: ArtifactFolder | None = None
 
     def entering(phase: str) -> None:
@@ -53,7 +53,7 @@ def explain(spec: CellSpec, enter: Callable[[str], None]) -> Findings:
         if spec.artifacts is not None:
             left = stack.enter_context(ArtifactFolder(Path(spec.artifacts), f"{spec.suite}::{spec.case}"))
         ruling, trial = rule(spec, entering, watched)
-        findings = findings_of(ruling, trial)
+        findings = result_of(ruling, trial)
         facts = witness.facts(ruling, trial)
         if left is not None:
             left.finish(f"{spec.suite}::{spec.case}::{spec.compiler}", findings, ruling)

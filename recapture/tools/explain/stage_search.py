@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.pool.driver import Driver, Request
-from recapture.run.cell import Findings
+from recapture.run.cell import CellResult
 from recapture.run.outcomes import OutcomeReader
 from recapture.run.tasks import CELL
 from recapture.tools.explain.stage_facts import FACTS, StageFacts
-from recapture.tools.explain.stages import BUDGET, Search, StageReport, StageTrial, search
+from recapture.tools.explain.stages import BUDGET, Search, StageReport, StageRun, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -55,7 +55,7 @@ class _Searching:
     cell: PlannedCell
     record: Record
     steps: Search | None = None
-    trial: StageTrial | None = None
+    trial: StageRun | None = None
     tried: int = 0
     seconds: float = 0.0
 
@@ -103,7 +103,7 @@ class _Trials:
         self.order = [one.cell for one in self.searches]
         self.ready = deque(self.searches)
         self.outcomes = OutcomeReader(
-            Findings, timeout=self.timeout, memory=self.memory, checks=(), explainable=lambda _: False
+            CellResult, timeout=self.timeout, memory=self.memory, checks=(), explainable=lambda _: False
         )
 
     def next(self, running: Collection[_Searching]) -> _Searching | None:
@@ -153,10 +153,10 @@ class _Trials:
         rows = {name: self.rows.get((case, name, device)) for name in RUNGS_RECORDED}
         return {RUNGS_RECORDED[name]: row for name, row in rows.items() if row is not None}
 
-    def _continue(self, task: _Searching, findings: Findings) -> None:
+    def _continue(self, task: _Searching, findings: CellResult) -> None:
         self._advance(task, lambda steps: steps.send(findings))
 
-    def _advance(self, task: _Searching, step: Callable[[Any], StageTrial]) -> None:
+    def _advance(self, task: _Searching, step: Callable[[Any], StageRun]) -> None:
         try:
             task.trial = step(task.steps)
         except StopIteration as end:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recapture.records.record import Record
-    from recapture.run.cell import Findings
+    from recapture.run.cell import CellResult
     from recapture.tools.explain.config_switches import Switch
     from recapture.tools.explain.stage_facts import StageFacts
     from recapture.tools.explain.stage_ladder import Family, Rung
@@ -41,10 +41,10 @@ CHECKED = Variation(variables={"AOTI_RUNTIME_CHECK_INPUTS": "1"})
 
 Outcome = Literal["same", "right", "other"]
 
-Shown: TypeAlias = "Record | Findings"
+Shown: TypeAlias = "Record | CellResult"
 
 
-class StageTrial(NamedTuple):
+class StageRun(NamedTuple):
     """One extra cell: what it is for, in words, and what it changes."""
 
     words: str
@@ -60,7 +60,7 @@ class StageStep:
     shown: str
 
 
-Search: TypeAlias = Generator[StageTrial, "Findings", "StageReport"]
+Search: TypeAlias = Generator[StageRun, "CellResult", "StageReport"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _failure(shown: Shown) -> tuple[object, ...]:
 def find_stage(
     cell: Record,
     facts: StageFacts,
-    run: Callable[[Variation], Findings],
+    run: Callable[[Variation], CellResult],
     budget: int = BUDGET,
     known: Mapping[str, Shown] = MappingProxyType({}),
 ) -> StageReport:
@@ -189,14 +189,14 @@ class _Search:
             self.remarks.append(f"this release has no switch for: {', '.join(absent)}")
         return StageReport(found, tuple(self.steps), None, tuple(self.remarks), rung)
 
-    def _try(self, words: str, variation: Variation) -> Generator[StageTrial, Findings, Outcome]:
+    def _try(self, words: str, variation: Variation) -> Generator[StageRun, CellResult, Outcome]:
         """Run one extra cell; one that shows the same with the guilty rung's own backend confirms the stage."""
-        self.last = findings = yield StageTrial(words, variation)
+        self.last = findings = yield StageRun(words, variation)
         found = outcome(self.cell, findings)
         self.steps.append(StageStep(words, found, _shown(findings)))
         return found
 
-    def _ladder(self) -> Generator[StageTrial, Findings, tuple[Rung | None, bool]]:
+    def _ladder(self) -> Generator[StageRun, CellResult, tuple[Rung | None, bool]]:
         """Find the lowest rung that shows the same.
 
         Returns None for the whole compiler, and whether a lower rung refuses what the cell is silently wrong on.
@@ -223,7 +223,7 @@ class _Search:
                 self.remarks.append(f"up to {STAGES[rung.stage]} it does something else: {_shown(shown)}")
             same = found == "same"
 
-    def _input_checks(self, stage: StageName) -> Generator[StageTrial, Findings, GuiltyStage | None]:
+    def _input_checks(self, stage: StageName) -> Generator[StageRun, CellResult, GuiltyStage | None]:
         """Try AOTInductor's own checks: they refuse what the exported program refuses."""
         found = yield from self._try("with AOTI_RUNTIME_CHECK_INPUTS=1", CHECKED)
         self.confirmed |= found == "same"
@@ -231,7 +231,7 @@ class _Search:
             return None
         return GuiltyStage(stage, "input checks", "AOTI_RUNTIME_CHECK_INPUTS=1")
 
-    def _switches(self, stage: StageName) -> Generator[StageTrial, Findings, GuiltyStage]:
+    def _switches(self, stage: StageName) -> Generator[StageRun, CellResult, GuiltyStage]:
         """Turn all switches of a stage at once; if that makes the cell right, find the smallest part that does."""
         switches = self.facts.switches.get(stage, ())
         together = in_order(switches, self.cell)
@@ -258,13 +258,13 @@ class _Search:
                 smallest = milder
         return self._guilty(stage, smallest)
 
-    def _with(self, switches: Sequence[Switch], words: str) -> Generator[StageTrial, Findings, Outcome]:
+    def _with(self, switches: Sequence[Switch], words: str) -> Generator[StageRun, CellResult, Outcome]:
         found = yield from self._try(f"with {words}", combined(switches, self.backend))
         if found == "same" and not any(one.name == "backend" for one in switches):
             self.confirmed = True
         return found
 
-    def _narrow(self, switches: list[Switch]) -> Generator[StageTrial, Findings, list[Switch]]:
+    def _narrow(self, switches: list[Switch]) -> Generator[StageRun, CellResult, list[Switch]]:
         """Return the smallest part of switches, which together cure the cell, that was seen to cure it."""
         smallest = candidates = switches
         while self.left > 0 and candidates:

@@ -19,7 +19,7 @@ from math import hypot, sqrt
 from typing import Any
 
 from recapture.judge.compare import compare_form
-from recapture.judge.snapshot import see_form
+from recapture.judge.snapshot import snapshot_form
 from recapture.tools.speed.speedups import Deviation
 from recapture.tools.speed.subject import Subject
 from recapture.torch_api.compat import tree_leaves
@@ -128,7 +128,7 @@ def _structure(group: str, eager: list[tuple[str, Any]], other: list[tuple[str, 
     for (name, one), (_, two) in zip(eager, other, strict=True):
         if type(one) is type(two) and type(one) in (float, complex):
             continue  # measured as a tensor
-        found = compare_form(f"{group} {name}", see_form(one), see_form(two))
+        found = compare_form(f"{group} {name}", snapshot_form(one), snapshot_form(two))
         if found is not None:
             return f"{found.where}: {found.kind}: {found.detail}"[:200]
     return None

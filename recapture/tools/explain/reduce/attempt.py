@@ -54,7 +54,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def attempt(payload: bytes, enter: Callable[[str], None]) -> bytes:
-    """Run a candidate: `Candidate` → `Findings`."""
+    """Run a candidate: `Candidate` → `CellResult`."""
     given = msgspec.json.decode(payload, type=Candidate)
     if given.imports not in sys.path:
         sys.path.append(given.imports)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from recapture.pool.driver import Driver, Request
-from recapture.run.cell import Findings
+from recapture.run.cell import CellResult
 from recapture.run.outcomes import OutcomeReader
 from recapture.run.overrides import Variation
 from recapture.tools.explain.reduce.attempt import ATTEMPT, Candidate
@@ -42,7 +42,7 @@ class Condition(NamedTuple):
     backend: str | None = None
     shows: bool = True
 
-    def holds(self, found: Findings) -> bool:
+    def holds(self, found: CellResult) -> bool:
         """Whether findings meet the condition."""
         return same_fault(self.fault, fault_of(found)) is self.shows
 
@@ -86,7 +86,7 @@ class CandidateRunner:
         self.checks = checks
         self._known.clear()
 
-    def findings(self, text: str, backend: str | None = None) -> tuple[Findings, float]:
+    def findings(self, text: str, backend: str | None = None) -> tuple[CellResult, float]:
         """Run a program once; return what it shows, and the seconds of its process."""
         path = self.write(text)
         try:
@@ -94,7 +94,7 @@ class CandidateRunner:
         finally:
             self.remove(path)
 
-    def run_file(self, path: str, backend: str | None = None) -> tuple[Findings, float]:
+    def run_file(self, path: str, backend: str | None = None) -> tuple[CellResult, float]:
         """Run a program's file once, as `findings` does."""
         run = _Single(self, path, backend)
         Driver(self.pool, run, timeout=self.timeout, memory=self.memory).run()
@@ -134,10 +134,10 @@ class CandidateRunner:
         writable = (str(self.pool.home.path),)
         return Request(ATTEMPT, Candidate(cell, str(self.place.imports), writable))
 
-    def outcome(self, ended: Ended) -> Findings:
+    def outcome(self, ended: Ended) -> CellResult:
         """Return what a program showed."""
         reader = OutcomeReader(
-            Findings, timeout=self.timeout, memory=self.memory, checks=(), explainable=lambda _: False
+            CellResult, timeout=self.timeout, memory=self.memory, checks=(), explainable=lambda _: False
         )
         return reader.read(ended)
 
@@ -157,7 +157,7 @@ class _Single:
         self.runner = runner
         self.backend = backend
         self.seconds = 0.0
-        self.found: Findings
+        self.found: CellResult
         self._waiting = [Try(0, "", path, 0)]
 
     def next(self, running: Collection[Try]) -> Try | None:  # noqa: ARG002
@@ -177,7 +177,7 @@ class _Single:
 
     def given_up(self, task: Try, reason: str) -> None:  # noqa: ARG002
         """Keep that the program killed its server."""
-        reader = OutcomeReader(Findings, timeout=0.0, memory=0, checks=(), explainable=lambda _: False)
+        reader = OutcomeReader(CellResult, timeout=0.0, memory=0, checks=(), explainable=lambda _: False)
         self.found = reader.crash(reason)
 
 

@@ -32,7 +32,7 @@ from recapture.tools.explain.stage_ladder import lowest_rung
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from recapture.run.cell import CellSpec, Findings
+    from recapture.run.cell import CellResult, CellSpec
     from recapture.tools.explain.stage_ladder import Rung
 
 IMPORTED = (*IMPORTS, ATTEMPT.split(":")[0], FACTS.split(":")[0], "recapture.tools.explain.script.script_runs")
@@ -92,7 +92,7 @@ class Reduced:
     ending: Ending
     holds: bool | None
     program: Program
-    found: Findings
+    found: CellResult
 
     @property
     def case(self) -> str:
@@ -186,7 +186,7 @@ class Reduction:
             found=found,
         )
 
-    def begin(self) -> tuple[Program, Findings, Fault]:
+    def begin(self) -> tuple[Program, CellResult, Fault]:
         """Return the program to begin with, and its fault. Raises UsageError if there is no fault, or none alone."""
         path, name = Path(self.spec.path), self.spec.case
         found, seconds = self.runner.run_file(self.spec.path)
@@ -208,7 +208,7 @@ class Reduction:
             f"{self.address} cannot be reduced: in a file of its own it is {again.verdict}, not {fault.verdict}"
         )
 
-    def _checks(self, program: Program, found: Findings) -> tuple[str | None, tuple[Condition, ...]]:
+    def _checks(self, program: Program, found: CellResult) -> tuple[str | None, tuple[Condition, ...]]:
         """Return the stage at fault, and what candidates must show: the fault with the lowest backend that has it.
 
         A candidate must not show it with the backend below that one, so that the stage stays the same.
@@ -234,7 +234,7 @@ class Reduction:
             return StageFacts()
         return StageFacts() if isinstance(found, Ended) else found
 
-    def _lowest_rung(self, program: Program, found: Findings, rungs: tuple[Rung, ...]) -> Rung | None:
+    def _lowest_rung(self, program: Program, found: CellResult, rungs: tuple[Rung, ...]) -> Rung | None:
         """Return the lowest rung that shows the fault of a program; None for the whole compiler."""
         steps = lowest_rung(rungs, found.error.type if found.error is not None else "")
         same: bool | None = None
@@ -247,7 +247,7 @@ class Reduction:
             shown, _ = self.runner.findings(program.text, rung.backend)
             same = same_fault(fault_of(found), fault_of(shown))
 
-    def _search(self, search: Search, checks: tuple[Condition, ...], found: Findings) -> tuple[bool, Findings]:
+    def _search(self, search: Search, checks: tuple[Condition, ...], found: CellResult) -> tuple[bool, CellResult]:
         """Search, and run the cell's own compiler on the result: whether it shows the fault, and what it shows."""
         self.runner.expect(checks)
         search.run()

@@ -15,7 +15,7 @@ from recapture.records.verdicts import FAILING, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from recapture.records.record import Difference, ErrorInfo, Record
-    from recapture.run.cell import Findings
+    from recapture.run.cell import CellResult
 
 REDUCIBLE = SILENTLY_WRONG | FAILING | {Verdict.UNSTABLE}
 """Verdicts of cells that have something to reduce."""
@@ -61,7 +61,7 @@ class Fault(msgspec.Struct, frozen=True):
         return f"{self.verdict}: {self.how}" if self.how else str(self.verdict)
 
 
-def fault_of(found: Findings | Record) -> Fault:
+def fault_of(found: CellResult | Record) -> Fault:
     """Return what identifies the fault that a cell shows."""
     where = None if found.phase is None else str(found.phase)
     on = None if found.input is None else found.input.split("[")[0]

@@ -19,7 +19,7 @@ from recapture.tools.explain.script.short_script import DIED, Form, needs_fallba
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recapture.run.cell import Findings
+    from recapture.run.cell import CellResult
     from recapture.tools.explain.reduce.program import Program
     from recapture.tools.explain.reduce.reducing import Reduction
 
@@ -57,7 +57,7 @@ class Standalone(NamedTuple):
         return f"{self.form}, {lines}; it exits with {self.end.status} here"
 
 
-def choose(reduction: Reduction, program: Program, found: Findings) -> Standalone | None:
+def choose(reduction: Reduction, program: Program, found: CellResult) -> Standalone | None:
     """Return the first script that shows the fault: a short one, or one with recapture's whole comparison.
 
     A short one must also exit with 0 where nothing is compiled. None if there is none: a short one cannot see the
@@ -84,7 +84,7 @@ def run(reduction: Reduction, text: str, *arguments: str) -> ScriptEnd:
         runner.remove(path)
 
 
-def _scripts(reduction: Reduction, program: Program, found: Findings) -> Iterator[tuple[str, str, bool]]:
+def _scripts(reduction: Reduction, program: Program, found: CellResult) -> Iterator[tuple[str, str, bool]]:
     """Yield scripts, the shortest first, with their form in words and whether they take a backend's name."""
     spec = reduction.spec
     compiler = None if spec.compiler_file else builtin_compilers().get(spec.compiler)

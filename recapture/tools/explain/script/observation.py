@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from recapture.records.record import Difference
-    from recapture.run.cell import Findings
+    from recapture.run.cell import CellResult
 
 _OTHER = re.compile(r"\b(?:args|result)(?:\[[^\]]*\]|\.\w+)*")
 _STATE = "{**dict(target.named_parameters()), **dict(target.named_buffers())}"
@@ -28,7 +28,7 @@ class Looked(NamedTuple):
     plain: bool = False
 
 
-def looked_at(found: Findings) -> Looked | None:
+def looked_at(found: CellResult) -> Looked | None:
     """Return what to look at; None if a short script cannot see it."""
     if not found.differences or found.error is not None:
         return Looked("None", gradients=found.phase == "backward", plain=True)  # whether it raises is what counts

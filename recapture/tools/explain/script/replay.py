@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from recapture.base.text import printable
 from recapture.cases.case import labels_after, named_inputs
-from recapture.judge.trial import carry_out
+from recapture.judge.steps import carry_out
 from recapture.judge.verdict import decide, failed_loudly
 from recapture.torch_api.libraries import release_libraries
 
 if TYPE_CHECKING:
     from recapture.judge.compare import Comparison
     from recapture.judge.observe import Observation
-    from recapture.judge.snapshot import Seen
+    from recapture.judge.snapshot import Snapshot
     from recapture.judge.verdict import Call, Ruling
 
 BRACKETS = {"list": ("[", "]"), "dict": ("{", "}")}
@@ -156,7 +156,7 @@ def _outcome(seen: Observation) -> str:
     return "nothing" if seen.result is None else _text(seen.result)
 
 
-def _text(seen: Seen) -> str:
+def _text(seen: Snapshot) -> str:
     """Return a described value as text: its type's name, unless builtin, and its content."""
     name = "" if seen.type == "torch.Tensor" or "." not in seen.type else f"{seen.type} "
     if seen.tensor is not None:

@@ -13,7 +13,7 @@ from recapture.run.preparation import SURVEY_SECONDS
 from recapture.tools.explain.script.choice import choose, run
 
 if TYPE_CHECKING:
-    from recapture.run.cell import Findings
+    from recapture.run.cell import CellResult
     from recapture.tools.explain.reduce.reducing import Reduced, Reduction
     from recapture.tools.explain.script.choice import Standalone
     from recapture.tools.explain.script.script_runs import ScriptEnd
@@ -31,7 +31,7 @@ class Upstream(NamedTuple):
 
     address: str
     device: str
-    found: Findings
+    found: CellResult
     script: Standalone
     backends: tuple[tuple[str, ScriptEnd], ...]
     environment: Environment

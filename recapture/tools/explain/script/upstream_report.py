@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from recapture.machine.environment import Environment
     from recapture.report.history import CellHistory
-    from recapture.run.cell import Findings
+    from recapture.run.cell import CellResult
     from recapture.tools.explain.script.script_runs import ScriptEnd
     from recapture.tools.explain.script.upstream import Upstream
 
@@ -67,13 +67,13 @@ def issue_text(facts: Upstream, histories: Sequence[CellHistory] | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _comment(compiler: str, found: Findings) -> str:
+def _comment(compiler: str, found: CellResult) -> str:
     """Return a title that can stand in a comment of HTML."""
     text = printable(f"{compiler}: {_title(found)}", keep="")
     return re.sub(r"[<>]|-{2,}", " ", text)
 
 
-def _title(found: Findings) -> str:
+def _title(found: CellResult) -> str:
     if found.differences and found.error is None:
         first = next(one for one in found.differences if one.input == found.input)
         return f"{found.verdict}: {first.kind} of {first.where} differs from eager"
@@ -82,13 +82,13 @@ def _title(found: Findings) -> str:
     return f"{found.verdict}: {found.reason or ''}"
 
 
-def _does(found: Findings) -> str:
+def _does(found: CellResult) -> str:
     if found.error is not None and found.phase is not None and str(found.verdict) == "error":
         return PHASES.get(str(found.phase), "raises an exception")
     return VERDICTS.get(str(found.verdict), f"is {found.verdict}")
 
 
-def _evidence(found: Findings) -> str:
+def _evidence(found: CellResult) -> str:
     if found.error is not None:
         return f"Eager runs the same code. It raises {found.error.type}."
     if found.differences:

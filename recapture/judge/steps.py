@@ -18,9 +18,9 @@ from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing
 from recapture.judge.observe import ARGUMENTS_SEED, Raised
 from recapture.judge.reference import Eager, first_again
-from recapture.judge.snapshot import Seen, describe
+from recapture.judge.snapshot import Snapshot, describe
 from recapture.judge.torch_state import read_flags, restore_flags
-from recapture.judge.verdict import Call, Failure, Trial, decide, failed_loudly
+from recapture.judge.verdict import Call, CellEvents, Failure, decide, failed_loudly
 from recapture.judge.wording import short
 from recapture.records.record import Difference
 from recapture.torch_api.compat import allow_recompilations, device_works, pytree, seed_everything
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from recapture.cases.case import Case
     from recapture.cases.compiler import Compiler
     from recapture.judge.observe import Observation
-    from recapture.judge.snapshot import Seen, TensorSeen
+    from recapture.judge.snapshot import Snapshot, TensorSnapshot
     from recapture.judge.torch_state import Flags
 
 CAPTURE_SEED = 1
 """Seed of the capture, other than that of any call: random numbers that it keeps differ from those of the calls."""
 
 
-def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: Callable[[str], None]) -> Trial:
+def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: Callable[[str], None]) -> CellEvents:
     """Carry out the steps of a cell until its verdict is decided.
 
     `load` executes the case's file as a new module and returns the case, so that eager and the compiler share no state.
     `enter` is called with the phase that begins after eager's two runs: ``capture``, or ``call`` and the input's name.
     """
-    trial = Trial()
+    trial = CellEvents()
     eager = Eager(load, device)
     try:
         first, second = eager.observe(), eager.observe(again=True)
@@ -145,7 +145,7 @@ def _capture_and_call(
     subject: FreshCase,
     compiler: Compiler,
     shapes: tuple[tuple[Any, ...], ...],
-    trial: Trial,
+    trial: CellEvents,
     first: list[Observation],
     enter: Callable[[str], None],
 ) -> list[Observation] | None:
@@ -190,7 +190,7 @@ def _capture_and_call(
 
 
 def _effects_of_capture(
-    before: tuple[Seen, Seen, Flags], arguments: tuple[Any, ...], subject: FreshCase, first: Observation
+    before: tuple[Snapshot, Snapshot, Flags], arguments: tuple[Any, ...], subject: FreshCase, first: Observation
 ) -> Comparison:
     """Return what capturing changed.
 
@@ -218,14 +218,14 @@ def _effects_of_capture(
     return Comparison(differences, notes)
 
 
-def _unread(arguments: tuple[Any, ...]) -> Seen:
+def _unread(arguments: tuple[Any, ...]) -> Snapshot:
     """Describe arguments without reading iterators, which are the compiler's to read."""
     return describe(arguments, consume=False).seen
 
 
-def _as_places(args: Seen) -> Seen:
+def _as_places(args: Snapshot) -> Snapshot:
     """Return described arguments with a place for each: ``args[0]``, ``args[1]``, …"""
-    return Seen("state", children=tuple((f"args{key}", child) for key, child in args.children or ()))
+    return Snapshot("state", children=tuple((f"args{key}", child) for key, child in args.children or ()))
 
 
 def _own_state(captured: Any, compiler: Compiler) -> Any:
@@ -359,7 +359,7 @@ MOST_NAMED = 3
 """Largest number of arguments that are named."""
 
 
-def unlike_example(example: Seen, given: Seen) -> str:
+def unlike_example(example: Snapshot, given: Snapshot) -> str:
     """Return in words how described arguments differ in form or plain value from the example's; empty if they do not.
 
     The words depend on the two sets of arguments alone, not on what a callable reads.
@@ -369,7 +369,7 @@ def unlike_example(example: Seen, given: Seen) -> str:
     return ", ".join(found[:MOST_NAMED]) + more
 
 
-def stays_inside(example: Seen, given: Seen) -> bool:
+def stays_inside(example: Snapshot, given: Snapshot) -> bool:
     """Whether a callable that takes each tensor for the example's reads no memory behind a tensor that it is given."""
     if example.tensor is not None:
         return given.tensor is not None and _span(example.tensor) <= _span(given.tensor)
@@ -377,7 +377,7 @@ def stays_inside(example: Seen, given: Seen) -> bool:
     return all(key in theirs and stays_inside(child, theirs[key]) for key, child in mine.items())
 
 
-def _unlike(where: str, example: Seen, given: Seen) -> Iterator[tuple[str, str]]:
+def _unlike(where: str, example: Snapshot, given: Snapshot) -> Iterator[tuple[str, str]]:
     if example.type != given.type:
         yield where, f"is {given.type}, the example's {example.type}"
     elif example.tensor is not None and given.tensor is not None:
@@ -397,7 +397,7 @@ def _unlike(where: str, example: Seen, given: Seen) -> Iterator[tuple[str, str]]
         yield where, f"is {short(given.scalar)}, the example's {short(example.scalar)}"
 
 
-def _span(tensor: TensorSeen) -> int:
+def _span(tensor: TensorSnapshot) -> int:
     """Return the bytes from a tensor's first to the end of its last element."""
     if 0 in tensor.shape:
         return 0

@@ -1,4 +1,4 @@
-"""What a trial does about refusals, exceptions, gradients and a GPU that eager itself ends."""
+"""What the steps of a cell do about refusals, exceptions, gradients and a GPU that eager itself ends."""
 
 import warnings
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 from planted_trials import a_case, a_compiler, found, ones, plus_one, ruling, same
 
-from recapture.judge import trial
-from recapture.judge.trial import carry_out
+from recapture.judge import steps
+from recapture.judge.steps import carry_out
 from recapture.judge.verdict import decide
 
 
@@ -309,7 +309,7 @@ def test_a_call_that_leaves_an_unusable_gpu_ends_the_trial_and_is_at_fault(monke
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         return (torch.ones(5),)
 
-    monkeypatch.setattr(trial, "device_works", lambda _device: not died)
+    monkeypatch.setattr(steps, "device_works", lambda _device: not died)
     phases = []
     one = ruling(plus_one, reads_past_the_end, held_out=[make_another, make_another], phases=phases)
     assert (str(one.verdict), one.phase, one.input) == ("error", "call", "held_out[0]")

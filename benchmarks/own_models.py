@@ -24,7 +24,8 @@ from benchmarks.side_by_side import append_row, run_parts
 from recapture.base.errors import RecaptureError
 from recapture.base.text import one_line, shorten
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG
-from recapture.report.tables import Table, code_span, to_markdown
+from recapture.report.document import Table, code_span
+from recapture.report.markdown_writer import table_markdown
 from recapture.tools.check.answers import CheckReport, CheckRow
 from recapture.tools.check.api import run_check
 from recapture.tools.check.request import CheckRequest, parse_input
@@ -204,7 +205,7 @@ def table(tried: list[Tried]) -> str:
         cells = [in_words(found[one]) if one in found else "" for one in compilers]
         lines.append([code_span(model), inputs, *cells])
     heads = ["model", "inputs", *compilers]
-    text = to_markdown(Table(heads, lines, "l"))
+    text = table_markdown(Table(heads, lines, "l"))
     counts: Counter[str] = Counter()
     for found in rows.values():
         for row in found.values():

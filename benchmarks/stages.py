@@ -29,8 +29,9 @@ from benchmarks.planted_faults.__main__ import Silent
 from benchmarks.side_by_side import append_row, run_parts
 from recapture.cases.collection import find_suites
 from recapture.records.record import read_conformance
+from recapture.report.document import Table
+from recapture.report.markdown_writer import table_markdown
 from recapture.report.stage_words import culprit
-from recapture.report.tables import Table, to_markdown
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
 from recapture.tools.explain.stages import BUDGET, stageable
@@ -130,7 +131,7 @@ def summary(finished: Sequence[Finished], wanted: int) -> str:
     """Return the table and the sums as Markdown."""
     rows = [row for one in finished for row in one.rows]
     lines = [[row.cell, row.verdict, _stage(row), row.workaround, str(row.cells), f"{row.seconds:.1f}"] for row in rows]
-    table = to_markdown(Table(["cell", "verdict", "guilty", "workaround", "cells", "seconds"], lines, "llllrr"))
+    table = table_markdown(Table(["cell", "verdict", "guilty", "workaround", "cells", "seconds"], lines, "llllrr"))
     extra = [row.cells for row in rows]
     guilty = Counter(row.guilty for row in rows if row.guilty)
     changed = [row for row in rows if row.verdict != row.recorded]

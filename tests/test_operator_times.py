@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import math
 
-from recapture.report.console import SafeConsole
-from recapture.report.tables import to_markdown
+from recapture.report.markdown_writer import table_markdown
+from recapture.report.terminal_writer import SafeConsole
 from recapture.tools.speed.job import Operator
 from recapture.tools.speed.operators import OperatorTimes, Profile, operator_table, print_profile, write_profile
 
@@ -56,7 +56,7 @@ def test_without_operators_nothing_is_said():
 
 
 def test_the_table_has_shares_totals_and_calls_of_both_runs():
-    lines = to_markdown(operator_table(OperatorTimes(EAGER, FASTER, 1))).splitlines()
+    lines = table_markdown(operator_table(OperatorTimes(EAGER, FASTER, 1))).splitlines()
     cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
     assert cells == ["`aten::addmm`", "51.1%", "51.1%", "46.000", "60", "75.0%", "75.0%", "45.000", "60"]
     [generated] = [line for line in lines if "Inductor" in line]

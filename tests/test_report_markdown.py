@@ -9,13 +9,15 @@ import pytest
 from markdown_it import MarkdownIt
 
 from recapture.base.errors import UsageError
+from recapture.base.escape import markdown_code as code
+from recapture.base.escape import markdown_text as plain
 from recapture.known.claims import published_claims
 from recapture.records.directories import read_results
 from recapture.records.record import ClaimResult, Difference, ErrorInfo, Record
 from recapture.records.verdicts import Verdict
+from recapture.report.document import Table, code_span
 from recapture.report.markdown import render_conformance, write_report
-from recapture.report.markup import code, link, plain
-from recapture.report.tables import Table, code_span, to_markdown
+from recapture.report.markdown_writer import link, table_markdown
 
 IMAGES = Path(__file__).parent / "resources" / "results" / "images"
 BARE = IMAGES / "bare-torch2.11.0-cu130" / "cpu"
@@ -85,7 +87,7 @@ def test_every_table_has_as_many_cells_in_each_row_as_in_its_head(results):
 def test_ugly_text_survives_a_table_and_a_list_unchanged():
     for text in UGLY:
         shown = " ".join(re.sub(r"[\x00\x1b]", "\ufffd", text).split())
-        rows = html(to_markdown(Table(["x", "y"], [[code_span(text), text], ["end", "end"]])))
+        rows = html(table_markdown(Table(["x", "y"], [[code_span(text), text], ["end", "end"]])))
         cells = [unescaped(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", rows)]
         assert cells == [shown, shown, "end", "end"], text
         listed = [unescaped(item) for item in re.findall(r"<li>(.*?)</li>", html(f"- x{code(text)}\n- x{plain(text)}"))]

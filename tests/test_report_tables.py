@@ -1,6 +1,10 @@
 """One description of a table, as Markdown and on a terminal."""
 
-from recapture.report.tables import Span, Table, code_list, code_span, strong, terminal_lines, to_markdown, verbatim
+import io
+
+from recapture.report.document import Span, Table, code_list, code_span, strong, verbatim
+from recapture.report.markdown_writer import table_markdown
+from recapture.report.terminal_writer import SafeConsole, say_table, split, terminal_lines
 
 TABLE = Table(
     ["name", "old\nnew", verbatim("ratio [95 %]")],
@@ -13,7 +17,7 @@ TABLE = Table(
 
 
 def test_markdown_sets_code_bold_and_links_and_escapes_the_rest():
-    assert to_markdown(TABLE).splitlines() == [
+    assert table_markdown(TABLE).splitlines() == [
         "| name                      |   old<br>new |    ratio [95 %] |",
         "|:--------------------------|-------------:|----------------:|",
         "| `a\\|b`                    |    1/**2**/3 | 2.0× [1.9, 2.1] |",
@@ -52,17 +56,18 @@ def test_a_style_colours_its_span_alone():
 
 
 def test_headers_of_several_words_are_stacked():
-    stacked = Table(["", "newly wrong"], [["2.0 → 2.1", 3]], "lr").stacked()
-    assert [line.plain for line in terminal_lines(stacked)] == [
+    printed = io.StringIO()
+    say_table(SafeConsole(file=printed), Table(["", "newly wrong"], [["2.0 → 2.1", 3]], "lr"))
+    assert printed.getvalue().splitlines() == [
         "           newly",
         "           wrong",
-        "2.0 → 2.1    3",
+        "2.0 → 2.1      3",
     ]
 
 
 def test_a_table_too_wide_for_the_terminal_is_split_into_blocks_that_fit():
     table = Table(["name", *(f"column{i}" for i in range(7))], [["first", *"abcdefg"]], "lr")
-    blocks = [terminal_lines(block) for block in table.split(30)]
+    blocks = [terminal_lines(block) for block in split(table, 30)]
     assert [lines[0].plain.split() for lines in blocks] == [
         ["name", "column0", "column1"],
         ["name", "column2", "column3"],
@@ -71,7 +76,7 @@ def test_a_table_too_wide_for_the_terminal_is_split_into_blocks_that_fit():
     ]
     assert [lines[1].plain.split() for lines in blocks] == [["first", *cells] for cells in ("ab", "cd", "ef", "g")]
     assert max(line.cell_len for lines in blocks for line in lines) <= 30
-    assert [one.headers for one in table.split(1000)] == [table.headers]
+    assert [one.headers for one in split(table, 1000)] == [table.headers]
 
 
 def test_a_table_without_headers_has_no_line_for_them():

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks.planted_faults.expected import FAULTS, Fault
 from recapture.cases.collection import find_suites
+from recapture.report.document import Table
+from recapture.report.markdown_writer import table_markdown
 from recapture.report.stage_words import stage_of
-from recapture.report.tables import Table, to_markdown
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
 
@@ -94,7 +95,7 @@ def main() -> int:
             print(f"  {fault.cell}: {found.report.unknown or ''}")
             for step in found.report.steps:
                 print(f"    {step.words}: {step.outcome} ({step.shown})")
-    print(to_markdown(Table(["fault", "verdict", "stage", "part", "switch", "cells", "located"], rows, "lllllrl")))
+    print(table_markdown(Table(["fault", "verdict", "stage", "part", "switch", "cells", "located"], rows, "lllllrl")))
     right = sum(row[-1] == "right" for row in rows)
     print(f"{right} of {len(rows)} located, {time.monotonic() - began:.0f} s")
     return 0 if right == len(rows) else 1

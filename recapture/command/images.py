@@ -54,7 +54,7 @@ def _described(image: Image, gpu: str | None, driver: int | None) -> dict[str, s
 def _print_table(gpu: str | None, driver: int | None) -> None:
     from rich.table import Table
 
-    from recapture.report.console import SafeConsole
+    from recapture.report.terminal_writer import SafeConsole
 
     table = Table(box=None, pad_edge=False)
     for column in ("image", "python", "torchvision", "triton", "numpy", "scipy", *([f"on {gpu}"] if gpu else [])):

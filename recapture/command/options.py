@@ -153,7 +153,7 @@ def require_torch() -> None:
 
 def console() -> Console:
     """Return the console for standard output, without automatic highlighting."""
-    from recapture.report.console import SafeConsole
+    from recapture.report.terminal_writer import SafeConsole
 
     return SafeConsole(highlight=False)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recapture.base.escape import markdown_code as code
 from recapture.report.captures import captures
-from recapture.report.markup import code
-from recapture.report.tables import Cell, Table, code_span, strong, to_markdown, verbatim
+from recapture.report.document import Inline, Table, code_span, strong, verbatim
+from recapture.report.markdown_writer import table_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ def model_captures(records: Sequence[Record]) -> str:
 
 
 def _table(rows: Sequence[Captures]) -> str:
-    lines: list[list[Cell]] = [
+    lines: list[list[Inline]] = [
         [
             code_span(one.compiler),
             f"{one.right} of {one.tried}",
@@ -44,8 +45,8 @@ def _table(rows: Sequence[Captures]) -> str:
         ]
         for one in rows
     ]
-    return to_markdown(Table(HEADERS, lines, "lr"))
+    return table_markdown(Table(HEADERS, lines, "lr"))
 
 
-def _mean(value: float | None, one: Captures) -> Cell:
+def _mean(value: float | None, one: Captures) -> Inline:
     return verbatim("" if value is None else f"{value:.1f} ({one.counted} of {one.tried})")

@@ -6,7 +6,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 from recapture.base.text import plural
-from recapture.report.tables import Table, terminal_lines
+from recapture.report.document import Table
+from recapture.report.terminal_writer import terminal_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

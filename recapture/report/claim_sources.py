@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recapture.base.escape import markdown_text as plain
 from recapture.known.claims import PublishedClaim, published_claims
-from recapture.report.markup import link, plain
+from recapture.report.markdown_writer import link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from recapture.base.escape import html_text
+from recapture.base.escape import markdown_code as code
+from recapture.base.escape import markdown_text as plain
 from recapture.base.text import plural, shorten
 from recapture.records.kinds import KINDS
 from recapture.records.verdicts import SILENTLY_WRONG
 from recapture.report import summary
 from recapture.report.differences import how_far, kinds_of, noted_by_compiler, place, silent_kinds
+from recapture.report.document import Inline, Table, code_span
 from recapture.report.groups import noted_groups, together
-from recapture.report.markup import code, html_text, plain
+from recapture.report.markdown_writer import table_markdown
 from recapture.report.reasons.reason import key_of, lines_by_case
 from recapture.report.stage_words import stage_of
 from recapture.report.stages_markdown import blame
 from recapture.report.suspects import FEWEST, suspects
-from recapture.report.tables import Cell, Table, code_span, to_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,10 +91,10 @@ def _whys(records: Sequence[Record], found: Mapping[Key, Reason]) -> list[str]:
 def _kinds_table(records: Sequence[Record]) -> str:
     """Return the table of the silent differences by kind."""
     wrong = [record for record in records if record.verdict in SILENTLY_WRONG]
-    rows: list[list[Cell]] = [
+    rows: list[list[Inline]] = [
         [code_span(one.kind), one.cells, one.cases, KINDS[one.kind]] for one in silent_kinds(wrong)
     ]
-    return to_markdown(Table(["kind of difference", "cells", "cases", "meaning"], rows, "lrrl"))
+    return table_markdown(Table(["kind of difference", "cells", "cases", "meaning"], rows, "lrrl"))
 
 
 def _suspects(records: Sequence[Record]) -> str:
@@ -134,10 +137,10 @@ def noted(shown: Sequence[Record], records: Sequence[Record]) -> str:
         return ""
     by_compiler = noted_by_compiler(summary.by_compiler(shown))
     kinds = [kind for kind in KINDS if any(numbers[kind] for numbers in by_compiler.values())]
-    rows: list[list[Cell]] = [
+    rows: list[list[Inline]] = [
         [code_span(name), *(numbers[kind] or "" for kind in kinds)] for name, numbers in by_compiler.items()
     ]
-    table = to_markdown(Table(["compiler", *map(code_span, kinds)], rows, "lr"))
+    table = table_markdown(Table(["compiler", *map(code_span, kinds)], rows, "lr"))
     return (
         "## Differences that do not decide a verdict\n\nThe numbers count cells. A case can make some of these "
         f"differences decide, with `strict=`.\n\n{table}\n\n" + "\n".join(map(folded, groups))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recapture.base.errors import UsageError
+from recapture.base.escape import markdown_code as code
+from recapture.base.escape import markdown_text as plain
 from recapture.base.files import write_atomically
 from recapture.base.text import one_line, plural, shorten
 from recapture.records.artifact_folders import INDEX, left_artifacts
@@ -14,19 +16,19 @@ from recapture.report import environment_facts, summary
 from recapture.report.captures_markdown import model_captures
 from recapture.report.claim_sources import address, sentence
 from recapture.report.differences_markdown import MESSAGE_LIMIT, folded, noted, silent_wrongs
+from recapture.report.document import Inline, Span, Table, code_span, strong
 from recapture.report.groups import (
     break_groups,
     failure_groups,
     not_run_groups,
     remark_groups,
 )
-from recapture.report.markup import code, link, plain
+from recapture.report.markdown_writer import link, table_markdown
 from recapture.report.matrix_size import in_matrix
 from recapture.report.reasons.reason import reasons
 from recapture.report.stages_markdown import guilty_stages
 from recapture.report.static_shapes import static_refusals
 from recapture.report.summary import ClaimStatus
-from recapture.report.tables import Cell, Span, Table, code_span, strong, to_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,17 +139,17 @@ def _counts(records: Sequence[Record]) -> str:
         suite = summary.suite_of(record.case)
         by_compiler.setdefault(record.compiler, {}).setdefault(suite, []).append(record)
         by_suite.setdefault(suite, []).append(record)
-    rows: list[list[Cell]] = []
+    rows: list[list[Inline]] = []
     for compiler in summary.compilers_in_order(records):
         mine = by_compiler[compiler]
         every = [record for cells in mine.values() for record in cells]
         rows.append([code_span(compiler), _four(every), *(_four(mine.get(suite, [])) for suite in suites)])
     rows.append(["all", _four(records), *(_four(by_suite[suite]) for suite in suites)])
     headers: list[str | Span] = ["compiler", "all suites", *map(code_span, suites)]
-    return "## Counts\n\nright/**silently wrong**/failing/not run\n\n" + to_markdown(Table(headers, rows, "lr"))
+    return "## Counts\n\nright/**silently wrong**/failing/not run\n\n" + table_markdown(Table(headers, rows, "lr"))
 
 
-def _four(records: Sequence[Record]) -> Cell:
+def _four(records: Sequence[Record]) -> Inline:
     if not records:
         return ""
     counts = summary.count(records)
@@ -194,8 +196,8 @@ def _claims(records: Sequence[Record]) -> str:
     )
     return (
         f"## Published claims\n\n{plural(len(by_id), 'claim')}: {tally}. The numbers count cells; "
-        f"a cell that could not run here does not count against its claim.\n\n{to_markdown(claims)}\n\n"
-        f"### Claim by claim\n\n{to_markdown(details)}"
+        f"a cell that could not run here does not count against its claim.\n\n{table_markdown(claims)}\n\n"
+        f"### Claim by claim\n\n{table_markdown(details)}"
     )
 
 
@@ -218,13 +220,13 @@ def _matrices(records: Sequence[Record]) -> str:
     for suite in summary.suites_in_order(records):
         cells = by_suite[suite]
         compilers = summary.compilers_in_order(cells)
-        rows: list[list[Cell]] = [
+        rows: list[list[Inline]] = [
             [code_span(case.split("::", 1)[-1]), *(marks.get((case, name), "") for name in compilers)]
             for case in sorted({record.case for record in cells})
         ]
         # A break after the family keeps seventeen columns within the width of a page.
         names = (one_line(name).replace(":", ":\n").replace("jit.", "jit.\n") for name in compilers)
-        sections.append(f"### {code(suite)}\n\n" + to_markdown(Table(["case", *names], rows, "lc")))
+        sections.append(f"### {code(suite)}\n\n" + table_markdown(Table(["case", *names], rows, "lc")))
     return "\n\n".join(sections)
 
 

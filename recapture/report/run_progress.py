@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from recapture.base.text import duration_text, one_line, plural, shorten
 from recapture.records.verdicts import FAILING, SILENTLY_WRONG, Verdict
 from recapture.report import summary
-from recapture.report.say import say
+from recapture.report.terminal_writer import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ class RunProgress:
 
     def __init__(self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         if console is None:
-            from recapture.report.console import SafeConsole
+            from recapture.report.terminal_writer import SafeConsole
 
             console = SafeConsole(stderr=True)
         self._console = console

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recapture.base.escape import markdown_code as code
+from recapture.base.escape import markdown_text as plain
 from recapture.base.text import plural
 from recapture.records.verdicts import SILENTLY_WRONG
 from recapture.report import summary
-from recapture.report.markup import code, plain
+from recapture.report.document import Inline, Table, code_list, code_span
+from recapture.report.markdown_writer import table_markdown
 from recapture.report.stage_words import culprit, stage_of
-from recapture.report.tables import Cell, Table, code_list, code_span, to_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +30,7 @@ def guilty_stages(records: Sequence[Record]) -> str:
             found.setdefault((failing, culprit(stage), stage.workaround or ""), []).append(record)
     if not found:
         return ""
-    rows: list[list[Cell]] = [
+    rows: list[list[Inline]] = [
         [
             words,
             "failing" if failing else "silently wrong",
@@ -42,7 +44,7 @@ def guilty_stages(records: Sequence[Record]) -> str:
     table = Table(["guilty", "its cells are", "workaround", "number", "cells"], rows, "lllrl")
     return (
         f"## Guilty stages\n\nThe first stage of the compiler that shows what the cell shows, for {number}: see "
-        f"`recapture stage`.\n\n{to_markdown(table)}"
+        f"`recapture stage`.\n\n{table_markdown(table)}"
     )
 
 

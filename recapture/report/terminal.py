@@ -10,14 +10,14 @@ from recapture.records.directories import REPORT
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report import environment_facts, summary
 from recapture.report.differences import commonest_difference, noted_numbers, silent_kinds
+from recapture.report.document import Span, Table
 from recapture.report.groups import failure_groups
 from recapture.report.matrix_size import in_matrix
-from recapture.report.say import say, say_all
 from recapture.report.stage_words import culprit, stage_of
 from recapture.report.static_shapes import static_refusals
 from recapture.report.summary import ClaimStatus
 from recapture.report.suspects import FEWEST, suspects
-from recapture.report.tables import GAP, Span, Table, terminal_lines
+from recapture.report.terminal_writer import GAP, say, say_all, terminal_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from recapture.machine.environment import Environment
     from recapture.records.record import Record
+    from recapture.report.document import Inline
     from recapture.report.groups import Group
-    from recapture.report.tables import Cell
 
 MATRIX_CASES = 100
 """Largest number of cases for which the matrix is printed; for more, counts by compiler replace it."""
@@ -103,7 +103,7 @@ def _print_matrix(console: Console, records: Sequence[Record]) -> bool:
     if len(cases) > MATRIX_CASES or widest + 4 + (gap + 1) * len(compilers) > console.width:
         return False
     cells = {(record.case, record.compiler): record for record in records}
-    rows: list[list[Cell]] = []
+    rows: list[list[Inline]] = []
     suite = ""
     for case in cases:
         if summary.suite_of(case) != suite:
@@ -128,7 +128,7 @@ def _print_counts(console: Console, records: Sequence[Record]) -> None:
     by_compiler: dict[str, list[Record]] = {}
     for record in records:
         by_compiler.setdefault(record.compiler, []).append(record)
-    rows: list[list[Cell]] = []
+    rows: list[list[Inline]] = []
     for compiler in summary.compilers_in_order(records):
         counts = summary.count(by_compiler[compiler])
         wrong = Span(str(counts.silently_wrong), style="bold red" if counts.silently_wrong else "")
@@ -218,7 +218,7 @@ def _wrong_table(cases: Sequence[_WrongCase], width: int) -> Table:
         limit = max(max(map(len, names)) - lacking, CASE_ROOM)
         names = [shorten(name, limit) for name in names]
     left = max(room(names, differences), COMPILERS_ROOM)
-    rows: list[list[Cell]] = [
+    rows: list[list[Inline]] = [
         [len(one.compilers), name, difference, _fitting(one.compilers, left)]
         for one, name, difference in zip(cases, names, differences)  # noqa: B905 - of one length
     ]

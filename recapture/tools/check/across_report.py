@@ -5,10 +5,12 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from recapture.base.escape import markdown_text as plain
 from recapture.base.text import one_line, plural
-from recapture.report.markup import plain
+from recapture.report.document import Table, code_span
+from recapture.report.markdown_writer import table_markdown
 from recapture.report.summary import LEGEND
-from recapture.report.tables import Table, code_span, terminal_lines, to_markdown
+from recapture.report.terminal_writer import terminal_lines
 from recapture.tools.check.check_report import check_html
 from recapture.tools.check.ci_report import annotation_text
 
@@ -37,7 +39,7 @@ def across_markdown(report: AcrossReport) -> str:
     items = "\n".join(f"- {plain(line)}" for line in lines)
     table = _table(report)
     marked = Table(table.headers, [[code_span(str(name)), *marks] for name, *marks in table.rows], table.align)
-    return f"## {plain(heading)}\n\n{items}\n\n{to_markdown(marked)}\n\n{plain(_legend(report))}\n"
+    return f"## {plain(heading)}\n\n{items}\n\n{table_markdown(marked)}\n\n{plain(_legend(report))}\n"
 
 
 def across_annotations(report: AcrossReport, found: Sequence[str]) -> list[str]:

@@ -6,7 +6,8 @@ import html
 from typing import TYPE_CHECKING
 
 from recapture.base.text import one_line, shorten
-from recapture.report.tables import Table, code_span, to_markdown
+from recapture.report.document import Table, code_span
+from recapture.report.markdown_writer import table_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +63,7 @@ def _headers(report: CheckReport) -> list[str]:
 def check_markdown(report: CheckReport) -> str:
     """Return a report as Markdown, for the summary of a CI job."""
     rows = [[code_span(name), *rest] for name, *rest in _cells(report)]
-    table = to_markdown(Table(_headers(report), rows, "l"))
+    table = table_markdown(Table(_headers(report), rows, "l"))
     refused = [f"- {_escaped(name)}: {_escaped(why)}" for name, why in report.refused]
     dropped = ["", "Inputs that eager itself refuses:", "", *refused] if refused else []
     heading = f"## {_escaped(report.sentence)}"
@@ -70,7 +71,7 @@ def check_markdown(report: CheckReport) -> str:
 
 
 def _escaped(text: str) -> str:
-    from recapture.report.markup import plain
+    from recapture.base.escape import markdown_text as plain
 
     return plain(one_line(text))
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recapture.base.text import plural, shorten
-from recapture.report.tables import Table, terminal_lines
+from recapture.report.document import Table
+from recapture.report.terminal_writer import terminal_lines
 from recapture.tools.check.check_report import check_line
 from recapture.tools.check.migration import MOVES, NEXT, TODAY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recapture.report.tables import Cell
+    from recapture.report.document import Inline
     from recapture.tools.check.migration import LineInTheWay, MigrationReport, MoveKind, Moves
 
 SHOWN_CASES = 6
@@ -62,7 +63,7 @@ def moves_counts(found: Moves) -> str:
 def moves_text(found: Moves) -> str:
     """Return one directory's moves for a terminal: counts, by suite, refused groups, and what is silently wrong."""
     lines = [moves_counts(found), ""]
-    rows: list[list[Cell]] = [[suite, *(found.count(kind, suite) for kind in MOVES)] for suite in found.suites]
+    rows: list[list[Inline]] = [[suite, *(found.count(kind, suite) for kind in MOVES)] for suite in found.suites]
     table = Table(["suite", *map(_words, MOVES)], rows, "lr")
     lines += [line.plain for line in terminal_lines(table)]
     if found.refused:

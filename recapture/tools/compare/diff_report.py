@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from recapture.base.escape import markdown_code as code
+from recapture.base.escape import markdown_text as plain
 from recapture.base.text import plural
-from recapture.report import summary, tables
+from recapture.report import summary
 from recapture.report.claim_sources import address
 from recapture.report.differences import changed_note, kinds_in_words, kinds_of
-from recapture.report.markup import code, plain
-from recapture.report.say import say, say_table
+from recapture.report.document import Inline, Span, Table, code_list, code_span
+from recapture.report.markdown_writer import table_markdown
 from recapture.report.stage_words import stage_changed
-from recapture.report.tables import Cell, Span, Table, code_list, code_span
+from recapture.report.terminal_writer import say, say_table
 from recapture.tools.compare.changed_words import failure_words
 from recapture.tools.compare.changes import CATEGORIES, Change, Diff, found, is_regression
 from recapture.tools.compare.diff_alike import WORDS_LIMIT, in_short, told_apart
@@ -81,12 +83,12 @@ def to_markdown(changes: Diff) -> str:
 def _environment_markdown(changes: Diff) -> str:
     if not changes.environment:
         return ""
-    rows: list[list[Cell]] = [
+    rows: list[list[Inline]] = [
         [fact.name, code_span(fact.old or "absent"), code_span(fact.new or "absent")]
         for fact in changes.environment
         if not fact.minor
     ]
-    parts = [tables.to_markdown(Table(["", "old", "new"], rows))] if rows else []
+    parts = [table_markdown(Table(["", "old", "new"], rows))] if rows else []
     parts += [f"Other packages: {plain(others)}."] if (others := _others(changes)) else []
     return "## What differs besides the cells\n\n" + "\n\n".join(parts)
 
@@ -94,7 +96,7 @@ def _environment_markdown(changes: Diff) -> str:
 def _claims_markdown(changes: Diff) -> str:
     if not changes.claims:
         return ""
-    rows: list[list[Cell]] = [
+    rows: list[list[Inline]] = [
         [
             Span(claim.id, link=address(claim.id)),
             code_span(claim.case),
@@ -106,7 +108,7 @@ def _claims_markdown(changes: Diff) -> str:
         for claim in changes.claims
     ]
     headers = ["claim", "case", "compiler", "expected", "old", "new"]
-    return "## Published claims whose status changed\n\n" + tables.to_markdown(Table(headers, rows))
+    return "## Published claims whose status changed\n\n" + table_markdown(Table(headers, rows))
 
 
 def _renamed_markdown(changes: Diff) -> str:
@@ -115,7 +117,7 @@ def _renamed_markdown(changes: Diff) -> str:
 
 
 def _summary_markdown(changes: Diff) -> str:
-    found_tables = [tables.to_markdown(table) for table in summary_tables(changes)]
+    found_tables = [table_markdown(table) for table in summary_tables(changes)]
     return "## Changed cells by suite and compiler\n\n" + "\n\n".join(found_tables) if found_tables else ""
 
 
@@ -134,13 +136,13 @@ def _category_markdown(name: str, members: tuple[Change, ...]) -> str:
 
 
 def _rows_markdown(name: str, members: Iterable[Change]) -> str:
-    rows: list[list[Cell]] = []
+    rows: list[list[Inline]] = []
     for row in _rows(name, members):
         why: list[str | Span] = [Span(row.remark)] if row.remark else []
         if row.why:
             why += ["; ", code_span(row.why)] if why else [code_span(row.why)]
         rows.append([code_span(row.case), code_list(row.compilers), row.old, row.new, why])
-    return tables.to_markdown(Table(["case", "compilers", "old", "new", "why"], rows))
+    return table_markdown(Table(["case", "compilers", "old", "new", "why"], rows))
 
 
 def print_diff(console: Console, changes: Diff) -> None:
@@ -149,7 +151,7 @@ def print_diff(console: Console, changes: Diff) -> None:
         say(console, line, style)
     for table in summary_tables(changes):
         say(console)
-        say_table(console, table.stacked())
+        say_table(console, table)
     known = device_lines(changes)
     for line, style in (("", ""), (KNOWN_OF_DEVICES, "bold"), *((f"  {one}", "") for one in known)) if known else ():
         say(console, line, style)

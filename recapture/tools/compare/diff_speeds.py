@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from recapture.base.escape import markdown_text as plain
 from recapture.base.text import ratio_text, time_text
-from recapture.report import tables
-from recapture.report.markup import plain
-from recapture.report.tables import Cell, Span, Table, code_span, verbatim
+from recapture.report.document import Inline, Span, Table, code_span, verbatim
+from recapture.report.markdown_writer import table_markdown
 from recapture.tools.compare.changes import SPEED_CATEGORIES, SPEED_CHANGES, Diff
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def speeds_markdown(changes: Diff) -> str:
     """Return the section of a benchmark's changes; empty if no speeds were compared."""
     if not changes.speeds:
         return ""
-    rows: list[list[Cell]] = [
+    rows: list[list[Inline]] = [
         [
             code_span(one.workload),
             code_span(one.configuration),
@@ -47,7 +47,7 @@ def speeds_markdown(changes: Diff) -> str:
         "first call, cold",
     ]
     parts = [f"## Speed\n\n{plain(_speed_heading(changes))}"]
-    parts += [tables.to_markdown(Table(headers, rows))] if rows else []
+    parts += [table_markdown(Table(headers, rows))] if rows else []
     return "\n\n".join(parts)
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from recapture.report import tables
-from recapture.report.say import say, say_table
-from recapture.report.tables import Cell, Table
+from recapture.report.document import Inline, Table
+from recapture.report.markdown_writer import table_markdown
+from recapture.report.terminal_writer import say, say_table
 from recapture.tools.compare.changes import found
 from recapture.tools.compare.diff_report import print_diff
 
@@ -26,7 +26,7 @@ STEPS_SCHEMA_VERSION = 1
 def print_steps(console: Console, steps: Sequence[Diff]) -> None:
     """Print diffs one after the other; before several, a table of what each step changed."""
     if len(steps) > 1:
-        say_table(console, _table(steps).stacked())
+        say_table(console, _table(steps))
         say(console)
     for number, changes in enumerate(steps):
         if number:
@@ -36,7 +36,7 @@ def print_steps(console: Console, steps: Sequence[Diff]) -> None:
 
 def steps_to_markdown(steps: Sequence[Diff]) -> list[str]:
     """Return the parts of Markdown that come before several diffs."""
-    return ["# From one to the next", "", tables.to_markdown(_table(steps)), ""]
+    return ["# From one to the next", "", table_markdown(_table(steps)), ""]
 
 
 def steps_to_json(steps: Sequence[Diff]) -> str:
@@ -48,7 +48,7 @@ def steps_to_json(steps: Sequence[Diff]) -> str:
 def _table(steps: Sequence[Diff]) -> Table:
     """Return the number of changed cells of each category, and of regressions, for each step."""
     seen = [name for name, _ in steps[0].categories() if any(getattr(changes, name) for changes in steps)]
-    rows: list[list[Cell]] = [
+    rows: list[list[Inline]] = [
         [
             f"{changes.old.image} → {changes.new.image}",
             str(found(changes, "regression")),

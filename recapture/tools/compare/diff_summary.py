@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from recapture.report import summary
-from recapture.report.tables import Cell, Table, code_span
+from recapture.report.document import Inline, Table, code_span
 
 if TYPE_CHECKING:
     from recapture.tools.compare.changes import Diff
@@ -34,5 +34,5 @@ def summary_tables(changes: Diff) -> list[Table]:
     ]
 
 
-def _row(key: str, counts: Counter[str], names: list[str]) -> list[Cell]:
+def _row(key: str, counts: Counter[str], names: list[str]) -> list[Inline]:
     return [code_span(key), *(str(counts[name]) if counts[name] else "" for name in names)]

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from recapture.base.escape import markdown_code as code
+from recapture.base.escape import markdown_text as plain
 from recapture.base.text import plural
 from recapture.known.transitions import transitions_of
 from recapture.records.releases import labels
-from recapture.report import summary, tables
+from recapture.report import summary
 from recapture.report.differences import kinds_in_words, kinds_of
+from recapture.report.document import Inline, Span, Table, code_span, strong
 from recapture.report.findings import known_lines
 from recapture.report.history import CellHistory, compared_with
-from recapture.report.markup import code, plain
-from recapture.report.say import say, say_table
-from recapture.report.tables import Cell, Span, Table, code_span, strong
+from recapture.report.markdown_writer import table_markdown
+from recapture.report.terminal_writer import say, say_table
 from recapture.report.turns import IN_WORDS
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def to_markdown(histories: Iterable[CellHistory]) -> str:
     sections = []
     for (case, capability), members in _by_case(histories).items():
         matrix, absent = _matrix(members)
-        text = f"## {code(case)} on {code(capability)}\n\n{tables.to_markdown(matrix)}"
+        text = f"## {code(case)} on {code(capability)}\n\n{table_markdown(matrix)}"
         changes = [f"- {code(name)}: {plain(line)}" for name, line in _transitions(members)]
         turns = [f"- {code(one.compiler)}: {plain(line)}" for one in members for line in _turns(one)]
         if absent:
@@ -73,7 +75,7 @@ def print_histories(console: Console, histories: Iterable[CellHistory]) -> None:
                 say(console, f"known: {line}")
             continue
         matrix, absent = _matrix(members)
-        say_table(console, matrix.stacked())
+        say_table(console, matrix)
         if absent:
             say(console, f"not recorded with {', '.join(absent)}", "dim")
         for name, line in _transitions(members):
@@ -101,7 +103,7 @@ def _matrix(members: Sequence[CellHistory]) -> tuple[Table, list[str]]:
     present = [any(cells) for cells in zip(*([entry.record for entry in one.entries] for one in members))]  # noqa: B905
     rows = []
     for one in members:
-        row: list[Cell] = [code_span(one.compiler)]
+        row: list[Inline] = [code_span(one.compiler)]
         for entry in itertools.compress(one.entries, present):
             mark = summary.mark(entry.record) if entry.record else ""
             shown = strong(mark) if mark and mark in "Ww" else Span(mark)

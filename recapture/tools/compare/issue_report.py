@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from recapture.base.escape import markdown_code as code
+from recapture.base.escape import markdown_text as plain
 from recapture.records.releases import labels
-from recapture.report import tables
-from recapture.report.markup import code, link, plain
-from recapture.report.say import say, say_all, say_table
-from recapture.report.tables import Cell, Span, Table
+from recapture.report.document import Inline, Span, Table
+from recapture.report.markdown_writer import link, table_markdown
+from recapture.report.terminal_writer import say, say_all, say_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,7 +45,7 @@ def to_markdown(found: Iterable[IssueTable]) -> str:
     sections = []
     for one in found:
         sections.append(f"# Known issues, documented against measured: {code(one.capability)}")
-        sections += [plain(_counts(one)), tables.to_markdown(_table(one)), plain(LEGEND)]
+        sections += [plain(_counts(one)), table_markdown(_table(one)), plain(LEGEND)]
         notes = list(_explanations(one))
         if notes:
             lines = [f"- {link(f'#{row.issue.id}', row.issue.link)}: {plain(text)}" for row, text in notes]
@@ -58,7 +59,7 @@ def print_issues(console: Console, found: Iterable[IssueTable]) -> None:
         if number:
             say(console)
         say(console, f"{one.capability}: {_counts(one)}", "bold")
-        say_table(console, _table(one).stacked())
+        say_table(console, _table(one))
         say(console, LEGEND)
         say_all(console, [f"#{row.issue.id}: {text}" for row, text in _explanations(one)])
 
@@ -76,7 +77,7 @@ def _counts(one: IssueTable) -> str:
 
 def _table(one: IssueTable) -> Table:
     heads = labels(one.images)
-    rows: list[list[Cell]] = []
+    rows: list[list[Inline]] = []
     for row in one.rows:
         issue = row.issue
         rows.append(

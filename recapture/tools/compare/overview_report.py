@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from recapture.base.escape import markdown_code as code
+from recapture.base.escape import markdown_text as plain
 from recapture.base.text import plural
 from recapture.records.kinds import KINDS
 from recapture.records.releases import labels
-from recapture.report import summary, tables
+from recapture.report import summary
 from recapture.report.claim_sources import address
-from recapture.report.markup import code, plain
-from recapture.report.say import say, say_all, say_table
-from recapture.report.tables import Cell, Span, Table, code_span
+from recapture.report.document import Inline, Span, Table, code_span
+from recapture.report.markdown_writer import table_markdown
+from recapture.report.terminal_writer import say, say_all, say_table
 from recapture.tools.compare.changes import CATEGORIES
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def to_markdown(overviews: Iterable[Overview]) -> str:
     for one in overviews:
         sections.append(f"# Through the releases: {code(one.capability)}\n\n{plain(_scope(one))}")
         for title, table in _tables(one):
-            sections.append(f"## {plain(title)}\n\n{tables.to_markdown(table)}")
+            sections.append(f"## {plain(title)}\n\n{table_markdown(table)}")
             sections += map(plain, _notes(title, table))
         names = dict(zip((release.image for release in one.releases), labels(one.releases), strict=True))
         for step in one.steps:
@@ -78,7 +80,7 @@ def print_overviews(console: Console, overviews: Iterable[Overview]) -> None:
         for title, table in _tables(one):
             say(console)
             say(console, title, "bold")
-            say_table(console, table.stacked())
+            say_table(console, table)
             say_all(console, _notes(title, table))
 
 
@@ -104,7 +106,7 @@ def _tables(one: Overview) -> Iterator[tuple[str, Table]]:
         ("Not run", lambda counts: counts.not_run),
     )
     for title, number in kinds:
-        rows: list[list[Cell]] = []
+        rows: list[list[Inline]] = []
         for name in compilers:
             cells = [_cell(release.compilers.get(name), number) for release in one.releases]
             if any(cell not in ("0", "–") for cell in cells):

@@ -31,8 +31,8 @@ def explain_command(context: click.Context, options: ExplainOptions, where: Imag
     """
     import msgspec
 
-    from recapture.report.console import SafeConsole
     from recapture.report.run_progress import RunProgress
+    from recapture.report.terminal_writer import SafeConsole
     from recapture.tools.explain.explain_report import explanation_lines
     from recapture.tools.explain.explained_record import explanation_of
 

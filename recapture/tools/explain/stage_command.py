@@ -48,8 +48,7 @@ def stage_command(context: click.Context, options: StageOptions, where: ImageOpt
         raise UsageError("name a cell, a case or a suite")
     if where.images:
         return run_in_images(context, where, results=None, device=options.device)
-    from recapture.report.console import SafeConsole
-    from recapture.report.say import say
+    from recapture.report.terminal_writer import SafeConsole, say
     from recapture.tools.explain.stage_report import print_staged, staged_json
 
     require_torch()
@@ -72,8 +71,8 @@ def stage_command(context: click.Context, options: StageOptions, where: ImageOpt
 
 def _searched(options: StageOptions) -> RunSummary:
     """Run the cells and search their stages, with the records in a temporary folder."""
-    from recapture.report.console import SafeConsole
     from recapture.report.run_progress import RunProgress
+    from recapture.report.terminal_writer import SafeConsole
     from recapture.run.plan import RunOptions
     from recapture.run.runner import run_cells
 

@@ -8,9 +8,9 @@ import msgspec
 
 from recapture.base.text import duration_text, plural
 from recapture.report import summary
-from recapture.report.say import say, say_table
+from recapture.report.document import Inline, Span, Table
 from recapture.report.stage_words import culprit
-from recapture.report.tables import Cell, Span, Table
+from recapture.report.terminal_writer import say, say_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def print_staged(console: Console, staged: Staged) -> None:
     say(console, f"  {record.verdict}: {summary.explain(record)}")
     if report.steps:
         say(console)
-        rows: list[list[Cell]] = [["  the whole compiler", "", str(record.verdict)]]
+        rows: list[list[Inline]] = [["  the whole compiler", "", str(record.verdict)]]
         rows += [[f"  {one.words}", _styled(one.outcome), one.shown] for one in report.steps]
         say_table(console, Table(["  tried", "shows", "verdict"], rows))
         say(console, f"  {plural(len(report.steps), 'extra cell')}, {duration_text(staged.seconds)}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recapture.base.text import duration_text, plural
-from recapture.report.say import say, say_table
-from recapture.report.tables import Cell, Table
+from recapture.report.document import Inline, Table
+from recapture.report.terminal_writer import say, say_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def print_work(console: Console, work: MatrixWork) -> None:
     """Print one row for each image, and the number of tasks; the durations are those of one core."""
-    rows: list[list[Cell]] = [
+    rows: list[list[Inline]] = [
         [
             image.name,
             image.python,

@@ -49,7 +49,7 @@ def bench_command(
     a workload selects one compiler. Without arguments, every workload for the device is measured. Each configuration
     that computes the same as eager gets a speedup with an interval, and its compile cost.
     """
-    from recapture.report.console import SafeConsole
+    from recapture.report.terminal_writer import SafeConsole
     from recapture.tools.speed.benchmark import run_benchmark
     from recapture.tools.speed.benchmark_json import benchmark_json
     from recapture.tools.speed.operators import print_profile

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
+from recapture.base.escape import markdown_text as plain
 from recapture.base.files import write_atomically
 from recapture.base.text import one_line, plural, shorten
-from recapture.report.markup import plain
-from recapture.report.say import say, say_table
-from recapture.report.tables import Cell, Table, code_span, to_markdown
+from recapture.report.document import Inline, Table, code_span
+from recapture.report.markdown_writer import table_markdown
+from recapture.report.terminal_writer import say, say_table
 
 if TYPE_CHECKING:
     from recapture.tools.speed.job import Operator
@@ -140,7 +141,7 @@ def write_profile(profile: Profile) -> None:
     text = (
         f"# Operators: {plain(title)}\n\n{plain(times.sentences())}\n\nThe table has the {SHOWN} greatest shares over "
         f"{times.iterations} iterations. Self is the share of all time that the operator itself takes; total "
-        f"includes the operators that it calls.\n\n{to_markdown(operator_table(times))}\n"
+        f"includes the operators that it calls.\n\n{table_markdown(operator_table(times))}\n"
     )
     write_atomically(folder / "operators.md", text.encode())
 
@@ -174,16 +175,16 @@ def operator_table(times: OperatorTimes, shown: int = SHOWN, name_limit: int = N
         headers += [f"{which}: self CPU", f"{which}: CPU total", f"{which}: total ms"]
         headers += [f"{which}: device ms"] if any(device) else []
         headers += [f"{which}: calls"]
-    rows: list[list[Cell]] = []
+    rows: list[list[Inline]] = []
     for name in names:
-        row: list[Cell] = [code_span(shown_name(name, name_limit))]
+        row: list[Inline] = [code_span(shown_name(name, name_limit))]
         for index, side in enumerate(sides):
             row += _cells(side.get(name), cpu[index], on_device=any(device))
         rows.append(row)
     return Table(headers, rows, "lr")
 
 
-def _cells(one: Operator | None, whole: float, *, on_device: bool) -> Sequence[Cell]:
+def _cells(one: Operator | None, whole: float, *, on_device: bool) -> Sequence[Inline]:
     if one is None:
         return [""] * (5 if on_device else 4)
     device = [f"{one.device / 1000:.3f}" if one.device else ""] if on_device else []

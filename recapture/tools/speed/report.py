@@ -11,24 +11,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 from typing_extensions import Self
 
+from recapture.base.escape import markdown_code as code
+from recapture.base.escape import markdown_text as plain
 from recapture.base.text import one_line, ratio_text, shorten, time_text
 from recapture.records.verdicts import FAILING, SILENTLY_WRONG
 from recapture.report import environment_facts
 from recapture.report.claim_sources import address, claim_list
-from recapture.report.markup import code, plain
-from recapture.report.say import say, say_all
+from recapture.report.document import Inline, Span, Table, code_list, code_span, strong, verbatim
+from recapture.report.markdown_writer import table_markdown
 from recapture.report.summary import natural_key
-from recapture.report.tables import (
-    Cell,
-    Span,
-    Table,
-    code_list,
-    code_span,
-    strong,
-    terminal_lines,
-    to_markdown,
-    verbatim,
-)
+from recapture.report.terminal_writer import say, say_all, terminal_lines
 from recapture.tools.speed.figures import geometric_mean
 from recapture.tools.speed.remarks import best, best_first, drift, remarks
 from recapture.tools.speed.speedups import EAGER, Claimed, Configuration, Finding, Measured, Row, Speedups
@@ -108,7 +100,7 @@ def _head(speedups: Speedups) -> str:
 
 
 def _winners(rows: Sequence[Row]) -> str:
-    lines: list[list[Cell]] = []
+    lines: list[list[Inline]] = []
     for name, mine in _by_workload(rows).items():
         first = code_span(name)
         found = best(mine)
@@ -132,7 +124,7 @@ def _winners(rows: Sequence[Row]) -> str:
     return (
         "## Best configurations\n\nOf those whose intervals overlap with the greatest speedup's, the one that pays "
         "back soonest.\n\n"
-        + to_markdown(Table(["workload", "best", "speedup", PAYS_BACK, "intervals overlap with"], lines, "lllrl"))
+        + table_markdown(Table(["workload", "best", "speedup", PAYS_BACK, "intervals overlap with"], lines, "lllrl"))
     )
 
 
@@ -144,7 +136,7 @@ def claim_status(row: Row, claim: Claimed) -> str:
 
 
 def _claims(rows: Sequence[Row]) -> str:
-    lines: list[list[Cell]] = [
+    lines: list[list[Inline]] = [
         [
             Span(claim.id, link=address(claim.id)),
             claim_status(row, claim),
@@ -169,7 +161,7 @@ def _claims(rows: Sequence[Row]) -> str:
     return (
         "## Published claims\n\nA figure from one machine need not hold on another: a claim is reproduced where the "
         "whole 95 % interval satisfies what should hold everywhere, and inconclusive where only a part of it does.\n\n"
-        + to_markdown(
+        + table_markdown(
             Table(["claim", "status", "workload", "configuration", "published", "should be", "measured"], lines)
         )
         + claim_list(sorted({claim.id for row in rows for claim in row.claims}, key=natural_key))
@@ -177,10 +169,10 @@ def _claims(rows: Sequence[Row]) -> str:
 
 
 def _workload(name: str, rows: Sequence[Row]) -> str:
-    shown: list[list[Cell]] = []
+    shown: list[list[Inline]] = []
     notes = []
     for row in best_first(rows):
-        first: list[Cell] = [code_span(str(row.configuration))]
+        first: list[Inline] = [code_span(str(row.configuration))]
         if found := remarks(row, rows):
             text = "; ".join(plain(shorten(one, TEXT_LIMIT)) for one in found)
             notes.append(f"- {code(str(row.configuration))}: {text}")
@@ -220,7 +212,7 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
         "second call, cold",
         PAYS_BACK,
     ]
-    text = f"## {code(name)}\n\n{to_markdown(Table(headers, shown, 'lllr'))}"
+    text = f"## {code(name)}\n\n{table_markdown(Table(headers, shown, 'lllr'))}"
     return text + ("\n\n" + "\n".join(notes) if notes else "")
 
 
@@ -250,14 +242,14 @@ def _means(rows: Sequence[Row]) -> str:
         dtype = "as in eager" if one.dtype == own else one.dtype
         way = f"{one.compiler} {dtype}" + (f" {one.layout}" if one.layout != "contiguous" else "")
         by_way.setdefault((way, one.compiler, one.dynamic), {})[row.workload] = row
-    lines: list[tuple[float, str, list[Cell]]] = []
+    lines: list[tuple[float, str, list[Inline]]] = []
     for (way, compiler, dynamic), mine in by_way.items():
         if compiler == EAGER and way.endswith("as in eager"):
             continue
         values = [row.measured.speedup[0] for row in mine.values() if row.measured and drift(row) is None]
         mean = geometric_mean(values)
         name = way + (" dynamic" if dynamic else "")
-        row_shown: list[Cell] = [
+        row_shown: list[Inline] = [
             code_span(name),
             "" if mean is None else f"{mean:.2f}×",
             f"{len(values)} of {len(mine)} right and in a steady state, of {len(workloads)} workloads",
@@ -268,7 +260,7 @@ def _means(rows: Sequence[Row]) -> str:
     return (
         "## Geometric means\n\nOver the workloads where a configuration is right and in a steady state; a mean over "
         "other workloads cannot be compared with it.\n\n"
-        + to_markdown(
+        + table_markdown(
             Table(
                 ["configuration", "mean speedup", "coverage"],
                 [shown for _, _, shown in sorted(lines, key=lambda line: line[:2])],
@@ -456,7 +448,7 @@ def _table_lines(rows: Sequence[Row], width: int) -> list[Text]:
 
 def _table(rows: Sequence[Row], columns: int) -> Table:
     headers = ["configuration", "speedup [95 %]", "finding", "median", *COSTS][:columns]
-    shown: list[list[Cell]] = []
+    shown: list[list[Inline]] = []
     for row in rows:
         name = str(row.configuration)
         if row.measured is None:
@@ -464,7 +456,7 @@ def _table(rows: Sequence[Row], columns: int) -> Table:
             continue
         one = row.measured
         first = time_text(row.cold.capture + row.cold.calls[0]) if row.cold else ""
-        cells: list[Cell] = [
+        cells: list[Inline] = [
             name,
             ratio_text(one.speedup),
             Span(one.finding, style=COLOURS.get(one.finding, "")),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from recapture.base.escape import markdown_code as code
+from recapture.base.escape import markdown_text as plain
 from recapture.base.text import plural, printable
-from recapture.report.markup import code, plain
 from recapture.report.turns import IN_WORDS
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ import torch
 from recapture.cases.case import CASES_ATTRIBUTE, Case
 from recapture.cases.collection import execute
 from recapture.cases.compilers import compilers_of
+from recapture.pool.protocol import task_name
 from recapture.run.cell import CellSpec, examine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-GROUP = f"{__name__}:group"
 
 Condition = dict[str, dict[str, float]]
 """What `condition.condition` returns."""
@@ -190,3 +190,6 @@ def _forked(work: Callable[[], T], kind: type[T], device: str) -> T | None:
     if text.startswith(b"-"):
         raise RuntimeError(text[1:].decode())
     return msgspec.msgpack.decode(text[1:], type=kind) if text else None
+
+
+GROUP = task_name(group)

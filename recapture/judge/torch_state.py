@@ -12,7 +12,6 @@ import random
 import sys
 import threading
 import warnings
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +19,7 @@ from recapture.torch_api.compat import default_device
 from recapture.torch_api.watch import registrations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 Flags = dict[str, Any]
 """Values of torch's global settings, by name."""
@@ -54,16 +53,6 @@ def restore_flags(flags: Flags) -> None:
     for name, setting in _settings().items():
         if setting.write is not None and name in flags and setting.read() != flags[name]:
             setting.write(flags[name])
-
-
-@contextmanager
-def restored_flags() -> Iterator[None]:
-    """Restore torch's global settings afterwards."""
-    before = read_flags()
-    try:
-        yield
-    finally:
-        restore_flags(before)
 
 
 def random_states() -> dict[str, str]:

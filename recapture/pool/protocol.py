@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
 GOODBYE = b"bye"
 """The last line that a host sends before it closes the link. If it is missing, the host has died."""
+
+
+def task_name(function: Callable[..., bytes]) -> str:
+    """Return the name by which a server finds a function of a module: ``module:function``."""
+    return f"{function.__module__}:{function.__qualname__}"
 
 
 class Task(msgspec.Struct, frozen=True, tag=True):

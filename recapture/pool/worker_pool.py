@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from types import TracebackType
+from typing import Any, Literal, TypeVar
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.pool.client import Client, ServerDiedError, SlowStartError
 from recapture.pool.home import Home
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from recapture.pool.protocol import Ended
+from recapture.pool.protocol import Ended, task_name
+from recapture.pool.worker import canary
 
 T = TypeVar("T")
 
 BARE = "bare"
 """The level of a server that has imported torch and nothing else."""
 
-CANARY = "recapture.pool.worker:canary"
+CANARY = task_name(canary)
 
 CANARY_SECONDS = 180.0
 """Seconds that initialising a GPU may take at most."""

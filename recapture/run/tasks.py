@@ -16,6 +16,7 @@ import msgspec
 
 from recapture.cases.collection import collect_suite
 from recapture.cases.compilers import builtin_compilers
+from recapture.pool.protocol import task_name
 from recapture.pool.worker import Reusable
 from recapture.run.cell import CellResult, CellSpec, examine
 from recapture.run.process_state import ProcessState
@@ -28,13 +29,6 @@ from recapture.torch_api.compat import device_works, reset_dynamo, seed_everythi
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CELL = f"{__name__}:cell"
-SHARED_CELL = f"{__name__}:shared_cell"
-KNOWN_CELL = f"{__name__}:known_cell"
-COLLECT = f"{__name__}:collect"
-CHECKS = f"{__name__}:checks"
-ENVIRONMENT = f"{__name__}:environment"
-PRINT = f"{__name__}:print_cell"
 
 builtin_compilers()  # imports their modules once, in the server
 
@@ -104,3 +98,12 @@ def environment(payload: bytes, _enter: Callable[[str], None]) -> bytes:
 def print_cell(payload: bytes, _enter: Callable[[str], None]) -> bytes:
     """Print one cell as a script: `CellToPrint` → `Printed`."""
     return msgspec.json.encode(print_script(msgspec.json.decode(payload, type=CellToPrint)))
+
+
+CELL = task_name(cell)
+SHARED_CELL = task_name(shared_cell)
+KNOWN_CELL = task_name(known_cell)
+COLLECT = task_name(collect)
+CHECKS = task_name(checks)
+ENVIRONMENT = task_name(environment)
+PRINT = task_name(print_cell)

@@ -20,19 +20,12 @@ NAME_WIDTH = 18
 VERDICT_WIDTH = 34
 """Characters of the column of verdicts, at least."""
 
-_STYLES = {"specialized": "bold red", "wrong": "bold red", "pass": "green", "pass_with_breaks": "cyan"}
-
 _CSS = """
 .recapture{font-family:system-ui,sans-serif;border-collapse:collapse}
 .recapture td,.recapture th{text-align:left;padding:.25em .7em;border-bottom:1px solid #8884;vertical-align:top}
 .recapture .wrong,.recapture .specialized{color:#b00020;font-weight:bold}
 .recapture .pass,.recapture .pass_with_breaks{color:#1b7f3b}
 """
-
-
-def style_of(row: CheckRow) -> str:
-    """Return the terminal style of a row."""
-    return _STYLES.get(row.verdict, "yellow")
 
 
 def check_line(row: CheckRow, width: int | None = None) -> str:

@@ -18,6 +18,7 @@ from recapture.judge.compare import Rules, compare
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.observe import ARGUMENTS_SEED
 from recapture.judge.snapshot import see
+from recapture.pool.protocol import task_name
 from recapture.tools.check import loading
 from recapture.tools.check.case_text import Prepared, example_expression, found_expression
 from recapture.tools.check.imports import ImportsOfTarget
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from recapture.judge.observe import Observation
 
-PREPARE = f"{__name__}:prepare"
 
 SECONDS = 4.0
 """Seconds of eager calls that the derived inputs may cost in each cell; a slow model gets fewer of them."""
@@ -317,3 +317,6 @@ def _kind(built: Any, name: str) -> tuple[str, str]:
 
 def _line(error: BaseException) -> str:
     return shorten(encodable(one_line(safe_text(error))), 600)
+
+
+PREPARE = task_name(prepare)

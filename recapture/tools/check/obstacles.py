@@ -14,6 +14,7 @@ from recapture.base.scrub import encodable
 from recapture.base.text import one_line, shorten
 from recapture.cases.compilers import builtin_compilers
 from recapture.judge.observe import ARGUMENTS_SEED
+from recapture.pool.protocol import task_name
 from recapture.tools.check import loading
 from recapture.tools.check.case_text import example_expression, found_expression
 from recapture.tools.check.request import CheckRequest
@@ -23,7 +24,6 @@ from recapture.torch_api.places import CodePlace, graph_breaks, place_of_error, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OBSTACLES = f"{__name__}:find_obstacles"
 
 REASON = 400
 """Characters of torch's reason."""
@@ -122,3 +122,6 @@ def _short(reason: str) -> str:
             break
         lines.append(line)
     return encodable(shorten(one_line(" ".join(lines)), REASON))
+
+
+OBSTACLES = task_name(find_obstacles)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from recapture.pool.protocol import task_name
 from recapture.records.guilty_stage import StageName
 from recapture.run.cell import CellSpec, compiler_of
 from recapture.tools.explain.config_switches import Switch, switches_of
@@ -16,9 +17,6 @@ from recapture.torch_api.stages import backends, has_setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-FACTS = f"{__name__}:facts"
-"""The task that finds the facts about the compiler of a cell: `CellSpec` → `StageFacts`."""
 
 
 class StageFacts(msgspec.Struct, frozen=True):
@@ -85,3 +83,7 @@ def _is_usable(switch: Switch, source: str, device: str) -> bool:
         return False
     default = "True" if switch.name == "strict" and release() < (2, 8) else "False"
     return (named[1] if named else default) != str(switch.value)
+
+
+FACTS = task_name(facts)
+"""The task that finds the facts about the compiler of a cell: `CellSpec` → `StageFacts`."""

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from recapture.cases.compilers import builtin_compilers
+from recapture.pool.protocol import task_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MEASURE = f"{__name__}:run_job"
-WORKLOADS = f"{__name__}:collect"
 
 builtin_compilers()  # imports their modules once, in the server
 
@@ -29,3 +28,7 @@ def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:
     from recapture.cases.workload_sources import ModelSpec, collect_workloads
 
     return msgspec.json.encode(collect_workloads(msgspec.json.decode(payload, type=ModelSpec)))
+
+
+MEASURE = task_name(run_job)
+WORKLOADS = task_name(collect)

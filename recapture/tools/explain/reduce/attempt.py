@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from recapture.pool.protocol import task_name
 from recapture.run.cell import CellSpec, examine
 from recapture.torch_api.compat import skip_guard_timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ATTEMPT = f"{__name__}:attempt"
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 """Flags of which a file that is only read is opened with none."""
@@ -96,3 +96,6 @@ def _inside(path: Any, folder: Any, roots: tuple[str, ...]) -> bool:
         name = os.path.join(os.path.realpath(f"/proc/self/fd/{folder}"), name)  # noqa: PTH118 - the module is small
     full = os.path.join(os.path.realpath(os.path.dirname(name) or "."), os.path.basename(name))  # noqa: PTH118, PTH119, PTH120
     return any(full == root or full.startswith(f"{root}/") for root in roots)
+
+
+ATTEMPT = task_name(attempt)

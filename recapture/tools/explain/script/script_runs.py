@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from recapture.pool.client import ServerDiedError
-from recapture.pool.protocol import Ended
+from recapture.pool.protocol import Ended, task_name
 from recapture.pool.worker_pool import cause_of_death
 from recapture.tools.explain.reduce.attempt import protect_files
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from recapture.pool.worker_pool import WorkerPool
 
-RUN_SCRIPT = f"{__name__}:run_script"
 
 LONGEST = 20_000
 """Characters kept of what a script prints."""
@@ -71,3 +70,6 @@ def run_in_child(pool: WorkerPool, run: ScriptRun, *, timeout: float, memory: in
         pool.restart()
         return ScriptEnd(None, "killed the worker server")
     return ScriptEnd(None, cause_of_death(found)) if isinstance(found, Ended) else found
+
+
+RUN_SCRIPT = task_name(run_script)

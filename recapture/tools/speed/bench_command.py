@@ -90,10 +90,10 @@ def bench_command(
 def _list_workloads(options: BenchOptions, console: Console, *, as_json: bool) -> None:
     from recapture.tools.speed.benchmark import list_workloads
 
-    found = list_workloads(options)
+    workloads = list_workloads(options)
     if as_json:
-        print_json([{"workload": one.spec.name, "summary": one.summary, "error": one.error} for one in found])
+        print_json([{"workload": info.spec.name, "summary": info.summary, "error": info.error} for info in workloads])
         return
-    for info in found:
+    for info in workloads:
         text = info.summary or info.error
         console.print(info.spec.name + (f": {text}" if text else ""), markup=False, soft_wrap=True)

@@ -78,8 +78,8 @@ def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[
             PlannedRow(info, configuration, str(caches / str(number)))
             for number, (info, configuration) in enumerate(plan_rows(select(infos, options), options))
         ]
-        made, environment = survey(pool)
-        checks = list(made)
+        check_iterator, environment = survey(pool)
+        checks = list(check_iterator)
         check_gpus(options)
         # On the CPU, too, only import: a server that has compiled before would make cold compiles look faster.
         pool.prepare("cuda", modules)
@@ -98,7 +98,7 @@ def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[
             )
         method = _method(options, "fork" if pool.client.fork else "fresh")
         file = SpeedupsFile(path, environment, method, rows, resume=options.resume)
-        with GpuSampler(wanted=options.device == "cuda") as sampler:
+        with GpuSampler(enabled=options.device == "cuda") as sampler:
             execution = RowExecution(pool, options, checks, sampler, file, progress)
             execution.run()
         return BenchSummary(path, file.speedups(), {row.info.spec.name for row in rows}, execution.profiles)
@@ -146,14 +146,14 @@ def list_workloads(options: BenchOptions) -> list[WorkloadInfo]:
     check_names(options)
     with WorkerPool(device=options.device, jobs=1, worker=options.worker, imports=IMPORTS) as pool:
         pool.client.preload("bare", modules_of(options))
-        found = collect(pool, options)
-    mine = choose(found, options)
-    return mine if options.names or options.models else found
+        infos = collect(pool, options)
+    chosen = choose(infos, options)
+    return chosen if options.names or options.models else infos
 
 
-def explainable(found: Outcome) -> bool:
+def explainable(outcome: Outcome) -> bool:
     """Whether a fault of the machine can be what ended a row, whose verdict then becomes ``environment``."""
-    return found.verdict in (Verdict.ERROR, Verdict.CRASH)
+    return outcome.verdict in (Verdict.ERROR, Verdict.CRASH)
 
 
 class RowProgress(Protocol):

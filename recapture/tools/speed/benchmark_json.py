@@ -31,7 +31,7 @@ MARKED = "recapture"
 def benchmark_json(benchmarks: Sequence[Speedups], form: BenchmarkFormat) -> str:
     """Return the rows that have figures as the JSON of another tool: an array with an object for each figure."""
     entries = _pytorch if form == "pytorch" else _github_action_benchmark
-    found = [one for speedups in benchmarks for one in entries(speedups)]
+    found = [entry for speedups in benchmarks for entry in entries(speedups)]
     return msgspec.json.format(msgspec.json.encode(found)).decode() + "\n"
 
 
@@ -73,12 +73,12 @@ def _pytorch(speedups: Speedups) -> Iterator[dict[str, Any]]:
 
 def _trains(row: Row) -> bool:
     """Whether an iteration is a training step: it was compiled as a whole, or its gradients were compared."""
-    return row.what == "step" or any(one.group != "result" for one in row.deviations)
+    return row.what == "step" or any(deviation.group != "result" for deviation in row.deviations)
 
 
 def _metrics(row: Row, measured: Measured) -> Iterator[dict[str, Any]]:
     """Yield the figures of a row; several values are those of its processes."""
-    low, high = (f"{one:.4g}" for one in measured.speedup[1:])
+    low, high = (f"{end:.4g}" for end in measured.speedup[1:])
     interval = {"interval_low": low, "interval_high": high, "confidence": "0.95", "finding": measured.finding}
     yield _metric("speedup", [measured.speedup[0]], interval)
     yield _metric("latency_s", _medians(row) or [measured.seconds])
@@ -96,12 +96,12 @@ def _metric(name: str, values: list[float], extra: dict[str, str] | None = None)
 
 def _medians(row: Row) -> list[float]:
     """Return the median time of an iteration in each process, in seconds."""
-    return [statistics.median(one.candidate.seconds) for one in row.processes]
+    return [statistics.median(process.candidate.seconds) for process in row.processes]
 
 
 def _runner(environment: Environment) -> dict[str, Any]:
     gpu = environment.gpu
-    found: dict[str, Any] = {
+    runner: dict[str, Any] = {
         "name": MARKED,
         "type": environment.capability,
         "cpu_info": environment.cpu.model or "unknown",
@@ -109,21 +109,21 @@ def _runner(environment: Environment) -> dict[str, Any]:
         "extra_info": {"platform": environment.platform, "python": environment.python},
     }
     if environment.cpu.memory:
-        found["avail_mem_in_gb"] = environment.cpu.memory >> 30
+        runner["avail_mem_in_gb"] = environment.cpu.memory >> 30
     if gpu is not None and environment.device == "cuda":
-        found |= {"gpu_info": gpu.name, "gpu_count": 1}
-    return found
+        runner |= {"gpu_info": gpu.name, "gpu_count": 1}
+    return runner
 
 
 def _dependencies(environment: Environment) -> dict[str, Any]:
     torch = environment.torch
-    found = {"torch": {"repo": "pytorch/pytorch", "version": torch.version, "extra_info": {}}}
+    packages = {"torch": {"repo": "pytorch/pytorch", "version": torch.version, "extra_info": {}}}
     if torch.git_version:
-        found["torch"]["sha"] = torch.git_version
+        packages["torch"]["sha"] = torch.git_version
     for name in ("triton", "torchvision"):
         if name in environment.packages:
-            found[name] = {"version": environment.packages[name], "extra_info": {}}
-    return found
+            packages[name] = {"version": environment.packages[name], "extra_info": {}}
+    return packages
 
 
 # --- github-action-benchmark ----------------------------------------------------------------------------------------

@@ -46,12 +46,12 @@ class _Sample(msgspec.Struct):
 class GpuSampler:
     """Samples every GPU's state in a thread of this process, which times nothing itself; use as a context manager."""
 
-    def __init__(self, *, wanted: bool) -> None:
+    def __init__(self, *, enabled: bool) -> None:
         self._samples: list[_Sample] = []
         self._stop = threading.Event()
         self._nvml: Any = None
         self._thread: threading.Thread | None = None
-        if wanted:
+        if enabled:
             try:
                 import pynvml
 
@@ -106,22 +106,22 @@ class GpuSampler:
         """Return the CPU's conditions with those of the GPU added, for a window in monotonic seconds."""
         if uuid is None:
             return cpu
-        seen = [one for one in self._samples if window[0] <= one.at <= window[1] and uuid in one.uuid]
+        seen = [sample for sample in self._samples if window[0] <= sample.at <= window[1] and uuid in sample.uuid]
         if not seen:
             return cpu
-        known_reasons = [one.reasons for one in seen if one.reasons is not None]
+        known_reasons = [sample.reasons for sample in seen if sample.reasons is not None]
         shares = {
             name: sum(bool(reasons & bit) for reasons in known_reasons) / len(known_reasons)
             for bit, name in THROTTLE.items()
             if known_reasons
         }
-        processes = [one.processes for one in seen if one.processes is not None]
+        processes = [sample.processes for sample in seen if sample.processes is not None]
         return msgspec.structs.replace(
             cpu,
-            sm_clock=_spread([one.sm for one in seen]),
-            memory_clock=_spread([one.memory for one in seen]),
-            temperature=_spread([one.temperature for one in seen]),
-            power=_spread([one.power for one in seen]),
+            sm_clock=_spread([sample.sm for sample in seen]),
+            memory_clock=_spread([sample.memory for sample in seen]),
+            temperature=_spread([sample.temperature for sample in seen]),
+            power=_spread([sample.power for sample in seen]),
             throttled={name: round(share, 3) for name, share in shares.items() if share},
             samples=len(seen),
             # One of the processes is the timed one.
@@ -137,7 +137,7 @@ def _ask(question: Any, *arguments: Any) -> Any:
 
 
 def _spread(values: list[float | None]) -> tuple[float, float, float] | None:
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     return (min(known), statistics.median(known), max(known)) if known else None
 
 
@@ -182,7 +182,7 @@ def _cpu_times() -> tuple[float, float] | None:
     text = _read("/proc/stat")
     if text is None:
         return None
-    fields = [float(one) / os.sysconf("SC_CLK_TCK") for one in text.splitlines()[0].split()[1:9]]
+    fields = [float(field) / os.sysconf("SC_CLK_TCK") for field in text.splitlines()[0].split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields
     return user + nice + system + irq + softirq, steal
 

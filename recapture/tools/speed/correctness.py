@@ -66,9 +66,9 @@ class Snapshot:
         }
         if subject.workload.trains:
             named = list(subject.model.named_parameters())
-            self.groups["gradients"] = [(name, _copy(one.grad)) for name, one in named]
-            self.groups["parameters"] = [(name, _copy(one)) for name, one in named]
-            self.groups["buffers"] = [(name, _copy(one)) for name, one in subject.model.named_buffers()]
+            self.groups["gradients"] = [(name, _copy(parameter.grad)) for name, parameter in named]
+            self.groups["parameters"] = [(name, _copy(parameter)) for name, parameter in named]
+            self.groups["buffers"] = [(name, _copy(buffer)) for name, buffer in subject.model.named_buffers()]
 
     @property
     def nbytes(self) -> int:
@@ -92,20 +92,20 @@ def deviations(
 
     Eager replaces `exact` as the reference if `exact` is missing (the model cannot run in float64) or implausible.
     """
-    found: dict[str, Deviation] = {}
+    largest: dict[str, Deviation] = {}
     wrong = None
-    for mine, other, double in zip(eager, candidate, exact or eager, strict=True):
-        reference = double if _plausible(mine, double, PLAUSIBLE[dtype]) else mine
-        for group, values in mine.groups.items():
+    for expected, other, double in zip(eager, candidate, exact or eager, strict=True):
+        reference = double if _plausible(expected, double, PLAUSIBLE[dtype]) else expected
+        for group, values in expected.groups.items():
             others = other.groups.get(group, [])
             different = _structure(group, values, others)
             if different is not None:
-                return list(found.values()), different
+                return list(largest.values()), different
             worst, why = _worst(group, values, others, reference.groups[group], FLOORS[dtype])
-            if worst is not None and (group not in found or worst.candidate > found[group].candidate):
-                found[group] = worst
+            if worst is not None and (group not in largest or worst.candidate > largest[group].candidate):
+                largest[group] = worst
             wrong = wrong or why
-    return list(found.values()), wrong or _wrong_steps(eager, candidate, exact)
+    return list(largest.values()), wrong or _wrong_steps(eager, candidate, exact)
 
 
 def _wrong_steps(
@@ -125,21 +125,21 @@ def _structure(group: str, eager: list[tuple[str, Any]], other: list[tuple[str, 
     """Return a difference in number, type, dtype, shape or plain value, with the rules of a cell's verdict."""
     if len(eager) != len(other):
         return f"{group}: eager has {len(eager)} values, this {len(other)}"
-    for (name, one), (_, two) in zip(eager, other, strict=True):
-        if type(one) is type(two) and type(one) in (float, complex):
+    for (name, own), (_, candidate) in zip(eager, other, strict=True):
+        if type(own) is type(candidate) and type(own) in (float, complex):
             continue  # measured as a tensor
-        found = compare_form(f"{group} {name}", snapshot_form(one), snapshot_form(two))
-        if found is not None:
-            return f"{found.where}: {found.kind}: {found.detail}"[:200]
+        difference = compare_form(f"{group} {name}", snapshot_form(own), snapshot_form(candidate))
+        if difference is not None:
+            return f"{difference.where}: {difference.kind}: {difference.detail}"[:200]
     return None
 
 
 def _plausible(eager: Snapshot, exact: Snapshot, bound: float) -> bool:
     """Whether float64 computes the same as eager, except for rounding."""
-    mine, reference = eager.groups["result"], exact.groups["result"]
-    if len(mine) != len(reference):
+    own, reference = eager.groups["result"], exact.groups["result"]
+    if len(own) != len(reference):
         return False
-    return all(far <= bound * scale for _, scale, far, _ in _distances("result", mine, mine, reference)[0])
+    return all(error <= bound * scale for _, scale, error, _ in _distances("result", own, own, reference)[0])
 
 
 def _worst(
@@ -150,17 +150,17 @@ def _worst(
     if different is not None:
         return None, different
     worst: tuple[float, Deviation, str] | None = None
-    for name, scale, mine, theirs in rows:
-        allowed = max(FACTOR * mine / scale, floor)
-        one = Deviation(
+    for name, scale, eager_error, error in rows:
+        allowed = max(FACTOR * eager_error / scale, floor)
+        deviation = Deviation(
             group=group,
-            eager=float(f"{mine / scale:.3g}"),
-            candidate=float(f"{theirs / scale:.3g}"),
+            eager=float(f"{eager_error / scale:.3g}"),
+            candidate=float(f"{error / scale:.3g}"),
             allowed=float(f"{allowed:.3g}"),
         )
-        excess = theirs / scale / allowed
+        excess = error / scale / allowed
         if worst is None or excess > worst[0]:
-            worst = (excess, one, name)
+            worst = (excess, deviation, name)
     if worst is None:
         return None, None
     excess, deviation, name = worst
@@ -182,33 +182,36 @@ def _distances(
 
     rows = []
     names = [name for name, _ in eager]
-    for name, one, two, reference in zip(names, *map(_tensors, (eager, other, exact)), strict=True):
-        if not isinstance(one, torch.Tensor) or one.numel() == 0:
+    for name, own, candidate, reference in zip(names, *map(_tensors, (eager, other, exact)), strict=True):
+        if not isinstance(own, torch.Tensor) or own.numel() == 0:
             continue
-        if not (one.is_floating_point() or one.is_complex()):
-            if not torch.equal(one, two):
+        if not (own.is_floating_point() or own.is_complex()):
+            if not torch.equal(own, candidate):
                 return [], f"{group} {name}: integers differ"
             continue
         # NaN and infinity must be equal; finite values are measured.
-        finite = torch.isfinite(one)
-        if not torch.equal(finite, torch.isfinite(two)):
+        finite = torch.isfinite(own)
+        if not torch.equal(finite, torch.isfinite(candidate)):
             return [], f"{group} {name}: not finite in other places than eager's"
-        if not (finite | (one == two) | (one.isnan() & two.isnan())).all():
+        if not (finite | (own == candidate) | (own.isnan() & candidate.isnan())).all():
             return [], f"{group} {name}: another infinity or NaN than eager's"
-        truth = _finite(one, finite)
-        if isinstance(reference, torch.Tensor) and reference.shape == one.shape:
+        truth = _finite(own, finite)
+        if isinstance(reference, torch.Tensor) and reference.shape == own.shape:
             exactly = _finite(reference, finite)
             # Ignore elements where eager is finite and float64 is not: they say nothing about rounding.
             truth = exactly if exactly.norm().isfinite() else truth
-        norm, mine, theirs = (float(x.norm()) for x in (truth, *(_finite(x, finite) - truth for x in (one, two))))
-        rows.append((name, one.numel(), norm, mine, theirs))
+        norm, eager_error, error = (
+            float(x.norm()) for x in (truth, *(_finite(x, finite) - truth for x in (own, candidate)))
+        )
+        rows.append((name, own.numel(), norm, eager_error, error))
     total = hypot(*(norm for _, _, norm, _, _ in rows))
     if rows and group in GROUPS_AS_A_WHOLE:
-        mine, theirs = (hypot(*far) for far in zip(*((row[3], row[4]) for row in rows), strict=True))
-        return [("", total or 1.0, mine, theirs)], None
+        eager_error, error = (hypot(*errors) for errors in zip(*((row[3], row[4]) for row in rows), strict=True))
+        return [("", total or 1.0, eager_error, error)], None
     level = total / (sum(count for _, count, _, _, _ in rows) or 1) ** 0.5
     return [
-        (name, max(norm, SMALL * level * count**0.5) or 1.0, mine, theirs) for name, count, norm, mine, theirs in rows
+        (name, max(norm, SMALL * level * count**0.5) or 1.0, eager_error, error)
+        for name, count, norm, eager_error, error in rows
     ], None
 
 
@@ -252,29 +255,30 @@ def wrong_update(
     products = [[0.0] * 3 for _ in range(3)]  # inner products of all pairs of sides
     for number, (name, _) in enumerate(eager[0]):  # one at a time, because copies in double precision are large
         moves = [_move(before[number][1], after[number][1]) for before, after in sides]
-        mine, theirs, _ = moves
-        if mine is None or theirs is None:
+        eager_move, candidate_move, _ = moves
+        if eager_move is None or candidate_move is None:
             continue
-        if not theirs.any() and float(mine.count_nonzero()) > MOST * mine.numel():
+        if not candidate_move.any() and float(eager_move.count_nonzero()) > MOST * eager_move.numel():
             return f"parameters {name}: never updated, eager's are"
-        for row, one in enumerate(moves):
+        for row, move in enumerate(moves):
             for column, other in enumerate(moves):
-                if one is not None and other is not None:
-                    products[row][column] += float((one.conj() * other).sum().real)
+                if move is not None and other is not None:
+                    products[row][column] += float((move.conj() * other).sum().real)
     return _judged(products, with_float64=exact is not None)
 
 
 def _judged(products: list[list[float]], *, with_float64: bool) -> str | None:
     """Judge the inner products of eager's, the candidate's and the reference's steps."""
 
-    def cosine(one: int, other: int) -> float:
-        lengths = sqrt(products[one][one] * products[other][other])
-        return products[one][other] / lengths if lengths else 0.0
+    def cosine(side: int, other: int) -> float:
+        lengths = sqrt(products[side][side] * products[other][other])
+        return products[side][other] / lengths if lengths else 0.0
 
-    mine, theirs = (sqrt(products[side][side]) for side in (0, 1))
-    if not mine / LONGER <= theirs <= mine * LONGER:
-        return f"parameters: the steps are {theirs / mine if mine else float('inf'):.2g} times as long as eager's"
-    if not mine or (with_float64 and cosine(0, 2) < AGREE):
+    eager_length, length = (sqrt(products[side][side]) for side in (0, 1))
+    if not eager_length / LONGER <= length <= eager_length * LONGER:
+        ratio = length / eager_length if eager_length else float("inf")
+        return f"parameters: the steps are {ratio:.2g} times as long as eager's"
+    if not eager_length or (with_float64 and cosine(0, 2) < AGREE):
         return None
     least = cosine(0, 2) / 2 if with_float64 else 0.0
     towards = cosine(1, 2)

@@ -34,10 +34,10 @@ def physical_cores(allowed: set[int] | None = None, cpus: Path = CPUS) -> list[i
     for cpu in usable:
         siblings = _numbers(_read(cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list"))
         first_of_core.setdefault(siblings if cpu in siblings else frozenset({cpu}), cpu)
-    found = sorted(first_of_core.values())
-    nodes = {cpu: _node(cpus / f"cpu{cpu}") for cpu in found}
+    cores = sorted(first_of_core.values())
+    nodes = {cpu: _node(cpus / f"cpu{cpu}") for cpu in cores}
     sizes = {node: list(nodes.values()).count(node) for node in nodes.values()}
-    return sorted(found, key=lambda cpu: (-sizes[nodes[cpu]], nodes[cpu], cpu))
+    return sorted(cores, key=lambda cpu: (-sizes[nodes[cpu]], nodes[cpu], cpu))
 
 
 def fix_cores(threads: int) -> bool:
@@ -67,12 +67,12 @@ def keep_freed_memory() -> bool:
     try:
         library = ctypes.CDLL(None)
         library.gnu_get_libc_version  # noqa: B018 - other C libraries define `mallopt` and ignore it
-        kept = bool(library.mallopt(MMAP_MAX, 0)) and bool(library.mallopt(TRIM_THRESHOLD, MOST))
+        keeps = bool(library.mallopt(MMAP_MAX, 0)) and bool(library.mallopt(TRIM_THRESHOLD, MOST))
     except (OSError, AttributeError):
         return False
-    if kept:
+    if keeps:
         _applied.add("keeps freed memory")
-    return kept
+    return keeps
 
 
 def allocator_name() -> str:
@@ -84,20 +84,20 @@ def allocator_name() -> str:
 
 def _node(cpu: Path) -> int:
     with suppress(OSError, ValueError):
-        return min(int(one.name.removeprefix("node")) for one in cpu.glob("node[0-9]*"))
+        return min(int(folder.name.removeprefix("node")) for folder in cpu.glob("node[0-9]*"))
     return 0
 
 
 def _numbers(text: str) -> frozenset[int]:
     """Return the CPUs of a list as the kernel writes it, such as ``0-2,8``; none for any other text."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     try:
         for part in filter(None, text.strip().split(",")):
             first, dash, last = part.partition("-")
-            found.update(range(int(first), int(last if dash else first) + 1))
+            numbers.update(range(int(first), int(last if dash else first) + 1))
     except ValueError:
         return frozenset()
-    return frozenset(found)
+    return frozenset(numbers)
 
 
 def _read(path: Path) -> str:

@@ -58,7 +58,7 @@ def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, see
 
     pairs = [(np.log(np.asarray(eager)), np.log(np.asarray(other))) for eager, other in processes]
     ratios = [eager - other for eager, other in pairs]
-    medians = [float(np.median(one)) for one in ratios]
+    medians = [float(np.median(logs)) for logs in ratios]
     estimate = float(np.mean(medians))
     draws = _bootstrap(ratios, seed)
     low, high = _interval(draws, medians, 0.95)
@@ -130,8 +130,8 @@ def _bootstrap(ratios: Sequence[Any], seed: int) -> Any:
 
     random = np.random.default_rng(seed)
     medians = []
-    for one in ratios:
-        values = np.asarray(one)
+    for logs in ratios:
+        values = np.asarray(logs)
         count = len(values)
         block = max(1, round(count ** (1 / 3)))
         starts = random.integers(0, count, size=(DRAWS, math.ceil(count / block)))
@@ -151,17 +151,19 @@ def geometric_mean(values: Sequence[float]) -> float | None:
 
 def measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: list[Start | None]) -> Measured:
     """Return the figures of timed processes; `starts` are the cold start and the warm start, None if unknown."""
-    eager = median(median(one.eager.seconds) for one in processes)
-    candidate = median(median(one.candidate.seconds) for one in processes)
+    eager = median(median(process.eager.seconds) for process in processes)
+    candidate = median(median(process.candidate.seconds) for process in processes)
     even = [_break_even(start, processes[0].eager_start, eager, candidate) for start in starts]
     return Measured(
         **_ratios(processes),
         seconds=candidate,
         eager_seconds=eager,
-        kernel=_middle([one.kernel for one in outcomes]),
-        eager_kernel=_middle([one.eager_kernel for one in outcomes]),
-        memory=max((one.memory for one in outcomes if one.memory is not None), default=None),
-        eager_memory=max((one.eager_memory for one in outcomes if one.eager_memory is not None), default=None),
+        kernel=_middle([outcome.kernel for outcome in outcomes]),
+        eager_kernel=_middle([outcome.eager_kernel for outcome in outcomes]),
+        memory=max((outcome.memory for outcome in outcomes if outcome.memory is not None), default=None),
+        eager_memory=max(
+            (outcome.eager_memory for outcome in outcomes if outcome.eager_memory is not None), default=None
+        ),
         break_even_cold=even[0],
         break_even_warm=even[1],
     )
@@ -172,14 +174,14 @@ def derive(row: Row) -> Row:
     if row.measured is None or not row.processes:
         return row
     measured = msgspec.structs.replace(row.measured, **_ratios(row.processes))
-    claims = tuple(_claimed(one, measured, row.processes) for one in row.claims)
+    claims = tuple(_claimed(claimed, measured, row.processes) for claimed in row.claims)
     return msgspec.structs.replace(row, measured=measured, claims=claims)
 
 
-def _claimed(one: Claimed, measured: Measured, processes: tuple[Process, ...]) -> Claimed:
+def _claimed(claimed: Claimed, measured: Measured, processes: tuple[Process, ...]) -> Claimed:
     """Return a claim judged again; one about a range of releases stays as recorded, with torch's version known."""
-    claim = SpeedClaim(one.id, one.expected, one.published)
-    return one if claim.ranged else msgspec.structs.replace(one, holds=claim_holds(claim, measured, processes))
+    claim = SpeedClaim(claimed.id, claimed.expected, claimed.published)
+    return claimed if claim.ranged else msgspec.structs.replace(claimed, holds=claim_holds(claim, measured, processes))
 
 
 def claim_holds(claim: SpeedClaim, measured: Measured, processes: tuple[Process, ...]) -> bool | None:
@@ -188,19 +190,19 @@ def claim_holds(claim: SpeedClaim, measured: Measured, processes: tuple[Process,
 
 
 def _shared(processes: tuple[Process, ...]) -> bool:
-    return any(one.conditions.shared for one in processes)
+    return any(process.conditions.shared for process in processes)
 
 
 def _ratios(processes: tuple[Process, ...]) -> dict[str, Any]:
     """Return the fields of `Measured` that depend only on the samples."""
-    found = compare([(one.eager.seconds, one.candidate.seconds) for one in processes])
+    own = compare([(process.eager.seconds, process.candidate.seconds) for process in processes])
     # An interval describes the spread of samples, not a bias by other work: a shared device allows no conclusion.
-    twins = [(one.twin.seconds, one.candidate.seconds) for one in processes if one.twin is not None]
+    twins = [(process.twin.seconds, process.candidate.seconds) for process in processes if process.twin is not None]
     over = compare(twins) if twins else None
     return {
-        "speedup": (_short(found.ratio), _short(found.low), _short(found.high)),
-        "finding": "too noisy" if _shared(processes) else found.finding,
-        "p_value": _short(found.p_value),
+        "speedup": (_short(own.ratio), _short(own.low), _short(own.high)),
+        "finding": "too noisy" if _shared(processes) else own.finding,
+        "p_value": _short(own.p_value),
         "over_twin": None if over is None else (_short(over.ratio), _short(over.low), _short(over.high)),
     }
 
@@ -214,7 +216,7 @@ def _break_even(start: Start | None, eager_start: Start, eager: float, candidate
 
 
 def _middle(values: list[float | None]) -> float | None:
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     return _short(median(known)) if known else None
 
 

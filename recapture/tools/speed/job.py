@@ -114,7 +114,7 @@ def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
     """Run one job in this process; `enter` is called at the start of each phase, to show where a crash happened."""
     enter("reference")
     if job.gpu is not None:
-        visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+        visible = [index for index in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if index]
         os.environ["CUDA_VISIBLE_DEVICES"] = visible[job.gpu] if visible else str(job.gpu)
     import torch
 
@@ -146,13 +146,13 @@ def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
             except BaseException as error:
                 return _failed("capture" if measurement.capturing else "call", error)
         try:
-            found, wrong = measurement.gate()
+            errors, wrong = measurement.gate()
             outcome = Outcome(
                 verdict=Verdict.PASS_WITH_BREAKS if log.break_reasons else Verdict.PASS,
                 what=measurement.what,
                 start=measurement.start,
                 eager_start=measurement.eager_start,
-                deviations=tuple(found),
+                deviations=tuple(errors),
             )
             if wrong is not None:
                 return msgspec.structs.replace(outcome, verdict=Verdict.WRONG, reason=wrong)
@@ -212,7 +212,7 @@ class _Measurement:
         subject = Subject(self.workload, configuration, self.job.device)
         seconds, snapshots = self._first_calls(subject)
         if self.job.timing:
-            held = sum(one.nbytes for one in snapshots)
+            held = sum(snapshot.nbytes for snapshot in snapshots)
             self.peaks.append(peak_memory(subject, self.job.device, before + held))
         return subject, Start(capture=0.0, calls=_rounded(seconds)), snapshots
 
@@ -255,20 +255,22 @@ class _Measurement:
         stages = compile_seconds() if self.compiler.uses_dynamo else None
         self.start = Start(capture=round(seconds, 6), calls=_rounded(calls), stages=stages)
         if self.job.timing:
-            held = sum(one.nbytes for one in self.candidate_snapshots)
+            held = sum(snapshot.nbytes for snapshot in self.candidate_snapshots)
             self.peaks.append(peak_memory(self.candidate, self.job.device, before + held))
 
     def gate(self) -> tuple[list[Deviation], str | None]:
         """Check the candidate's values, and drop the snapshots."""
-        found = deviations(self.snapshots, self.candidate_snapshots, self.exact, self.job.configuration.dtype)
+        errors_and_fault = deviations(
+            self.snapshots, self.candidate_snapshots, self.exact, self.job.configuration.dtype
+        )
         del self.snapshots, self.candidate_snapshots, self.exact
-        return found
+        return errors_and_fault
 
     def time(self, outcome: Outcome, log: CaptureLog, slow: list[str], enter: Callable[[str], None]) -> Outcome:
         """Time the steady state, then run the probes."""
         enter("call")
         job = self.job
-        subjects = [one for one in (self.eager, self.twin, self.candidate) if one is not None]
+        subjects = [subject for subject in (self.eager, self.twin, self.candidate) if subject is not None]
         for subject in subjects:  # the check and the probes came in between
             subject.timed_calls(2)
         recorded = recorded_cudagraphs()
@@ -311,9 +313,9 @@ class _Measurement:
         """Add what torch reported about this compilation."""
         reasons = Reasons(
             graphs=log.graphs,
-            break_reasons=tuple(dict.fromkeys(scrub(one) for one in log.break_reasons)),
-            recompiles=tuple(dict.fromkeys(scrub(one) for one in log.recompile_reasons or ())),
-            cudagraphs=tuple(scrub(one) for one in slow),
+            break_reasons=tuple(dict.fromkeys(scrub(reason) for reason in log.break_reasons)),
+            recompiles=tuple(dict.fromkeys(scrub(reason) for reason in log.recompile_reasons or ())),
+            cudagraphs=tuple(scrub(reason) for reason in slow),
             recorded=recorded,
         )
         return msgspec.structs.replace(outcome, reasons=reasons)
@@ -321,7 +323,7 @@ class _Measurement:
 
 def _rounded(seconds: list[float]) -> tuple[float, ...]:
     """Return six significant digits, more than the resolution of any clock."""
-    return tuple(float(f"{one:.6g}") for one in seconds)
+    return tuple(float(f"{value:.6g}") for value in seconds)
 
 
 def _uuid(device: str) -> str | None:

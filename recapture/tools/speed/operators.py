@@ -46,16 +46,16 @@ class OperatorTimes:
     @property
     def on_device(self) -> bool:
         """Whether the time is that of a GPU; else it is the CPU's."""
-        return any(one.device for one in (*self.eager, *self.compiled))
+        return any(operator.device for operator in (*self.eager, *self.compiled))
 
-    def self_time(self, one: Operator) -> float:
+    def self_time(self, operator: Operator) -> float:
         """Return the µs that an operator itself takes, on the device if one was used."""
-        return one.device if self.on_device else one.cpu
+        return operator.device if self.on_device else operator.cpu
 
     def sentences(self) -> str:
         """Say where eager's time went and what the compiled run changed."""
-        before = {one.name: self.self_time(one) for one in self.eager}
-        after = {one.name: self.self_time(one) for one in self.compiled}
+        before = {operator.name: self.self_time(operator) for operator in self.eager}
+        after = {operator.name: self.self_time(operator) for operator in self.compiled}
         old, new = sum(before.values()), sum(after.values())
         if not old or not new:
             return "The profiler saw no operators, so that nothing can be said of where the time goes."
@@ -83,7 +83,7 @@ class OperatorTimes:
             most = self._named(before, old)
             shares = _list(f"{shown_name(name, NAME_LIMIT)} ({before[name] / old:.0%})" for name in most)
             text += f" No operator takes noticeably more or less time; most goes to {shares}."
-        calls = [sum(one.calls for one in side) // self.iterations for side in (self.eager, self.compiled)]
+        calls = [sum(operator.calls for operator in side) // self.iterations for side in (self.eager, self.compiled)]
         return f"{text} {plural(calls[0], 'call')} of operators became {calls[1]}."
 
     def _named(self, times: dict[str, float], whole: float) -> list[str]:
@@ -91,7 +91,7 @@ class OperatorTimes:
         named: list[str] = []
         for name in sorted(times, key=lambda name: (-times[name], name))[:NAMED]:
             named.append(name)
-            if sum(times[one] for one in named) >= COVERED * whole:
+            if sum(times[name] for name in named) >= COVERED * whole:
                 break
         return named
 
@@ -156,20 +156,22 @@ def print_profile(console: Console, profile: Profile) -> None:
     say(console)
 
 
-def operator_table(times: OperatorTimes, shown: int = SHOWN, name_limit: int = NAME_LIMIT) -> Table:
+def operator_table(times: OperatorTimes, limit: int = SHOWN, name_limit: int = NAME_LIMIT) -> Table:
     """Return the table operator × (self share, total share, total ms, device ms, calls), for eager and compiled.
 
     It has the `shown` operators with the greatest shares, with at most `name_limit` characters of each name.
     """
-    sides = [{one.name: one for one in side} for side in (times.eager, times.compiled)]
-    cpu = [sum(one.cpu for one in side.values()) for side in sides]
-    device = [sum(one.device for one in side.values()) for side in sides]
+    sides = [{operator.name: operator for operator in side} for side in (times.eager, times.compiled)]
+    cpu = [sum(operator.cpu for operator in side.values()) for side in sides]
+    device = [sum(operator.device for operator in side.values()) for side in sides]
 
     def rank(name: str) -> float:
         known = [(side[name], index) for index, side in enumerate(sides) if name in side]
-        return max(max(_share(one.cpu, cpu[index]), _share(one.device, device[index])) for one, index in known)
+        return max(
+            max(_share(operator.cpu, cpu[index]), _share(operator.device, device[index])) for operator, index in known
+        )
 
-    names = sorted(sides[0].keys() | sides[1].keys(), key=lambda name: (-rank(name), name))[:shown]
+    names = sorted(sides[0].keys() | sides[1].keys(), key=lambda name: (-rank(name), name))[:limit]
     headers = ["operator"]
     for which in ("eager", "compiled"):
         headers += [f"{which}: self CPU", f"{which}: CPU total", f"{which}: total ms"]
@@ -184,12 +186,12 @@ def operator_table(times: OperatorTimes, shown: int = SHOWN, name_limit: int = N
     return Table(headers, rows, "lr")
 
 
-def _cells(one: Operator | None, whole: float, *, on_device: bool) -> Sequence[Inline]:
-    if one is None:
+def _cells(operator: Operator | None, whole: float, *, on_device: bool) -> Sequence[Inline]:
+    if operator is None:
         return [""] * (5 if on_device else 4)
-    device = [f"{one.device / 1000:.3f}" if one.device else ""] if on_device else []
-    shares = [f"{_share(one.cpu, whole):.1%}", f"{_share(one.total, whole):.1%}"]
-    return [*shares, f"{one.total / 1000:.3f}", *device, str(one.calls)]
+    device = [f"{operator.device / 1000:.3f}" if operator.device else ""] if on_device else []
+    shares = [f"{_share(operator.cpu, whole):.1%}", f"{_share(operator.total, whole):.1%}"]
+    return [*shares, f"{operator.total / 1000:.3f}", *device, str(operator.calls)]
 
 
 def _share(part: float, whole: float) -> float:

@@ -54,12 +54,12 @@ def speedups_of(path: Path, compilers: tuple[str, ...], device: str, show: Calla
         results=path.parent / "speeds",
     )
     try:
-        found: Speedups = run_benchmark(options, silent, lambda text: show(f"recapture: {text}")).speedups
+        speedups: Speedups = run_benchmark(options, silent, lambda text: show(f"recapture: {text}")).speedups
     except RecaptureError as error:
         show(f"recapture: the speed was not measured: {error}")
         return {}
     figures = {}
-    for row in found.rows:
+    for row in speedups.rows:
         if row.measured is not None:
             figures[row.configuration.compiler] = Timed(row.measured.speedup, row.measured.finding)
         elif row.reason:

@@ -98,23 +98,23 @@ def kernel_seconds(subject: Subject, device: str) -> float | None:
     except Exception:  # CUPTI is missing or refused: this figure is optional
         return None
     # Kernels have separate rows; an operator's row repeats the time of its kernels.
-    total = sum(_device_time(one) for one in averages if _is_kernel(one))
+    total = sum(_device_time(row) for row in averages if _is_kernel(row))
     return total / 1e6 / ITERATIONS if total else None
 
 
 def operators(subject: Subject, device: str, trace: Path | None) -> list[tuple[str, float, float, float, int]]:
     """Return (operator, own CPU µs, CPU µs, own device µs, calls), by own CPU time; write a Chrome trace."""
-    averages = _profiled(subject, device, lambda one: one.export_chrome_trace(str(trace)) if trace else None)
+    averages = _profiled(subject, device, lambda profiler: profiler.export_chrome_trace(str(trace)) if trace else None)
     rows = [
         (
-            str(one.key),
-            float(one.self_cpu_time_total),
-            float(one.cpu_time_total),
-            _device_time(one),
-            int(one.count),
+            str(row.key),
+            float(row.self_cpu_time_total),
+            float(row.cpu_time_total),
+            _device_time(row),
+            int(row.count),
         )
-        for one in averages
-        if not _spans_kernels(one)
+        for row in averages
+        if not _spans_kernels(row)
     ]
     return sorted(rows, key=lambda row: -row[1])
 

@@ -51,7 +51,7 @@ def best(rows: Sequence[Row]) -> Best | None:
         return None
     faster.sort(key=lambda pair: -pair[1].speedup[0])
     least = faster[0][1].speedup[1]
-    alike = [(row, one) for row, one in faster if one.speedup[2] >= least]
+    alike = [(row, measured) for row, measured in faster if measured.speedup[2] >= least]
 
     def cost(pair: tuple[Row, Measured]) -> float:
         even = pair[1].break_even_cold
@@ -63,11 +63,11 @@ def best(rows: Sequence[Row]) -> Best | None:
 
 def eager_elsewhere(row: Row, rows: Sequence[Row]) -> float | None:
     """Return eager's median seconds in a workload's other rows, or None if it agrees with `row`'s."""
-    others = [one.measured.eager_seconds for one in rows if one.measured is not None and one is not row]
+    others = [other.measured.eager_seconds for other in rows if other.measured is not None and other is not row]
     if row.measured is None or not others:
         return None
-    usual, here = median(others), row.measured.eager_seconds
-    return usual if max(usual, here) > MOVED * min(usual, here) else None
+    usual, own = median(others), row.measured.eager_seconds
+    return usual if max(usual, own) > MOVED * min(usual, own) else None
 
 
 LAUNCH_BOUND = 0.6
@@ -94,53 +94,53 @@ MINOR_STAGE = 0.05
 
 def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
     """Return why a row has no figures, or what explains its figures; `rows` are those of its workload."""
-    found = ["from before: measuring it again has not ended"] if row.again else []
+    texts = ["from before: measuring it again has not ended"] if row.again else []
     if row.measured is None:
         if row.reason:
-            found.append(row.reason)
+            texts.append(row.reason)
         if row.error is not None:
-            found.append(f"{row.error.type}: {row.error.message}")
-        return found + _variables(row)
-    found += row.reasons.cudagraphs
+            texts.append(f"{row.error.type}: {row.error.message}")
+        return texts + _variables(row)
+    texts += row.reasons.cudagraphs
     if row.reasons.recorded:
-        found.append(f"{row.reasons.recorded} CUDA graphs recorded again while timing")
+        texts.append(f"{row.reasons.recorded} CUDA graphs recorded again while timing")
     if row.reasons.break_reasons:
         count = len(row.reasons.break_reasons)
-        found.append(f"{count} graph break{'s' if count > 1 else ''}: {row.reasons.break_reasons[0]}")
+        texts.append(f"{count} graph break{'s' if count > 1 else ''}: {row.reasons.break_reasons[0]}")
     if row.reasons.recompiles:
         count = len(row.reasons.recompiles)
-        found.append(f"{count} recompile{'s' if count > 1 else ''}: {row.reasons.recompiles[0]}")
+        texts.append(f"{count} recompile{'s' if count > 1 else ''}: {row.reasons.recompiles[0]}")
     grown = drift(row)
     if grown is not None:
         first, last = map(time_text, grown)
-        found.insert(0, f"no steady state: an iteration took {first} at first and {last} at last")
+        texts.insert(0, f"no steady state: an iteration took {first} at first and {last} at last")
     if row.measured.kernel is not None and not row.reasons.recorded:  # recording a graph launches no kernels
         share = row.measured.kernel / row.measured.seconds
         if share < LAUNCH_BOUND:
-            found.append(f"launch-bound: kernels run {share:.0%} of the time")
-        found += _choice_of_kernels(row, rows)
+            texts.append(f"launch-bound: kernels run {share:.0%} of the time")
+        texts += _choice_of_kernels(row, rows)
     elsewhere = eager_elsewhere(row, rows)
     if elsewhere is not None:
-        here = time_text(row.measured.eager_seconds)
-        found.append(f"eager took {here} beside it, {time_text(elsewhere)} beside the other rows")
+        beside = time_text(row.measured.eager_seconds)
+        texts.append(f"eager took {beside} beside it, {time_text(elsewhere)} beside the other rows")
     if len(row.processes) == 1:
-        found.append("one process: how much processes differ is not in the interval")
-    worst = max((one.overhead for one in row.processes), default=0.0)
+        texts.append("one process: how much processes differ is not in the interval")
+    worst = max((process.overhead for process in row.processes), default=0.0)
     if worst > OVERHEAD:
-        found.append(f"measuring cost {worst:.0%} beside the iterations")
-    found += _of_the_machine(row)
-    return found + _where_time_went(row) + _variables(row)
+        texts.append(f"measuring cost {worst:.0%} beside the iterations")
+    texts += _of_the_machine(row)
+    return texts + _where_time_went(row) + _variables(row)
 
 
 def _of_the_machine(row: Row) -> list[str]:
     """Return conditions that make the timing doubtful, once for all processes."""
-    found: dict[str, list[str]] = {}
-    for one in row.processes:
-        for mark in one.conditions.marks:
-            found.setdefault(NUMBER.sub("\0", mark), []).append(mark)
+    marks_by_text: dict[str, list[str]] = {}
+    for process in row.processes:
+        for mark in process.conditions.marks:
+            marks_by_text.setdefault(NUMBER.sub("\0", mark), []).append(mark)
     described = []
-    for text, marks in found.items():
-        numbers = sorted((float(one[0]), one[0]) for mark in marks for one in NUMBER.finditer(mark))
+    for text, marks in marks_by_text.items():
+        numbers = sorted((float(number[0]), number[0]) for mark in marks for number in NUMBER.finditer(mark))
         if text.count("\0") == 1 and numbers[0] != numbers[-1]:
             described.append(text.replace("\0", f"{numbers[0][1]} to {numbers[-1][1]}"))
         else:
@@ -157,7 +157,7 @@ def _variables(row: Row) -> list[str]:
 def _choice_of_kernels(row: Row, rows: Sequence[Row]) -> list[str]:
     """Return a remark if autotuning chose slower kernels than `torch.compile` uses without it."""
     plain = msgspec.structs.replace(row.configuration, compiler="compile")
-    untuned = next((one.measured for one in rows if one.configuration == plain), None)
+    untuned = next((other.measured for other in rows if other.configuration == plain), None)
     if not row.configuration.autotunes or row.measured is None or untuned is None:
         return []
     if row.measured.kernel is None or untuned.kernel is None or row.measured.kernel < SLOWER * untuned.kernel:
@@ -170,7 +170,7 @@ def _where_time_went(row: Row) -> list[str]:
     start = row.cold
     if start is None or not start.stages or start.total < NOTICEABLE:
         return []
-    most = sorted(start.stages.items(), key=lambda one: -one[1])
+    most = sorted(start.stages.items(), key=lambda stage: -stage[1])
     parts = [f"{name} {time_text(seconds)}" for name, seconds in most if seconds >= MINOR_STAGE * start.total]
     return [f"compiling, cold: {', '.join(parts)}"] if parts else []
 
@@ -180,12 +180,12 @@ def drift(row: Row) -> tuple[float, float] | None:
 
     None unless they grew by `DRIFT` in every process.
     """
-    found = []
-    for one in row.processes:
-        third = len(one.candidate.seconds) // 3
+    thirds = []
+    for process in row.processes:
+        third = len(process.candidate.seconds) // 3
         if third == 0:
             return None
-        found.append((median(one.candidate.seconds[:third]), median(one.candidate.seconds[-third:])))
-    if not found or min(last / first for first, last in found) < DRIFT:
+        thirds.append((median(process.candidate.seconds[:third]), median(process.candidate.seconds[-third:])))
+    if not thirds or min(last / first for first, last in thirds) < DRIFT:
         return None
-    return median(first for first, _ in found), median(last for _, last in found)
+    return median(first for first, _ in thirds), median(last for _, last in thirds)

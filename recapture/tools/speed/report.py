@@ -47,10 +47,10 @@ def render_speedups(speedups: Speedups) -> str:
 
 
 def _by_workload(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+    workloads: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.workload, []).append(row)
-    return found
+        workloads.setdefault(row.workload, []).append(row)
+    return workloads
 
 
 def break_even_text(finding: Finding, *iterations: float | None) -> str:
@@ -77,17 +77,17 @@ def _head(speedups: Speedups) -> str:
     why = environment_facts.why_bare(environment)
     if why:
         lines.append(f"- bare, not the image, because {plain(shorten(why, 2 * TEXT_LIMIT))}")
-    found = [
+    checks = [
         *environment_facts.failing_checks(environment, lasting=True),
         *environment_facts.warnings(environment, lasting=True),
     ]
-    lines += [f"- recapture doctor: {plain(shorten(check, 2 * TEXT_LIMIT))}" for check in found]
+    lines += [f"- recapture doctor: {plain(shorten(check, 2 * TEXT_LIMIT))}" for check in checks]
     right = sum(row.right for row in speedups.rows)
     wrong = sum(row.verdict in SILENTLY_WRONG for row in speedups.rows)
     failing = sum(row.verdict in FAILING for row in speedups.rows)
     again = sum(row.again for row in speedups.rows)
-    rest = len(speedups.rows) - right - wrong - failing
-    more = f", {rest} not comparable or not applicable" if rest else ""
+    others = len(speedups.rows) - right - wrong - failing
+    more = f", {others} not comparable or not applicable" if others else ""
     unfinished = speedups.planned - len(speedups.rows)
     late = f", **{unfinished} not finished**" if unfinished > 0 else ""
     if again:
@@ -101,11 +101,11 @@ def _head(speedups: Speedups) -> str:
 
 def _winners(rows: Sequence[Row]) -> str:
     lines: list[list[Inline]] = []
-    for name, mine in _by_workload(rows).items():
+    for name, workload_rows in _by_workload(rows).items():
         first = code_span(name)
-        found = best(mine)
-        if found is None:
-            timed = any(row.measured is not None for row in mine)
+        winner = best(workload_rows)
+        if winner is None:
+            timed = any(row.measured is not None for row in workload_rows)
             lines.append(
                 [first, "none is faster than eager beyond doubt" if timed else "none could be timed", "", "", ""]
             )
@@ -113,10 +113,10 @@ def _winners(rows: Sequence[Row]) -> str:
         lines.append(
             [
                 first,
-                code_span(str(found.row.configuration)),
-                verbatim(ratio_text(found.measured.speedup)),
-                _pays_back(found.measured),
-                code_list([str(row.configuration) for row in found.ties]),
+                code_span(str(winner.row.configuration)),
+                verbatim(ratio_text(winner.measured.speedup)),
+                _pays_back(winner.measured),
+                code_list([str(row.configuration) for row in winner.ties]),
             ]
         )
     if not lines:
@@ -169,32 +169,34 @@ def _claims(rows: Sequence[Row]) -> str:
 
 
 def _workload(name: str, rows: Sequence[Row]) -> str:
-    shown: list[list[Inline]] = []
+    lines: list[list[Inline]] = []
     notes = []
     for row in best_first(rows):
         first: list[Inline] = [code_span(str(row.configuration))]
-        if found := remarks(row, rows):
-            text = "; ".join(plain(shorten(one, TEXT_LIMIT)) for one in found)
+        if explained := remarks(row, rows):
+            text = "; ".join(plain(shorten(remark, TEXT_LIMIT)) for remark in explained)
             notes.append(f"- {code(str(row.configuration))}: {text}")
         if row.measured is None:
-            shown.append([*first, strong(str(row.verdict)), *[""] * 11])
+            lines.append([*first, strong(str(row.verdict)), *[""] * 11])
             continue
-        one = row.measured
-        over = "" if one.over_twin is None else ratio_text(one.over_twin).partition(" ")[0]
-        shown.append(
+        measured = row.measured
+        over = "" if measured.over_twin is None else ratio_text(measured.over_twin).partition(" ")[0]
+        lines.append(
             [
                 *first,
-                verbatim(ratio_text(one.speedup)),
-                one.finding,
+                verbatim(ratio_text(measured.speedup)),
+                measured.finding,
                 over,
-                time_text(one.seconds),
-                time_text(one.eager_seconds),
-                "" if one.kernel is None else f"{time_text(one.kernel)} ({_share(one.kernel / one.seconds)})",
-                *_memory(one),
+                time_text(measured.seconds),
+                time_text(measured.eager_seconds),
+                ""
+                if measured.kernel is None
+                else f"{time_text(measured.kernel)} ({_share(measured.kernel / measured.seconds)})",
+                *_memory(measured),
                 time_text(row.cold.capture + row.cold.calls[0]) if row.cold else "",
                 time_text(row.warm.capture + row.warm.calls[0]) if row.warm else "",
                 time_text(row.cold.calls[1]) if row.cold else "",
-                _pays_back(one),
+                _pays_back(measured),
             ]
         )
     headers: list[str | Span] = [
@@ -212,7 +214,7 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
         "second call, cold",
         PAYS_BACK,
     ]
-    text = f"## {code(name)}\n\n{table_markdown(Table(headers, shown, 'lllr'))}"
+    text = f"## {code(name)}\n\n{table_markdown(Table(headers, lines, 'lllr'))}"
     return text + ("\n\n" + "\n".join(notes) if notes else "")
 
 
@@ -221,15 +223,15 @@ def _share(share: float) -> str:
     return "all" if share >= 1 else f"{share:.0%}"
 
 
-def _memory(one: Measured) -> list[str]:
-    if one.memory is None:
+def _memory(measured: Measured) -> list[str]:
+    if measured.memory is None:
         return ["", ""]
-    share = f"{one.memory / one.eager_memory:.2f}×" if one.eager_memory else ""
-    return [_bytes(one.memory), share]
+    share = f"{measured.memory / measured.eager_memory:.2f}×" if measured.eager_memory else ""
+    return [_bytes(measured.memory), share]
 
 
-def _pays_back(one: Measured) -> str:
-    return break_even_text(one.finding, one.break_even_cold, one.break_even_warm)
+def _pays_back(measured: Measured) -> str:
+    return break_even_text(measured.finding, measured.break_even_cold, measured.break_even_warm)
 
 
 def _means(rows: Sequence[Row]) -> str:
@@ -237,22 +239,24 @@ def _means(rows: Sequence[Row]) -> str:
     workloads = _by_workload(rows)
     by_way: dict[tuple[str, str, bool], dict[str, Row]] = {}
     for row in rows:
-        one = row.configuration
+        configuration = row.configuration
         own = _own_dtype(workloads[row.workload])
-        dtype = "as in eager" if one.dtype == own else one.dtype
-        way = f"{one.compiler} {dtype}" + (f" {one.layout}" if one.layout != "contiguous" else "")
-        by_way.setdefault((way, one.compiler, one.dynamic), {})[row.workload] = row
+        dtype = "as in eager" if configuration.dtype == own else configuration.dtype
+        way = f"{configuration.compiler} {dtype}" + (
+            f" {configuration.layout}" if configuration.layout != "contiguous" else ""
+        )
+        by_way.setdefault((way, configuration.compiler, configuration.dynamic), {})[row.workload] = row
     lines: list[tuple[float, str, list[Inline]]] = []
-    for (way, compiler, dynamic), mine in by_way.items():
+    for (way, compiler, dynamic), by_workload in by_way.items():
         if compiler == EAGER and way.endswith("as in eager"):
             continue
-        values = [row.measured.speedup[0] for row in mine.values() if row.measured and drift(row) is None]
+        values = [row.measured.speedup[0] for row in by_workload.values() if row.measured and drift(row) is None]
         mean = geometric_mean(values)
         name = way + (" dynamic" if dynamic else "")
         row_shown: list[Inline] = [
             code_span(name),
             "" if mean is None else f"{mean:.2f}×",
-            f"{len(values)} of {len(mine)} right and in a steady state, of {len(workloads)} workloads",
+            f"{len(values)} of {len(by_workload)} right and in a steady state, of {len(workloads)} workloads",
         ]
         lines.append((-(mean or 0.0), name, row_shown))
     if not lines:
@@ -263,7 +267,7 @@ def _means(rows: Sequence[Row]) -> str:
         + table_markdown(
             Table(
                 ["configuration", "mean speedup", "coverage"],
-                [shown for _, _, shown in sorted(lines, key=lambda line: line[:2])],
+                [cells for _, _, cells in sorted(lines, key=lambda line: line[:2])],
                 "lrl",
             )
         )
@@ -284,11 +288,13 @@ def _own_dtype(rows: Sequence[Row]) -> str:
 
 
 def _conditions(rows: Sequence[Row]) -> str:
-    processes = [(row, one) for row in rows for one in row.processes]
+    processes = [(row, process) for row in rows for process in row.processes]
     if not processes:
         return ""
     marked = {
-        f"{row.workload} {row.configuration}": one.conditions.marks for row, one in processes if one.conditions.marks
+        f"{row.workload} {row.configuration}": process.conditions.marks
+        for row, process in processes
+        if process.conditions.marks
     }
     lines = [
         f"Processes timed: {len(processes)}; configurations timed on a throttled or shared machine: {len(marked)}."
@@ -299,20 +305,24 @@ def _conditions(rows: Sequence[Row]) -> str:
         ("temperature", "temperature", "°C"),
         ("power", "power", "W"),
     ):
-        spreads = [getattr(one.conditions, name) for _, one in processes if getattr(one.conditions, name) is not None]
+        spreads = [
+            getattr(process.conditions, name)
+            for _, process in processes
+            if getattr(process.conditions, name) is not None
+        ]
         if spreads:
             lines.append(f"- {title}: {min(s[0] for s in spreads):g} to {max(s[2] for s in spreads):g} {unit}")
     first = processes[0][1].conditions
     lines.append(
         f"- CPU: {first.threads} threads on {first.affinity} cores, governor {plain(first.governor or 'unknown')}, "
         f"allocator {plain(first.allocator or 'unknown')}, "
-        f"load {min(one.conditions.load or 0 for _, one in processes):g} to "
-        f"{max(one.conditions.load or 0 for _, one in processes):g}"
+        f"load {min(process.conditions.load or 0 for _, process in processes):g} to "
+        f"{max(process.conditions.load or 0 for _, process in processes):g}"
     )
-    others = [one.conditions.cpu_others for _, one in processes if one.conditions.cpu_others is not None]
+    others = [process.conditions.cpu_others for _, process in processes if process.conditions.cpu_others is not None]
     if others:
         lines.append(f"- other work on the CPU: {min(others):.1f} to {max(others):.1f} cores")
-    overheads = sorted(one.overhead for _, one in processes)
+    overheads = sorted(process.overhead for _, process in processes)
     lines.append(
         f"- measuring cost {overheads[len(overheads) // 2]:.1%} beyond the timed iterations (median), "
         f"{overheads[-1]:.1%} at most"
@@ -404,10 +414,10 @@ class BenchProgress:
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done)
         seconds = time.monotonic() - self._began
-        said = f"{row.measured.finding}: {ratio_text(row.measured.speedup)}" if row.measured else str(row.verdict)
-        why = "" if row.measured else "".join(f", {shorten(one, 100)}" for one in remarks(row)[:1])
+        outcome = f"{row.measured.finding}: {ratio_text(row.measured.speedup)}" if row.measured else str(row.verdict)
+        why = "" if row.measured else "".join(f", {shorten(remark, 100)}" for remark in remarks(row)[:1])
         self._console.print(
-            f"[{self._done}/{self._rows} {seconds:.0f} s] {row.workload} {row.configuration}: {said}{why}",
+            f"[{self._done}/{self._rows} {seconds:.0f} s] {row.workload} {row.configuration}: {outcome}{why}",
             highlight=False,
             markup=False,
             soft_wrap=not self._console.is_terminal,
@@ -418,11 +428,11 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
     """Print a table for each workload, best row first, then the claims; for the given workloads or all."""
     rows = [row for row in speedups.rows if workloads is None or row.workload in workloads]
     for name in dict.fromkeys(row.workload for row in rows):
-        mine = best_first([row for row in rows if row.workload == name])
+        workload_rows = best_first([row for row in rows if row.workload == name])
         say(console, one_line(name), "bold")
-        say_all(console, _table_lines(mine, console.width))
-        for row in mine:
-            for remark in remarks(row, mine)[:1]:
+        say_all(console, _table_lines(workload_rows, console.width))
+        for row in workload_rows:
+            for remark in remarks(row, workload_rows)[:1]:
                 line = shorten(f"{row.configuration}: {remark}", console.width - 2)
                 say(console, f"  {line}", "dim")
         say(console)
@@ -448,22 +458,22 @@ def _table_lines(rows: Sequence[Row], width: int) -> list[Text]:
 
 def _table(rows: Sequence[Row], columns: int) -> Table:
     headers = ["configuration", "speedup [95 %]", "finding", "median", *COSTS][:columns]
-    shown: list[list[Inline]] = []
+    lines: list[list[Inline]] = []
     for row in rows:
         name = str(row.configuration)
         if row.measured is None:
-            shown.append([name, "", Span(str(row.verdict), style="bold")])
+            lines.append([name, "", Span(str(row.verdict), style="bold")])
             continue
-        one = row.measured
+        measured = row.measured
         first = time_text(row.cold.capture + row.cold.calls[0]) if row.cold else ""
         cells: list[Inline] = [
             name,
-            ratio_text(one.speedup),
-            Span(one.finding, style=COLOURS.get(one.finding, "")),
-            time_text(one.seconds),
-            time_text(one.eager_seconds),
+            ratio_text(measured.speedup),
+            Span(measured.finding, style=COLOURS.get(measured.finding, "")),
+            time_text(measured.seconds),
+            time_text(measured.eager_seconds),
             first,
-            break_even_text(one.finding, one.break_even_cold),
+            break_even_text(measured.finding, measured.break_even_cold),
         ]
-        shown.append(cells[:columns])
-    return Table([Span(header, style="bold") for header in headers], shown, "lrlr")
+        lines.append(cells[:columns])
+    return Table([Span(header, style="bold") for header in headers], lines, "lrlr")

@@ -51,7 +51,7 @@ def set_aside_others(path: Path, environment: Environment) -> tuple[Path, str] |
 
 def _hardware(before: Environment, now: Environment) -> str:
     """Return the differences of two machines that forbid one table for both; empty if there are none."""
-    found = [
+    changed = [
         f"{was} became {has}"
         for was, has in (
             (before.cpu.model, now.cpu.model),
@@ -60,7 +60,7 @@ def _hardware(before: Environment, now: Environment) -> str:
         )
         if was != has
     ]
-    return ", ".join(found)
+    return ", ".join(changed)
 
 
 class SpeedupsFile:
@@ -83,8 +83,8 @@ class SpeedupsFile:
         self.method = method
         self.rows = rows
         self.resume = resume
-        kept = self._on_file() if resume else None
-        done = {row.key: row for row in kept.rows if not row.again} if kept else {}
+        on_file = self._on_file() if resume else None
+        done = {row.key: row for row in on_file.rows if not row.again} if on_file else {}
         for planned in rows:
             row = done.get(planned.key)
             if row is not None and row.hash in (None, planned.hash):  # otherwise edited since
@@ -92,18 +92,18 @@ class SpeedupsFile:
 
     def speedups(self) -> Speedups:
         """Return all rows so far. An earlier row stays until it has been measured again."""
-        kept = self._on_file()
+        on_file = self._on_file()
         planned = {row.key for row in self.rows}
         done = {planned.key: planned.row for planned in self.rows if planned.row is not None}
         before = {
             row.key: msgspec.structs.replace(row, again=row.again or row.key in planned)
-            for row in (kept.rows if kept else ())
+            for row in (on_file.rows if on_file else ())
             if row.key not in done
         }
         rows = {**before, **done}
         return Speedups(
             environment=self.environment,
-            method=_joined(kept.method if kept and (before or self.resume) else {}, self.method),
+            method=_joined(on_file.method if on_file and (before or self.resume) else {}, self.method),
             planned=len(rows.keys() | planned),
             rows=tuple(rows[key] for key in sorted(rows)),
         )
@@ -124,4 +124,4 @@ def _joined(before: Method, now: Method) -> Method:
     values = {
         name: dict.fromkeys([*str(before[name]).split(" and "), str(now[name])]) for name in before if name in now
     }
-    return now | {name: " and ".join(found) for name, found in values.items() if len(found) > 1}
+    return now | {name: " and ".join(choices) for name, choices in values.items() if len(choices) > 1}

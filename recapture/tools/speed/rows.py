@@ -88,7 +88,7 @@ def make_row(planned: PlannedRow, outcome: Outcome, sampler: GpuSampler, *, comp
     """
     right = outcome.verdict in RIGHT
     starts = _starts(planned, compile_jobs)
-    processes = tuple(_process(one, sampler) for one in planned.processes) if right else ()
+    processes = tuple(_process(process_outcome, sampler) for process_outcome in planned.processes) if right else ()
     measured = measure(processes, planned.processes, starts) if right else None
     last = planned.processes[-1] if planned.processes else outcome
     what: Literal["model", "step"] = "step" if outcome.what == "step" else "model"
@@ -119,8 +119,10 @@ def _starts(planned: PlannedRow, compile_jobs: int) -> list[Start | None]:
     cold, warm = (first, None) if planned.cold is None else (planned.cold, first)
     jobs = 1 if planned.cold is None else compile_jobs
     return [
-        None if one is None or one.start is None else msgspec.structs.replace(one.start, compile_jobs=count)
-        for one, count in ((cold, jobs), (warm, 1))
+        None
+        if process_outcome is None or process_outcome.start is None
+        else msgspec.structs.replace(process_outcome.start, compile_jobs=count)
+        for process_outcome, count in ((cold, jobs), (warm, 1))
     ]
 
 

@@ -58,22 +58,22 @@ def configurations(
     unknown name.
     """
     known = builtin_compilers()
-    for kind, wanted, names in (
+    for kind, requested, names in (
         ("compiler", compilers, (*known, *own)),
         ("dtype", dtypes, DTYPES),
         ("layout", layouts, LAYOUTS),
     ):
-        for name in wanted:
+        for name in requested:
             if name not in names:
                 hint = did_you_mean(name, names) or f"; it is one of {', '.join(names)}"
                 raise UsageError(f"unknown {kind} {name!r}{hint}")
-    found = [
+    combinations = [
         Configuration(compiler, dtype, layout, dynamic and compiler.split(":")[0] == "compile")
         for dtype in dtypes or (own_dtype,)
         for layout in layouts or ("contiguous",)
         for compiler in dict.fromkeys(compilers)
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(combinations))
 
 
 COLLECT_SECONDS = 120.0
@@ -153,15 +153,15 @@ class _Address:
 
 def _addresses(options: BenchOptions) -> list[_Address]:
     """Parse ``FILE::workload::compiler`` and ``workload::compiler``; all parts but the first are optional."""
-    found = []
+    addresses = []
     for name in options.names:
-        place, _, rest = name.partition("::")
+        place, _, selector = name.partition("::")
         if place.endswith(".py"):
-            workload, _, how = rest.partition("::")
-            found.append(_Address(Path(place).resolve(), workload or None, how or None))
+            workload, _, how = selector.partition("::")
+            addresses.append(_Address(Path(place).resolve(), workload or None, how or None))
         else:
-            found.append(_Address(None, place, rest or None))
-    return found
+            addresses.append(_Address(None, place, selector or None))
+    return addresses
 
 
 def check_names(options: BenchOptions) -> None:
@@ -171,7 +171,7 @@ def check_names(options: BenchOptions) -> None:
         if not path.is_file():
             raise UsageError(f"no such workload file: {path.name}")
     if not files:  # a file may declare its own compilers
-        compilers = (*options.compilers, *(one.compiler for one in _addresses(options) if one.compiler))
+        compilers = (*options.compilers, *(address.compiler for address in _addresses(options) if address.compiler))
         configurations("fp32", compilers=compilers, dtypes=options.dtypes, layouts=options.layouts, dynamic=False)
 
 
@@ -183,18 +183,18 @@ def collect(pool: WorkerPool, options: BenchOptions) -> list[WorkloadInfo]:
         ModelSpec(name=name, model=name, shapes=options.shapes, train=options.train)
         for name in dict.fromkeys(options.models)
     ]
-    found = [info for spec in specs for info in _described(pool, spec)]
-    known = {info.spec.name for info in found}
-    if not specs or any(one.path is None and one.workload not in known for one in _addresses(options)):
+    infos = [info for spec in specs for info in _described(pool, spec)]
+    known = {info.spec.name for info in infos}
+    if not specs or any(address.path is None and address.workload not in known for address in _addresses(options)):
         shipped = [ModelSpec(name=path.stem, path=str(path)) for path in shipped_workloads() if path not in files]
-        found += [info for spec in shipped for info in _described(pool, spec)]
-    return found
+        infos += [info for spec in shipped for info in _described(pool, spec)]
+    return infos
 
 
 def modules_of(options: BenchOptions) -> list[str]:
     """Return the modules to import before workloads are collected: torchvision, if a named file or model uses it."""
     files = _files(options)
-    others = options.models or any(one.path is None for one in _addresses(options))
+    others = options.models or any(address.path is None for address in _addresses(options))
     if not files or others or any(b"torchvision" in path.read_bytes() for path in files):
         return ["torchvision"]
     return []
@@ -202,24 +202,24 @@ def modules_of(options: BenchOptions) -> list[str]:
 
 def _files(options: BenchOptions) -> list[Path]:
     """Return the named files."""
-    return list(dict.fromkeys(one.path for one in _addresses(options) if one.path is not None))
+    return list(dict.fromkeys(address.path for address in _addresses(options) if address.path is not None))
 
 
 def _meant(infos: list[WorkloadInfo], options: BenchOptions) -> list[_Address]:
     """Return the addresses, without files that only locate the workload of another address."""
     addresses = _addresses(options)
-    names = {one.workload for one in addresses if one.path is None}
+    names = {address.workload for address in addresses if address.path is None}
     sources = {info.spec.path for info in infos if info.spec.name in names}
-    return [one for one in addresses if one.workload is not None or str(one.path) not in sources]
+    return [address for address in addresses if address.workload is not None or str(address.path) not in sources]
 
 
 def _described(pool: WorkerPool, spec: ModelSpec) -> list[WorkloadInfo]:
     try:
-        found = pool.client.run(tasks.WORKLOADS, spec, list[WorkloadInfo], timeout=COLLECT_SECONDS)
+        described = pool.client.run(tasks.WORKLOADS, spec, list[WorkloadInfo], timeout=COLLECT_SECONDS)
     except ServerDiedError:
         pool.restart()
         return [WorkloadInfo(spec=spec, error="killed the worker server on import")]
-    return [WorkloadInfo(spec=spec, error=cause_of_death(found))] if isinstance(found, Ended) else found
+    return [WorkloadInfo(spec=spec, error=cause_of_death(described))] if isinstance(described, Ended) else described
 
 
 def choose(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInfo]:
@@ -234,28 +234,30 @@ def choose(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInf
     for info in usable:
         if seen.setdefault(info.spec.name, info) is not info:
             raise UsageError(f"two workloads are named {info.spec.name!r}")
-    for one in _addresses(options):
-        known = [info.spec.name for info in usable if one.path is None or info.spec.path == str(one.path)]
-        if one.workload is not None and one.workload not in known:
-            where = f" in {one.path.name}" if one.path else ""
-            hint = did_you_mean(one.workload, known) or "; known: " + ", ".join(known)
-            raise UsageError(f"unknown workload {one.workload!r}{where}{hint}")
+    for address in _addresses(options):
+        known = [info.spec.name for info in usable if address.path is None or info.spec.path == str(address.path)]
+        if address.workload is not None and address.workload not in known:
+            where = f" in {address.path.name}" if address.path else ""
+            hint = did_you_mean(address.workload, known) or "; known: " + ", ".join(known)
+            raise UsageError(f"unknown workload {address.workload!r}{where}{hint}")
     meant = _meant(usable, options)
     return [
         info
         for info in usable
-        if info.spec.path is None or any(one.means(info.spec) for one in meant) or not (options.names or options.models)
+        if info.spec.path is None
+        or any(address.means(info.spec) for address in meant)
+        or not (options.names or options.models)
     ]
 
 
 def select(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInfo]:
     """Return the workloads to measure: those for this device, and those requested by name."""
     chosen = choose(infos, options)
-    names = {one.workload for one in _addresses(options)}
-    here = [info for info in chosen if options.device in info.devices or info.spec.name in names]
-    if not here:
+    names = {address.workload for address in _addresses(options)}
+    usable = [info for info in chosen if options.device in info.devices or info.spec.name in names]
+    if not usable:
         raise UsageError(f"no workload is meant for {options.device}")
-    return here
+    return usable
 
 
 def plan_rows(infos: list[WorkloadInfo], options: BenchOptions) -> list[tuple[WorkloadInfo, Configuration]]:
@@ -263,16 +265,16 @@ def plan_rows(infos: list[WorkloadInfo], options: BenchOptions) -> list[tuple[Wo
     meant = _meant(infos, options)
     rows: dict[tuple[str, Configuration], tuple[WorkloadInfo, Configuration]] = {}
     for info in infos:
-        addressed = [one.compiler for one in meant if one.means(info.spec)]
-        wanted = options.compilers if None in addressed else tuple(filter(None, addressed)) or options.compilers
-        wanted = wanted or (*DEFAULT_COMPILERS[options.device], *info.compilers)
-        for one in configurations(
+        addressed = [address.compiler for address in meant if address.means(info.spec)]
+        compilers = options.compilers if None in addressed else tuple(filter(None, addressed)) or options.compilers
+        compilers = compilers or (*DEFAULT_COMPILERS[options.device], *info.compilers)
+        for configuration in configurations(
             info.dtype,
             own=tuple(info.compilers),
-            compilers=wanted,
+            compilers=compilers,
             dtypes=options.dtypes,
             layouts=options.layouts,
             dynamic=options.dynamic,
         ):
-            rows.setdefault((info.spec.name, one), (info, one))
+            rows.setdefault((info.spec.name, configuration), (info, configuration))
     return list(rows.values())

@@ -90,7 +90,7 @@ def _changes(old: Speedups, new: Speedups, *, seconds: bool) -> Iterable[SpeedCh
     for key in sorted((before.keys() | after.keys()) - stale):
         was, now = before.get(key), after.get(key)
         category = _category(was, now)
-        found = SpeedChange(
+        change = SpeedChange(
             workload=key[0],
             configuration=str(key[1]),
             category=category or "no_difference_shown",
@@ -99,8 +99,8 @@ def _changes(old: Speedups, new: Speedups, *, seconds: bool) -> Iterable[SpeedCh
             new=None if now is None else _side(now),
         )
         if category is None and was is not None and now is not None:
-            found = _timed(found, was, now, seconds=seconds)
-        yield found
+            change = _timed(change, was, now, seconds=seconds)
+        yield change
 
 
 def _timed(change: SpeedChange, old: Row, new: Row, *, seconds: bool) -> SpeedChange:
@@ -121,8 +121,8 @@ def _timed(change: SpeedChange, old: Row, new: Row, *, seconds: bool) -> SpeedCh
     return msgspec.structs.replace(change, eager=eager[1])
 
 
-def _with(change: SpeedChange, found: _Found, basis: Literal["seconds", "speedup"]) -> SpeedChange:
-    return msgspec.structs.replace(change, category=found[0], change=found[1], basis=basis)
+def _with(change: SpeedChange, compared: _Found, basis: Literal["seconds", "speedup"]) -> SpeedChange:
+    return msgspec.structs.replace(change, category=compared[0], change=compared[1], basis=basis)
 
 
 def _category(old: Row | None, new: Row | None) -> SpeedCategory | None:
@@ -160,13 +160,13 @@ def _log_speedup(process: Process) -> float:
 
 def _compared(old: Row, new: Row, estimate: Callable[[Process], float]) -> _Found:
     """Compare the processes of two rows by one estimate for each, the logarithm of a speed."""
-    found = compare_runs(*([estimate(one) for one in row.processes] for row in (old, new)))
-    if found is None:
+    comparison = compare_runs(*([estimate(process) for process in row.processes] for row in (old, new)))
+    if comparison is None:
         return "too_noisy", None
-    ratio = (found.ratio, found.low, found.high)
-    if any(one.conditions.shared for row in (old, new) for one in row.processes):
+    ratio = (comparison.ratio, comparison.low, comparison.high)
+    if any(process.conditions.shared for row in (old, new) for process in row.processes):
         return "too_noisy", ratio
-    return FINDINGS[found.finding], ratio
+    return FINDINGS[comparison.finding], ratio
 
 
 def _side(row: Row) -> SpeedSide:

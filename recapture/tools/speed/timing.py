@@ -55,7 +55,7 @@ def interleave(subjects: Sequence[Subject], device: str, seconds: float, *, seed
     rounds = min(MOST_ROUNDS, max(FEWEST_ROUNDS, math.floor(seconds / round_seconds)))
     order = list(range(len(clocks)))
     shuffle = random.Random(seed).shuffle  # noqa: S311 - not for cryptography
-    found: list[list[float]] = [[] for _ in clocks]
+    samples: list[list[float]] = [[] for _ in clocks]
     gc.collect()
     collecting = gc.isenabled()
     gc.disable()  # a garbage collection would count towards the variant that is running
@@ -67,12 +67,12 @@ def interleave(subjects: Sequence[Subject], device: str, seconds: float, *, seed
             for index in order:
                 each = clocks[index].sample(clocks[index].iterations)
                 timed += each * clocks[index].iterations
-                found[index].append(each)
+                samples[index].append(each)
     finally:
         ended = time.monotonic()
         if collecting:
             gc.enable()
-    return Interleaved([clock.iterations for clock in clocks], found, began, ended, (ended - began) / timed - 1)
+    return Interleaved([clock.iterations for clock in clocks], samples, began, ended, (ended - began) / timed - 1)
 
 
 class _Clock:

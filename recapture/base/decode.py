@@ -60,8 +60,8 @@ class Format(Generic[T]):
         try:
             document = self._decoder.decode(data)
             if self._encode is None or self._encode(document) != data:
-                found = json.loads(data, object_pairs_hook=_unique, parse_int=_integer, parse_float=_float)
-                if "schema" not in found:
+                fields = json.loads(data, object_pairs_hook=_unique, parse_int=_integer, parse_float=_float)
+                if "schema" not in fields:
                     raise ValueError("missing required field `schema`")
             if self._check is not None:
                 self._check(document)
@@ -99,12 +99,12 @@ def too_large(number: float | None) -> bool:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise ValueError(f"the field `{twice}` appears twice")
-    return found
+    return fields
 
 
 def _integer(digits: str) -> int:

@@ -33,5 +33,5 @@ class Termination(KeyboardInterrupt):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the most similar other known name, or an empty string."""
-    near = difflib.get_close_matches(name, [one for one in known if one != name], n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, [other for other in known if other != name], n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -51,8 +51,8 @@ def json_text(text: str) -> str:
     return _UNSHOWN.sub(_as_escape, text)
 
 
-def _as_escape(found: re.Match[str]) -> str:
-    char = found[0]
+def _as_escape(match: re.Match[str]) -> str:
+    char = match[0]
     if printable(char) == char:
         return char
     data = char.encode("utf-16-be", errors="surrogatepass")

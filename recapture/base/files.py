@@ -37,11 +37,11 @@ def read_regular(path: Path, *, most: int = MOST_BYTES) -> bytes:
             raise UsageError(f"cannot read {path}: {_irregular(path)}, not a regular file") from None
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise UsageError(f"cannot read {path}: {_kind(found.st_mode)}, not a regular file")
-        if found.st_size > most:
-            raise UsageError(f"cannot read {path}: {found.st_size} bytes, more than the {most} that are read")
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"cannot read {path}: {_kind(status.st_mode)}, not a regular file")
+        if status.st_size > most:
+            raise UsageError(f"cannot read {path}: {status.st_size} bytes, more than the {most} that are read")
         return _read(handle, most + 1, path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None

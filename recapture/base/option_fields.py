@@ -56,10 +56,10 @@ def option(
     show_default: bool = True,
 ) -> Any:
     """Return a dataclass field that is a command-line option. The option is required if it has no default."""
-    shown = CommandLine(names, help, metavar, between, unit, parse, show_default)
-    given = {"default": default, "default_factory": default_factory}
-    chosen = {name: value for name, value in given.items() if value is not dataclasses.MISSING}
-    return dataclasses.field(metadata={CommandLine: shown}, **chosen)
+    command_line = CommandLine(names, help, metavar, between, unit, parse, show_default)
+    defaults = {"default": default, "default_factory": default_factory}
+    chosen = {name: value for name, value in defaults.items() if value is not dataclasses.MISSING}
+    return dataclasses.field(metadata={CommandLine: command_line}, **chosen)
 
 
 def argument(metavar: str, *, parse: Callable[[Any], Any] | None = None) -> Any:
@@ -67,13 +67,17 @@ def argument(metavar: str, *, parse: Callable[[Any], Any] | None = None) -> Any:
 
     `parse` receives all of them as a tuple.
     """
-    shown = CommandLine((), None, metavar, (None, None), None, parse, show_default=False)
-    return dataclasses.field(metadata={CommandLine: shown})
+    command_line = CommandLine((), None, metavar, (None, None), None, parse, show_default=False)
+    return dataclasses.field(metadata={CommandLine: command_line})
 
 
 def declared(options: type) -> dict[str, CommandLine]:
     """Return the fields of a dataclass that the command line sets, by name, in the order of declaration."""
-    return {one.name: one.metadata[CommandLine] for one in dataclasses.fields(options) if CommandLine in one.metadata}
+    return {
+        field.name: field.metadata[CommandLine]
+        for field in dataclasses.fields(options)
+        if CommandLine in field.metadata
+    }
 
 
 def known_device(name: str) -> str:

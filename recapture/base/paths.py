@@ -21,8 +21,8 @@ def data_folder(name: str, *, marker: str | None = None) -> Path:
     marker matters beside an installed package, where ``docker`` is the Docker SDK. The folder need not exist.
     """
     checkout = CHECKOUT / name
-    found = checkout.is_dir() if marker is None else (checkout / marker).is_file()
-    return checkout if found else PACKAGE / "data" / name
+    is_checkout = checkout.is_dir() if marker is None else (checkout / marker).is_file()
+    return checkout if is_checkout else PACKAGE / "data" / name
 
 
 def module_file(*parts: str) -> Path:

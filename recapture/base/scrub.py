@@ -67,7 +67,7 @@ _SCRUBBING: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] =
     (re.compile(r"(Tried to allocate [\d.]+ \w+)\b.*", re.DOTALL), r"\1"),  # the rest is the memory free at that moment
     (re.compile(r"\b\d+(?:\.\d+)?\s*(?:ms|s|seconds)\b"), "… s"),
     # A set of many classes that torch prints as a list has another order in each process.
-    (re.compile(r"(?<=\[)<class '[^'\n]*'>(?:, <class '[^'\n]*'>){5,}(?=\])"), lambda found: _sorted(found[0])),
+    (re.compile(r"(?<=\[)<class '[^'\n]*'>(?:, <class '[^'\n]*'>){5,}(?=\])"), lambda match: _sorted(match[0])),
 ]
 
 _NOISE = re.compile(

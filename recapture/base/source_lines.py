@@ -45,19 +45,19 @@ def source_line(message: str) -> SourceLine | None:
     """
     message = message[:MAX_LENGTH]  # a longer one is not a run's, and patterns take long on it
     for pattern in (_MARKED, _CAUSED):
-        for found in pattern.finditer(message):
-            if not _NOT_USER.search(found["file"]):
-                return _line(found, found["text"].rstrip().rpartition("\n")[2])
-    frames = [one for one in _FRAME.finditer(message) if not _NOT_USER.search(one["file"])]
+        for match in pattern.finditer(message):
+            if not _NOT_USER.search(match["file"]):
+                return _line(match, match["text"].rstrip().rpartition("\n")[2])
+    frames = [frame for frame in _FRAME.finditer(message) if not _NOT_USER.search(frame["file"])]
     if frames:
-        own = [one for one in frames if "/" not in one["file"]]  # a library's file keeps its folders
+        own = [frame for frame in frames if "/" not in frame["file"]]  # a library's file keeps its folders
         return _line((own or frames)[-1], (own or frames)[-1]["text"])
     for pattern in (_PLACE, _TRACED, _BROKEN):
-        for found in pattern.finditer(message):
-            if not _NOT_USER.search(found["file"]):
-                return _line(found, "")
+        for match in pattern.finditer(message):
+            if not _NOT_USER.search(match["file"]):
+                return _line(match, "")
     return None
 
 
-def _line(found: re.Match[str], text: str) -> SourceLine:
-    return SourceLine(found["file"], int(found["line"]), "" if text.strip() == "…" else shorten(text, MOST))
+def _line(match: re.Match[str], text: str) -> SourceLine:
+    return SourceLine(match["file"], int(match["line"]), "" if text.strip() == "…" else shorten(text, MOST))

@@ -20,8 +20,8 @@ def printable(text: str, *, keep: str = "\n") -> str:
     """
     if text.isascii() and (text.isprintable() or (keep == "\n" and text.replace("\n", "").isprintable())):
         return text  # the usual case
-    kept = _SPACES.union(keep)
-    text = "".join(char if char.isprintable() or char in kept else _REPLACEMENT for char in text)
+    allowed = _SPACES.union(keep)
+    text = "".join(char if char.isprintable() or char in allowed else _REPLACEMENT for char in text)
     return _INVISIBLE.sub(_REPLACEMENT, text)
 
 
@@ -59,8 +59,8 @@ def ratio_text(ratio: tuple[float, float, float]) -> str:
 
 def duration_text(seconds: float) -> str:
     """Return a duration of seconds, minutes or hours: ``12 s``, ``3 min 05 s``, ``2 h 10 min``."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+    return f"{minutes} min {seconds_left:02} s" if minutes else f"{seconds_left} s"

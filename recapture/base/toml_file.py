@@ -37,14 +37,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ValueError("nested too deeply") from None
 
 
-def load_toml(path: Path, noun: str, made: Callable[[dict[str, Any]], T]) -> T:
+def load_toml(path: Path, noun: str, build: Callable[[dict[str, Any]], T]) -> T:
     """Return what `made` makes of a TOML file; `noun` names its content: "cannot read the known issues".
 
     Raises UsageError, in one line, for an unreadable file, for a mistake in its TOML, and where `made` raises
     ValueError, as msgspec does.
     """
     try:
-        return made(read_toml(path))
+        return build(read_toml(path))
     except UsageError as error:
         raise UsageError(str(error).replace("cannot read", f"cannot read {noun}:", 1)) from None
     except ValueError as error:

@@ -63,19 +63,19 @@ def installed_packages() -> dict[str, str]:
         path.reverse()
         path.remove(paths.callers_directory)  # only the last entry: the user may have added the same directory
         path.reverse()
-    found: dict[str, str] = {}
-    for distribution in importlib.metadata.distributions(path=[one for one in path if not _inside(one, path)]):
+    versions: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions(path=[entry for entry in path if not _inside(entry, path)]):
         name = distribution.metadata["Name"]
         if name:  # a partly removed distribution has no name
-            found.setdefault(str(canonicalize_name(name)), distribution.version)  # the first on the path counts
-    return dict(sorted(found.items()))
+            versions.setdefault(str(canonicalize_name(name)), distribution.version)  # the first on the path counts
+    return dict(sorted(versions.items()))
 
 
 def _inside(entry: str, path: list[str]) -> bool:
     """Whether an entry of ``sys.path`` is inside a package that is below another entry."""
-    here = Path(entry)
+    folder = Path(entry)
     return any(
-        Path(other) in here.parents and (Path(other) / here.relative_to(other).parts[0] / "__init__.py").is_file()
+        Path(other) in folder.parents and (Path(other) / folder.relative_to(other).parts[0] / "__init__.py").is_file()
         for other in path
         if other
     )

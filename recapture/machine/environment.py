@@ -117,12 +117,12 @@ def differences(before: Environment, now: Environment) -> str:
     `OWN_PACKAGES` do not count: recapture may be installed or run from its checkout, and its requirements may change.
     `TEST_PACKAGES` do not count either.
     """
-    found = [name for name in ("python", "torch") if getattr(before, name) != getattr(now, name)]
+    changes = [name for name in ("python", "torch") if getattr(before, name) != getattr(now, name)]
     for name in sorted((before.packages.keys() | now.packages.keys()) - OWN_PACKAGES - TEST_PACKAGES):
-        was, has = (one.packages.get(name, "absent") for one in (before, now))
+        was, has = (environment.packages.get(name, "absent") for environment in (before, now))
         if was != has:
-            found.append(f"{name} {was}, now {has}")
-    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+            changes.append(f"{name} {was}, now {has}")
+    return ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
 
 
 DECISIVE = (
@@ -147,7 +147,7 @@ def only_volatile_differ(before: Environment, now: Environment) -> bool:
     """
 
     def checks(environment: Environment) -> list[tuple[str, str]]:
-        return [(one.name, one.status) for one in environment.doctor]
+        return [(check.name, check.status) for check in environment.doctor]
 
     before, now = without_private_paths(before), without_private_paths(now)
     return (
@@ -175,12 +175,13 @@ def without_private_paths(environment: Environment) -> Environment:
     return msgspec.structs.replace(
         environment,
         suites=[
-            msgspec.structs.replace(one, error=one.error and without_paths(one.error)) for one in environment.suites
+            msgspec.structs.replace(suite, error=suite.error and without_paths(suite.error))
+            for suite in environment.suites
         ],
         selection=[without_paths(word) for word in environment.selection],
         doctor=[
-            msgspec.structs.replace(one, found=without_paths(one.found), mend=without_paths(one.mend))
-            for one in environment.doctor
+            msgspec.structs.replace(check, found=without_paths(check.found), mend=without_paths(check.mend))
+            for check in environment.doctor
         ],
     )
 

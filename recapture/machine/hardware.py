@@ -97,7 +97,7 @@ def visible_gpus() -> int | None:
     """Return the number of GPUs that this process may use, from NVML and CUDA_VISIBLE_DEVICES; None if unknown."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
-        return len([one for one in named.split(",") if one.strip()])
+        return len([name for name in named.split(",") if name.strip()])
     try:
         import pynvml
 

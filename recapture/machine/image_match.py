@@ -53,27 +53,27 @@ def image_for(
     if nearest is None:
         return ImageMatch(bare, None, [f"no image pins torch {torch}"])
     name, mismatches = nearest
-    shown = mismatches[:SHOWN_MISMATCHES]
-    if len(mismatches) > len(shown):
-        shown.append(f"and {len(mismatches) - len(shown)} more")
-    return ImageMatch(bare, None, [f"nearest image: {name}", *shown])
+    listed = mismatches[:SHOWN_MISMATCHES]
+    if len(mismatches) > len(listed):
+        listed.append(f"and {len(mismatches) - len(listed)} more")
+    return ImageMatch(bare, None, [f"nearest image: {name}", *listed])
 
 
 def _mismatches(packages: Mapping[str, str], python_version: str, image: PinnedImage) -> list[str]:
-    found = []
+    differing = []
     locked = Version(image.python).release[:2]
     if Version(python_version).release[:2] != locked:
-        found.append(f"Python {python_version}, locked {'.'.join(map(str, locked))}")
+        differing.append(f"Python {python_version}, locked {'.'.join(map(str, locked))}")
     # The packages under test come first: a reader looks for them.
     order = ("torch", "torchvision", "triton", "numpy", "scipy", "setuptools")
     ranked = sorted(image.packages, key=lambda name: (order.index(name) if name in order else len(order), name))
     for name in ranked:
-        have, wanted = packages.get(name), image.packages[name]
+        have, pinned = packages.get(name), image.packages[name]
         if have is None:
-            found.append(f"{name} not installed, locked {wanted}")
-        elif have != wanted:
-            found.append(f"{name} {have}, locked {wanted}")
-    return found
+            differing.append(f"{name} not installed, locked {pinned}")
+        elif have != pinned:
+            differing.append(f"{name} {have}, locked {pinned}")
+    return differing
 
 
 def _public(version: str) -> str:
@@ -85,11 +85,11 @@ def pinned_images(*, torch: str) -> list[PinnedImage]:
     """Return the images that pin a torch version and have a lock, drifted twins included."""
     from recapture.machine.pins import load_images, lock_hash, lock_path, read_lock
 
-    found = []
+    entries = []
     for image in load_images().values():
         if _public(image.torch) != _public(torch):
             continue
         path = lock_path(image.name)
         if path.is_file():
-            found.append(PinnedImage(image.name, image.python, image.torch, lock_hash(path), read_lock(path)))
-    return found
+            entries.append(PinnedImage(image.name, image.python, image.torch, lock_hash(path), read_lock(path)))
+    return entries

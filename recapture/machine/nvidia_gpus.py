@@ -24,15 +24,15 @@ def local_gpus() -> list[Gpu]:
         return []
     try:
         driver = int(pynvml.nvmlSystemGetDriverVersion().partition(".")[0])
-        found = []
+        gpus = []
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
             uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-            found.append(Gpu(uuid, name, f"{major}.{minor}", driver))
+            gpus.append(Gpu(uuid, name, f"{major}.{minor}", driver))
     except pynvml.NVMLError:
         return []
     else:
-        return found
+        return gpus
     finally:
         pynvml.nvmlShutdown()

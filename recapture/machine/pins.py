@@ -125,10 +125,10 @@ def find_release(text: str) -> Image:
     if text in images:
         return images[text]
     main = {image.torch: image for image in images.values() if image.drifted_from is None}
-    found = [image for release, image in main.items() if release == text or release.startswith(f"{text}.")]
-    if not found or not text:
+    matching = [image for release, image in main.items() if release == text or release.startswith(f"{text}.")]
+    if not matching or not text:
         raise UsageError(f"no image has torch {text!r}{did_you_mean(text, main)}; there are {', '.join(main)}")
-    return found[-1]
+    return matching[-1]
 
 
 def find_releases(text: str) -> tuple[Image, ...]:
@@ -186,10 +186,10 @@ def lock_hash(path: Path) -> str:
 
 def parse_capability(text: str) -> tuple[int, int]:
     """Return (major, minor) of a GPU's compute capability written as ``7.0``, ``sm_70`` or ``70``."""
-    found = re.fullmatch(r"(\d+)\.(\d)|(?:sm_)?(\d+)(\d)[af]?", text.strip())
-    if not found:
+    match = re.fullmatch(r"(\d+)\.(\d)|(?:sm_)?(\d+)(\d)[af]?", text.strip())
+    if not match:
         raise UsageError(f"not a GPU capability: {text!r}; write it as 7.0 or sm_70")
-    major, minor = (found[1], found[2]) if found[1] else (found[3], found[4])
+    major, minor = (match[1], match[2]) if match[1] else (match[3], match[4])
     return int(major), int(minor)
 
 

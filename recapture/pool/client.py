@@ -112,8 +112,8 @@ class Client:
         self.cache = self.home / CACHE
         self.temporary = self.home / TEMPORARY
         self._others = {segment.id for segment in segments()}
-        mine, theirs = socket.socketpair()
-        command = bootstrap.command("recapture.pool.server", "--fd", str(theirs.fileno()))
+        host_end, server_end = socket.socketpair()
+        command = bootstrap.command("recapture.pool.server", "--fd", str(server_end.fileno()))
         command += ["--home", str(self.home), "--tasks", str(self.tasks), "--cache", str(self.cache)]
         command += ["--jobs", str(self.jobs), *([] if self.fork else ["--fresh"])]
         command += [word for name in self.imports for word in ("--import", name)]
@@ -123,12 +123,12 @@ class Client:
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
-            pass_fds=[theirs.fileno()],
+            pass_fds=[server_end.fileno()],
             env=self._environment(),
             start_new_session=True,
         )
-        theirs.close()
-        self.link = mine
+        server_end.close()
+        self.link = host_end
         self._buffer = LineBuffer()
         self._lines: deque[bytes] = deque()
         self._unready = deque([IMPORTING])
@@ -175,14 +175,14 @@ class Client:
         mark = f"{MARK}={self.tasks}".encode()
         killed: set[int] = set()
         for _ in range(100):
-            found = False
+            killed_some = False
             for process in Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
                     if mark in (process / "environ").read_bytes().split(b"\0"):
                         os.kill(int(process.name), signal.SIGKILL)
                         killed.add(int(process.name))
-                        found = True
-            if not found:
+                        killed_some = True
+            if not killed_some:
                 break
             time.sleep(0.01)
         return killed
@@ -256,7 +256,7 @@ class Client:
 
     def has_ended(self, number: int) -> bool:
         """Whether the end of an awaited task has arrived, without waiting."""
-        return any(isinstance(one, Ended) and one.id == number for one in self._kept)
+        return any(isinstance(message, Ended) and message.id == number for message in self._kept)
 
     def _receive(self, timeout: float) -> Begun | Ended:
         while isinstance(message := self._read(timeout + SILENCE_SECONDS), (Ready, Processes)):
@@ -276,8 +276,8 @@ class Client:
         """Wait for the end of a submitted task; messages of other tasks that arrive meanwhile are kept."""
         while not self.has_ended(number):
             self._kept.append(self._receive(timeout))
-        ended = next(one for one in self._kept if isinstance(one, Ended) and one.id == number)
-        self._kept = deque(one for one in self._kept if one.id != number)
+        ended = next(message for message in self._kept if isinstance(message, Ended) and message.id == number)
+        self._kept = deque(message for message in self._kept if message.id != number)
         self._awaited.discard(number)
         if ended.lost:
             raise ServerDiedError

@@ -50,31 +50,31 @@ def mark_of(pid: int) -> int | None:
 
 def children(pid: int) -> list[int]:
     """Return the ids of a process's children."""
-    found: list[int] = []
+    pids: list[int] = []
     with contextlib.suppress(OSError, ValueError):
         for thread in Path(f"/proc/{pid}/task").iterdir():  # each thread has its own list of children
             with contextlib.suppress(OSError, ValueError):
-                found += map(int, (thread / "children").read_text().split())
-    return found
+                pids += map(int, (thread / "children").read_text().split())
+    return pids
 
 
 def descendants(*pids: int) -> list[int]:
     """Return the ids of all descendants of these processes; for a fork bomb, only enough to recognise it."""
-    found: list[int] = []
+    tree: list[int] = []
     queue = list(pids)
-    while queue and len(found) <= 2 * MAX_PROCESSES:
+    while queue and len(tree) <= 2 * MAX_PROCESSES:
         below = children(queue.pop())
-        found += below
+        tree += below
         queue += below
-    return found
+    return tree
 
 
 def cpu_seconds(pid: int) -> float:
     """Return the processor time in seconds that a process and its descendants have used, ended ones included."""
     ticks = 0
-    for one in (pid, *descendants(pid)):
+    for process in (pid, *descendants(pid)):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            status = Path(f"/proc/{one}/stat").read_bytes()
+            status = Path(f"/proc/{process}/stat").read_bytes()
             # Of the process and of its collected children, as user and system; the name before may have any character.
             ticks += sum(map(int, status[status.rindex(b")") + 2 :].split()[11:15]))
     return ticks / CLOCK_TICKS
@@ -142,14 +142,14 @@ def weigh(pids: list[int], held: int) -> int:
     """
     begin = time.monotonic()
     total = shared = resident = 0
-    rest = list(pids)
-    while rest and (not resident or time.monotonic() - begin < WEIGH_SECONDS):
-        pid = rest.pop(0)
+    waiting = list(pids)
+    while waiting and (not resident or time.monotonic() - begin < WEIGH_SECONDS):
+        pid = waiting.pop(0)
         usage = _proportional(pid)
         total += usage.total
         shared += usage.shared_files
         resident += rss(pid)
-    unweighed = sum(map(rss, rest))
+    unweighed = sum(map(rss, waiting))
     if unweighed and resident:
         total += total * unweighed // resident
         shared += shared * unweighed // resident
@@ -158,10 +158,10 @@ def weigh(pids: list[int], held: int) -> int:
 
 def _proportional(pid: int) -> Usage:
     """Read the kernel's totals over all mappings of a process; Pss_Shmem exists since Linux 5.4."""
-    found = {"Pss:": rss(pid), "Pss_Shmem:": 0}
+    totals = {"Pss:": rss(pid), "Pss_Shmem:": 0}
     with contextlib.suppress(OSError, IndexError, ValueError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             name, number, *_ = line.split()
-            if name in found:
-                found[name] = int(number) * 1024
-    return Usage(found["Pss:"], found["Pss_Shmem:"])
+            if name in totals:
+                totals[name] = int(number) * 1024
+    return Usage(totals["Pss:"], totals["Pss_Shmem:"])

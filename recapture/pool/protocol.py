@@ -108,10 +108,10 @@ class LineBuffer:
 
     def add(self, chunk: bytes) -> list[bytes]:
         """Return the lines that this chunk completes, without their line ends."""
-        *lines, rest = chunk.split(b"\n")
+        *lines, unfinished = chunk.split(b"\n")
         if lines:
             lines[0] = b"".join([*self._parts, lines[0]])
             self._parts.clear()
-        if rest:
-            self._parts.append(rest)
+        if unfinished:
+            self._parts.append(unfinished)
         return lines

@@ -33,9 +33,9 @@ class Links:
         self._ends: dict[int, socket.socket] = {}
         self._new: tuple[socket.socket, socket.socket] | None = None
 
-    def create(self, *, wanted: bool) -> None:
-        """Create the link of a process that is about to be forked, if it is `wanted`."""
-        self._new = socketpair() if wanted else None
+    def create(self, *, needed: bool) -> None:
+        """Create the link of a process that is about to be forked, if it is `needed`."""
+        self._new = socketpair() if needed else None
 
     def inherited(self) -> socket.socket | None:
         """Return the new process's end of its link; called in that process, in which it closes all other ends."""
@@ -46,8 +46,8 @@ class Links:
     def register(self, pid: int) -> None:
         """Listen to the new process; the selector has its id as data."""
         if self._new is not None:
-            end, theirs = self._new
-            theirs.close()
+            end, process_end = self._new
+            process_end.close()
             end.setblocking(False)
             self._ends[pid] = end
             self._selector.register(end, selectors.EVENT_READ, pid)

@@ -53,7 +53,7 @@ class Child:
 
     def segments(self) -> list[Segment]:
         """Return the segments of shared memory that the task created, also those whose creator has ended."""
-        return [one for one in segments() if one.creator in self.pids and one.id not in self.others]
+        return [segment for segment in segments() if segment.creator in self.pids and segment.id not in self.others]
 
     def remove_leftovers(self) -> None:
         """Remove what outlives the task's processes: shared memory, and the scratch directory wherever it is."""
@@ -86,8 +86,8 @@ class Running(dict[int, Child]):
 
     def orphans(self, child: Child) -> list[int]:
         """Return the processes of a task whose parents have died, and their descendants."""
-        found = [pid for pid in children(os.getpid()) if pid not in self and self._comes_of(child, pid)]
-        return [*found, *descendants(*found)]
+        orphans = [pid for pid in children(os.getpid()) if pid not in self and self._comes_of(child, pid)]
+        return [*orphans, *descendants(*orphans)]
 
     def sweep(self, ended: Child | None = None) -> None:
         """Kill orphans that became this server's children, and their descendants, until none is left.

@@ -185,12 +185,12 @@ class Server:
             else:
                 self._warm(message)
 
-    def _warm(self, wanted: Preload) -> None:
+    def _warm(self, request: Preload) -> None:
         if self.fork:
-            preload(wanted.level, wanted.modules)
+            preload(request.level, request.modules)
             gc.collect()
             gc.freeze()  # so that children keep sharing the parent's pages
-            if wanted.many and wanted.level != "bare":  # a bare server is small, and has few or short-lived children
+            if request.many and request.level != "bare":  # a bare server is small, and has few or short-lived children
                 collapse()
         self._send(Ready(rss(os.getpid())))
 
@@ -226,14 +226,14 @@ class Server:
         self._begin(task, waiting=child)
 
     def _fork(self, task: Task, scratch: Path) -> int:
-        self.links.create(wanted=task.group is not None)
+        self.links.create(needed=task.group is not None)
         pid = os.fork()
         if pid == 0:
             with contextlib.suppress(OSError):  # the host has died
                 self._send(Processes(task.id, [os.getpid()]))
             link = self.links.inherited()
-            for one in self.private:
-                one.close()
+            for resource in self.private:
+                resource.close()
             run_task(scratch, task.task, bytes(task.payload), task.timeout, timed=task.timed, link=link)  # exits
         self.links.register(pid)
         return pid

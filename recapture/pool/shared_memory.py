@@ -25,14 +25,14 @@ class Segment(NamedTuple):
 
 def segments() -> list[Segment]:
     """Return all segments of this machine, or of this container."""
-    found = []
+    listed = []
     with contextlib.suppress(OSError, ValueError, KeyError):  # a kernel without System V shared memory
         head, *lines = TABLE.read_text().splitlines()
         names = head.split()
         for line in lines:
             row = dict(zip(names, line.split(), strict=False))
-            found.append(Segment(int(row["shmid"]), int(row["cpid"]), int(row["rss"]) + int(row["swap"])))
-    return found
+            listed.append(Segment(int(row["shmid"]), int(row["cpid"]), int(row["rss"]) + int(row["swap"])))
+    return listed
 
 
 def remove_segment(segment: Segment) -> None:

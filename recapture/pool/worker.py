@@ -204,8 +204,8 @@ def canary(payload: bytes, _enter: Enter) -> bytes:
 def _function(task: str) -> Callable[[bytes, Enter], bytes]:
     """Return the function that ``module:function`` names."""
     module, _, name = task.partition(":")
-    found: Callable[[bytes, Enter], bytes] = getattr(importlib.import_module(module), name)
-    return found
+    function: Callable[[bytes, Enter], bytes] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def main(arguments: list[str]) -> None:

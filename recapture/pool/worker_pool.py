@@ -161,8 +161,8 @@ class WorkerPool:
         with contextlib.suppress(ServerDiedError):  # detected when the server is needed
             self.successor.ask_preload(level, modules, many=self.many)
 
-    def hand_over(self, wanted: str, modules: list[str]) -> None:
-        """Continue with a server that has preloaded the level `wanted`: the successor if there is one, else this one.
+    def hand_over(self, new_level: str, modules: list[str]) -> None:
+        """Continue with a server that has preloaded `new_level`: the successor if there is one, else this one.
 
         If preloading fails, tasks take longer; a task that needs a missing module reports the reason.
         """
@@ -172,7 +172,7 @@ class WorkerPool:
                 self.successor.wait()
                 self.successor.rss = max(self.successor.rss, self.client.rss)
                 self.client, self.successor = self.successor, self.client
-                self.level, self.modules = wanted, modules
+                self.level, self.modules = new_level, modules
             except SlowStartError:  # the first server would not fare better: tasks prepare themselves
                 self._dismiss_successor()
                 return
@@ -180,9 +180,9 @@ class WorkerPool:
                 pass
             self._dismiss_successor()
             modules = self.modules  # without modules that kill a server
-        if (self.level, self.modules) != (wanted, modules):
+        if (self.level, self.modules) != (new_level, modules):
             try:
-                self.prepare(wanted, modules)
+                self.prepare(new_level, modules)
             except ServerDiedError:
                 self.level = level
                 self.restart()

@@ -80,16 +80,16 @@ def libcuda(facts: Facts) -> Finding:
     version = facts.version("triton") or facts.version("pytorch-triton")
     if version is None:
         return warning("Triton is not installed", "install the triton released with this torch")
-    wanted = "libcuda.so.1" if _links_versioned(version) else "libcuda.so"
+    library = "libcuda.so.1" if _links_versioned(version) else "libcuda.so"
     directories = _libcuda_directories()
-    found = next((directory for directory in directories if Path(directory, wanted).exists()), None)
-    if found is not None:
-        return ok(f"{wanted} for Triton {version}, in {found}")
+    folder = next((directory for directory in directories if Path(directory, library).exists()), None)
+    if folder is not None:
+        return ok(f"{library} for Triton {version}, in {folder}")
     seen = f" (libcuda.so.1 is in {directories[0]})" if directories else ""
     fix = "refresh the linker's cache with ldconfig where the driver is installed"
-    if wanted == "libcuda.so" and directories:
+    if library == "libcuda.so" and directories:
         fix = f"link libcuda.so to libcuda.so.1 in {directories[0]}"
-    return fault(f"no {wanted}, which Triton {version} links with{seen}", fix)
+    return fault(f"no {library}, which Triton {version} links with{seen}", fix)
 
 
 @check(
@@ -143,10 +143,10 @@ def gpu_capability(facts: Facts) -> Finding:
     capability = facts.cuda.capability
     if capability is None:
         return Finding("unknown", f"no GPU to ask: {facts.cuda.error}")
-    found = f"{facts.cuda.name}, capability {capability[0]}.{capability[1]}"
+    message = f"{facts.cuda.name}, capability {capability[0]}.{capability[1]}"
     if capability[0] < 7:
-        return fault(f"{found}: Triton needs 7.0", "use a GPU of capability 7.0 or newer")
-    return ok(found)
+        return fault(f"{message}: Triton needs 7.0", "use a GPU of capability 7.0 or newer")
+    return ok(message)
 
 
 @check(
@@ -160,10 +160,10 @@ def gpu_architecture(facts: Facts) -> Finding:
     capability, archs = facts.cuda.capability, facts.cuda.archs
     if capability is None or not archs:
         return Finding("unknown", f"no GPU or no list of architectures: {facts.cuda.error}")
-    found = f"{facts.cuda.name} is sm_{capability[0]}{capability[1]}, torch is compiled for {' '.join(archs)}"
+    message = f"{facts.cuda.name} is sm_{capability[0]}{capability[1]}, torch is compiled for {' '.join(archs)}"
     if runs_on(archs, capability):
-        return ok(found)
-    return fault(found, "use an image compiled for this GPU: recapture images list --gpu shows which")
+        return ok(message)
+    return fault(message, "use an image compiled for this GPU: recapture images list --gpu shows which")
 
 
 def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> bool:

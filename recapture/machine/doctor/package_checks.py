@@ -96,8 +96,8 @@ def setuptools(facts: Facts) -> Finding:
         done = execute([sys.executable, "-W", "ignore", "-c", "from pkg_resources import packaging"])
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            found = f"setuptools {version} does not serve torch {torch.version}: {reason}"
-            return fault(found, fix, affects=affects)
+            message = f"setuptools {version} does not serve torch {torch.version}: {reason}"
+            return fault(message, fix, affects=affects)
     return ok(f"setuptools {version}")
 
 
@@ -113,7 +113,11 @@ def torchvision_build(facts: Facts) -> Finding:
         return ok("torchvision is not installed")
     torch = facts.torch
     base = Version(torch.version).base_version  # without the suffix of a development build
-    doubts = [f"declares torch{one}" for one in _torch_requirements() if not one.contains(base, prereleases=True)]
+    doubts = [
+        f"declares torch{requirement}"
+        for requirement in _torch_requirements()
+        if not requirement.contains(base, prereleases=True)
+    ]
     built_for = _local_version("torchvision")
     local = Version(torch.version).local
     if built_for and local and built_for != local:
@@ -125,8 +129,8 @@ def torchvision_build(facts: Facts) -> Finding:
     reason = " and ".join(doubts)
     if error is None:
         return ok(f"{pair}: it {reason}, yet imports")
-    wanted = next((wanted.version for wanted in _torch_requirements() if wanted.operator == "=="), None)
-    fix = "install the torchvision released with this torch" + (f", or torch {wanted}" if wanted else "")
+    declared = next((specifier.version for specifier in _torch_requirements() if specifier.operator == "=="), None)
+    fix = "install the torchvision released with this torch" + (f", or torch {declared}" if declared else "")
     return fault(f"{pair}: it {reason}, and its import ends with {error}", fix)
 
 
@@ -153,22 +157,23 @@ def scipy_version(facts: Facts) -> Finding:
     version, torch = facts.version("scipy"), facts.torch
     if version is None:
         return ok("scipy is not installed")
-    found = f"scipy {version} with torch {torch.version}"
+    message = f"scipy {version} with torch {torch.version}"
     if release(version) >= (1, 15) and SCIPY_BROKEN_FROM <= torch.release[:2] < SCIPY_FIXED_IN:
         return warning(
-            f"{found}: torch.compile of scipy.fft fails with this pair", 'install "scipy<1.15", or torch 2.10'
+            f"{message}: torch.compile of scipy.fft fails with this pair", 'install "scipy<1.15", or torch 2.10'
         )
-    return ok(found)
+    return ok(message)
 
 
 def _torch_requirements() -> list[Specifier]:
     """Return the torch versions that torchvision's metadata requires."""
     requirements = map(Requirement, importlib.metadata.requires("torchvision") or [])
     return [
-        wanted
-        for one in requirements
-        if canonicalize_name(one.name) == "torch" and (one.marker is None or one.marker.evaluate({"extra": ""}))
-        for wanted in sorted(one.specifier, key=str)
+        specifier
+        for requirement in requirements
+        if canonicalize_name(requirement.name) == "torch"
+        and (requirement.marker is None or requirement.marker.evaluate({"extra": ""}))
+        for specifier in sorted(requirement.specifier, key=str)
     ]
 
 

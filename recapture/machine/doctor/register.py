@@ -52,19 +52,19 @@ class Finding:
     affects: Affects | None = None
 
 
-def ok(found: str) -> Finding:
+def ok(message: str) -> Finding:
     """Return the finding that nothing is wrong."""
-    return Finding("ok", found)
+    return Finding("ok", message)
 
 
-def warning(found: str, fix: str) -> Finding:
+def warning(message: str, fix: str) -> Finding:
     """Return the finding that something may go wrong, or that a figure may be misleading."""
-    return Finding("warning", found, fix)
+    return Finding("warning", message, fix)
 
 
-def fault(found: str, fix: str, *, affects: Affects | None = None) -> Finding:
+def fault(message: str, fix: str, *, affects: Affects | None = None) -> Finding:
     """Return the finding that the machine causes the errors that match the check's signature."""
-    return Finding("fault", found, fix, affects)
+    return Finding("fault", message, fix, affects)
 
 
 @dataclass(frozen=True)
@@ -99,24 +99,24 @@ def examine(device: str = "cpu") -> list[Check]:
     if device not in DEVICES:
         raise UsageError(f"unknown device {device!r}; known: {', '.join(DEVICES)}")
     facts = Facts(device)
-    concerned = [one for one in _REGISTER.values() if device in one.devices]
+    concerned = [registered for registered in _REGISTER.values() if device in registered.devices]
     with ThreadPoolExecutor() as threads:  # checks mostly wait for programs such as the C++ compiler
-        return list(threads.map(lambda one: _made(one, facts), concerned))
+        return list(threads.map(lambda registered: _made(registered, facts), concerned))
 
 
-def _made(one: _Registered, facts: Facts) -> Check:
+def _made(registered: _Registered, facts: Facts) -> Check:
     try:
-        finding = one.function(facts)
+        finding = registered.function(facts)
     except ModuleNotFoundError as error:  # torch itself, on a host that uses only the images
         finding = Finding("unknown", str(error))
     except Exception as error:
         finding = Finding("unknown", f"could not be checked: {type(error).__name__}: {error}")
     return Check(
-        name=one.name,
+        name=registered.name,
         status=finding.status,
         found=_one_line(finding.found),
         mend=finding.fix,
-        affects=finding.affects or one.affects,
+        affects=finding.affects or registered.affects,
     )
 
 
@@ -127,8 +127,8 @@ def explain(error_type: str, error_text: str, checks: Iterable[Check]) -> Check 
     are not read if no signature matches, because they may still be running.
     """
     text = f"{error_type}: {error_text}"
-    named = {one.name for one in _REGISTER.values() if one.signature.search(text)}
-    return next((made for made in checks if made.name in named and made.status == "fault"), None) if named else None
+    named = {registered.name for registered in _REGISTER.values() if registered.signature.search(text)}
+    return next((check for check in checks if check.name in named and check.status == "fault"), None) if named else None
 
 
 def _one_line(text: str) -> str:

@@ -42,10 +42,10 @@ def user_name(_facts: Facts) -> Finding:
     try:
         getpass.getuser()
     except (KeyError, OSError):
-        found = f"user id {os.getuid()} has no name and USER is not set"
+        message = f"user id {os.getuid()} has no name and USER is not set"
         if os.environ.get("TORCHINDUCTOR_CACHE_DIR") is not None:
-            return ok(f"{found}; not needed, TORCHINDUCTOR_CACHE_DIR is set")
-        return fault(found, "set USER, or TORCHINDUCTOR_CACHE_DIR")
+            return ok(f"{message}; not needed, TORCHINDUCTOR_CACHE_DIR is set")
+        return fault(message, "set USER, or TORCHINDUCTOR_CACHE_DIR")
     return ok("the user has a name")
 
 
@@ -57,8 +57,8 @@ def temporary_directory(_facts: Facts) -> Finding:
     except FileNotFoundError:
         return fault("no temporary directory can be written", "set TMPDIR to a writable directory")
     if any(char.isspace() for char in place):
-        found = f"{place} has a blank in its path, at which Inductor splits the commands that it compiles C++ with"
-        return warning(found, "set TMPDIR to a directory whose path has no blank")
+        message = f"{place} has a blank in its path, at which Inductor splits the commands that it compiles C++ with"
+        return warning(message, "set TMPDIR to a directory whose path has no blank")
     return ok(place)
 
 
@@ -88,8 +88,8 @@ def writable_caches(facts: Facts) -> Finding:
     refused = {what: reason for what, place in facts.caches.items() if (reason := _refuses_to_write(place))}
     if not refused:
         return ok(", ".join(f"{what} is {place}" for what, place in facts.caches.items()))
-    found = "; ".join(f"{what} cannot be written: {reason}" for what, reason in refused.items())
-    return fault(found, "set TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR to writable directories")
+    message = "; ".join(f"{what} cannot be written: {reason}" for what, reason in refused.items())
+    return fault(message, "set TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR to writable directories")
 
 
 @check("writable-home", affects="codegen", signature=rf"(?:{REFUSED}|FileNotFoundError).*\.(?:triton|cache)\b")
@@ -102,10 +102,10 @@ def writable_home(facts: Facts) -> Finding:
         reason = str(error)
     if not reason:
         return ok(f"{facts.home} can be written")
-    found = f"the home directory cannot be written: {reason}"
+    message = f"the home directory cannot be written: {reason}"
     if facts.device == "cuda" and os.environ.get("TRITON_CACHE_DIR") is None:
-        return fault(found, f"{fix}, or set TRITON_CACHE_DIR")
-    return warning(found, fix)
+        return fault(message, f"{fix}, or set TRITON_CACHE_DIR")
+    return warning(message, fix)
 
 
 @check("cache-on-network", affects="codegen", signature=r"Stale file handle|\[Errno 116\]|\.nfs[0-9a-f]+")
@@ -137,11 +137,11 @@ def disk_space(facts: Facts) -> Finding:
     """Measure the free disk space where compilers write; one suite can write two GiB."""
     places = [*facts.caches.values(), Path(tempfile.gettempdir())]
     free = min(shutil.disk_usage(_nearest_existing(place)).free for place in places)
-    found = _gib(free, "free for caches and temporary files")
+    message = _gib(free, "free for caches and temporary files")
     fix = "free some space, or set TMPDIR and TORCHINDUCTOR_CACHE_DIR to directories on another disk"
     if free < 2 * GIB:
-        return fault(found, fix)
-    return warning(found, fix) if free < 5 * GIB else ok(found)
+        return fault(message, fix)
+    return warning(message, fix) if free < 5 * GIB else ok(message)
 
 
 @check("memory", affects="all", signature=r"Cannot allocate memory|\[Errno 12\]|Killed signal terminated program")
@@ -150,11 +150,11 @@ def memory(_facts: Facts) -> Finding:
     import psutil
 
     available = min(int(psutil.virtual_memory().available), _container_headroom())
-    found = _gib(available, "of memory available")
+    message = _gib(available, "of memory available")
     fix = "end other programs, or give this machine or container more memory"
     if available < GIB:
-        return fault(found, fix)
-    return warning(found, fix) if available < 4 * GIB else ok(found)
+        return fault(message, fix)
+    return warning(message, fix) if available < 4 * GIB else ok(message)
 
 
 def _container_headroom() -> int:
@@ -170,7 +170,7 @@ def _container_headroom() -> int:
 
 
 def _nearest_existing(place: Path) -> Path:
-    return next(one for one in (place, *place.parents) if os.path.exists(one))  # noqa: PTH110 - Path's own raises
+    return next(folder for folder in (place, *place.parents) if os.path.exists(folder))  # noqa: PTH110 - Path's own raises
 
 
 def _refuses_to_write(place: Path) -> str:

@@ -68,7 +68,7 @@ def cxx_compiler(facts: Facts) -> Finding:
 def c_compiler(facts: Facts) -> Finding:
     """Look for the C compiler that Triton builds its launchers with."""
     fix = "install gcc, or set CC to a C compiler"
-    found = "no C compiler: CC is not set, neither gcc nor clang is on PATH"
+    message = "no C compiler: CC is not set, neither gcc nor clang is on PATH"
     if facts.cc is not None:
         try:
             done = execute([facts.cc, "--version"])
@@ -76,7 +76,7 @@ def c_compiler(facts: Facts) -> Finding:
             done = None
         if done is not None and done.returncode == 0:
             return ok(done.stdout.partition("\n")[0])
-        found = f"the C compiler {facts.cc} does not answer --version"
+        message = f"the C compiler {facts.cc} does not answer --version"
     if facts.device == "cpu":
-        return warning(f"{found} (only Triton needs one, on a GPU)", fix)
-    return fault(found, fix)
+        return warning(f"{message} (only Triton needs one, on a GPU)", fix)
+    return fault(message, fix)

@@ -14,7 +14,7 @@ from recapture.records.directories import Results, read_results
 from recapture.records.record import ClaimResult, Difference, ErrorInfo, write_jsonl
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.tools.compare.cell_changes import category, diff
-from recapture.tools.compare.changes import CATEGORIES, found
+from recapture.tools.compare.changes import CATEGORIES, matching_changes
 from recapture.tools.compare.diff_report import print_diff, to_markdown
 
 
@@ -88,14 +88,14 @@ def test_results_compared_with_themselves_are_unchanged():
 def test_a_failure_that_became_silent_is_newly_wrong_and_a_regression():
     changes = compared([record(Verdict.ERROR)], [record(Verdict.SPECIALIZED)])
     assert cells(changes, "newly_wrong")
-    assert found(changes, "regression") == 1
+    assert matching_changes(changes, "regression") == 1
 
 
 def test_a_silent_wrong_that_became_loud_is_failing_differently_and_no_regression():
     changes = compared([record(Verdict.WRONG)], [record(Verdict.ERROR)])
     assert cells(changes, "failing_differently")
-    assert found(changes, "regression") == 0
-    assert found(changes, "failing") == 1
+    assert matching_changes(changes, "regression") == 0
+    assert matching_changes(changes, "failing") == 1
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,13 @@ def noting(*kinds, verdict=Verdict.PASS, notes=(), schema=2, detail=""):
 def test_notes_that_come_or_go_are_a_category_of_their_own_and_no_regression(old, new, said):
     changes = compared([old], [new])
     assert [members for _, members in changes.categories() if members] == [changes.noted_differently]
-    assert [found(changes, name) for name in ("regression", "wrong", "failing", "any", "notes")] == [0, 0, 0, 0, 1]
+    assert [matching_changes(changes, name) for name in ("regression", "wrong", "failing", "any", "notes")] == [
+        0,
+        0,
+        0,
+        0,
+        1,
+    ]
     assert said in in_text(changes)
 
 
@@ -174,7 +180,7 @@ def test_only_chosen_kinds_and_categories_are_shown_and_gate(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "s::dtype" in out
     assert "s::value" not in out
-    assert "note: 2 other changed cells left out by --category or --kind\n" in out
+    assert "Note: 2 other changed cells left out by --category or --kind\n" in out
     assert recapture("diff", *sides, "--kind", "shape", "--fail-on", "wrong") == 0
     assert recapture("diff", *sides, "--category", "noted_differently", "--fail-on", "any", "--fail-on", "wrong") == 0
     out = capsys.readouterr().out
@@ -227,26 +233,26 @@ def test_a_timeout_on_either_side_is_flagged_as_possibly_noise():
 
 
 def test_a_pass_that_disappears_is_a_regression_and_a_failure_that_does_is_not():
-    assert found(compared([record(Verdict.PASS)], []), "regression") == 1
-    assert found(compared([record(Verdict.PASS_WITH_BREAKS)], []), "regression") == 1
-    assert found(compared([record(Verdict.ERROR)], []), "regression") == 0
-    assert found(compared([record(Verdict.NOT_APPLICABLE)], []), "regression") == 0
+    assert matching_changes(compared([record(Verdict.PASS)], []), "regression") == 1
+    assert matching_changes(compared([record(Verdict.PASS_WITH_BREAKS)], []), "regression") == 1
+    assert matching_changes(compared([record(Verdict.ERROR)], []), "regression") == 0
+    assert matching_changes(compared([record(Verdict.NOT_APPLICABLE)], []), "regression") == 0
 
 
 @pytest.mark.parametrize("verdict", [Verdict.NOT_APPLICABLE, Verdict.ENVIRONMENT])
 def test_a_pass_that_no_longer_runs_is_a_regression(verdict):
-    assert found(compared([record(Verdict.PASS)], [record(verdict)]), "regression") == 1
-    assert found(compared([record(Verdict.ERROR)], [record(verdict)]), "regression") == 0
+    assert matching_changes(compared([record(Verdict.PASS)], [record(verdict)]), "regression") == 1
+    assert matching_changes(compared([record(Verdict.ERROR)], [record(verdict)]), "regression") == 0
 
 
 def test_an_edited_case_is_no_regression_but_wrong_if_it_is_wrong_now():
     changes = compared([record(case_hash="1")], [record(Verdict.WRONG, case_hash="2")])
     assert cells(changes, "case_edited")
-    assert [found(changes, name) for name in ("regression", "wrong", "failing", "any")] == [0, 1, 0, 1]
+    assert [matching_changes(changes, name) for name in ("regression", "wrong", "failing", "any")] == [0, 1, 0, 1]
 
 
 def test_the_whole_of_the_fixtures_counts_seven_regressions(changes):
-    assert [found(changes, name) for name in ("regression", "wrong", "failing", "any")] == [7, 3, 3, 17]
+    assert [matching_changes(changes, name) for name in ("regression", "wrong", "failing", "any")] == [7, 3, 3, 17]
 
 
 # Matching
@@ -280,7 +286,7 @@ def test_what_a_selection_did_not_ask_for_is_neither_removed_nor_added():
     assert (fewer.removed, more.added) == ((), ())
     assert (fewer.unchanged, fewer.new.not_asked, fewer.old.not_asked) == (1, 3, 0)
     assert (more.unchanged, more.old.not_asked, more.new.not_asked) == (1, 3, 0)
-    assert found(fewer, "any") == 0
+    assert matching_changes(fewer, "any") == 0
     assert "no regression, 1 unchanged, 3 not asked for in NEW" in to_markdown(fewer)
 
 
@@ -288,7 +294,7 @@ def test_what_is_gone_from_a_suite_that_ran_whole_is_removed_though_other_suites
     changes = diff(WHOLE, run_of(record(case="a::one"), suites={"a": 1}))
     assert cells(changes, "removed") == [("a::two", "compile")]
     assert changes.new.not_asked == 2  # fx of a::one, and b::three
-    assert found(changes, "regression") == 1
+    assert matching_changes(changes, "regression") == 1
 
 
 def test_an_incomplete_run_of_a_selection_excuses_nothing():

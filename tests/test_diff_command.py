@@ -12,10 +12,9 @@ from planted_records import evidence
 from recapture.base.errors import UsageError
 from recapture.records.directories import read_results
 from recapture.records.verdicts import Verdict
-from recapture.tools.compare.cell_changes import diff
+from recapture.tools.compare.cell_changes import diff, locate
 from recapture.tools.compare.changes import CATEGORIES, Diff, diff_schema
 from recapture.tools.compare.diff_report import to_json, to_markdown
-from recapture.tools.compare.pairing import locate
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def test_text_through_a_pipe_has_no_control_codes_and_one_line_a_change(capsys):
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert "    aoti  pass → crash  call on held_out[0]: died of SIGSEGV\n" in out
-    assert "    make_fx  pass → timeout  possibly noise: still running after 60 s\n" in out
+    assert "    make_fx  pass → timeout  possibly noise; still running after 60 s\n" in out
     assert "Removed: 2, 1 of them a regression (no longer there)\n" in out
     assert out.splitlines()[-1].startswith("7 regressions, 2 newly wrong, ")
     assert out.index("numpy  2.1.2 → 2.3.5") < out.index("Newly wrong")

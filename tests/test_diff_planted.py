@@ -164,7 +164,8 @@ def test_several_results_are_compared_step_by_step(sides, capsys):
     assert _run(["diff", *places]) == 0
     out = capsys.readouterr().out
     assert out.count("Newly wrong: 1") == out.count("Fixed: 1") == 1
-    assert out.splitlines()[0].split()[:1] == ["regressions"]
+    assert out.splitlines()[0] == "From one to the next"
+    assert out.splitlines()[1].split()[:1] == ["regressions"]
     assert _run(["diff", *places, "--fail-on", "regression"]) == 1
     capsys.readouterr()
     assert _run(["diff", *places, "--format", "json"]) == 0

@@ -11,10 +11,9 @@ from recapture.base.errors import UsageError
 from recapture.command.main import main
 from recapture.records.record import ErrorInfo
 from recapture.records.verdicts import Verdict
-from recapture.tools.compare.cell_changes import compare
-from recapture.tools.compare.changes import SPEED_CATEGORIES, Diff, diff_schema, found
+from recapture.tools.compare.cell_changes import compare, locate
+from recapture.tools.compare.changes import SPEED_CATEGORIES, Diff, diff_schema, matching_changes
 from recapture.tools.compare.diff_report import to_json, to_markdown
-from recapture.tools.compare.pairing import locate
 from recapture.tools.speed.figures import compare_runs, derive
 from recapture.tools.speed.speedups import read_speedups, write_speedups
 
@@ -84,7 +83,7 @@ def test_the_same_benchmark_twice_has_no_difference(changed):
     changes = changed()
     assert len(changes.speeds) == len(ON_FILE.rows)
     assert {one.category for one in changes.speeds} <= {"no_difference_shown", "too_noisy", "not_timed"}
-    assert found(changes, "slower") == found(changes, "any") == 0
+    assert matching_changes(changes, "slower") == matching_changes(changes, "any") == 0
     assert "0 configurations slower or no longer right" in to_markdown(changes)
 
 
@@ -95,8 +94,8 @@ def test_a_configuration_that_takes_longer_is_slower_by_its_seconds(changed):
     assert one.change[0] == pytest.approx(1 / 1.2)
     assert one.change[1] < one.change[0] < one.change[2] < 1
     assert one.eager[0] == pytest.approx(1)
-    assert found(changes, "slower") == 1
-    assert found(changes, "regression") == 0
+    assert matching_changes(changes, "slower") == 1
+    assert matching_changes(changes, "regression") == 0
 
 
 def test_the_speedup_over_eager_decides_where_seconds_do_not(changed):
@@ -145,7 +144,7 @@ def test_a_shared_machine_shows_nothing(changed):
 def test_verdicts_that_changed_come_before_speed(changed):
     failing = replace(VIT, verdict=Verdict.TIMEOUT, reason="still running after 9 s", measured=None, processes=())
     assert of(changed(failing), VIT).category == "no_longer_right"
-    assert found(changed(failing), "slower") == 1
+    assert matching_changes(changed(failing), "slower") == 1
     crash = the("densenet121_eval", "aoti")
     assert of(changed(replace(crash, verdict=Verdict.ERROR)), crash).category == "failing_differently"
     assert of(
@@ -213,8 +212,8 @@ def test_fail_on_slower_ends_with_1_and_benchmarks_need_no_cells(changed, tmp_pa
     assert locate(*sides) == tuple(side / "sm_90" for side in sides)
     assert run(*sides, "--fail-on", "slower") == 1
     out = capsys.readouterr().out
-    assert "vit_b_16_eval\n    compile fp32  slower  8.50 ms → 10.20 ms  0.83×" in out
-    assert "note: OLD has no cells" in out
+    assert "vit_b_16_eval\n    compile fp32  8.50 ms → 10.20 ms  0.83×" in out
+    assert "Note: OLD has no cells" in out
     assert run(*sides, "--fail-on", "regression") == 0
     assert run(*sides, "--fail-on", "any") == 1
     assert run(sides[0], sides[0], "--fail-on", "any") == 0

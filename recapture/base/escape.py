@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from typing import Any
 
 from recapture.base.text import one_line, printable, shorten
 
@@ -44,6 +45,13 @@ def markdown_code(text: str, *, in_table: bool = False) -> str:
 def html_text(text: str) -> str:
     """Return text on one line for an HTML block in Markdown, so that it neither ends the block nor starts a tag."""
     return html.escape(one_line(text), quote=False)
+
+
+def indented_json(value: Any) -> str:
+    """Return plain data and msgspec's structures as an indented JSON document, with a line break at its end."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 
 def json_text(text: str) -> str:

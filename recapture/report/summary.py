@@ -204,6 +204,23 @@ def measured(record: Record, expected: str = "") -> str:
     return words
 
 
+def measured_with_kinds(record: Record) -> str:
+    """Return a cell's outcome with the kinds of its silent differences, such as ``wrong (value, dtype)``."""
+    kinds = ", ".join(kinds_of(record.differences))
+    return f"{measured(record)} ({kinds})" if kinds else measured(record)
+
+
+def colour(record: Record | None) -> str:
+    """Return the terminal's style for a cell's outcome; empty if there is no cell."""
+    if record is None:
+        return ""
+    if record.verdict in RIGHT:
+        return "green" if record.verdict is Verdict.PASS else "cyan"
+    if record.verdict in SILENTLY_WRONG:
+        return "bold red"
+    return "yellow" if record.verdict in FAILING else "dim"
+
+
 def silent_wrongs(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Return the silently wrong cells by case, in the order of the reports."""
     found: dict[str, list[Record]] = defaultdict(list)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.segment import Segment
 from rich.table import Table as Layout
@@ -38,6 +40,9 @@ GAP = 2
 
 STEP = 2
 """Number of spaces by which a list, and the second line of a sentence, is indented."""
+
+MANY = 4
+"""Number of rows with the same text from which this text is printed once."""
 
 NARROWEST = 20
 """Smallest width in columns of text that is wrapped, however narrow the terminal is."""
@@ -86,19 +91,29 @@ def say_all(console: Console, lines: Iterable[str | Text], style: str = "") -> N
         say(console, line, style)
 
 
-def say_wrapped(console: Console, text: Inline, style: str = "", indent: int = 0) -> None:
+def say_wrapped(console: Console, text: Inline | Text, style: str = "", indent: int = 0) -> None:
     """Print a sentence. On a terminal it is wrapped between words and its further lines are indented more.
 
     Elsewhere it is one line, so that a pipe gets one line for each fact.
     """
-    words = _rich_text(text)
-    if not console.is_terminal:
-        say(console, Text(" " * indent) + words, style)
-        return
-    width = max(console.width - indent - STEP, NARROWEST)
-    # A word that is longer than a line, such as an address, stays whole: the terminal itself breaks it.
-    for number, line in enumerate(words.wrap(console, width, overflow="ignore")):
+    words = text if isinstance(text, Text) else _rich_text(text)
+    width = max(console.width - indent - STEP, NARROWEST) if console.is_terminal else UNLIMITED
+    for number, line in enumerate(_wrapped(words, width)):
         say(console, Text(" " * (indent + STEP * bool(number))) + line, style)
+
+
+def _wrapped(text: Text, width: int) -> Iterator[Text]:
+    """Yield lines of at most `width` columns; a word that is longer, such as an address, stays whole."""
+    breaks: list[int] = []
+    used = 0
+    for match in re.finditer(r"\S+\s*", text.plain):
+        if used and used + cell_len(match[0].rstrip()) > width:
+            breaks.append(match.start())
+            used = 0
+        used += cell_len(match[0])
+    for line in text.divide(breaks):
+        line.rstrip()
+        yield line
 
 
 def say_table(console: Console, table: Table) -> None:
@@ -143,15 +158,30 @@ def _print_block(console: Console, block: Block) -> None:
     elif block.terminal == "table":
         say_table(console, block)
     elif block.terminal == "lines":
-        width = max((len(_plain(row[0])) for row in block.rows), default=0)
+        width = max((_rich_text(row[0]).cell_len for row in block.rows), default=0)
         for row in block.rows:
-            first = [*spans_of(row[0]), Span(" " * (width - len(_plain(row[0]))))]
-            say_wrapped(console, _joined([first, *_described(block, row)]), indent=STEP)
+            first = _rich_text(row[0])
+            first.pad_right(width - first.cell_len + GAP)
+            say_wrapped(console, first + _rich_text(_joined(_described(block, row))), indent=STEP)
     else:
-        for first, rows in itertools.groupby(block.rows, key=lambda row: row[0]):
-            say_wrapped(console, first, indent=STEP)
-            for row in rows:
-                say_wrapped(console, _joined(_described(block, row)), indent=2 * STEP)
+        _print_groups(console, block)
+
+
+def _print_groups(console: Console, table: Table) -> None:
+    """Print rows by their first column; what many rows say alike after the second is printed once, with its number."""
+    said: dict[str, list[Sequence[Inline]]] = {}
+    for row in table.rows:
+        said.setdefault("\0".join(map(_plain, row[2:])), []).append(row)
+    shared = {text: rows for text, rows in said.items() if len(rows) >= MANY and any(map(_plain, rows[0][2:]))}
+    for rows in sorted(shared.values(), key=len, reverse=True):
+        say_wrapped(console, [f"{len(rows)}× ", *_joined(_described(table, rows[0], first=2))], indent=STEP)
+        for row in rows:
+            say_wrapped(console, _joined(row[:2]), indent=2 * STEP)
+    alone = [row for row in table.rows if "\0".join(map(_plain, row[2:])) not in shared]
+    for first, group in itertools.groupby(alone, key=lambda row: row[0]):
+        say_wrapped(console, first, indent=STEP)
+        for row in group:
+            say_wrapped(console, _joined(_described(table, row)), indent=2 * STEP)
 
 
 def _print_items(console: Console, items: Sequence[Item], indent: int = STEP) -> None:
@@ -160,15 +190,15 @@ def _print_items(console: Console, items: Sequence[Item], indent: int = STEP) ->
         _print_items(console, item.items, indent + STEP)
 
 
-def _described(table: Table, row: Sequence[Inline]) -> Iterator[Inline]:
-    """Yield the cells of a row after the first that are not empty, ``old`` and ``new`` as one, with their labels."""
+def _described(table: Table, row: Sequence[Inline], first: int = 1) -> Iterator[Inline]:
+    """Yield a row's cells from column `first` that are not empty, ``old`` and ``new`` as one, with their labels."""
     old: Inline = ""
     for column, (header, cell) in enumerate(zip(table.headers, row, strict=True)):
         if header == "old":
             old = cell
         elif header == "new":
             yield [*spans_of(old), " → ", *spans_of(cell)]
-        elif column and _plain(cell):
+        elif column >= first and _plain(cell):
             yield [f"{_plain(header)}: ", *spans_of(cell)] if column in table.labels else cell
 
 

@@ -1,29 +1,25 @@
-"""Finds the changes between two results, cell by cell."""
+"""Finds the changes between two results directories, cell by cell."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 
 import msgspec
 
 from recapture.base.errors import UsageError
-from recapture.base.text import shorten
-from recapture.records.directories import Results, holds_results, read_results
+from recapture.base.text import plural, shorten
+from recapture.machine.environment import Environment
+from recapture.records.directories import BEFORE, Results, find_results, find_speedups, holds_results, read_results
+from recapture.records.record import Record
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report import environment_facts, summary
-from recapture.report.differences import identity, notes_of
+from recapture.report.differences import has_kind, identity, notes_of
 from recapture.report.stage_words import stage_changed
 from recapture.tools.compare.changes import Change, ClaimChange, Diff, FactChange, Rename, Side
 from recapture.tools.speed.speed_changes import diff_speeds, speedups_of
 from recapture.tools.speed.speedups import read_speedups
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from recapture.machine.environment import Environment
-    from recapture.records.record import Record
 
 Key = tuple[str, str, str]
 
@@ -261,3 +257,65 @@ def _claims(before: dict[Key, Record], after: dict[Key, Record]) -> tuple[ClaimC
             key=lambda one: (summary.natural_key(one.id), one.case, summary.compiler_key(one.compiler), one.expected),
         )
     )
+
+
+# Which directories, and which of the changes
+
+
+def locate(old: Path, new: Path) -> tuple[Path, Path]:
+    """Return the two results directories to compare.
+
+    Each path may also be an image's directory, ``results/<image>``, or contain exactly one. Then the capability is that
+    of the other path, or the only one that both images have. Raises UsageError if there are no results, or if the
+    choice is ambiguous.
+    """
+    before, after = _capabilities(old), _capabilities(new)
+    if len(before) == 1 == len(after) and "" in (*before, *after):
+        return next(iter(before.values())), next(iter(after.values()))
+    # The name of a results directory is its capability, and so determines the capability of the other path.
+    before, after = (
+        {path.resolve().name: path for path in side.values()} if "" in side else side for side in (before, after)
+    )
+    common = sorted(before.keys() & after.keys())
+    if len(common) == 1:
+        return before[common[0]], after[common[0]]
+    if common:
+        raise UsageError(f"{old} and {new} both hold {', '.join(common)}: say which, as in {before[common[0]]}")
+    capabilities = [", ".join(sorted(side)) for side in (before, after)]
+    sides = " and ".join(f"{path} ({names})" for path, names in zip((old, new), capabilities, strict=True))
+    raise UsageError(f"{sides} have no capability in common: name a directory of each")
+
+
+def _capabilities(directory: Path) -> dict[str, Path]:
+    """Return a path's results directories by capability; the key is empty if the path itself is one."""
+    if holds_results(directory) or speedups_of(directory):
+        return {"": directory}
+    timed = {path.parent for path in find_speedups(directory) if not path.parent.name.startswith(BEFORE)}
+    directories = sorted({*find_results(directory, needed=not timed), *timed})
+    images = {path.parent for path in directories}
+    if len(images) > 1:
+        names = ", ".join(sorted(image.name for image in images))
+        raise UsageError(f"{directory} holds several images' results, name one: {names}")
+    return {path.name: path for path in directories}
+
+
+def restricted(changes: Diff, *, kinds: Collection[str], categories: Collection[str]) -> Diff:
+    """Return a diff with only the cells of some categories whose differences, on either side, have one of some kinds.
+
+    An empty collection does not restrict. A warning says how many changed cells are left out.
+    """
+    if not kinds and not categories:
+        return changes
+    chosen: dict[str, tuple[Change, ...]] = {}
+    left_out = 0
+    for name, members in changes.categories():
+        in_category = members if not categories or name in categories else ()
+        chosen[name] = tuple(change for change in in_category if not kinds or _has_kind(change, kinds))
+        left_out += len(members) - len(chosen[name])
+    note = f"{plural(left_out, 'other changed cell')} left out by --category or --kind"
+    warnings = (*changes.warnings, note) if left_out else changes.warnings
+    return msgspec.structs.replace(changes, warnings=warnings, **chosen)
+
+
+def _has_kind(change: Change, kinds: Collection[str]) -> bool:
+    return any(record is not None and has_kind(record, kinds) for record in (change.old, change.new))

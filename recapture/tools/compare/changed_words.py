@@ -1,21 +1,31 @@
-"""What differs between two failures of a cell, in words: not two long messages that are nearly the same."""
+"""What changed in a cell, in words: not two long messages that are nearly the same, nor one change for each cell."""
 
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from recapture.base.text import one_line, shorten
-from recapture.report.differences import identity, place
-
-if TYPE_CHECKING:
-    from recapture.records.record import Difference, Record
+from recapture.base.text import one_line, plural, shorten
+from recapture.records.record import Difference, Record
+from recapture.report.differences import changed_note, identity, notes_of, place
+from recapture.tools.compare.changes import Change
 
 MOST_WORDS = 400
 """Number of words of a message that are compared."""
 
 ALIKE = 0.35
 """Smallest share of common words for which single words are shown instead of both messages."""
+
+WORDS_LIMIT = 100
+"""Characters of the words that only one side of a failure has."""
+
+MOST_LINES = 10
+"""Number of shared changes that are shown."""
+
+MOST_ALIKE = 20
+"""Number of cells whose notes changed alike that are shown one by one."""
 
 
 class Words(NamedTuple):
@@ -85,3 +95,65 @@ def failure_words(old: Record, new: Record, limit: int) -> str:
 def _where(difference: Difference) -> str:
     label, where, kind, bits = identity(difference)
     return f"{kind} of {where} {place(label)}" + (f" ({bits})" if bits != "value" else "")
+
+
+# Changes that many cells share
+
+
+def told_apart(category: str, members: tuple[Change, ...]) -> tuple[list[Change], list[Change]]:
+    """Return the changes to show one by one, and those to show once with the number of their cells.
+
+    The latter are failures that only changed the wording of their message, and a change of notes that many cells share.
+    """
+    told: list[Change] = []
+    alike: list[Change] = []
+    notes = Counter(map(_notes_that_changed, members)) if category == "noted_differently" else Counter()
+    for change in members:
+        wording = (
+            category == "failing_differently" and change.old and change.new and only_wording(change.old, change.new)
+        )
+        shared = category == "noted_differently" and notes[_notes_that_changed(change)] > MOST_ALIKE
+        (alike if wording or shared else told).append(change)
+    return told, alike
+
+
+def changed_alike(category: str, members: Iterable[Change]) -> list[str]:
+    """Return a line for each change that cells share, with their number; the commonest first."""
+    cells: dict[str, list[Change]] = {}
+    for change in members:
+        if change.old is None or change.new is None:
+            continue
+        if category == "noted_differently":
+            words = changed_note(change.old, change.new, WORDS_LIMIT)
+        elif change.old.error and change.new.error:
+            differing = changed_words(change.old.error.message, change.new.error.message, WORDS_LIMIT)
+            words = f"{change.new.error.type}: {differing}"
+        else:
+            continue
+        cells.setdefault(words, []).append(change)
+    if category == "noted_differently":
+        return _lines("whose notes changed alike", "changes of notes", cells)
+    return _lines("with the same failure in other words", "changes of wording", cells)
+
+
+def _lines(what: str, changes: str, cells: dict[str, list[Change]]) -> list[str]:
+    if not cells:
+        return []
+    ranked = sorted(cells.items(), key=lambda item: (-len(item[1]), item[0]))
+    lines = [f"{plural(sum(map(len, cells.values())), 'cell')} {what}:"]
+    for words, members in ranked[:MOST_LINES]:
+        first = f"{members[0].case}::{members[0].compiler}"
+        more = f" and {len(members) - 1} more" if len(members) > 1 else ""
+        lines.append(f"{words} ({first}{more})")
+    others = ranked[MOST_LINES:]
+    if others:
+        number = plural(sum(len(members) for _, members in others), "cell")
+        lines.append(f"and {number} with {len(others)} other {changes}")
+    return lines
+
+
+def _notes_that_changed(change: Change) -> frozenset[tuple[str, ...]]:
+    """Return what identifies the notes that only one side of a change has."""
+    if change.old is None or change.new is None:
+        return frozenset()
+    return frozenset(notes_of(change.old).keys() ^ notes_of(change.new).keys())

@@ -266,7 +266,7 @@ SPEEDS_FAIL_ON: dict[str, tuple[SpeedCategory, ...]] = {
 }
 
 
-def found(changes: Diff, name: str) -> int:
+def matching_changes(changes: Diff, name: str) -> int:
     """Return the number of changes that match ``--fail-on NAME``."""
     number = sum(one.category in SPEEDS_FAIL_ON.get(name, ()) for one in changes.speeds)
     asked = FAIL_ON.get(name)

@@ -54,12 +54,9 @@ def diff(
     OLD and NEW are results directories (results/IMAGE/CAPABILITY), or directories of images with exactly one common
     capability.
     """
-    from recapture.tools.compare.cell_changes import compare
-    from recapture.tools.compare.changes import found
-    from recapture.tools.compare.diff_filter import restricted
-    from recapture.tools.compare.diff_report import to_json, to_markdown
-    from recapture.tools.compare.diff_steps import print_steps, steps_to_json, steps_to_markdown
-    from recapture.tools.compare.pairing import locate
+    from recapture.tools.compare.cell_changes import compare, locate, restricted
+    from recapture.tools.compare.changes import matching_changes
+    from recapture.tools.compare.diff_report import print_diff, to_json, to_markdown
 
     if len(places) < 2:
         raise UsageError("diff compares two results or more: name OLD and NEW")
@@ -68,12 +65,12 @@ def diff(
         for old, new in itertools.pairwise(places)
     ]
     if form == "json":
-        echo_json(to_json(steps[0]) if len(steps) == 1 else steps_to_json(steps))
+        echo_json(to_json(*steps))
     elif form == "markdown":
-        echo("\n".join([*(steps_to_markdown(steps) if len(steps) > 1 else ()), *map(to_markdown, steps)]), nl=False)
+        echo(to_markdown(*steps), nl=False)
     else:
-        print_steps(console(), steps)
+        print_diff(console(), *steps)
     if "slower" in fail_on and not any(changes.speeds for changes in steps):
         raise UsageError("--fail-on slower, but no speeds were compared")
-    if any(found(changes, name) for changes in steps for name in fail_on):
+    if any(matching_changes(changes, name) for changes in steps for name in fail_on):
         context.exit(FAIL_ON_EXIT_STATUS)

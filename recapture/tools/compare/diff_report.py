@@ -2,41 +2,62 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from recapture.base.escape import markdown_code as code
-from recapture.base.escape import markdown_text as plain
-from recapture.base.text import plural
+from recapture.base.escape import indented_json
+from recapture.base.text import plural, ratio_text, time_text
+from recapture.known.devices import GROUPS, DeviceDifference, matching
+from recapture.records.record import Record
+from recapture.records.verdicts import outcome_of
 from recapture.report import summary
 from recapture.report.claim_sources import address
 from recapture.report.differences import changed_note, kinds_in_words, kinds_of
-from recapture.report.document import Inline, Span, Table, code_list, code_span
-from recapture.report.markdown_writer import table_markdown
+from recapture.report.document import (
+    Block,
+    Heading,
+    Inline,
+    Item,
+    Items,
+    Paragraph,
+    Span,
+    Table,
+    code_list,
+    code_span,
+    strong,
+    verbatim,
+)
+from recapture.report.markdown_writer import to_markdown as markdown
 from recapture.report.stage_words import stage_changed
-from recapture.report.terminal_writer import say, say_table
-from recapture.tools.compare.changed_words import failure_words
-from recapture.tools.compare.changes import CATEGORIES, Change, Diff, found, is_regression
-from recapture.tools.compare.diff_alike import WORDS_LIMIT, in_short, told_apart
-from recapture.tools.compare.diff_devices import device_lines
-from recapture.tools.compare.diff_speeds import speed_lines, speeds_markdown
-from recapture.tools.compare.diff_summary import summary_tables
+from recapture.tools.compare.changed_words import WORDS_LIMIT, changed_alike, failure_words, told_apart
+from recapture.tools.compare.changes import (
+    CATEGORIES,
+    SPEED_CATEGORIES,
+    SPEED_CHANGES,
+    Change,
+    Diff,
+    Ratio,
+    SpeedChange,
+    SpeedSide,
+    is_regression,
+    matching_changes,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from rich.console import Console
 
-    from recapture.records.record import Record
+STEPS_SCHEMA_VERSION = 1
+"""Version of the JSON form of several diffs."""
 
 WHY_LIMIT = 160
 """Characters of a reason shown in text and Markdown; the JSON has the complete records."""
 
-KNOWN_OF_DEVICES = "Known differences between a CPU and a GPU"
-"""The heading of what explains changes from one device to another."""
+FEWEST_SUMMARISED = 4
+"""Smallest number of changed cells that is worth a summary by suite and compiler."""
 
-_STYLES = {
+_HEADING_STYLES = {
     "newly_wrong": "bold red",
     "newly_failing": "red",
     "newly_breaking": "yellow",
@@ -46,219 +67,238 @@ _STYLES = {
     "whole_again": "green",
 }
 
-
-class _Row(NamedTuple):
-    """Cells of one case that changed in the same way."""
-
-    case: str
-    compilers: tuple[str, ...]
-    old: str
-    new: str
-    why: str
-    remark: str
+_SPEED_STYLES = {"no_longer_right": "red", "slower": "red", "newly_right": "green", "faster": "green"}
 
 
-def to_json(changes: Diff) -> str:
-    """Return the diff as JSON, indented; `recapture.tools.compare.changes.diff_schema` describes it."""
-    return msgspec.json.format(msgspec.json.encode(changes), indent=2).decode() + "\n"
+def to_json(*steps: Diff) -> str:
+    """Return a diff as JSON, which `recapture.tools.compare.changes.diff_schema` describes, or a list of several."""
+    return indented_json(steps[0] if len(steps) == 1 else {"schema": STEPS_SCHEMA_VERSION, "diffs": list(steps)})
 
 
-def to_markdown(changes: Diff) -> str:
-    """Return the diff as GitHub Markdown."""
-    sections = [
-        f"# Changes from {code(_name(changes, 'old'))} to {code(_name(changes, 'new'))}",
-        _verdict(changes),
-        "\n".join(f"- **Note:** {plain(warning)}" for warning in changes.warnings),
-        _environment_markdown(changes),
-        _claims_markdown(changes),
-        _renamed_markdown(changes),
-        _summary_markdown(changes),
-        _devices_markdown(changes),
-        *(_category_markdown(name, members) for name, members in changes.categories() if members),
-        speeds_markdown(changes),
+def to_markdown(*steps: Diff) -> str:
+    """Return diffs as GitHub Markdown; before several, a table of what each changed."""
+    blocks = list(_steps(steps))
+    for changes in steps:
+        blocks += [_title(changes), Paragraph(_verdict(changes)), *_sections(changes)]
+    return markdown(blocks)
+
+
+def print_diff(console: Console, *steps: Diff) -> None:
+    """Print diffs, each with its verdict at the end, where it stays in view; a pipe gets one line for each change."""
+    from recapture.report.terminal_writer import print_document
+
+    blocks = list(_steps(steps))
+    for changes in steps:
+        blocks += [_title(changes), *_sections(changes), Heading(_verdict(changes))]
+    print_document(console, blocks)
+
+
+def _steps(steps: Sequence[Diff]) -> Iterator[Block]:
+    """Yield the number of regressions, and of changed cells of each category, for each of several diffs."""
+    if len(steps) == 1:
+        return
+    seen = [name for name in CATEGORIES if any(getattr(changes, name) for changes in steps)]
+    rows: list[list[Inline]] = [
+        [
+            f"{changes.old.image} → {changes.new.image}",
+            str(matching_changes(changes, "regression")),
+            *(str(len(getattr(changes, name))) for name in seen),
+        ]
+        for changes in steps
     ]
-    return "\n\n".join(section for section in sections if section) + "\n"
+    yield Heading("From one to the next", 1)
+    yield Table(["", "regressions", *map(_words, seen)], rows, "l" + "r" * (len(seen) + 1))
 
 
-def _environment_markdown(changes: Diff) -> str:
+def _title(changes: Diff) -> Block:
+    old, new = (f"{side.image}/{side.capability}" for side in (changes.old, changes.new))
+    return Heading(["Changes from ", code_span(old), " to ", code_span(new)], 1)
+
+
+def _sections(changes: Diff) -> Iterator[Block]:
+    if changes.warnings:
+        yield Items([Item([strong("Note:"), f" {warning}"], style="yellow") for warning in changes.warnings])
+    yield from _environment(changes)
+    if changes.claims:
+        rows: list[list[Inline]] = [
+            [
+                Span(claim.id, link=address(claim.id)),
+                code_span(claim.case),
+                code_span(claim.compiler),
+                code_span(claim.expected),
+                claim.old,
+                claim.new,
+            ]
+            for claim in changes.claims
+        ]
+        yield Heading("Published claims whose status changed")
+        yield Table(["claim", "case", "compiler", "expected", "old", "new"], rows, terminal="lines")
+    if changes.renamed:
+        yield Heading("Renamed")
+        yield Items([Item([code_span(rename.old), " is now ", code_span(rename.new)]) for rename in changes.renamed])
+    if tables := _summary_tables(changes):
+        yield Heading("Changed cells by suite and compiler")
+        yield from tables
+    if lines := device_lines(changes):
+        yield Heading("Known differences between a CPU and a GPU")
+        yield Items([Item(line) for line in lines])
+    for name, members in changes.categories():
+        if members:
+            yield from _category(name, members)
+    yield from _speeds(changes)
+
+
+def _environment(changes: Diff) -> Iterator[Block]:
     if not changes.environment:
-        return ""
+        return
+    yield Heading("What differs besides the cells")
     rows: list[list[Inline]] = [
         [fact.name, code_span(fact.old or "absent"), code_span(fact.new or "absent")]
         for fact in changes.environment
         if not fact.minor
     ]
-    parts = [table_markdown(Table(["", "old", "new"], rows))] if rows else []
-    parts += [f"Other packages: {plain(others)}."] if (others := _others(changes)) else []
-    return "## What differs besides the cells\n\n" + "\n\n".join(parts)
-
-
-def _claims_markdown(changes: Diff) -> str:
-    if not changes.claims:
-        return ""
-    rows: list[list[Inline]] = [
-        [
-            Span(claim.id, link=address(claim.id)),
-            code_span(claim.case),
-            code_span(claim.compiler),
-            code_span(claim.expected),
-            claim.old,
-            claim.new,
-        ]
-        for claim in changes.claims
-    ]
-    headers = ["claim", "case", "compiler", "expected", "old", "new"]
-    return "## Published claims whose status changed\n\n" + table_markdown(Table(headers, rows))
-
-
-def _renamed_markdown(changes: Diff) -> str:
-    lines = [f"- {code(one.old)} is now {code(one.new)}" for one in changes.renamed]
-    return "## Renamed\n\n" + "\n".join(lines) if lines else ""
-
-
-def _summary_markdown(changes: Diff) -> str:
-    found_tables = [table_markdown(table) for table in summary_tables(changes)]
-    return "## Changed cells by suite and compiler\n\n" + "\n\n".join(found_tables) if found_tables else ""
-
-
-def _devices_markdown(changes: Diff) -> str:
-    lines = [f"- {plain(line)}" for line in device_lines(changes)]
-    return f"## {KNOWN_OF_DEVICES}\n\n" + "\n".join(lines) if lines else ""
-
-
-def _category_markdown(name: str, members: tuple[Change, ...]) -> str:
-    told, alike = told_apart(name, members)
-    parts = [f"## {_heading(name, members)}"]
-    if told:
-        parts.append(_rows_markdown(name, told))
-    parts += ["\n".join(f"- {plain(line)}" for line in in_short(name, alike))] if alike else []
-    return "\n\n".join(parts)
-
-
-def _rows_markdown(name: str, members: Iterable[Change]) -> str:
-    rows: list[list[Inline]] = []
-    for row in _rows(name, members):
-        why: list[str | Span] = [Span(row.remark)] if row.remark else []
-        if row.why:
-            why += ["; ", code_span(row.why)] if why else [code_span(row.why)]
-        rows.append([code_span(row.case), code_list(row.compilers), row.old, row.new, why])
-    return table_markdown(Table(["case", "compilers", "old", "new", "why"], rows))
-
-
-def print_diff(console: Console, changes: Diff) -> None:
-    """Print the diff without wrapping, so that a pipe gets one line for each change."""
-    for line, style in _head(changes):
-        say(console, line, style)
-    for table in summary_tables(changes):
-        say(console)
-        say_table(console, table)
-    known = device_lines(changes)
-    for line, style in (("", ""), (KNOWN_OF_DEVICES, "bold"), *((f"  {one}", "") for one in known)) if known else ():
-        say(console, line, style)
-    for line, style in _lines(changes):
-        say(console, line, style)
-
-
-def _head(changes: Diff) -> Iterator[tuple[str, str]]:
-    yield f"{_name(changes, 'old')} → {_name(changes, 'new')}", "bold"
-    major = [fact for fact in changes.environment if not fact.minor]
-    width = max((len(fact.name) for fact in major), default=0)
-    for fact in major:
-        yield f"  {fact.name:{width}}  {fact.old or 'absent'} → {fact.new or 'absent'}", ""
-    if others := _others(changes):
-        yield f"  other packages: {others}", "dim"
-    for warning in changes.warnings:
-        yield f"note: {warning}", "yellow"
-    if changes.claims:
-        yield "", ""
-        yield f"published claims whose status changed: {len(changes.claims)}", "bold"
-        for claim in changes.claims:
-            where = f"{claim.case}::{claim.compiler}"
-            yield f"  {claim.id}  {where}  {claim.expected}: {claim.old} → {claim.new}", ""
-    if changes.renamed:
-        yield "", ""
-        yield f"renamed: {len(changes.renamed)}", "bold"
-        for one in changes.renamed:
-            yield f"  {one.old} → {one.new}", ""
-
-
-def _lines(changes: Diff) -> Iterator[tuple[str, str]]:
-    for name, members in changes.categories():
-        if not members:
-            continue
-        yield "", ""
-        yield _heading(name, members), _STYLES.get(name, "bold")
-        case = ""
-        told, alike = told_apart(name, members)
-        for row in _rows(name, told):
-            if row.case != case:
-                case = row.case
-                yield f"  {case}", ""
-            why = ": ".join(part for part in (row.remark, row.why) if part)
-            yield f"    {', '.join(row.compilers)}  {row.old} → {row.new}" + (f"  {why}" if why else ""), ""
-        for line in in_short(name, alike):
-            yield f"  {line}", "dim"
-    yield from speed_lines(changes)
-    yield "", ""
-    yield _verdict(changes), "bold"
-
-
-def _others(changes: Diff) -> str:
-    return ", ".join(
+    if rows:
+        yield Table(["", "old", "new"], rows, terminal="lines")
+    others = ", ".join(
         f"{fact.name} {fact.old or 'absent'} → {fact.new or 'absent'}" for fact in changes.environment if fact.minor
     )
-
-
-def _name(changes: Diff, side: str) -> str:
-    one = getattr(changes, side)
-    return f"{one.image}/{one.capability}"
+    if others:
+        yield Paragraph(["Other packages: ", others, "."], style="dim")
 
 
 def _verdict(changes: Diff) -> str:
-    number = found(changes, "regression")
-    regressions = f"{number} {'regression' if number == 1 else 'regressions'}" if number else "no regression"
+    number = matching_changes(changes, "regression")
+    regressions = plural(number, "regression") if number else "no regression"
     counts = "".join(f", {len(members)} {_words(name)}" for name, members in changes.categories() if members)
-    left = "".join(
+    not_asked = "".join(
         f", {side.not_asked} not asked for in {name}"
         for name, side in (("OLD", changes.old), ("NEW", changes.new))
         if side.not_asked
     )
-    slower = found(changes, "slower")
+    slower = matching_changes(changes, "slower")
     speed = f", {plural(slower, 'configuration')} slower or no longer right" if changes.speeds else ""
-    return f"{regressions}{counts}, {changes.unchanged} unchanged{left}{speed}"
+    return f"{regressions}{counts}, {changes.unchanged} unchanged{not_asked}{speed}"
 
 
 def _words(category: str) -> str:
     return category.replace("_", " ")
 
 
-def _heading(category: str, members: tuple[Change, ...]) -> str:
-    number = sum(is_regression(category, change) for change in members)
+# How many cells changed, and what is known of them
+
+
+def _summary_tables(changes: Diff) -> list[Table]:
+    """Return the changed cells of each suite, and of each compiler, by category; nothing if only a few changed."""
+    names = [name for name, members in changes.categories() if members]
+    suites: dict[str, Counter[str]] = defaultdict(Counter)
+    compilers: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, members in changes.categories():
+        for change in members:
+            suites[summary.suite_of(change.case)][name] += 1
+            compilers[change.compiler][name] += 1
+    if sum(map(Counter.total, suites.values())) < FEWEST_SUMMARISED:
+        return []
+    by_compiler = dict(sorted(compilers.items(), key=lambda item: summary.compiler_key(item[0])))
+    align = "l" + "r" * len(names)
+    return [
+        Table([noun, *map(_words, names)], [_counts_row(key, counts, names) for key, counts in groups.items()], align)
+        for noun, groups in (("suite", dict(sorted(suites.items()))), ("compiler", by_compiler))
+    ]
+
+
+def _counts_row(key: str, counts: Counter[str], names: list[str]) -> list[Inline]:
+    return [code_span(key), *(str(counts[name]) if counts[name] else "" for name in names)]
+
+
+def device_lines(changes: Diff) -> list[str]:
+    """Return a line for each known difference of two devices with the cells that it explains, and one for the others.
+
+    There is none unless the two sides are a CPU and a GPU with the same release of torch, or nothing is known of it.
+    The differences are those of ``suites/devices.toml``.
+    """
+    release = _release(changes.old.image)
+    if release is None or release != _release(changes.new.image):
+        return []
+    cells: dict[DeviceDifference, int] = {}
+    unexplained = 0
+    for name in ("newly_wrong", "newly_failing", "failing_differently", "fixed"):
+        for change in getattr(changes, name):
+            explanations = _device_differences(release, change)
+            for difference in explanations:
+                cells[difference] = cells.get(difference, 0) + 1
+            unexplained += not explanations and _other_outcome(change)
+    lines = [f"{plural(number, 'cell')}: {GROUPS[one.group]}. {one.line}" for one, number in cells.items()]
+    if lines and unexplained:
+        lines.append(f"{plural(unexplained, 'cell')} with another outcome: not explained")
+    return lines
+
+
+def _release(image: str) -> str | None:
+    match = re.search(r"torch(\d+(?:\.\d+)*)", image)
+    return match[1] if match else None
+
+
+def _device_differences(release: str, change: Change) -> list[DeviceDifference]:
+    """Return what explains a change between two devices; nothing if both records are of one device."""
+    by_device = {record.device: record for record in (change.old, change.new) if record is not None}
+    if by_device.keys() != {"cpu", "cuda"}:
+        return []
+    return matching(release, by_device["cpu"], by_device["cuda"])
+
+
+def _other_outcome(change: Change) -> bool:
+    if change.old is None or change.new is None:
+        return False
+    return outcome_of(change.old.verdict) != outcome_of(change.new.verdict)
+
+
+# The cells of one category
+
+
+def _category(name: str, members: tuple[Change, ...]) -> Iterator[Block]:
+    number = sum(is_regression(name, change) for change in members)
     worse = (
         f", {number} of them {'regressions' if number != 1 else 'a regression'}" if 0 < number < len(members) else ""
     )
-    return f"{_words(category).capitalize()}: {len(members)}{worse} ({CATEGORIES[category]})"
+    heading = f"{_words(name).capitalize()}: {len(members)}{worse} ({CATEGORIES[name]})"
+    yield Heading(heading, style=_HEADING_STYLES.get(name, "bold"))
+    told, alike = told_apart(name, members)
+    if told:
+        yield Table(["case", "compilers", "old", "new", "why"], _rows(name, told), terminal="groups")
+    if lines := changed_alike(name, alike):
+        yield Items([Item(line, style="dim") for line in lines])
 
 
-def _rows(category: str, members: Iterable[Change]) -> list[_Row]:
-    grouped: dict[tuple[str, str, str, str, str], list[str]] = {}
+def _rows(category: str, members: Iterable[Change]) -> list[list[Inline]]:
+    """Return a row for the cells of each case that changed in the same way."""
+    grouped: dict[tuple[str, Span, Span, str, str], list[str]] = {}
     for change in members:
-        old, new = _outcome(change.old), _outcome(change.new)
-        if change.old and change.new:
-            if category == "captured_differently":
-                old, new = _counts(change.old, change.new)
-            elif category == "noted_differently" and _notes_of(change.old) != _notes_of(change.new):
-                old, new = _notes_of(change.old), _notes_of(change.new)
-            elif category == "failing_differently" and kinds_in_words(change.old) != kinds_in_words(change.new):
-                old, new = _with_kinds(change.old), _with_kinds(change.new)
+        old, new = _outcomes(category, change)
         stages = "" if category == "noted_differently" else stage_changed(change.old, change.new)
         remark = "possibly noise" if change.maybe_noise else stages
-        grouped.setdefault((change.case, old, new, _why(category, change), remark), []).append(change.compiler)
-    return [_Row(case, tuple(names), old, new, why, remark) for (case, old, new, why, remark), names in grouped.items()]
+        grouped.setdefault((change.case, old, new, remark, _why(category, change)), []).append(change.compiler)
+    rows: list[list[Inline]] = []
+    for (case, old, new, remark, why), compilers in grouped.items():
+        parts: list[str | Span] = [remark] if remark else []
+        if why:
+            parts += ["; ", code_span(why)] if parts else [code_span(why)]
+        rows.append([code_span(case), code_list(compilers), old, new, parts])
+    return rows
 
 
-def _outcome(record: Record | None) -> str:
-    return summary.measured(record) if record else "–"
+def _outcomes(category: str, change: Change) -> tuple[Span, Span]:
+    """Return what differs between the two sides of a change, each in the colour of its verdict."""
+    old, new = change.old, change.new
+    words = tuple(summary.measured(record) if record else "–" for record in (old, new))
+    if old and new:
+        if category == "captured_differently":
+            words = _counts(old, new)
+        elif category == "noted_differently" and _notes_of(old) != _notes_of(new):
+            words = (_notes_of(old), _notes_of(new))
+        elif category == "failing_differently" and kinds_in_words(old) != kinds_in_words(new):
+            words = (summary.measured_with_kinds(old), summary.measured_with_kinds(new))
+    before, after = (Span(text, style=summary.colour(record)) for text, record in zip(words, (old, new), strict=True))
+    return before, after
 
 
 def _counts(old: Record, new: Record) -> tuple[str, str]:
@@ -269,11 +309,6 @@ def _counts(old: Record, new: Record) -> tuple[str, str]:
         for side in (old, new)
     )
     return old_counts, new_counts
-
-
-def _with_kinds(record: Record) -> str:
-    kinds = kinds_in_words(record)
-    return f"{_outcome(record)} ({kinds})" if kinds else _outcome(record)
 
 
 def _notes_of(record: Record) -> str:
@@ -294,3 +329,70 @@ def _why(category: str, change: Change) -> str:
         if record is not None and (why := summary.explain(record, WHY_LIMIT)):
             return why
     return ""
+
+
+# Speeds
+
+
+def _speeds(changes: Diff) -> Iterator[Block]:
+    if not changes.speeds:
+        return
+    counts = Counter(change.category for change in changes.speeds)
+    yield Heading("Speed")
+    yield Paragraph(", ".join(f"{counts[name]} {_words(name)}" for name in SPEED_CATEGORIES if counts[name]))
+    rows: list[list[Inline]] = [
+        [
+            code_span(change.workload),
+            code_span(change.configuration),
+            _speed(change.old, change),
+            _speed(change.new, change),
+            _by(change),
+            Span(_words(change.category), style=_SPEED_STYLES.get(change.category, "")),
+            _times(change.eager),
+            _first_calls(change),
+        ]
+        for change in _worst_first(changes.speeds)
+    ]
+    headers: list[str | Span] = [
+        "workload",
+        "configuration",
+        "old",
+        "new",
+        verbatim("faster by [95 %]"),
+        "",
+        "eager",
+        "first call, cold",
+    ]
+    if rows:
+        yield Table(headers, rows, terminal="groups", labels=(6, 7))
+
+
+def _worst_first(speeds: Iterable[SpeedChange]) -> list[SpeedChange]:
+    """Return certain and possible changes by workload, with each workload's worst first."""
+    order = {name: place for place, name in enumerate(SPEED_CATEGORIES)}
+    listed = (change for change in speeds if change.category in (*SPEED_CHANGES, "too_noisy"))
+    return sorted(listed, key=lambda change: (change.workload, order[change.category], change.configuration))
+
+
+def _speed(side: SpeedSide | None, change: SpeedChange) -> str:
+    """Return one side's seconds, with the speedup if speedups were compared, or the verdict if it was not timed."""
+    if side is None:
+        return "–"
+    if side.seconds is None or side.speedup is None:
+        return str(side.verdict)
+    return time_text(side.seconds) + (f" ({side.speedup[0]:.2f}×)" if change.basis == "speedup" else "")
+
+
+def _by(change: SpeedChange) -> str:
+    """Return how much faster it is now, with a remark if speedups were compared instead of seconds."""
+    return _times(change.change) + (" over eager" if change.change and change.basis == "speedup" else "")
+
+
+def _times(ratio: Ratio | None) -> str:
+    return "" if ratio is None else ratio_text(ratio)
+
+
+def _first_calls(change: SpeedChange) -> str:
+    """Return the seconds of the first call with cold caches on both sides."""
+    seconds = [time_text(side.cold) if side is not None else "" for side in (change.old, change.new)]
+    return " → ".join(one or "–" for one in seconds) if any(seconds) else ""

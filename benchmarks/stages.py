@@ -34,7 +34,9 @@ from recapture.report.markdown_writer import table_markdown
 from recapture.report.stage_words import culprit
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
-from recapture.tools.explain.stages import BUDGET, stageable
+from recapture.tools.explain.recording import StageRecorder
+from recapture.tools.explain.run_options import BUDGET, EXPLAIN
+from recapture.tools.explain.stages import stageable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,13 +96,14 @@ def search(records: Sequence[Record], family: str, budget: int, jobs: int) -> li
     cells = {record.cell for record in records}
     if family == "compile":  # a whole run has these cells anyway
         cells |= {f"{record.case}::compile:{name}" for record in records for name in ("eager", "aot_eager")}
+    stages = StageRecorder(budget)
     with tempfile.TemporaryDirectory(prefix="recapture-stages-") as folder:
         options = RunOptions(
-            selection=find_suites(tuple(sorted(cells))), results=Path(folder), explain=True, budget=budget, jobs=jobs
+            selection=find_suites(tuple(sorted(cells))), results=Path(folder), examiner=EXPLAIN, jobs=jobs
         )
-        staged = run_cells(options, Silent(), lambda text: print(f"  {text}", flush=True)).staged
+        run_cells(options, Silent(), lambda text: print(f"  {text}", flush=True), afterwards=[stages])
     wanted = {record.cell for record in records}
-    return [one for one in staged if one.record.cell in wanted]
+    return [one for one in stages.staged if one.record.cell in wanted]
 
 
 def measure(part: Part, records: Sequence[Record], budget: int, jobs: int) -> Finished:

@@ -29,8 +29,9 @@ from recapture.cases.case import case, case_for_each
 from recapture.cases.claim import Claim, SpeedClaim
 from recapture.cases.compiler import compiler
 from recapture.cases.workload import workload
+from recapture.command.command_table import COMMANDS
 from recapture.command.examples import EXAMPLES
-from recapture.command.main import COMMANDS, cli
+from recapture.command.main import cli
 from recapture.machine import environment, hardware, origins
 from recapture.machine.doctor import register
 from recapture.records import guilty_stage, kinds, verdicts
@@ -178,7 +179,7 @@ def files_page() -> str:
 
 def command_of(name: str) -> click.Command:
     """Import one command of the command line."""
-    module, _, attribute = COMMANDS[name].partition(":")
+    module, _, attribute = COMMANDS[name].place.partition(":")
     found: click.Command = getattr(importlib.import_module(module), attribute)
     return found
 

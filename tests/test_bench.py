@@ -18,7 +18,6 @@ from recapture.command.main import main
 from recapture.machine.describe import variables
 from recapture.machine.hardware import visible_gpus
 from recapture.pool.protocol import Ended
-from recapture.records import schema
 from recapture.records.verdicts import Verdict
 from recapture.run import preparation
 from recapture.run.outcomes import OutcomeReader
@@ -29,7 +28,7 @@ from recapture.tools.speed.report import render_speedups
 from recapture.tools.speed.results_file import SpeedupsFile, set_aside_others
 from recapture.tools.speed.rows import COMPILER_VARIABLES, PlannedRow, make_row
 from recapture.tools.speed.selection import BenchOptions, modules_of, plan_rows, select
-from recapture.tools.speed.speedups import Configuration, read_speedups, write_speedups
+from recapture.tools.speed.speedups import SCHEMA_PATH, Configuration, read_speedups, shipped_schema, write_speedups
 
 
 def test_every_configuration_has_a_row_with_its_verdict(measured):
@@ -93,10 +92,12 @@ def test_claims_are_reproduced_or_not(measured):
 
 
 def test_the_file_keeps_its_schema(measured, tmp_path):
-    assert schema.SPEEDUPS_PATH.read_text(encoding="utf-8") == schema.speedups_text()
+    assert shipped_schema() == (SCHEMA_PATH, SCHEMA_PATH.read_text(encoding="utf-8"))
     write_speedups(tmp_path / "s.json", measured)
     assert read_speedups(tmp_path / "s.json") == measured
-    jsonschema.validate(json.loads((tmp_path / "s.json").read_text()), json.loads(schema.speedups_text()))
+    jsonschema.validate(
+        json.loads((tmp_path / "s.json").read_text()), json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
+    )
 
 
 def test_a_file_that_is_not_understood_is_refused_by_name(tmp_path, measured):

@@ -18,8 +18,9 @@ from click.testing import CliRunner
 
 from recapture.base.errors import UsageError
 from recapture.cases.collection import shipped_suites
-from recapture.command.main import COMMANDS, cli
+from recapture.command.command_table import COMMANDS
 from recapture.command.main import _run as run_command_line
+from recapture.command.main import cli
 from recapture.known.claims import load_claims, published_claims
 from recapture.machine.doctor import register
 from recapture.records.directories import find_results, read_results

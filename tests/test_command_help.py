@@ -8,9 +8,10 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
+from recapture.command.command_table import COMMANDS
 from recapture.command.completion import Completed
 from recapture.command.examples import EXAMPLES
-from recapture.command.main import COMMANDS, cli, main
+from recapture.command.main import cli, main
 
 
 def leaves(command=cli, path=""):

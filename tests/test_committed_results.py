@@ -9,14 +9,14 @@ import pytest
 
 from recapture.cases.collection import shipped_suites
 from recapture.machine.pins import load_images
-from recapture.records.directories import find_results, find_speedups, read_results
+from recapture.records.directories import find_results, read_results
 from recapture.records.verdicts import Verdict
 from recapture.report.markdown import render_conformance
 from recapture.tools.compare.overview import overview
 from recapture.tools.compare.overview_report import to_markdown
 from recapture.tools.speed.figures import derive
 from recapture.tools.speed.report import render_speedups
-from recapture.tools.speed.speedups import read_speedups
+from recapture.tools.speed.speedups import find_speedups, read_speedups
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 DIRECTORIES = find_results(RESULTS)

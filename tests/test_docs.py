@@ -19,7 +19,7 @@ import results_pages
 from documents import ROOT, find_documents, section
 
 from recapture.cases.compilers import builtin_compilers
-from recapture.command.main import COMMANDS
+from recapture.command.command_table import COMMANDS
 from recapture.known.claims import published_claims
 from recapture.machine.doctor import examine
 from recapture.machine.pins import load_images

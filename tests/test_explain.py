@@ -12,10 +12,11 @@ from recapture.command.main import _run
 from recapture.records.artifact_folders import INDEX, TRACE
 from recapture.records.cell_facts import BreakFacts, CellFacts, GraphFacts, RecompileFacts, SourcePlace
 from recapture.records.verdicts import Verdict
-from recapture.run.cell import CellSpec, examine
+from recapture.run.cell import EXAMINE, CellSpec, examine
 from recapture.tools.explain.capture_recorder import guards
 from recapture.tools.explain.explain_report import UNKNOWN, explanation_lines
 from recapture.tools.explain.explanation import explain
+from recapture.tools.explain.run_options import EXPLAIN
 from recapture.tools.explain.short_form import short_lines
 from recapture.torch_api.compat import release, reset_dynamo
 from recapture.torch_api.reports import graph_break_text
@@ -65,7 +66,7 @@ def no_inputs(x):
 def cell(folder, case, compiler, **more):
     path = folder / "mine.py"
     path.write_text(SUITE, encoding="utf-8")
-    return CellSpec("mine", str(path), case, compiler, "cpu", explains=True, **more)
+    return CellSpec("mine", str(path), case, compiler, "cpu", examiner=EXPLAIN, **more)
 
 
 def explained(folder, case, compiler, **more):
@@ -140,7 +141,7 @@ def test_a_trace_names_the_line_whose_decision_it_keeps(tmp_path):
 def test_explaining_changes_nothing_of_what_is_recorded(tmp_path, compiler):
     spec = cell(tmp_path, "Doubles", compiler)
     reset_dynamo()
-    plain = examine(msgspec.structs.replace(spec, explains=False), lambda _: None)
+    plain = examine(msgspec.structs.replace(spec, examiner=EXAMINE), lambda _: None)
     reset_dynamo()
     found = explain(spec, lambda _: None)
     assert msgspec.structs.replace(found, explanation=(), facts=None) == plain

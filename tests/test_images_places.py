@@ -9,7 +9,7 @@ import pytest
 from recapture.images.container import _give_cases
 from recapture.images.engine import is_local
 from recapture.images.mounts import RESULTS, Copied, fetch_results
-from recapture.run.result_files import PARTIALS
+from recapture.records.directories import PARTIALS
 
 
 def holding(files):

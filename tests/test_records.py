@@ -31,6 +31,7 @@ from recapture.records.record import (
     write_jsonl,
 )
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.tools.speed.speedups import SCHEMA_PATH
 
 pytestmark = pytest.mark.hostile
 
@@ -338,12 +339,12 @@ def test_the_shipped_schema_is_in_sync():
 
 
 def test_the_schema_is_written_by_its_module(tmp_path):
-    before = [path.read_bytes() for path in (schema.PATH, schema.SPEEDUPS_PATH)]
+    before = [path.read_bytes() for path in (schema.PATH, SCHEMA_PATH)]
     done = subprocess.run(
         [sys.executable, "-m", "recapture.records.schema"], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == [str(schema.PATH), str(schema.SPEEDUPS_PATH)]
-    assert [path.read_bytes() for path in (schema.PATH, schema.SPEEDUPS_PATH)] == before
+    assert done.stdout.split() == [str(schema.PATH), str(SCHEMA_PATH)]
+    assert [path.read_bytes() for path in (schema.PATH, SCHEMA_PATH)] == before
 
 
 def test_records_obey_the_schema(tmp_path):

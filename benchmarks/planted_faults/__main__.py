@@ -21,6 +21,8 @@ from recapture.report.markdown_writer import table_markdown
 from recapture.report.stage_words import stage_of
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
+from recapture.tools.explain.recording import StageRecorder
+from recapture.tools.explain.run_options import EXPLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,10 +54,11 @@ class Silent:
 def locate(faults: Sequence[Fault], budget: int = BUDGET) -> tuple[dict[str, Record], dict[str, Staged]]:
     """Run the cells of faults and search their stages; return the records and what was found, by the cell's address."""
     cells = tuple(str(HERE / "suites" / fault.cell.replace("::", ".py::", 1)) for fault in faults)
+    stages = StageRecorder(budget)
     with tempfile.TemporaryDirectory(prefix="recapture-planted-") as folder:
-        options = RunOptions(selection=find_suites(cells), results=Path(folder), explain=True, budget=budget)
-        summary = run_cells(options, Silent(), lambda text: print(f"  {text}", flush=True))
-    return {row.cell: row for row in summary.selected}, {one.record.cell: one for one in summary.staged}
+        options = RunOptions(selection=find_suites(cells), results=Path(folder), examiner=EXPLAIN)
+        summary = run_cells(options, Silent(), lambda text: print(f"  {text}", flush=True), afterwards=[stages])
+    return {row.cell: row for row in summary.selected}, {one.record.cell: one for one in stages.staged}
 
 
 def located(fault: Fault, record: Record) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import io
 import os
 import signal
@@ -13,34 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recapture import __version__
+from recapture.base.by_name import load
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, Termination, UsageError, did_you_mean
+from recapture.base.version import __version__
+from recapture.command.command_table import commands
 from recapture.command.output import OutputError, echo_error, name_output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-COMMANDS = {
-    "list": "recapture.command.list:list_command",
-    "check": "recapture.tools.check.check_command:check_command",
-    "migrate": "recapture.tools.check.migrate_command:migrate_command",
-    "run": "recapture.command.run:run_command",
-    "explain": "recapture.tools.explain.explain_command:explain_command",
-    "repro": "recapture.tools.explain.repro_command:repro_command",
-    "stage": "recapture.tools.explain.stage_command:stage_command",
-    "reduce": "recapture.tools.explain.reduce_command:reduce_command",
-    "bench": "recapture.tools.speed.bench_command:bench_command",
-    "report": "recapture.command.report:report",
-    "diff": "recapture.tools.compare.diff_command:diff",
-    "bisect": "recapture.tools.fleet.bisect_command:bisect_command",
-    "history": "recapture.tools.compare.history_command:history",
-    "matrix": "recapture.tools.fleet.matrix_command:matrix_command",
-    "plan": "recapture.tools.fleet.plan_command:plan",
-    "merge": "recapture.tools.fleet.merge_command:merge",
-    "doctor": "recapture.command.doctor:doctor",
-    "images": "recapture.command.images:images",
-}
-
 
 RESUMED = ("run", "bench")
 """Names of the commands that keep finished work when they are interrupted."""
@@ -74,24 +53,34 @@ def dressed(path: str, command: click.Command) -> None:
 
 
 class _Lazy(click.Group):
-    """A group that imports a command on first use, so that `--help` and errors are fast."""
+    """A group that imports a command when it is called, and none to list them, so that `--help` and errors are fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(COMMANDS)
+        return list(commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
+        known = commands()
+        if cmd_name not in known:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
+        command: click.Command = load(known[cmd_name].place)
         dressed(cmd_name, command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, command in commands().items():
+            groups.setdefault(command.group, []).append((name, command.summary))
+        width = max(map(len, commands()))
+        for group, rows in groups.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in rows])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], COMMANDS)}")
+        known = commands()
+        if args and args[0] not in known and not args[0].startswith("-"):
+            raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], known)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

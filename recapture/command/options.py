@@ -196,22 +196,6 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON ins
 """The option ``--json``."""
 
 
-benchmark_file = click.option(
-    "--benchmark-json", "benchmark_file", type=PathParameter(), help="Write the measured speedups to this file as JSON."
-)
-"""The option that names a file for another tool that stores benchmarks."""
-
-benchmark_format = click.option(
-    "--benchmark-format",
-    "form",
-    type=click.Choice(["pytorch", "github-action-benchmark"]),
-    default="pytorch",
-    show_default=True,
-    help="Whose JSON --benchmark-json writes: that of PyTorch's benchmark database, v3, or of github-action-benchmark.",
-)
-"""The option that says which tool that is."""
-
-
 def kind_option(text: str) -> Callable[[Any], Any]:
     """Return the option ``--kind`` of commands that show some of the cells; `text` says which."""
     return click.option(

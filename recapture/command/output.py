@@ -70,6 +70,16 @@ def write_file(path: Path, text: str) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
 
+def write_beside(path: Path, text: str) -> None:
+    """Write a report beside the results that it is about, at once; raises UsageError, in one line, if that fails."""
+    from recapture.base.files import write_atomically
+
+    try:
+        write_atomically(path, printable(text).encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
 def echo_error(text: str) -> None:
     """Print one line to standard error, with the program's name as prefix."""
     click.echo(f"recapture: {shorten(text, LONGEST_ERROR)}", err=True)

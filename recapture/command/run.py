@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recapture.base.errors import UsageError
+from recapture.command.command_table import of_tools
 from recapture.command.in_images import ImageOptions, run_in_images
 from recapture.command.options import json_flag, require_torch, takes
 from recapture.command.output import echo, echo_error, print_json
@@ -16,17 +17,30 @@ from recapture.records.verdicts import Verdict
 from recapture.run.plan import RunOptions, check_compilers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from recapture.records.record import Record
-    from recapture.run.runner import RunSummary
+    from recapture.run.runner import OpenRun, RunSummary
+
+
+ADDITIONS: dict[str, type[Any]] = {tool.__name__: tool for tool in of_tools("additions to run")}
+"""Dataclasses with the options that tools add, by name; `applied` says what they change."""
 
 
 @click.command("run")
-@takes(options=RunOptions, where=ImageOptions)
+@takes(options=RunOptions, **ADDITIONS, where=ImageOptions)
 @click.option("--start-times", is_flag=True, help="Show how long each stage took before the first cell.")
 @json_flag
 @click.pass_context
 def run_command(
-    context: click.Context, options: RunOptions, where: ImageOptions, *, start_times: bool, as_json: bool
+    context: click.Context,
+    /,
+    options: RunOptions,
+    where: ImageOptions,
+    *,
+    start_times: bool,
+    as_json: bool,
+    **added: Any,
 ) -> int:
     """Run cases with compilers and record a verdict for every cell.
 
@@ -52,8 +66,12 @@ def run_command(
     if where.images:
         return run_in_images(context, where, results=options.results, device=options.device, resume=options.resume)
     require_torch()
+    afterwards: list[Callable[[OpenRun], None]] = []
+    for tool in added.values():
+        options, work = tool.applied(options)
+        afterwards += work
     with RunProgress(SafeConsole(stderr=True)) as progress:
-        summary = run_cells(options, progress, echo_error)
+        summary = run_cells(options, progress, echo_error, afterwards=afterwards)
     if start_times:
         echo(f"recapture: {described()}", err=True)
     write_report(summary.directory)

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
+from recapture.records.directories import PARTIALS
 from recapture.records.record import CONFORMANCE
-from recapture.run.result_files import PARTIALS
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import importlib
 import os
 import resource
 import signal
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from recapture.base.by_name import load
 from recapture.pool import processes
 from recapture.pool.protocol import LineBuffer
 
@@ -88,7 +88,7 @@ def run_task(
         _one_thread()
         while True:
             faulthandler.dump_traceback_later(max(deadline - 0.5, deadline * 0.9), file=sys.__stderr__ or 2)
-            result = _function(task)(payload, partial(_enter_phase, scratch))
+            result = load(task)(payload, partial(_enter_phase, scratch))
             if os.getpid() != owner:
                 _exit(0)  # the case forked, and this is the child
             unfinished = scratch / f".{RESULT}"
@@ -199,13 +199,6 @@ def canary(payload: bytes, _enter: Enter) -> bytes:
 
     device = msgspec.json.decode(payload, type=str)
     return msgspec.json.encode(float((torch.ones(2, device=device) * 2).sum()))
-
-
-def _function(task: str) -> Callable[[bytes, Enter], bytes]:
-    """Return the function that ``module:function`` names."""
-    module, _, name = task.partition(":")
-    function: Callable[[bytes, Enter], bytes] = getattr(importlib.import_module(module), name)
-    return function
 
 
 def main(arguments: list[str]) -> None:

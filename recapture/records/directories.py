@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.text import plural
 from recapture.machine.environment import ENVIRONMENT, read_environment
-from recapture.records.record import CONFORMANCE, PARTIAL, read_conformance
+from recapture.records.record import CONFORMANCE, PARTIAL, TIMINGS, read_conformance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +20,23 @@ if TYPE_CHECKING:
 
 REPORT = "conformance.md"
 """Name of the rendered report beside the records; the program never reads it."""
+
+OUTPUT = "output.jsonl"
+"""Name of the file with what each cell printed."""
+
+PARTIAL_TIMINGS = "timings.partial.jsonl"
+PARTIAL_ENVIRONMENT = "environment.partial.json"
+PARTIAL_OUTPUT = "output.partial.jsonl"
+
+FINISHED = (CONFORMANCE, TIMINGS, OUTPUT, REPORT, ENVIRONMENT)
+"""Names of the files of a finished run."""
+
+PARTIALS = (PARTIAL, PARTIAL_TIMINGS, PARTIAL_OUTPUT, PARTIAL_ENVIRONMENT)
+"""Names of the files of a run that is not finished. An interruption can then lose no finished result: a row is appended
+to them when its cell ends, and the files of `FINISHED` are replaced only when every cell has its row."""
+
+LOCK = ".lock"
+"""Name of the file that a run locks, so that no second run writes to the directory."""
 
 BEFORE = "before-"
 """Prefix of the names of folders with older results, which are read only if named explicitly."""
@@ -61,12 +78,6 @@ class Results:
 def holds_results(directory: Path) -> bool:
     """Whether a directory contains results, finished or interrupted."""
     return any(os.path.lexists(directory / name) for name in (CONFORMANCE, PARTIAL))
-
-
-def find_speedups(root: Path) -> list[Path]:
-    """Return the files of `recapture bench` at or below a directory, by name, without those that were set aside."""
-    aside = set(root.rglob(f"{BEFORE}*"))
-    return sorted(path for path in root.rglob("speedups-*.json") if path.parent not in aside)
 
 
 def find_results(root: Path, *, needed: bool = True) -> list[Path]:

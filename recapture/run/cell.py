@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from recapture.cases.compiler import Compiler
 
+EXAMINE = f"{__name__}:examine"
+"""The name of `examine`, which runs a cell unless its plan names another function."""
+
 DETAIL = 200
 """Characters of a note about an input that a compiler refuses."""
 
@@ -35,9 +38,9 @@ DETAIL = 200
 class CellSpec(msgspec.Struct, frozen=True):
     """Everything a child needs to run one cell.
 
-    `compiler_file` is the suite file of a user's own compiler, `varied` what is changed to find the guilty stage. With
-    `explains`, the findings say what torch reported. `artifacts` is a folder that receives graphs and generated code,
-    for a person to read.
+    `compiler_file` is the suite file of a user's own compiler, `varied` what is changed to find the guilty stage.
+    `examiner` names the function that runs the cell as `examine` does; a tool may have one that records more.
+    `artifacts` is a folder for it, which receives graphs and generated code for a person to read.
     """
 
     suite: str
@@ -48,7 +51,7 @@ class CellSpec(msgspec.Struct, frozen=True):
     compiler_suite: str | None = None
     compiler_file: str | None = None
     varied: Variation | None = None
-    explains: bool = False
+    examiner: str = EXAMINE
     artifacts: str | None = None
 
 

@@ -14,11 +14,10 @@ from recapture.cases.compilers import builtin_compilers
 from recapture.cases.name_filter import matcher
 from recapture.known.issues import chosen_issues
 from recapture.records.artifact_folders import artifacts_folder
-from recapture.run.cell import CellSpec
+from recapture.run.cell import EXAMINE, CellSpec
 from recapture.run.cell_options import CellOptions
 from recapture.run.durations import committed_results
 from recapture.run.shards import Shard, parse_shard
-from recapture.tools.explain.stages import BUDGET
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -59,13 +58,8 @@ class RunOptions(CellOptions):
     worker: Literal["auto", "fork", "fresh"] = option(
         "--worker", default="auto", show_default=False, help="How cells get a process."
     )
-    explain: bool = option(
-        "--explain",
-        default=False,
-        help=f"Record what torch reports about each cell, and, with up to {BUDGET} more runs of it, the guilty stage.",
-    )
-    budget: int = BUDGET
-    """The most extra cells for each wrong or failing one, to find its guilty stage; with 0, no stage is searched."""
+    examiner: str = EXAMINE
+    """The function that runs each cell in its process, as ``module:function``."""
     artifacts: Path | None = None
     """The folder that receives each cell's graphs and generated code, in a folder by suite, case and compiler."""
     words: tuple[str, ...] = ()
@@ -184,7 +178,7 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
                     device=options.device,
                     compiler_suite=owner.name if owner else None,
                     compiler_file=owner.path if owner else None,
-                    explains=options.explain,
+                    examiner=options.examiner,
                     artifacts=_artifacts(options, suite.name, case.name, name),
                 )
                 cells.append(PlannedCell(spec, case))

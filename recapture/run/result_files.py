@@ -24,7 +24,15 @@ from recapture.machine.environment import (
 )
 from recapture.machine.origins import counted, id_of
 from recapture.records.archive import set_aside
-from recapture.records.directories import REPORT
+from recapture.records.directories import (
+    FINISHED,
+    LOCK,
+    OUTPUT,
+    PARTIAL_ENVIRONMENT,
+    PARTIAL_OUTPUT,
+    PARTIAL_TIMINGS,
+    PARTIALS,
+)
 from recapture.records.record import (
     CONFORMANCE,
     PARTIAL,
@@ -50,14 +58,6 @@ if TYPE_CHECKING:
     from recapture.machine.origins import Origin
     from recapture.run.durations import Expected
     from recapture.run.plan import Key, PlannedCell, RunOptions
-
-OUTPUT = "output.jsonl"
-PARTIAL_TIMINGS = "timings.partial.jsonl"
-PARTIAL_ENVIRONMENT = "environment.partial.json"
-PARTIAL_OUTPUT = "output.partial.jsonl"
-FINISHED = (CONFORMANCE, TIMINGS, OUTPUT, REPORT, ENVIRONMENT)
-PARTIALS = (PARTIAL, PARTIAL_TIMINGS, PARTIAL_OUTPUT, PARTIAL_ENVIRONMENT)
-LOCK = ".lock"
 
 Row = TypeVar("Row", Record, Timing)
 

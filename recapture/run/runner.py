@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from recapture.base.by_name import module_of
 from recapture.base.errors import UsageError
 from recapture.base.start_times import note
 from recapture.cases.claim import Claim
@@ -29,10 +30,9 @@ from recapture.run.shards import shard_plan
 from recapture.run.shared_processes import group_of, in_groups, passes
 from recapture.run.staged_servers import TwoServers, few_cells
 from recapture.run.tasks import CELL, KNOWN_CELL, SHARED_CELL
-from recapture.tools.explain.recording import record_stages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from recapture.cases.collection import SuiteInfo
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from recapture.run.earlier_outcomes import End
     from recapture.run.plan import Key
     from recapture.run.preparation import Checks
-    from recapture.tools.explain.stage_search import Staged
 
 GIB = 1 << 30
 """Bytes in a gibibyte."""
@@ -73,8 +72,8 @@ class RunSummary:
     """The outcome of a run: its results directory, its records, and what was not run.
 
     `records` are all records in the directory, `selected` those of the selected cells. `failed_suites` could not be
-    collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid. `staged`
-    are the cells whose guilty stage was searched. `facts` are by the cell's address, where the run explains its cells.
+    collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid. `facts`
+    are by the cell's address, where the run's examiner reports them.
     """
 
     directory: Path
@@ -84,8 +83,22 @@ class RunSummary:
     failed_suites: list[SuiteInfo]
     refused_cases: list[str]
     rss_server: int
-    staged: list[Staged]
     facts: dict[str, CellFacts]
+
+
+@dataclass
+class OpenRun:
+    """A run whose cells are done, and whose pool and files are open, for a tool that goes on with them.
+
+    `prepare` makes the pool preload what cells need that generate code; None if it has. `warn` receives a line about
+    what begins.
+    """
+
+    pool: WorkerPool
+    ledger: Ledger
+    options: RunOptions
+    warn: Callable[[str], None]
+    prepare: Callable[[WorkerPool], None] | None
 
 
 def run_cells(
@@ -95,17 +108,20 @@ def run_cells(
     *,
     shares_processes: bool | None = None,
     opened: WorkerPool | None = None,
+    afterwards: Sequence[Callable[[OpenRun], None]] = (),
 ) -> RunSummary:
     """Run the selected cells and write sorted results; an interrupted run keeps finished cells for ``--resume``.
 
     `warn` receives one line for each warning that a user should see before the verdicts. `shares_processes` decides
     whether cells share processes; by default they do on a GPU. `opened` is a pool to
-    use instead of a new one; it stays open.
+    use instead of a new one; it stays open. `afterwards` is what tools do when all cells are done, before the results
+    are written.
     """
     note("imports")
     with contextlib.ExitStack() as stack:
+        imports = tuple(dict.fromkeys((*IMPORTS, module_of(options.examiner))))
         pool = opened or stack.enter_context(
-            WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=IMPORTS)
+            WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=imports)
         )
         note("server")
         begin_survey(pool)
@@ -116,7 +132,7 @@ def run_cells(
         if not usable:
             raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
         cells, part = _shard(options, plan_cells(options, usable, failed))
-        servers = TwoServers(options.device, usable, cells, few=few_cells(options))
+        servers = TwoServers(options.device, usable, cells, few=few_cells(options, again=bool(afterwards)))
         pool.many = len(servers.cells) >= MANY
         refused = refused_cases(options, usable)
         servers.launch_second_server(pool)
@@ -131,13 +147,7 @@ def run_cells(
             for text in (*ledger.warnings, *_warnings(environment, failed, refused)):
                 warn(text)
 
-            def examined(made: list[doctor.Check]) -> None:
-                ledger.add_checks([check for check in made if check.status in ("fault", "warning")])
-                for check in made:
-                    if check.status == "fault":
-                        warn(f"warning: {check.name}: {check.found}; fix: {check.mend}")
-
-            checks.give_to(examined)
+            checks.give_to(lambda checks: _note_checks(ledger, checks, warn))
             execution = CellExecution(pool, ledger, options, checks, progress, shares_processes=shares_processes)
             missing = ledger.missing()
             progress.start(len(missing), ledger.estimate(missing, options.jobs), ledger.expected(missing))
@@ -147,11 +157,12 @@ def run_cells(
             if second:
                 servers.hand_over(pool)
                 execution.run(second)
-            staged = record_stages(pool, ledger, options, warn, None if second else servers.hand_over)
+            for work in afterwards:
+                work(OpenRun(pool, ledger, options, warn, None if second else servers.hand_over))
             records, environment = ledger.close()
             selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
             rss, facts = pool.client.rss, execution.facts
-            return RunSummary(directory, records, selected, environment, failed, refused, rss, staged, facts)
+            return RunSummary(directory, records, selected, environment, failed, refused, rss, facts)
 
 
 def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, suites: list[SuiteInfo]) -> Environment:
@@ -162,6 +173,14 @@ def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, s
         suites=[SuiteEntry(one.name, len(one.cases), _error(one)) for one in suites],
         selection=[] if options.whole else [_selection(options)],
     )
+
+
+def _note_checks(ledger: Ledger, checks: list[doctor.Check], warn: Callable[[str], None]) -> None:
+    """Add the doctor's checks that are not in order to the environment, and warn of each fault."""
+    ledger.add_checks([check for check in checks if check.status in ("fault", "warning")])
+    for check in checks:
+        if check.status == "fault":
+            warn(f"warning: {check.name}: {check.found}; fix: {check.mend}")
 
 
 def _note_shard(directory: Path, part: ShardPlan | None) -> None:

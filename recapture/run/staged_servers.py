@@ -67,7 +67,9 @@ class TwoServers:
         return preload_level(self._device, self._modules, compilers, compiles=compiles)
 
 
-def few_cells(options: RunOptions) -> int:
-    """Return the number of cells that generate code up to which no server compiles C++ for them."""
-    again = options.explain  # a cell that is explained runs again and again
+def few_cells(options: RunOptions, *, again: bool) -> int:
+    """Return the number of cells that generate code up to which no server compiles C++ for them.
+
+    There is no such number where cells run `again`: each would compile the C++ anew.
+    """
     return 0 if again or options.timeout < COLD_SECONDS else min(options.jobs, MOST_COLD)

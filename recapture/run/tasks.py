@@ -1,4 +1,4 @@
-"""Functions that children of the pool run: run a cell, collect a suite, describe the machine, print a cell.
+"""Functions that children of the pool run: run a cell, collect a suite, describe the machine.
 
 Each task receives its payload as JSON and returns its result as JSON (see `recapture.pool.worker.run_task`). A server
 imports this module when it starts, so that its children need not import anything.
@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from recapture.base.by_name import load
 from recapture.cases.collection import collect_suite
 from recapture.cases.compilers import builtin_compilers
 from recapture.pool.protocol import task_name
 from recapture.pool.worker import Reusable
-from recapture.run.cell import CellResult, CellSpec, examine
+from recapture.run.cell import CellResult, CellSpec
 from recapture.run.process_state import ProcessState
 from recapture.run.shared_processes import leaves_process_whole, passes
-from recapture.tools.explain.explanation import explain
-from recapture.tools.explain.script.repro import CellToPrint
-from recapture.tools.explain.script.repro import print_cell as print_script
 from recapture.torch_api.compat import device_works, reset_dynamo, seed_everything, skip_guard_timing
 
 if TYPE_CHECKING:
@@ -40,7 +38,8 @@ def cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
 
 
 def _examined(spec: CellSpec, enter: Callable[[str], None]) -> CellResult:
-    return explain(spec, enter) if spec.explains or spec.artifacts else examine(spec, enter)
+    result: CellResult = load(spec.examiner)(spec, enter)
+    return result
 
 
 def shared_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
@@ -95,15 +94,9 @@ def environment(payload: bytes, _enter: Callable[[str], None]) -> bytes:
     return msgspec.json.encode(describe(msgspec.json.decode(payload, type=str)))
 
 
-def print_cell(payload: bytes, _enter: Callable[[str], None]) -> bytes:
-    """Print one cell as a script: `CellToPrint` → `Printed`."""
-    return msgspec.json.encode(print_script(msgspec.json.decode(payload, type=CellToPrint)))
-
-
 CELL = task_name(cell)
 SHARED_CELL = task_name(shared_cell)
 KNOWN_CELL = task_name(known_cell)
 COLLECT = task_name(collect)
 CHECKS = task_name(checks)
 ENVIRONMENT = task_name(environment)
-PRINT = task_name(print_cell)

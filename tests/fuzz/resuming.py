@@ -70,10 +70,9 @@ def lost(folder: Path, before: set[bytes]) -> list[str]:
 
 def bench(root: Path, _name: str) -> None:
     """Resume every benchmark with all its rows measured: read, derive, set aside, and write the file again."""
-    from recapture.records.directories import find_speedups
     from recapture.tools.speed.figures import derive
     from recapture.tools.speed.results_file import SpeedupsFile, set_aside_others, writing
-    from recapture.tools.speed.speedups import read_speedups
+    from recapture.tools.speed.speedups import find_speedups, read_speedups
 
     environment = json.loads(corpus.BENCHMARK.read_bytes())["environment"]
     for path in find_speedups(root / "results"):

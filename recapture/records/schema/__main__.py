@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from recapture.records.schema import PATH, SPEEDUPS_PATH, speedups_text, text
+from recapture.base.by_name import load
+from recapture.records.schema import PATH, text
 
 if __name__ == "__main__":
-    for path, content in ((PATH, text()), (SPEEDUPS_PATH, speedups_text())):
+    # This is a command, so it may call by name what is above this package: the table of what tools add.
+    of_tools = load("recapture.command.command_table:of_tools")
+    for path, content in [(PATH, text()), *(schema() for schema in of_tools("schema"))]:
         path.write_text(content, encoding="utf-8")
         print(path)

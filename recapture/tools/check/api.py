@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from recapture.tools.check.across_answers import AcrossReport
     from recapture.tools.check.case_text import Prepared
     from recapture.tools.check.obstacles import Obstacle
-    from recapture.tools.speed.own_code import Timed
+
+
+Speed = tuple[tuple[float, float, float], str]
+"""Eager's time divided by a compiler's, with the ends of its 95 % interval, and what that shows."""
 
 
 class CheckFailedError(AssertionError):
@@ -255,7 +258,7 @@ def run_check(
     prepared: Callable[[Prepared], object] = lambda _: None,
     finished: Callable[[CheckRow], object] = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
-    speeds: Callable[[Path, tuple[str, ...]], Mapping[str, Timed]] | None = None,
+    speeds: Callable[[Path, tuple[str, ...]], Mapping[str, Speed]] | None = None,
     keep: Callable[[str], object] = lambda _: None,
     obstacles: bool = False,
 ) -> CheckResult:
@@ -284,8 +287,8 @@ def run_check(
         keep(session.path.read_text(encoding="utf-8"))
         if speeds is not None:
             right = tuple(name for name, record in records.items() if record.verdict in RIGHT)
-            for name, timed in speeds(session.path, right).items():
-                rows[name] = msgspec.structs.replace(rows[name], speedup=timed.speedup, finding=timed.finding)
+            for name, (speedup, finding) in speeds(session.path, right).items():
+                rows[name] = msgspec.structs.replace(rows[name], speedup=speedup, finding=finding)
         report = CheckReport(
             target=request.title,
             torch=session.torch,

@@ -14,6 +14,7 @@ import click
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, known_device, option
 from recapture.base.text import plural
+from recapture.command.command_table import of_tools
 from recapture.command.options import PathParameter, require_torch, takes
 from recapture.command.output import echo, echo_json, write_file
 from recapture.machine.hardware import cores
@@ -211,9 +212,10 @@ def _report(
 
 
 def _speeds(options: CheckArguments) -> Callable[[Path, tuple[str, ...]], Any]:
-    from recapture.tools.speed.own_code import speedups_of
-
-    return lambda path, compilers: speedups_of(path, compilers, options.device, lambda text: echo(text, err=True))
+    tools = of_tools("speed of a case")
+    if not tools:
+        raise UsageError("--time needs the tool that measures speed, which is not installed")
+    return lambda path, compilers: tools[0](path, compilers, options.device, lambda text: echo(text, err=True))
 
 
 class _Stream:

@@ -12,6 +12,7 @@ from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mea
 from recapture.base.option_fields import GIB
 from recapture.cases.collection import Selection, SuiteFile
 from recapture.cases.compilers import builtin_compilers
+from recapture.command.command_table import of_tools
 from recapture.machine.hardware import cores
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended
@@ -24,8 +25,6 @@ from recapture.tools.check.case_text import SUITE, Prepared, case_file, case_nam
 from recapture.tools.check.derivation import NO_GPU, PREPARE, Preparation
 from recapture.tools.check.obstacles import OBSTACLES, Obstacle, ObstacleSearch
 from recapture.tools.check.request import CheckRequest
-from recapture.tools.explain.script.printing import printed
-from recapture.tools.explain.script.repro import CellToPrint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -174,11 +173,12 @@ class CheckSession:
         return tuple(found)
 
     def _script(self, pool: WorkerPool, compiler: str) -> str:
-        name = case_name(self.prepared.name)
-        results = str(self.folder / "results")
-        cell = CellToPrint(SUITE, str(self.path), name, compiler, self.options.device, results)
+        case, suite = case_name(self.prepared.name), SuiteFile(SUITE, self.path)
+        printers = of_tools("script of a cell")
+        if not printers:
+            return "# no script can be printed: the tool that prints scripts is not installed\n"
         try:
-            return printed(pool, cell)
+            return str(printers[0](pool, suite, case, compiler, self.options.device, self.folder / "results"))
         except UsageError as error:
             return f"# no script can be printed: {error}\n"
 

@@ -11,15 +11,14 @@ import msgspec
 from recapture.base.errors import UsageError
 from recapture.base.text import plural, shorten
 from recapture.machine.environment import Environment
-from recapture.records.directories import BEFORE, Results, find_results, find_speedups, holds_results, read_results
+from recapture.records.directories import BEFORE, Results, find_results, holds_results, read_results
 from recapture.records.record import Record
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report import environment_facts, summary
 from recapture.report.differences import has_kind, identity, notes_of
 from recapture.report.stage_words import stage_changed
+from recapture.tools.compare.benchmarks import diff_speeds, environment_of_benchmark, folders_with_benchmarks, has_benchmark
 from recapture.tools.compare.changes import Change, ClaimChange, Diff, FactChange, Rename, Side
-from recapture.tools.speed.speed_changes import diff_speeds, speedups_of
-from recapture.tools.speed.speedups import read_speedups
 
 Key = tuple[str, str, str]
 
@@ -46,7 +45,7 @@ def _environment_of(directory: Path) -> Environment | None:
     """Return the environment of a directory's cells, or else of its benchmark."""
     if holds_results(directory):
         return read_results(directory).environment
-    return next((read_speedups(path).environment for path in speedups_of(directory).values()), None)
+    return environment_of_benchmark(directory)
 
 
 def diff(old: Results, new: Results) -> Diff:
@@ -288,9 +287,9 @@ def locate(old: Path, new: Path) -> tuple[Path, Path]:
 
 def _capabilities(directory: Path) -> dict[str, Path]:
     """Return a path's results directories by capability; the key is empty if the path itself is one."""
-    if holds_results(directory) or speedups_of(directory):
+    if holds_results(directory) or has_benchmark(directory):
         return {"": directory}
-    timed = {path.parent for path in find_speedups(directory) if not path.parent.name.startswith(BEFORE)}
+    timed = {path for path in folders_with_benchmarks(directory) if not path.name.startswith(BEFORE)}
     directories = sorted({*find_results(directory, needed=not timed), *timed})
     images = {path.parent for path in directories}
     if len(images) > 1:

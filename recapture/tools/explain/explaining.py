@@ -15,6 +15,7 @@ from recapture.records.directories import holds_results, read_results
 from recapture.run.cell_options import CellOptions
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
+from recapture.tools.explain.run_options import EXPLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,8 +56,7 @@ def explain_cells(
             **options.for_cells,
             selection=options.selection,
             results=place / "results",
-            explain=True,
-            budget=0,
+            examiner=EXPLAIN,
             artifacts=place / ARTIFACTS if options.debug else None,
             words=("explain",),
         )

@@ -58,5 +58,4 @@ def explain(spec: CellSpec, enter: Callable[[str], None]) -> CellResult:
         if left is not None:
             left.finish(f"{spec.suite}::{spec.case}::{spec.compiler}", findings, ruling)
             facts = msgspec.structs.replace(facts, artifacts=left.files())
-    lines = short_lines(facts) if spec.explains else ()
-    return msgspec.structs.replace(findings, explanation=lines, facts=facts)
+    return msgspec.structs.replace(findings, explanation=short_lines(facts), facts=facts)

@@ -8,49 +8,46 @@ import msgspec
 
 from recapture.base.text import plural
 from recapture.run.shared_processes import compiles
+from recapture.tools.explain.run_options import BUDGET
 from recapture.tools.explain.stage_search import Staged, stage_cells
 from recapture.tools.explain.stages import stageable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from recapture.pool.worker_pool import WorkerPool
-    from recapture.run.plan import RunOptions
-    from recapture.run.result_files import Ledger
+    from recapture.run.runner import OpenRun
 
 
-def record_stages(
-    pool: WorkerPool,
-    ledger: Ledger,
-    options: RunOptions,
-    warn: Callable[[str], None],
-    prepare: Callable[[WorkerPool], None] | None,
-) -> list[Staged]:
-    """Search the guilty stage of each wrong or failing cell of a run that asks for it, and amend its record.
+class StageRecorder:
+    """Searches the guilty stage of each wrong or failing cell of a run, and amends its record.
 
-    A record that names a stage already keeps it, so that a run can be resumed. `prepare` makes the pool preload what
-    cells need that generate code, if it has not; `warn` receives a line about what begins.
+    It is given to `recapture.run.runner.run_cells` as what follows the cells. `budget` is the most extra cells for each
+    cell. Afterwards `staged` has the cells whose stage was searched.
     """
-    if not options.explain or options.budget == 0:
-        return []
-    rows = [(cell, ledger.done[key]) for key, cell in ledger.cells.items()]
-    wanted = [(cell, row) for cell, row in rows if stageable(row) and row.stage is msgspec.UNSET]
-    if not wanted:
-        return []
-    if prepare is not None and options.device == "cpu" and any(compiles(cell) for cell, _ in wanted):
-        prepare(pool)
-    warn(f"searching the guilty stage of {plural(len(wanted), 'cell')}")
 
-    def found(one: Staged) -> None:
-        if one.report.stage is not None:
-            ledger.amend(one.with_stage)
+    def __init__(self, budget: int = BUDGET) -> None:
+        self.budget = budget
+        self.staged: list[Staged] = []
 
-    return stage_cells(
-        pool,
-        wanted,
-        timeout=options.timeout,
-        memory=options.memory,
-        budget=options.budget,
-        known=ledger.done,
-        found=found,
-    )
+    def __call__(self, run: OpenRun) -> None:
+        """Search the stages. A record that names one already keeps it, so that a run can be resumed."""
+        options, ledger = run.options, run.ledger
+        rows = [(cell, ledger.done[key]) for key, cell in ledger.cells.items()]
+        searched = [(cell, row) for cell, row in rows if stageable(row) and row.stage is msgspec.UNSET]
+        if not searched:
+            return
+        if run.prepare is not None and options.device == "cpu" and any(compiles(cell) for cell, _ in searched):
+            run.prepare(run.pool)
+        run.warn(f"searching the guilty stage of {plural(len(searched), 'cell')}")
+
+        def record(staged: Staged) -> None:
+            if staged.report.stage is not None:
+                ledger.amend(staged.with_stage)
+
+        self.staged = stage_cells(
+            run.pool,
+            searched,
+            timeout=options.timeout,
+            memory=options.memory,
+            budget=self.budget,
+            known=ledger.done,
+            found=record,
+        )

@@ -17,10 +17,11 @@ from recapture.command.options import require_torch, takes
 from recapture.command.output import echo, echo_json
 from recapture.records.verdicts import RIGHT
 from recapture.run.cell_options import CellOptions
-from recapture.tools.explain.stages import BUDGET
+from recapture.tools.explain.run_options import BUDGET, EXPLAIN
 
 if TYPE_CHECKING:
     from recapture.run.runner import RunSummary
+    from recapture.tools.explain.stage_search import Staged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +53,16 @@ def stage_command(context: click.Context, options: StageOptions, where: ImageOpt
     from recapture.tools.explain.stage_report import print_staged, staged_json
 
     require_torch()
-    summary = _searched(options)
+    summary, searched = _searched(options)
     if as_json:
-        echo_json(staged_json(summary.staged))
+        echo_json(staged_json(searched))
         return 0
     console = SafeConsole(highlight=False)
-    for number, staged in enumerate(summary.staged):
+    for number, staged in enumerate(searched):
         if number:
             say(console)
         print_staged(console, staged)
-    seen = {staged.record.cell for staged in summary.staged}
+    seen = {staged.record.cell for staged in searched}
     for record in summary.selected:
         if record.cell not in seen:
             why = "no stage is guilty" if record.verdict in RIGHT else "it says nothing about the compiler"
@@ -69,20 +70,22 @@ def stage_command(context: click.Context, options: StageOptions, where: ImageOpt
     return 0
 
 
-def _searched(options: StageOptions) -> RunSummary:
+def _searched(options: StageOptions) -> tuple[RunSummary, list[Staged]]:
     """Run the cells and search their stages, with the records in a temporary folder."""
     from recapture.report.run_progress import RunProgress
     from recapture.report.terminal_writer import SafeConsole
     from recapture.run.plan import RunOptions
     from recapture.run.runner import run_cells
+    from recapture.tools.explain.recording import StageRecorder
 
+    stages = StageRecorder(options.budget)
     with tempfile.TemporaryDirectory(prefix="recapture-stage-") as folder:
         run = RunOptions(
             **options.for_cells,
             selection=options.selection,
             results=Path(folder),
-            explain=True,
-            budget=options.budget,
+            examiner=EXPLAIN,
         )
         with RunProgress(SafeConsole(stderr=True)) as progress:
-            return run_cells(run, progress, lambda text: echo(f"recapture: {text}", err=True))
+            summary = run_cells(run, progress, lambda text: echo(f"recapture: {text}", err=True), afterwards=[stages])
+    return summary, stages.staged

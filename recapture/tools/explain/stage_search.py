@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.pool.driver import Driver, Request
-from recapture.run.cell import CellResult
+from recapture.run.cell import EXAMINE, CellResult
 from recapture.run.outcomes import OutcomeReader
 from recapture.run.tasks import CELL
+from recapture.tools.explain.run_options import BUDGET
 from recapture.tools.explain.stage_facts import FACTS, StageFacts
-from recapture.tools.explain.stages import BUDGET, Search, StageReport, StageRun, search
+from recapture.tools.explain.stages import Search, StageReport, StageRun, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -115,7 +116,7 @@ class _Trials:
         if task.trial is None:
             return Request(FACTS, task.cell.spec)
         # The cell itself was explained and has written its artifacts.
-        plain = msgspec.structs.replace(task.cell.spec, explains=False, artifacts=None)
+        plain = msgspec.structs.replace(task.cell.spec, examiner=EXAMINE, artifacts=None)
         return Request(CELL, msgspec.structs.replace(plain, varied=task.trial.variation))
 
     def begun(self, task: _Searching) -> None:

@@ -17,6 +17,7 @@ from recapture.records.guilty_stage import STAGES, GuiltyStage, StageName
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.run.overrides import Variation
 from recapture.tools.explain.config_switches import code_of, combined, in_order, last_resort, weight_of
+from recapture.tools.explain.run_options import BUDGET
 from recapture.tools.explain.stage_ladder import lowest_rung
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from recapture.tools.explain.config_switches import Switch
     from recapture.tools.explain.stage_facts import StageFacts
     from recapture.tools.explain.stage_ladder import Family, Rung
-
-BUDGET = 5
-"""Number of extra cells for one cell, unless more are asked for."""
 
 MOST_NAMED = 3
 """The most settings that a recorded workaround has; a longer one says little."""

@@ -14,9 +14,10 @@ from recapture.base.locks import locked, refuse_irregular
 from recapture.base.text import plural
 from recapture.machine.environment import ENVIRONMENT, differences, read_environment
 from recapture.records.archive import set_aside
+from recapture.records.directories import FINISHED, LOCK, PARTIAL_OUTPUT, PARTIALS
 from recapture.records.record import CONFORMANCE, PARTIAL, TIMINGS, Record, Timing
 from recapture.records.shard_files import SHARD
-from recapture.run.result_files import FINISHED, LOCK, PARTIAL_OUTPUT, PARTIALS, finish, rows_of
+from recapture.run.result_files import finish, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

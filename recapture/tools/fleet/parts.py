@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from recapture.base.errors import UsageError
 from recapture.machine.environment import ENVIRONMENT, read_environment
-from recapture.records.directories import BEFORE
+from recapture.records.directories import BEFORE, OUTPUT, PARTIAL_ENVIRONMENT, PARTIAL_OUTPUT, PARTIAL_TIMINGS
 from recapture.records.record import CONFORMANCE, PARTIAL, TIMINGS, Record, Timing, read_output
 from recapture.records.shard_files import read_shard
-from recapture.run.result_files import OUTPUT, PARTIAL_ENVIRONMENT, PARTIAL_OUTPUT, PARTIAL_TIMINGS, rows_of
+from recapture.run.result_files import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,16 +9,13 @@ import click
 
 from recapture.base.errors import UsageError
 from recapture.command.in_images import ImageOptions, run_in_images
-from recapture.command.options import benchmark_file, benchmark_format, json_flag, takes
-from recapture.command.output import print_json, write_file
+from recapture.command.options import json_flag, takes
+from recapture.command.output import print_json
+from recapture.tools.speed.report_addition import BenchmarkFile
 from recapture.tools.speed.selection import BenchOptions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
-
-    from recapture.tools.speed.benchmark_json import BenchmarkFormat
 
 PIPE_WIDTH = 180
 """Width of the tables in columns if the output is not a terminal."""
@@ -29,8 +26,7 @@ PIPE_WIDTH = 180
 @click.option("--channels-last", is_flag=True, help="The same as --layout channels-last.")
 @click.option("--list", "list_only", is_flag=True, help="Show the workloads and do nothing.")
 @json_flag
-@benchmark_file
-@benchmark_format
+@takes(benchmark=BenchmarkFile)
 @click.pass_context
 def bench_command(
     context: click.Context,
@@ -40,8 +36,7 @@ def bench_command(
     channels_last: bool,
     list_only: bool,
     as_json: bool,
-    benchmark_file: Path | None,
-    form: BenchmarkFormat,
+    benchmark: BenchmarkFile,
 ) -> int:
     """Measure the speed of compilers over eager on workloads, after checking the results.
 
@@ -51,7 +46,6 @@ def bench_command(
     """
     from recapture.report.terminal_writer import SafeConsole
     from recapture.tools.speed.benchmark import run_benchmark
-    from recapture.tools.speed.benchmark_json import benchmark_json
     from recapture.tools.speed.operators import print_profile
     from recapture.tools.speed.report import BenchProgress, print_speedups
 
@@ -60,7 +54,7 @@ def bench_command(
     if (options.shapes or options.train) and not options.models:
         raise UsageError(f"{'--input' if options.shapes else '--train'} is for a model named with --model")
     if where.images:
-        if benchmark_file is not None:
+        if benchmark.benchmark_file is not None:
             raise UsageError("--benchmark-json is for one environment: `recapture report` writes it for several")
         return run_in_images(context, where, results=options.results, device=options.device)
     if channels_last:
@@ -75,8 +69,7 @@ def bench_command(
     errors = SafeConsole(stderr=True, highlight=False)
     with BenchProgress(errors) as progress:
         summary = run_benchmark(options, progress, lambda line: errors.print(line, markup=False))
-    if benchmark_file is not None:
-        write_file(benchmark_file, benchmark_json([summary.speedups], form))
+    benchmark.write([summary.speedups])
     if as_json:
         print_json(summary.speedups)
         return 0

@@ -1,4 +1,7 @@
-"""Finds changes of speed between two benchmarks, configuration by configuration.
+"""Finds changes of speed between two benchmarks, configuration by configuration, for `recapture diff`.
+
+`recapture.tools.compare` calls `find_speedups`, `speedups_of`, `environment_of` and `diff_speeds` by name, and receives
+plain data, which it checks: its `SpeedChange` and `SpeedSide` say what the fields mean.
 
 Two benchmarks are not interleaved, so that every difference includes changes of the machine between them. Therefore
 small differences are not reported, however certain they look, and each row shows eager's own change as a control.
@@ -9,11 +12,8 @@ from __future__ import annotations
 import importlib.util
 import math
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from recapture.tools.compare.changes import Ratio, SpeedCategory, SpeedChange, SpeedSide
 from recapture.tools.speed.figures import compare_runs
 from recapture.tools.speed.speedups import Finding, read_speedups
 
@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from recapture.machine.environment import Environment
     from recapture.tools.speed.speedups import Process, Row, Speedups
 
-SpeedDiff = tuple[tuple[SpeedChange, ...], tuple[str, ...]]
-_Found = tuple[SpeedCategory, Ratio | None]
+SpeedChange = dict[str, Any]
+"""The fields of a `recapture.tools.compare.changes.SpeedChange`."""
 
-FINDINGS: dict[Finding, SpeedCategory] = {
+Comparison = tuple[str, "tuple[float, float, float] | None"]
+"""The category of a change of speed, and the ratio with its 95 % interval."""
+
+FINDINGS: dict[Finding, str] = {
     "faster": "faster",
     "slower": "slower",
     "too noisy": "too_noisy",
@@ -39,7 +43,12 @@ def speedups_of(directory: Path) -> dict[str, Path]:
     return {path.name: path for path in sorted(directory.glob("speedups-*.json")) if ".before-" not in path.name}
 
 
-def diff_speeds(old: Path, new: Path) -> SpeedDiff:
+def environment_of(path: Path) -> Environment:
+    """Return the environment in which a file of `recapture bench` was measured."""
+    return read_speedups(path).environment
+
+
+def diff_speeds(old: Path, new: Path) -> tuple[list[SpeedChange], list[str]]:
     """Compare the benchmarks of two results directories; return the changes and warnings.
 
     Files with equal names are compared, or the only file of each side. Raises UsageError if reading them fails.
@@ -55,7 +64,7 @@ def diff_speeds(old: Path, new: Path) -> SpeedDiff:
     if bool(before) != bool(after):
         notes.append(f"speed is not compared: {'NEW' if before else 'OLD'} has no benchmark")
     if pairs and importlib.util.find_spec("scipy") is None:  # an installation that only reads results
-        return (), ("speed is not compared: that needs scipy",)
+        return [], ["speed is not compared: that needs scipy"]
     for was, now in ((read_speedups(was), read_speedups(now)) for was, now in pairs):
         for name, side in (("OLD", was), ("NEW", now)):
             done = sum(not row.again for row in side.rows)
@@ -65,7 +74,7 @@ def diff_speeds(old: Path, new: Path) -> SpeedDiff:
         if differ:
             notes.append(f"speed: {differ}, so speedups over eager are compared, not seconds")
         changes += _changes(was, now, seconds=not differ)
-    return tuple(changes), tuple(notes)
+    return changes, notes
 
 
 def _hardware(old: Speedups, new: Speedups) -> str:
@@ -90,42 +99,43 @@ def _changes(old: Speedups, new: Speedups, *, seconds: bool) -> Iterable[SpeedCh
     for key in sorted((before.keys() | after.keys()) - stale):
         was, now = before.get(key), after.get(key)
         category = _category(was, now)
-        change = SpeedChange(
-            workload=key[0],
-            configuration=str(key[1]),
-            category=category or "no_difference_shown",
-            basis="seconds" if seconds else "speedup",
-            old=None if was is None else _side(was),
-            new=None if now is None else _side(now),
-        )
+        change: SpeedChange = {
+            "workload": key[0],
+            "configuration": str(key[1]),
+            "category": category or "no_difference_shown",
+            "basis": "seconds" if seconds else "speedup",
+            "old": None if was is None else _side(was),
+            "new": None if now is None else _side(now),
+        }
         if category is None and was is not None and now is not None:
-            change = _timed(change, was, now, seconds=seconds)
+            change |= _timed(was, now, seconds=seconds)
         yield change
 
 
-def _timed(change: SpeedChange, old: Row, new: Row, *, seconds: bool) -> SpeedChange:
-    """Return the change of speed of a row that was timed on both sides, by seconds if those are conclusive.
+def _timed(old: Row, new: Row, *, seconds: bool) -> SpeedChange:
+    """Return how the speed of a row changed that was timed on both sides, by seconds if those are conclusive.
 
     Processes differ in eager's time, too (addresses, the processor's clock, launching), so the speedup over eager is
     more certain. It decides if seconds do not, unless eager itself changed.
     """
-    over_eager = _compared(old, new, _log_speedup)
+    over_eager = _fields(_compared(old, new, _log_speedup), "speedup")
     if not seconds:
-        return _with(change, over_eager, "speedup")
+        return over_eager
     own, eager = _compared(old, new, _log_rate), _compared(old, new, _log_eager_rate)
     eager_stayed = eager[0] not in ("slower", "faster")
-    if own[0] == "too_noisy" and over_eager[0] != "too_noisy" and eager_stayed:
-        change = _with(change, over_eager, "speedup")
+    if own[0] == "too_noisy" and over_eager["category"] != "too_noisy" and eager_stayed:
+        change = over_eager
     else:
-        change = _with(change, own, "seconds")
-    return msgspec.structs.replace(change, eager=eager[1])
+        change = _fields(own, "seconds")
+    return change | {"eager": eager[1]}
 
 
-def _with(change: SpeedChange, compared: _Found, basis: Literal["seconds", "speedup"]) -> SpeedChange:
-    return msgspec.structs.replace(change, category=compared[0], change=compared[1], basis=basis)
+def _fields(comparison: Comparison, basis: str) -> SpeedChange:
+    category, ratio = comparison
+    return {"category": category, "change": ratio, "basis": basis}
 
 
-def _category(old: Row | None, new: Row | None) -> SpeedCategory | None:
+def _category(old: Row | None, new: Row | None) -> str | None:
     """Return the category of a configuration; None if it was timed on both sides."""
     if old is None:
         return "only_in_new"
@@ -158,7 +168,7 @@ def _log_speedup(process: Process) -> float:
     return median(math.log(eager / candidate) for eager, candidate in pairs)
 
 
-def _compared(old: Row, new: Row, estimate: Callable[[Process], float]) -> _Found:
+def _compared(old: Row, new: Row, estimate: Callable[[Process], float]) -> Comparison:
     """Compare the processes of two rows by one estimate for each, the logarithm of a speed."""
     comparison = compare_runs(*([estimate(process) for process in row.processes] for row in (old, new)))
     if comparison is None:
@@ -169,14 +179,14 @@ def _compared(old: Row, new: Row, estimate: Callable[[Process], float]) -> _Foun
     return FINDINGS[comparison.finding], ratio
 
 
-def _side(row: Row) -> SpeedSide:
+def _side(row: Row) -> dict[str, Any]:
     measured = row.measured
-    return SpeedSide(
-        verdict=row.verdict,
-        reason=row.reason or (f"{row.error.type}: {row.error.message}" if row.error else None),
-        speedup=None if measured is None else measured.speedup,
-        seconds=None if measured is None else measured.seconds,
-        memory=None if measured is None else measured.memory,
-        cold=None if row.cold is None else row.cold.capture + row.cold.calls[0],
-        warm=None if row.warm is None else row.warm.capture + row.warm.calls[0],
-    )
+    return {
+        "verdict": str(row.verdict),
+        "reason": row.reason or (f"{row.error.type}: {row.error.message}" if row.error else None),
+        "speedup": None if measured is None else measured.speedup,
+        "seconds": None if measured is None else measured.seconds,
+        "memory": None if measured is None else measured.memory,
+        "cold": None if row.cold is None else row.cold.capture + row.cold.calls[0],
+        "warm": None if row.warm is None else row.warm.capture + row.warm.calls[0],
+    }

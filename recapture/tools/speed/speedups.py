@@ -14,11 +14,17 @@ import msgspec
 
 from recapture.base.decode import Count, Format, NonNegative
 from recapture.base.files import write_atomically
+from recapture.base.paths import module_file
 from recapture.machine.environment import Environment
+from recapture.records.directories import BEFORE
 from recapture.records.record import ErrorInfo, schema_of
+from recapture.records.schema import schema_text
 from recapture.records.verdicts import RIGHT, Verdict
 
 SCHEMA_VERSION: Literal[1] = 1
+
+SCHEMA_PATH = module_file("tools", "speed", f"speedups-{SCHEMA_VERSION}.json")
+"""Path of the shipped schema; `python -m recapture.records.schema` writes it."""
 
 Finding = Literal["faster", "slower", "no difference shown", "too noisy"]
 
@@ -294,8 +300,19 @@ def write_speedups(path: Path, speedups: Speedups) -> None:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the file; a copy ships in ``recapture/schema``."""
+    """Return the JSON Schema of the file; `SCHEMA_PATH` is a copy that ships."""
     return schema_of(Speedups, f"recapture speedups, version {SCHEMA_VERSION}")
+
+
+def shipped_schema() -> tuple[Path, str]:
+    """Return the path and the content of the schema that ships."""
+    return SCHEMA_PATH, schema_text(json_schema())
+
+
+def find_speedups(root: Path) -> list[Path]:
+    """Return the files of `recapture bench` at or below a directory, by name, without those that were set aside."""
+    aside = set(root.rglob(f"{BEFORE}*"))
+    return sorted(path for path in root.rglob("speedups-*.json") if path.parent not in aside)
 
 
 def _check(speedups: Speedups) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from recapture.base.errors import UsageError
-from recapture.cases.collection import find_suites
+from recapture.cases.collection import SuiteFile, find_suites
 from recapture.pool.client import ServerDiedError
-from recapture.pool.protocol import Ended
+from recapture.pool.protocol import Ended, task_name
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
 from recapture.run.preparation import COLLECT_MEMORY, COLLECT_SECONDS, IMPORTS
-from recapture.run.tasks import PRINT
-from recapture.tools.explain.script.repro import CellToPrint, Printed
+from recapture.tools.explain.script.repro import CellToPrint, Printed, print_task
+
+PRINT = task_name(print_task)
+"""The task that prints a cell."""
 
 
 def script(address: str, device: str, results: Path = Path("results")) -> str:
@@ -28,7 +30,7 @@ def script(address: str, device: str, results: Path = Path("results")) -> str:
         raise UsageError(f"{parts[0]!r} is a folder of several suites: name one of its files")
     suite = suites[0]
     cell = CellToPrint(suite.name, str(suite.path), parts[1], parts[2], device, str(results.absolute()))
-    with WorkerPool(device="cpu", jobs=1, imports=IMPORTS) as pool:
+    with WorkerPool(device="cpu", jobs=1, imports=(*IMPORTS, print_task.__module__)) as pool:
         return printed(pool, cell)
 
 
@@ -43,3 +45,8 @@ def printed(pool: WorkerPool, cell: CellToPrint) -> str:
     if found.error is not None:
         raise UsageError(found.error)
     return found.text
+
+
+def script_of_cell(pool: WorkerPool, suite: SuiteFile, case: str, compiler: str, device: str, results: Path) -> str:
+    """Return the script of a cell for another tool, as `printed` does."""
+    return printed(pool, CellToPrint(suite.name, str(suite.path), case, compiler, device, str(results.absolute())))

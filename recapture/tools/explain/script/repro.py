@@ -21,6 +21,8 @@ from recapture.tools.explain.script.excerpts import excerpts, project_imports
 from recapture.tools.explain.script.replay import Script
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from recapture.cases.compiler import Compiler
     from recapture.cases.source import Closure
     from recapture.records.record import Record
@@ -107,6 +109,11 @@ def print_cell(cell: CellToPrint) -> Printed:
         return Printed(printer.script(cell.case, cell.compiler, cell.device, lines))
     except UsageError as error:
         return Printed(error=one_line(str(error)))
+
+
+def print_task(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Print one cell as a script in a child of the pool: `CellToPrint` → `Printed`."""
+    return msgspec.json.encode(print_cell(msgspec.json.decode(payload, type=CellToPrint)))
 
 
 class SuitePrinter:

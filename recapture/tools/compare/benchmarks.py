@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def folders_with_benchmarks(root: Path) -> set[Path]:
     """Return the directories at or below a directory that have a benchmark."""
-    return {path.parent for tool in of_tools("speeds to compare") for path in tool.find_speedups(root)}
+    return {folder for tool in of_tools("speeds to compare") for folder in tool.folders_below(root)}
 
 
 def has_benchmark(directory: Path) -> bool:

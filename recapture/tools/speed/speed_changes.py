@@ -1,6 +1,6 @@
 """Finds changes of speed between two benchmarks, configuration by configuration, for `recapture diff`.
 
-`recapture.tools.compare` calls `find_speedups`, `speedups_of`, `environment_of` and `diff_speeds` by name, and receives
+`recapture.tools.compare` calls `folders_below`, `speedups_of`, `environment_of` and `diff_speeds` by name, and receives
 plain data, which it checks: its `SpeedChange` and `SpeedSide` say what the fields mean.
 
 Two benchmarks are not interleaved, so that every difference includes changes of the machine between them. Therefore
@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from recapture.tools.speed.figures import compare_runs
-from recapture.tools.speed.speedups import Finding, read_speedups
+from recapture.tools.speed.speedups import Finding, find_speedups, read_speedups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,6 +36,11 @@ FINDINGS: dict[Finding, str] = {
     "too noisy": "too_noisy",
     "no difference shown": "no_difference_shown",
 }
+
+
+def folders_below(root: Path) -> set[Path]:
+    """Return the directories at or below a directory that have files of `recapture bench`."""
+    return {path.parent for path in find_speedups(root)}
 
 
 def speedups_of(directory: Path) -> dict[str, Path]:

@@ -17,7 +17,12 @@ from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, 
 from recapture.report import environment_facts, summary
 from recapture.report.differences import has_kind, identity, notes_of
 from recapture.report.stage_words import stage_changed
-from recapture.tools.compare.benchmarks import diff_speeds, environment_of_benchmark, folders_with_benchmarks, has_benchmark
+from recapture.tools.compare.benchmarks import (
+    diff_speeds,
+    environment_of_benchmark,
+    folders_with_benchmarks,
+    has_benchmark,
+)
 from recapture.tools.compare.changes import Change, ClaimChange, Diff, FactChange, Rename, Side
 
 Key = tuple[str, str, str]

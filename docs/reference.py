@@ -98,8 +98,8 @@ def kind_rows() -> list[list[str]]:
     for name, (meaning, kind) in kinds.STRICT.items():
         strict.setdefault(kind, []).append(f"`{name}`: {plain(meaning)}")
     return [
-        [f"`{kind}`", plain(meaning), plain(kinds.ALWAYS_NOTED.get(kind, "")), " ".join(strict.get(kind, []))]
-        for kind, meaning in kinds.KINDS.items()
+        [f"`{name}`", plain(kind.meaning), plain(kind.noted), " ".join(strict.get(name, []))]
+        for name, kind in kinds.KINDS.items()
     ]
 
 

@@ -33,8 +33,7 @@ LATEST_GPU = RESULTS / "bare-torch2.11.0-cu130" / "sm_90"
 
 def groups_of(verdict: verdicts.Verdict) -> str:
     """Return the group of a verdict."""
-    named = {"right": "RIGHT", "silently wrong": "SILENTLY_WRONG", "failing": "FAILING", "not run": "NOT_RUN"}
-    return next(words for words, name in named.items() if verdict in getattr(verdicts, name))
+    return verdict.facts.group
 
 
 def releases_page() -> str:

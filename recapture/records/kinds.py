@@ -4,30 +4,52 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-KINDS: dict[str, str] = {
-    "value": "A number, string or element differs by more than the rounding of its dtype explains.",
-    "dtype": "A tensor or a numpy scalar has another dtype.",
-    "shape": "A tensor has another shape.",
-    "type": "A value has another Python type, or a container has other items.",
-    "mutation": "An argument, module, buffer, closure, global or class attribute is left with another content.",
-    "alias": "Two values share memory on one side only, shown by writing to one of them.",
-    "gradient": "A gradient of an input or parameter differs after a backward of the result.",
-    "metadata": "A property of a tensor or container beside its content differs, such as `requires_grad`.",
-    "state": "A setting of torch or the process differs afterwards, or the original callable works differently.",
-    "exception": "Only one side raises an exception, or the two sides raise exceptions of different types.",
-    "output": "What is printed, warned or logged differs, if the case asks to compare it.",
-}
-"""Every kind of difference, with its meaning in one sentence."""
+
+class Kind(NamedTuple):
+    """A kind of difference: its meaning, and the differences of this kind that never decide a verdict."""
+
+    meaning: str
+    noted: str = ""
+    form: bool = False
+    """Whether the form of a value differs, which shows that a program is run on inputs that it does not hold for."""
+    side_effect: bool = False
+    """Whether something differs that a call leaves behind, and not what it returns."""
+    shrinks: bool = False
+    """Whether its detail has sizes and texts that get smaller with the program."""
 
 
-ALWAYS_NOTED: dict[str, str] = {
-    "mutation": "An effect of capturing that a plain call has, too.",
-    "gradient": "Under a compiler that is for inference only.",
-    "metadata": "`requires_grad` under a compiler that is for inference only.",
-    "exception": "An exception of a subclass of eager's, which the same `except` catches; an exporter's refusal of an "
-    "input that the case declares to be of another rank.",
+KINDS: dict[str, Kind] = {
+    "value": Kind("A number, string or element differs by more than the rounding of its dtype explains."),
+    "dtype": Kind("A tensor or a numpy scalar has another dtype.", form=True),
+    "shape": Kind("A tensor has another shape.", form=True, shrinks=True),
+    "type": Kind("A value has another Python type, or a container has other items.", form=True),
+    "mutation": Kind(
+        "An argument, module, buffer, closure, global or class attribute is left with another content.",
+        noted="An effect of capturing that a plain call has, too.",
+        side_effect=True,
+        shrinks=True,
+    ),
+    "alias": Kind("Two values share memory on one side only, shown by writing to one of them."),
+    "gradient": Kind(
+        "A gradient of an input or parameter differs after a backward of the result.",
+        noted="Under a compiler that is for inference only.",
+    ),
+    "metadata": Kind(
+        "A property of a tensor or container beside its content differs, such as `requires_grad`.",
+        noted="`requires_grad` under a compiler that is for inference only.",
+    ),
+    "state": Kind(
+        "A setting of torch or the process differs afterwards, or the original callable works differently.",
+        side_effect=True,
+    ),
+    "exception": Kind(
+        "Only one side raises an exception, or the two sides raise exceptions of different types.",
+        noted="An exception of a subclass of eager's, which the same `except` catches; an exporter's refusal of an "
+        "input that the case declares to be of another rank.",
+    ),
+    "output": Kind("What is printed, warned or logged differs, if the case asks to compare it.", shrinks=True),
 }
-"""Differences of each kind that never decide a verdict."""
+"""Every kind of difference, in the order of the reports."""
 
 OTHER_RANK = "refuses another rank: "
 """Beginning of the detail of a note about an input of another rank, which an exporter refuses; the error follows."""

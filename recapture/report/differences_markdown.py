@@ -92,7 +92,7 @@ def _kinds_table(records: Sequence[Record]) -> str:
     """Return the table of the silent differences by kind."""
     wrong = [record for record in records if record.verdict in SILENTLY_WRONG]
     rows: list[list[Inline]] = [
-        [code_span(one.kind), one.cells, one.cases, KINDS[one.kind]] for one in silent_kinds(wrong)
+        [code_span(one.kind), one.cells, one.cases, KINDS[one.kind].meaning] for one in silent_kinds(wrong)
     ]
     return table_markdown(Table(["kind of difference", "cells", "cases", "meaning"], rows, "lrrl"))
 

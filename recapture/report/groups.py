@@ -31,8 +31,9 @@ def failure_groups(records: Iterable[Record]) -> list[Group]:
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in in_report_order(records):
         if record.verdict in FAILING:
-            kind = ("error", record.error.fingerprint) if record.error else (str(record.verdict), record.reason or "")
-            groups[kind].append(record)
+            error = record.error
+            what = (str(Verdict.ERROR), error.fingerprint) if error else (str(record.verdict), record.reason or "")
+            groups[what].append(record)
     return _largest_first(
         Group(
             title=members[0].error.type if members[0].error else kind,

@@ -10,7 +10,7 @@ import msgspec
 
 from recapture.base.text import shorten
 from recapture.records.kinds import KINDS
-from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.records.verdicts import OUTCOMES, legend
 from recapture.report import environment_facts, summary
 from recapture.report.claim_sources import address, sentence, source_text
 from recapture.report.differences import (
@@ -113,7 +113,7 @@ def render_html(
         fits=round(label + COLUMN_WIDTH * len(compilers), 1),
         wide=round(label + WIDE_COLUMN_WIDTH * len(compilers), 1),
         share=round(COLUMNS_SHARE / max(len(compilers), 1), 2),
-        legend={mark: (words, _LEGEND_KINDS[mark]) for mark, words in summary.LEGEND.items() if mark in seen},
+        legend={mark: meaning for mark, meaning in legend().items() if mark in seen},
         suites=_suites(ordered, places, compilers),
         details=[_detail(record, found.get(key_of(record)), (artifacts or {}).get(record.cell)) for record in ordered],
         claims=claims,
@@ -121,7 +121,7 @@ def render_html(
         claim_texts=_claim_texts(records),
         wrong_cases=_wrong_cases(records, places),
         silent={one.kind: one.cells for one in silent_kinds(records)},
-        kinds=KINDS,
+        kinds={name: kind.meaning for name, kind in KINDS.items()},
         fewest=FEWEST,
         noted_kinds=noted_numbers(records),
         noted_by_compiler=noted_by_compiler(by_compiler),
@@ -158,34 +158,16 @@ def _sections(groups: Mapping[str, object], *, has_claims: bool, has_environment
 
 def _verdicts_by_kind(records: Iterable[Record]) -> dict[str, dict[str, int]]:
     """Return the number of cells of each verdict, for each of the four numbers at the top of the page."""
-    kinds = {"right": RIGHT, "wrong": SILENTLY_WRONG, "failing": FAILING, "none": NOT_RUN}
-    numbers = summary.counts_by_verdict(records)
-    return {
-        kind: {str(verdict): number for verdict, number in numbers.items() if verdict in verdicts}
-        for kind, verdicts in kinds.items()
-    }
+    found: dict[str, dict[str, int]] = {"right": {}, "wrong": {}, "failing": {}, "none": {}}
+    for verdict, number in summary.counts_by_verdict(records).items():
+        found[OUTCOMES.get(verdict.facts.group, "none")][str(verdict)] = number
+    return found
 
 
 def _tally(claims: Sequence[dict[str, Any]]) -> str:
     """Return a text with the number of claims of each status."""
     numbers = Counter(claim["status"] for claim in claims)
     return ", ".join(f"{numbers[str(status)]} {status}" for status in ClaimStatus if numbers[str(status)])
-
-
-def _kind(record: Record) -> str:
-    """Return the CSS class that colours a cell."""
-    if record.verdict in RIGHT:
-        return "right" if record.verdict is Verdict.PASS else "broken"
-    if record.verdict in SILENTLY_WRONG:
-        return "wrong"
-    return "failing" if record.verdict in FAILING else "none"
-
-
-_LEGEND_KINDS = {
-    mark: kind
-    for marks, kind in (("P", "right"), ("p", "broken"), ("Ww", "wrong"), ("EeCTM", "failing"), ("U–!", "none"))
-    for mark in marks
-}
 
 
 def _order(record: Record) -> tuple[str, tuple[int, str, str], str]:
@@ -217,7 +199,7 @@ def _cell(record: Record, place: int) -> dict[str, Any]:
         "case": record.case,
         "compiler": record.compiler,
         "mark": summary.mark(record),
-        "kind": _kind(record),
+        "kind": record.verdict.facts.tone,
         "verdict": str(record.verdict),
     }
 

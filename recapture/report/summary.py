@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from recapture.base.text import shorten
-from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict, legend, mark_of
 from recapture.report.differences import describe_difference, kinds_of, place
 
 if TYPE_CHECKING:
@@ -17,35 +17,8 @@ if TYPE_CHECKING:
 
     from recapture.records.record import Record
 
-LEGEND = {
-    "P": "right on every input, captured whole",
-    "p": "right on every input, the graph was broken",
-    "W": "silently wrong on the example it was captured with",
-    "w": "silently wrong on a held-out input",
-    "E": "refused at capture",
-    "e": "failed at the call",
-    "C": "the process died",
-    "T": "passed its deadline",
-    "M": "ran out of memory",
-    "U": "eager does not agree with itself",
-    "–": "does not apply to this torch",
-    "!": "the machine is at fault",
-}
+LEGEND = {mark: words for mark, (words, _) in legend().items()}
 """The character for each outcome of a cell, with its meaning."""
-
-_MARKS = {
-    Verdict.PASS: "P",
-    Verdict.PASS_WITH_BREAKS: "p",
-    Verdict.WRONG: "W",
-    Verdict.SPECIALIZED: "w",
-    Verdict.ERROR: "e",
-    Verdict.CRASH: "C",
-    Verdict.TIMEOUT: "T",
-    Verdict.OOM: "M",
-    Verdict.UNSTABLE: "U",
-    Verdict.NOT_APPLICABLE: "–",
-    Verdict.ENVIRONMENT: "!",
-}
 
 TYPE_LIMIT = 100
 """Characters shown of an exception's type."""
@@ -93,12 +66,7 @@ class Counts:
 
 def mark(record: Record) -> str:
     """Return the character of `LEGEND` for a cell's outcome."""
-    return mark_of(record.verdict, record.phase)
-
-
-def mark_of(verdict: Verdict, phase: str | None) -> str:
-    """Return the character of `LEGEND` for a verdict and the phase of an error."""
-    return "E" if verdict is Verdict.ERROR and phase == "capture" else _MARKS[verdict]
+    return mark_of(record.verdict, record.phase).letter
 
 
 def suite_of(case: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from recapture.base.text import one_line, plural, shorten
 from recapture.records.directories import REPORT
-from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.records.verdicts import Tone
 from recapture.report import environment_facts, summary
 from recapture.report.differences import commonest_difference, noted_numbers, silent_kinds
 from recapture.report.document import Span, Table
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from recapture.records.record import Record
     from recapture.report.document import Inline
     from recapture.report.groups import Group
+
+STYLES: dict[Tone, str] = {
+    "right": "green",
+    "broken": "cyan",
+    "wrong": "bold white on red",
+    "failing": "yellow",
+    "none": "dim",
+}
+"""The style of a mark in the matrix, by the tone of its verdict."""
 
 MATRIX_CASES = 100
 """Largest number of cases for which the matrix is printed; for more, counts by compiler replace it."""
@@ -270,13 +279,7 @@ def _print_claims(console: Console, records: Sequence[Record]) -> None:
 
 
 def _styled(record: Record) -> Span:
-    if record.verdict in RIGHT:
-        style = "green" if record.verdict is Verdict.PASS else "cyan"
-    elif record.verdict in SILENTLY_WRONG:
-        style = "bold white on red"
-    else:
-        style = "yellow" if record.verdict in FAILING else "dim"
-    return Span(summary.mark(record), style=style)
+    return Span(summary.mark(record), style=STYLES[record.verdict.facts.tone])
 
 
 def _filled(parts: Sequence[str], width: int) -> list[str]:

@@ -11,6 +11,7 @@ import msgspec
 
 from recapture.base.paths import data_folder
 from recapture.records.record import CONFORMANCE, TIMINGS
+from recapture.records.verdicts import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ class Expected(msgspec.Struct):
     @property
     def hangs(self) -> bool:
         """Whether the cell exceeded its deadline."""
-        return "timeout" in self.verdicts
+        return Verdict.TIMEOUT.value in self.verdicts
 
 
 class _Line(msgspec.Struct):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recapture.records.verdicts import RIGHT, SILENTLY_WRONG, Verdict
+from recapture.records.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
     from recapture.records.record import Difference
@@ -21,7 +21,7 @@ def explainable(found: CellResult) -> bool:
     """
     if found.verdict in SILENTLY_WRONG:
         return bool(found.differences) and all(_eager_alone_raises(one) for one in found.differences)
-    return found.verdict in (*RIGHT, Verdict.ERROR, Verdict.CRASH)
+    return found.verdict.facts.may_be_machine
 
 
 def _eager_alone_raises(one: Difference) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recapture.cases.compilers import builtin_compilers
-from recapture.records.verdicts import RIGHT, SILENTLY_WRONG, Verdict
+from recapture.records.verdicts import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from recapture.run.earlier_outcomes import End
     from recapture.run.plan import PlannedCell
 
-SHARED_VERDICTS = RIGHT | {Verdict.NOT_APPLICABLE}
-"""Verdicts of cells that count as passing: nothing failed or differed."""
-
-WHOLE = SHARED_VERDICTS | SILENTLY_WRONG | {Verdict.ERROR, Verdict.UNSTABLE}
-"""Verdicts of cells that ended in order, after which a process can run another cell if its state is unchanged."""
+UNEVENTFUL = frozenset(verdict.value for verdict in Verdict if verdict.facts.uneventful)
+"""Verdicts, as they are written, of cells in which nothing failed or differed."""
 
 LONG = 10.0
 """Seconds above which a cell runs in a process of its own: a CUDA context costs it little, and long cells in one
@@ -53,12 +50,12 @@ def passes(verdict: Verdict, phase: Phase | None) -> bool:
 
     A cell that is not applicable for what eager did, in phase ``reference``, left a GPU that refuses everything.
     """
-    return verdict in SHARED_VERDICTS and phase is None
+    return verdict.facts.uneventful and phase is None
 
 
 def leaves_process_whole(verdict: Verdict) -> bool:
     """Whether a process can run another cell after one with this verdict, if nothing else shows that it cannot."""
-    return verdict in WHOLE
+    return verdict.facts.reusable
 
 
 def compiles(cell: PlannedCell) -> bool:
@@ -78,15 +75,11 @@ def group_of(cell: PlannedCell, ends: Collection[End], verdicts: Collection[str]
         return None
     name = f"{cell.spec.suite}::{cell.spec.case}"
     if not ends:
-        return None if compiles(cell) or not {str(one) for one in verdicts} <= _texts(SHARED_VERDICTS) else name
+        return None if compiles(cell) or not set(verdicts) <= UNEVENTFUL else name
     own = cell.spec.compiler not in builtin_compilers()
     if own or not all(leaves_process_whole(end.verdict) for end in ends):
         return None
     return name
-
-
-def _texts(verdicts: Collection[Verdict]) -> set[str]:
-    return {str(one) for one in verdicts}
 
 
 def in_groups(
@@ -110,4 +103,4 @@ def in_groups(
 def _rank(cell: PlannedCell, ends: Collection[End]) -> tuple[bool, int]:
     name = cell.spec.compiler
     place = LIKELY_TO_PASS.index(name) if name in LIKELY_TO_PASS else len(LIKELY_TO_PASS)
-    return any(end.verdict not in SHARED_VERDICTS for end in ends), place
+    return any(not end.verdict.facts.uneventful for end in ends), place

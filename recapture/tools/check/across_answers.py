@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from recapture.base.text import plural
-from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
-from recapture.report.summary import compiler_key, mark_of
+from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict, mark_of
+from recapture.report.summary import compiler_key
 from recapture.tools.check.answers import CheckReport, CheckRow, failed
 
 if TYPE_CHECKING:
@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
 REGRESSION = "regression"
 """What ``--fail-on`` looks for besides FAIL_ON of a check: worse on the newest release than on the oldest."""
-
-_STATES = {
-    Verdict.PASS: "right",
-    Verdict.PASS_WITH_BREAKS: "right, with graph breaks,",
-    Verdict.SPECIALIZED: "silently wrong",
-    Verdict.WRONG: "silently wrong",
-    Verdict.CRASH: "crashes",
-    Verdict.TIMEOUT: "too slow",
-    Verdict.OOM: "out of memory",
-}
-"""The verdicts that say something about a compiler, in words; errors have words of their own."""
 
 _LAYERS = (("compile:eager", "Dynamo"), ("compile:aot_eager", "AOTAutograd"), ("compile", "Inductor"))
 """The compilers that add one layer each to what `torch.compile` does, with the layer."""
@@ -132,7 +121,7 @@ class AcrossReport(msgspec.Struct, frozen=True, kw_only=True):
         """Return the character of each release's outcome, as in ``LEGEND``; ``?`` for a gap."""
         rows = [(one.report, one.row(compiler)) for one in self.releases]
         return [
-            "?" if report is None else "–" if row is None else mark_of(Verdict(row.verdict), row.phase)
+            "?" if report is None else "–" if row is None else mark_of(Verdict(row.verdict), row.phase).letter
             for report, row in rows
         ]
 
@@ -172,7 +161,8 @@ def state_of(row: CheckRow) -> str:
     """Return what a compiler does with the code, in words; empty if the row says nothing about the compiler."""
     if row.verdict == Verdict.ERROR.value:
         return "refused" if row.phase == "capture" else "failing"
-    return _STATES.get(Verdict(row.verdict), "")
+    state = Verdict(row.verdict).facts.state
+    return f"{state}," if "," in state else state
 
 
 def _constant(row: CheckRow) -> str:

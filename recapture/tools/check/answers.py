@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from recapture.base.text import one_line, plural, shorten
-from recapture.records.kinds import OTHER_RANK
+from recapture.records.kinds import KINDS, OTHER_RANK
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report.summary import explain
 
@@ -79,7 +79,9 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_narrow(self) -> bool:
         """Whether a compiler is right on the example and raises an exception on another input, which eager takes."""
-        return self.verdict == "error" and self.phase in ("call", "backward") and self.input not in (None, "example")
+        if self.verdict != Verdict.ERROR:
+            return False
+        return self.phase in ("call", "backward") and self.input not in (None, "example")
 
     @property
     def words(self) -> str:
@@ -91,16 +93,14 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
             return (
                 f"right on the example, {'no backward' if self.phase == 'backward' else 'fails loudly'} on {self.input}"
             )
-        if self.verdict == "error":
+        if self.verdict == Verdict.ERROR:
             where = {
                 "capture": "refuses it",
                 "call": f"fails on {self.input}",
                 "backward": "no backward",
             }
             return f"error: {where.get(self.phase or '', 'fails')}"
-        if self.verdict == "pass_with_breaks":
-            return "right, with graph breaks"
-        return {"pass": "right"}.get(self.verdict, self.verdict)
+        return Verdict(self.verdict).facts.state if self.verdict in _values(RIGHT) else self.verdict
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,7 +167,7 @@ def failed(report: CheckReport, wanted: Sequence[str]) -> list[CheckRow]:
         "silently_wrong": SILENTLY_WRONG,
         "failing": FAILING,
         "breaks": (Verdict.PASS_WITH_BREAKS,),
-        "any": (*SILENTLY_WRONG, *FAILING, Verdict.PASS_WITH_BREAKS, Verdict.UNSTABLE),
+        "any": [verdict for verdict in Verdict if verdict is not Verdict.PASS and not verdict.facts.skipped],
     }
     verdicts = [one for name in wanted for one in groups[name]]
     return report.with_verdict(*verdicts)
@@ -211,16 +211,9 @@ def _advice(record: Record, on: str, *, random: bool) -> str:
     family = record.compiler.partition(":")[0]
     if record.verdict in SILENTLY_WRONG:
         return _advice_if_wrong(record, family, on, random=random)
-    if record.verdict is Verdict.PASS_WITH_BREAKS:
-        return "correct; fullgraph=True or TORCH_LOGS=graph_breaks shows where the graph breaks"
     if record.verdict is Verdict.ERROR:
         return _advice_if_refused(record, family, on)
-    return {
-        Verdict.CRASH: "do not use it for this code; the process dies",
-        Verdict.TIMEOUT: "raise --timeout, or do not use it for this code",
-        Verdict.OOM: "raise --memory, or try a smaller input",
-        Verdict.UNSTABLE: "eager disagrees with itself on one input: seed what is random, or leave the input out",
-    }.get(record.verdict, "")
+    return record.verdict.facts.advice
 
 
 def _advice_if_wrong(record: Record, family: str, on: str, *, random: bool) -> str:
@@ -233,7 +226,7 @@ def _advice_if_wrong(record: Record, family: str, on: str, *, random: bool) -> s
         )
     if family in ("export", "aoti") and record.verdict is Verdict.SPECIALIZED:
         return f"it holds for inputs like the example alone: check inputs first, or export with dynamic shapes ({on})"
-    if kinds <= {"mutation", "state"}:
+    if all(KINDS[kind].side_effect for kind in kinds):
         return "a side effect is lost or done at capture: return the new value instead of changing state"
     if kinds <= {"alias"}:
         return "memory is shared differently: do not write to results or arguments afterwards, or clone them"

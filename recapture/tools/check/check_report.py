@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from recapture.base.text import one_line, shorten
+from recapture.records.verdicts import Verdict
 from recapture.report.document import Table, code_span
 from recapture.report.markdown_writer import table_markdown
 
@@ -23,14 +24,14 @@ VERDICT_WIDTH = 34
 _CSS = """
 .recapture{font-family:system-ui,sans-serif;border-collapse:collapse}
 .recapture td,.recapture th{text-align:left;padding:.25em .7em;border-bottom:1px solid #8884;vertical-align:top}
-.recapture .wrong,.recapture .specialized{color:#b00020;font-weight:bold}
-.recapture .pass,.recapture .pass_with_breaks{color:#1b7f3b}
+.recapture .wrong{color:#b00020;font-weight:bold}
+.recapture .right,.recapture .broken{color:#1b7f3b}
 """
 
 
 def check_line(row: CheckRow, width: int | None = None) -> str:
     """Return the line of a compiler: verdict, reason, advice, and speed if it was measured."""
-    reason = row.reason if row.verdict != "pass" else ""
+    reason = row.reason if row.verdict != Verdict.PASS else ""
     more = "; ".join(filter(None, (row.speed, reason, row.advice, row.note)))
     text = f"{row.compiler:{NAME_WIDTH}} {row.words:{VERDICT_WIDTH}} {more}".rstrip()
     return text if width is None else shorten_kept(text, width)
@@ -73,7 +74,7 @@ def check_html(report: CheckReport) -> str:
     """Return a report as a piece of HTML, which a notebook shows; every text in it is escaped."""
     heads = "".join(f"<th>{html.escape(one)}</th>" for one in _headers(report))
     rows = "".join(
-        f'<tr class="{html.escape(row.verdict)}">'
+        f'<tr class="{Verdict(row.verdict).facts.tone}">'
         + "".join(f"<td>{html.escape(one_line(cell))}</td>" for cell in cells)
         + "</tr>"
         for row, cells in zip(report.rows, _cells(report), strict=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from recapture.base.text import one_line, printable, shorten
-from recapture.records.verdicts import FAILING, NOT_RUN, SILENTLY_WRONG
+from recapture.records.verdicts import Group, Verdict
 
 if TYPE_CHECKING:
     from recapture.tools.check.answers import CheckReport, CheckRow
@@ -55,15 +55,17 @@ def check_junit(report: CheckReport, when: datetime | None = None) -> bytes:
     return text + b"\n"
 
 
+_OUTCOMES: dict[Group, tuple[str | None, str]] = {
+    "right": (None, ""),
+    "silently wrong": ("failure", "failures"),
+    "failing": ("error", "errors"),
+    "not run": ("skipped", "skipped"),
+}
+
+
 def _outcome(row: CheckRow) -> tuple[str | None, str]:
     """Return the element that says how a test case ended, and the attribute that counts it; None if it passed."""
-    if row.verdict in {one.value for one in SILENTLY_WRONG}:
-        return "failure", "failures"
-    if row.verdict in {one.value for one in FAILING}:
-        return "error", "errors"
-    if row.verdict in {one.value for one in NOT_RUN}:
-        return "skipped", "skipped"
-    return None, ""
+    return _OUTCOMES[Verdict(row.verdict).facts.group]
 
 
 def check_annotations(report: CheckReport) -> list[str]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from recapture.records.verdicts import Verdict
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -147,7 +149,7 @@ def _judge(item: pytest.Function, result: CheckResult, compiler: str, fail_on: S
     if not set(fail_on) <= set(FAIL_ON):
         raise pytest.UsageError(f"@pytest.mark.recapture: fail_on is of {', '.join(FAIL_ON)}")
     row = result[compiler]
-    if row.verdict in ("not_applicable", "environment"):
+    if Verdict(row.verdict).facts.skipped:
         pytest.skip(f"{row.verdict}: {row.reason}")
     report: CheckReport = result.report
     if row not in failed(report, fail_on):

@@ -26,7 +26,7 @@ from recapture.machine.hardware import visible_gpus
 from recapture.pool.driver import Driver, Request
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool
-from recapture.records.verdicts import RIGHT, Verdict
+from recapture.records.verdicts import FAILING, RIGHT, Verdict
 from recapture.run.outcomes import OutcomeReader
 from recapture.run.preparation import begin_survey, survey
 from recapture.tools.speed import tasks
@@ -153,7 +153,7 @@ def list_workloads(options: BenchOptions) -> list[WorkloadInfo]:
 
 def explainable(outcome: Outcome) -> bool:
     """Whether a fault of the machine can be what ended a row, whose verdict then becomes ``environment``."""
-    return outcome.verdict in (Verdict.ERROR, Verdict.CRASH)
+    return outcome.verdict in FAILING and outcome.verdict.facts.may_be_machine
 
 
 class RowProgress(Protocol):

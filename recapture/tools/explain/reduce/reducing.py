@@ -24,7 +24,7 @@ from recapture.run.preparation import IMPORTS, collect_suites, preload_level
 from recapture.tools.explain.reduce.attempt import ATTEMPT
 from recapture.tools.explain.reduce.candidates import CandidateRunner, Condition, TryPlace
 from recapture.tools.explain.reduce.program import Program, Size, case_program, whole_program
-from recapture.tools.explain.reduce.sameness import REDUCIBLE, Fault, fault_of, same_fault
+from recapture.tools.explain.reduce.sameness import Fault, fault_of, same_fault
 from recapture.tools.explain.reduce.search import Search
 from recapture.tools.explain.stage_facts import FACTS, StageFacts
 from recapture.tools.explain.stage_ladder import lowest_rung
@@ -190,7 +190,7 @@ class Reduction:
         """Return the program to begin with, and its fault. Raises UsageError if there is no fault, or none alone."""
         path, name = Path(self.spec.path), self.spec.case
         found, seconds = self.runner.run_file(self.spec.path)
-        if found.verdict not in REDUCIBLE:
+        if not found.verdict.facts.reducible:
             why = f": {one_line(found.reason)}" if found.reason else ""
             raise UsageError(f"{self.address} is {found.verdict} here{why}: there is nothing to reduce")
         if found.verdict is not Verdict.TIMEOUT:

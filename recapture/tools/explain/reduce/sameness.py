@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from recapture.records.verdicts import FAILING, SILENTLY_WRONG, Verdict
+from recapture.records.kinds import KINDS
+from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from recapture.records.record import Difference, ErrorInfo, Record
     from recapture.run.cell import CellResult
 
-REDUCIBLE = SILENTLY_WRONG | FAILING | {Verdict.UNSTABLE}
-"""Verdicts of cells that have something to reduce."""
 
 WORDS = 8
 """Words of a message's first line that must stay the same; numbers, quoted names and addresses do not count."""
@@ -107,7 +106,7 @@ def _sides(difference: Difference) -> str | None:
     if found is None:
         return None
     sides = [_NUMBER.sub(_sort_of_number, found[name]) for name in ("eager", "other")]
-    if difference.kind in ("shape", "mutation", "output"):  # sizes and texts are what gets smaller
+    if KINDS[difference.kind].shrinks:  # sizes and texts are what gets smaller
         return None
     return f"{difference.bits or ''} {sides[0]} / {sides[1]}"
 

@@ -14,7 +14,7 @@ from recapture.tools.explain.script.observation import looked_at
 from recapture.tools.explain.script.printing import printed
 from recapture.tools.explain.script.repro import CellToPrint
 from recapture.tools.explain.script.script_runs import ScriptEnd, ScriptRun, run_in_child
-from recapture.tools.explain.script.short_script import DIED, Form, needs_fallback, short_script, without_compiler
+from recapture.tools.explain.script.short_script import Form, needs_fallback, short_script, without_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def _scripts(reduction: Reduction, program: Program, found: CellResult) -> Itera
     if compiler is not None and parts is not None and looked is not None and spec.device == "cpu":
         title = f"{reduction.address}: {found.verdict}"
         fallback = needs_fallback(parts, compiler)
-        sides = (True,) if looked.separate or found.verdict in DIED else (False, True)
+        sides = (True,) if looked.separate or found.verdict.facts.died else (False, True)
         seconds = round(reduction.runner.timeout)
         for separate in sides:
             for random in (True, False) if fallback else (False,):

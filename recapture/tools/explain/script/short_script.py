@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from recapture.cases.compiler import Compiler
     from recapture.tools.explain.script.observation import Looked
 
-DIED = (Verdict.CRASH, Verdict.TIMEOUT, Verdict.OOM)
 """Verdicts of processes that did not end by themselves: the script watches another process."""
 
 CHOSEN = 'BACKEND = next((one for one in sys.argv[1:] if not one.startswith("-")), "inductor")'
@@ -112,7 +111,7 @@ def short_script(
         "import sys",
         *(["import types"] if form.separate else []),
         *(["import io", "import contextlib"] if looked.output else []),
-        *(["import subprocess"] if verdict in DIED else []),
+        *(["import subprocess"] if verdict.facts.died else []),
         *(["import torch._inductor.config"] if form.fallback_random else []),
     ]
     imports = "".join(f"{line}\n" for line in needed if line not in parts.imports.splitlines())
@@ -134,7 +133,7 @@ def short_script(
     ]
     head = f'"""{_in_docstring(title)}\n\nExits with 1 if the fault shows, and with 0 if it does not.\n"""\n\n'
     tail = 'if __name__ == "__main__":\n'
-    tail += WATCHED.format(seconds=seconds) if verdict in DIED else ""
+    tail += WATCHED.format(seconds=seconds) if verdict.facts.died else ""
     tail += "    sys.exit(main())\n"
     start = f"{parts.futures}{imports}{parts.imports}{torch_too}"
     middle = "".join(f"{line}\n" for line in constants)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from recapture.base.escape import markdown_code as code
 from recapture.base.escape import markdown_text as plain
 from recapture.base.text import plural, printable
+from recapture.records.verdicts import Verdict
 from recapture.report.turns import IN_WORDS
 
 if TYPE_CHECKING:
@@ -30,15 +31,6 @@ PHASES = {
     "call": "raises an exception when it is called",
     "backward": "raises an exception in the backward",
 }
-
-VERDICTS = {
-    "wrong": "silently gives another result than eager on the example itself",
-    "specialized": "is right on the example and silently wrong on another input",
-    "crash": "ends the process",
-    "timeout": "does not end",
-    "oom": "runs out of memory",
-}
-"""What a compiler does, by verdict."""
 
 
 def issue_text(facts: Upstream, histories: Sequence[CellHistory] | None) -> str:
@@ -84,9 +76,9 @@ def _title(found: CellResult) -> str:
 
 
 def _does(found: CellResult) -> str:
-    if found.error is not None and found.phase is not None and str(found.verdict) == "error":
+    if found.error is not None and found.phase is not None and found.verdict is Verdict.ERROR:
         return PHASES.get(str(found.phase), "raises an exception")
-    return VERDICTS.get(str(found.verdict), f"is {found.verdict}")
+    return found.verdict.facts.does or f"is {found.verdict}"
 
 
 def _evidence(found: CellResult) -> str:

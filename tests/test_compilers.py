@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from recapture.cases.compiler import COMPILERS_ATTRIBUTE, compiler
-from recapture.cases.compilers import FAMILIES, builtin_compilers, compilers_of
+from recapture.cases import compilers
+from recapture.cases.compiler import COMPILERS_ATTRIBUTE, OTHER_STAGE, Family, compiler
+from recapture.cases.compilers import EAGER, builtin_compilers, compiler_facts, compilers_of, plain_name
 from recapture.cases.compilers.export import as_module
 from recapture.torch_api.compat import reset_dynamo
 
@@ -106,9 +107,94 @@ def test_results_of_onnx_are_on_the_devices_that_the_exported_program_names(monk
     assert (one.tolist(), one.device.type, two.device.type, three) == ([2.0, 2.0], "cpu", "meta", 3)
 
 
-def test_every_family_declares_some():
-    for family in FAMILIES:
-        assert getattr(importlib.import_module(f"recapture.cases.compilers.{family}"), COMPILERS_ATTRIBUTE)
+def test_every_file_declares_some():
+    files = [path.stem for path in Path(compilers.__file__).parent.glob("*.py") if path.stem != "__init__"]
+    for name in files:
+        assert getattr(importlib.import_module(f"recapture.cases.compilers.{name}"), COMPILERS_ATTRIBUTE)
+    assert len(files) == 5
+
+
+def test_every_family_has_a_compiler_and_the_reference_is_eager():
+    assert {one.family for one in COMPILERS.values()} == set(Family)
+    assert [name for name, one in COMPILERS.items() if one.is_reference] == [EAGER]
+
+
+@pytest.mark.parametrize("name", [name for name, one in COMPILERS.items() if one.arguments])
+def test_the_arguments_in_a_declaration_are_those_of_the_call(name, monkeypatch):
+    calls = []
+
+    class Program:
+        def module(self):
+            return None
+
+    def capture(*_, **arguments):
+        calls.append({key: value for key, value in arguments.items() if key != "dynamic_shapes"})
+        return Program()
+
+    monkeypatch.setattr(torch, "compile", capture)
+    monkeypatch.setattr(torch.export, "export", capture)
+    COMPILERS[name].capture(lambda x: x, (torch.ones(2),))
+    assert calls == [COMPILERS[name].arguments]
+
+
+def test_a_variant_without_declared_arguments_passes_none(monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch, "compile", lambda *_, **arguments: calls.append(arguments))
+    for one in COMPILERS.values():
+        if one.family == Family.DYNAMO and not one.arguments:
+            one.capture(len, ())
+    assert calls == [{}]
+
+
+def test_a_compiler_of_a_user_has_the_family_that_it_declares():
+    def own(fn, example):
+        return fn
+
+    module = types.SimpleNamespace()
+    namespace = sys.modules[__name__].__dict__
+    try:
+        compiler("mine", family="dynamo", last_stage="aot_autograd")(own)
+        compiler("with-a-backend", family="dynamo", last_stage=OTHER_STAGE)(own)
+        compiler("compile:mine")(own)
+        compiler("elsewhere", family="tvm")(own)
+        module.__recapture_compilers__ = namespace.pop(COMPILERS_ATTRIBUTE)
+    finally:
+        namespace.pop(COMPILERS_ATTRIBUTE, None)
+    declared = compilers_of(module)
+    assert [(one.family, one.last_stage, one.frontend) for one in declared.values()] == [
+        (Family.DYNAMO, "aot_autograd", "dynamo"),
+        (Family.DYNAMO, "other", "dynamo"),
+        (Family.DYNAMO, "inductor", "dynamo"),
+        ("tvm", None, "tvm"),
+    ]
+
+
+def test_of_a_compiler_whose_file_is_gone_the_name_tells_the_family():
+    assert compiler_facts("compile:mine").family is Family.DYNAMO
+    assert compiler_facts("aoti:mine").records_a_run
+    assert compiler_facts("mine:fast").family == compiler_facts("mine").family == "mine"
+    assert [plain_name(name) for name in ("compile:eager", "aoti:dynamic", "compile:mine", "mine:fast", "mine")] == [
+        "compile", "aoti", "compile", "mine", "mine"
+    ]  # fmt: skip
+    facts = compiler_facts("mine")
+    assert (facts.records_a_run, facts.torch_alone, facts.is_reference, facts.last_stage) == (False, False, False, None)
+
+
+def test_facts_need_no_torch():
+    code = "from recapture.cases.compilers import compiler_facts as f; f('aoti'); import sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_case_and_a_compiler_need_the_standard_library_alone():
+    code = """
+import sys
+import recapture.cases.case, recapture.cases.compilers, recapture.records.kinds, recapture.records.verdicts
+recapture.cases.compilers.builtin_compilers()
+names = {name.partition(".")[0] for name in sys.modules} - {"recapture", *sys.stdlib_module_names}
+print(*sorted(name for name in names if not name.startswith("_")))
+"""
+    done = subprocess.run([sys.executable, "-S", "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("name", NAMES)

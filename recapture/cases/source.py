@@ -34,8 +34,10 @@ from recapture.cases.syntax import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-DESCRIPTIVE_ARGUMENTS = frozenset({"claims", "codegen_on", "compilers", "names"})
-"""Arguments of a decorator that describe a case without changing what runs."""
+DESCRIPTIVE_ARGUMENTS = frozenset(
+    {"claims", "codegen_on", "compilers", "names", "family", "last_stage", "arguments", "run_by"}
+)
+"""Arguments of a decorator that describe a case or a compiler without changing what runs."""
 
 LINE = 120
 """Characters of the longest decorator that is written on one line."""

@@ -1,32 +1,61 @@
-"""The compilers that ship, by name, in the order of the reports; each file declares one family."""
+"""The compilers that ship, by name, in the order in which they run; each file declares some of one frontend."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+import pkgutil
+from functools import cache
+from types import ModuleType
 
-from recapture.cases.compiler import COMPILERS_ATTRIBUTE, Compiler
+from recapture.cases.compiler import COMPILERS_ATTRIBUTE, Compiler, CompilerFacts, Family, family_of_name
 
-if TYPE_CHECKING:
-    from types import ModuleType
+FIRST = ("eager", "dynamo", "torchscript", "fx", "export")
+"""Names of the files whose compilers come first, in this order; those of other files follow by name."""
 
-FAMILIES = ("eager", "dynamo", "torchscript", "fx", "export")
-"""Names of the modules that declare compilers, in the order of the reports."""
+EAGER = "eager"
+"""Name of the reference."""
 
 
 def compilers_of(module: ModuleType) -> dict[str, Compiler]:
     """Return the compilers that a module declared, by name; raises ValueError for a duplicate name."""
-    found: dict[str, Compiler] = {}
-    for one in getattr(module, COMPILERS_ATTRIBUTE, []):
-        if one.name in found:
-            raise ValueError(f"two compilers are named {one.name!r}")
-        found[one.name] = one
-    return found
+    compilers: dict[str, Compiler] = {}
+    for compiler in getattr(module, COMPILERS_ATTRIBUTE, []):
+        if compiler.name in compilers:
+            raise ValueError(f"two compilers are named {compiler.name!r}")
+        compilers[compiler.name] = compiler
+    return compilers
 
 
 def builtin_compilers() -> dict[str, Compiler]:
     """Return the compilers that ship, without importing torch."""
-    found: dict[str, Compiler] = {}
-    for family in FAMILIES:
-        found |= compilers_of(importlib.import_module(f"{__name__}.{family}"))
-    return found
+    return dict(_builtin())
+
+
+@cache
+def _builtin() -> dict[str, Compiler]:
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    compilers: dict[str, Compiler] = {}
+    for name in [*FIRST, *(name for name in names if name not in FIRST)]:
+        compilers |= compilers_of(importlib.import_module(f"{__name__}.{name}"))
+    return compilers
+
+
+@cache
+def compiler_facts(name: str) -> CompilerFacts:
+    """Return what is known of a compiler by its name, without importing torch.
+
+    A record has only the name. Of a compiler of a user, whose file may be gone, nothing is known but its family, and
+    that by a convention: see `family_of_name`.
+    """
+    return _builtin().get(name) or CompilerFacts(name=name, family=family_of_name(name))
+
+
+def plain_compiler(family: Family) -> str:
+    """Return the name of a family's first compiler, the one without options: ``compile`` of those of Dynamo."""
+    return next(name for name, compiler in _builtin().items() if compiler.family == family)
+
+
+def plain_name(name: str) -> str:
+    """Return the name of the plain compiler that a compiler is a variant of: ``compile`` of ``compile:dynamic``."""
+    family = compiler_facts(name).family
+    return plain_compiler(family) if isinstance(family, Family) else family

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from recapture.cases.compiler import compiler
+from recapture.cases.compiler import Family, compiler
 
 
-@compiler("compile", uses_dynamo=True, generates_code=True)
+@compiler("compile", family=Family.DYNAMO, run_by=("check", "pytest", "bench"), uses_dynamo=True, generates_code=True)
 def compile_default(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.compile` as it comes: Dynamo and Inductor, graph breaks allowed."""
     import torch
@@ -15,7 +15,9 @@ def compile_default(fn: Any, example: Any) -> Any:  # noqa: ARG001
     return torch.compile(fn)
 
 
-@compiler("compile:fullgraph", uses_dynamo=True, generates_code=True)
+@compiler(
+    "compile:fullgraph", family=Family.DYNAMO, arguments={"fullgraph": True}, uses_dynamo=True, generates_code=True
+)
 def compile_fullgraph(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.compile(fullgraph=True)`: a graph break is an error."""
     import torch
@@ -23,7 +25,14 @@ def compile_fullgraph(fn: Any, example: Any) -> Any:  # noqa: ARG001
     return torch.compile(fn, fullgraph=True)
 
 
-@compiler("compile:dynamic", uses_dynamo=True, generates_code=True)
+@compiler(
+    "compile:dynamic",
+    family=Family.DYNAMO,
+    arguments={"dynamic": True},
+    run_by=("check",),
+    uses_dynamo=True,
+    generates_code=True,
+)
 def compile_dynamic(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.compile(dynamic=True)`: sizes are symbols from the first call on."""
     import torch
@@ -31,7 +40,14 @@ def compile_dynamic(fn: Any, example: Any) -> Any:  # noqa: ARG001
     return torch.compile(fn, dynamic=True)
 
 
-@compiler("compile:reduce-overhead", uses_dynamo=True, generates_code=True)
+@compiler(
+    "compile:reduce-overhead",
+    family=Family.DYNAMO,
+    arguments={"mode": "reduce-overhead"},
+    run_by=("bench",),
+    uses_dynamo=True,
+    generates_code=True,
+)
 def compile_reduce_overhead(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.compile(mode="reduce-overhead")`: CUDA graphs on a GPU."""
     import torch
@@ -39,7 +55,14 @@ def compile_reduce_overhead(fn: Any, example: Any) -> Any:  # noqa: ARG001
     return torch.compile(fn, mode="reduce-overhead")
 
 
-@compiler("compile:max-autotune", uses_dynamo=True, generates_code=True)
+@compiler(
+    "compile:max-autotune",
+    family=Family.DYNAMO,
+    arguments={"mode": "max-autotune"},
+    run_by=("bench",),
+    uses_dynamo=True,
+    generates_code=True,
+)
 def compile_max_autotune(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.compile(mode="max-autotune")`: kernels chosen by timing, CUDA graphs on a GPU."""
     import torch
@@ -47,7 +70,15 @@ def compile_max_autotune(fn: Any, example: Any) -> Any:  # noqa: ARG001
     return torch.compile(fn, mode="max-autotune")
 
 
-@compiler("compile:max-autotune-no-cudagraphs", uses_dynamo=True, generates_code=True, optional=True)
+@compiler(
+    "compile:max-autotune-no-cudagraphs",
+    family=Family.DYNAMO,
+    arguments={"mode": "max-autotune-no-cudagraphs"},
+    run_by=("bench",),
+    uses_dynamo=True,
+    generates_code=True,
+    optional=True,
+)
 def compile_max_autotune_no_cudagraphs(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.compile(mode="max-autotune-no-cudagraphs")`: kernels chosen by timing, launched one by one."""
     import torch
@@ -55,7 +86,14 @@ def compile_max_autotune_no_cudagraphs(fn: Any, example: Any) -> Any:  # noqa: A
     return torch.compile(fn, mode="max-autotune-no-cudagraphs")
 
 
-@compiler("compile:eager", uses_dynamo=True)
+@compiler(
+    "compile:eager",
+    family=Family.DYNAMO,
+    last_stage="dynamo",
+    arguments={"backend": "eager"},
+    run_by=("check", "pytest"),
+    uses_dynamo=True,
+)
 def compile_eager(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """Dynamo alone: its graphs run eagerly, so that a difference is the capture's."""
     import torch
@@ -63,7 +101,14 @@ def compile_eager(fn: Any, example: Any) -> Any:  # noqa: ARG001
     return torch.compile(fn, backend="eager")
 
 
-@compiler("compile:aot_eager", uses_dynamo=True)
+@compiler(
+    "compile:aot_eager",
+    family=Family.DYNAMO,
+    last_stage="aot_autograd",
+    arguments={"backend": "aot_eager"},
+    run_by=("check", "pytest"),
+    uses_dynamo=True,
+)
 def compile_aot_eager(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """Dynamo and AOTAutograd without Inductor: a difference is theirs."""
     import torch

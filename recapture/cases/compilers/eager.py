@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from recapture.cases.compiler import compiler
+from recapture.cases.compiler import Family, compiler
 
 
-@compiler("eager")
+@compiler("eager", family=Family.REFERENCE, run_by=("bench",))
 def eager(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """Eager PyTorch, run twice: it must agree with itself before anything is held against a compiler."""
     return fn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from recapture.cases.compiler import compiler
+from recapture.cases.compiler import Family, compiler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +111,16 @@ def one_level(value: Any) -> tuple[list[Any], Any]:
     return children, pytree.TreeSpec(spec.type, spec.context, [pytree.LeafSpec() for _ in children])
 
 
-@compiler("export", since="2.1", uses_dynamo=True, shares_state=False, fixed_ranks=True)
+@compiler(
+    "export",
+    family=Family.EXPORT,
+    arguments={"strict": True},
+    run_by=("check", "pytest"),
+    since="2.1",
+    uses_dynamo=True,
+    shares_state=False,
+    fixed_ranks=True,
+)
 def export_strict(fn: Any, example: Any) -> Any:
     """`torch.export.export(strict=True)`: one graph captured by Dynamo, or a refusal."""
     import torch
@@ -120,7 +129,15 @@ def export_strict(fn: Any, example: Any) -> Any:
     return exported_module(torch.export.export(as_module(fn), example, **options))
 
 
-@compiler("export:nonstrict", since="2.2", shares_state=False, fixed_ranks=True)
+@compiler(
+    "export:nonstrict",
+    family=Family.EXPORT,
+    arguments={"strict": False},
+    run_by=("check",),
+    since="2.2",
+    shares_state=False,
+    fixed_ranks=True,
+)
 def export_nonstrict(fn: Any, example: Any) -> Any:
     """`torch.export.export(strict=False)`: the Python code runs once on fake tensors."""
     import torch
@@ -128,7 +145,17 @@ def export_nonstrict(fn: Any, example: Any) -> Any:
     return exported_module(torch.export.export(as_module(fn), example, strict=False))
 
 
-@compiler("export:dynamic", since="2.2", uses_dynamo=True, shares_state=False, sees_held_out=True, fixed_ranks=True)
+@compiler(
+    "export:dynamic",
+    family=Family.EXPORT,
+    arguments={"strict": True},
+    run_by=("check",),
+    since="2.2",
+    uses_dynamo=True,
+    shares_state=False,
+    sees_held_out=True,
+    fixed_ranks=True,
+)
 def export_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
     """`torch.export.export(strict=True)`, dynamic where the sizes of held-out inputs differ."""
     import torch
@@ -140,6 +167,8 @@ def export_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
 
 @compiler(
     "aoti",
+    family=Family.AOTI,
+    run_by=("check", "bench"),
     since="2.6",
     generates_code=True,
     shares_state=False,
@@ -158,6 +187,7 @@ def aoti(fn: Any, example: Any) -> Any:
 
 @compiler(
     "aoti:dynamic",
+    family=Family.AOTI,
     since="2.6",
     generates_code=True,
     shares_state=False,
@@ -180,6 +210,7 @@ def aoti_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
 # Its checks have holes: of two sizes that export made equal, torch 2.11 checks one. It may still read other memory.
 @compiler(
     "aoti:checked",
+    family=Family.AOTI,
     since="2.7",
     generates_code=True,
     shares_state=False,
@@ -214,6 +245,8 @@ def aoti_checked(fn: Any, example: Any) -> Any:
 
 @compiler(
     "onnx",
+    family=Family.ONNX,
+    run_by=("check",),
     since="2.6",
     requires=("onnx", "onnxscript", "onnxruntime"),
     shares_state=False,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from recapture.cases.compiler import compiler
+from recapture.cases.compiler import Family, compiler
 
 
-@compiler("jit.trace")
+@compiler("jit.trace", family=Family.TRACE, run_by=("check", "pytest", "bench"))
 def jit_trace(fn: Any, example: Any) -> Any:
     """`torch.jit.trace`: records the operators that one call runs."""
     import torch
@@ -15,7 +15,7 @@ def jit_trace(fn: Any, example: Any) -> Any:
     return torch.jit.trace(fn, example)
 
 
-@compiler("jit.script")
+@compiler("jit.script", family=Family.SCRIPT, run_by=("check", "pytest", "bench"))
 def jit_script(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.jit.script`: compiles a subset of Python from its source."""
     import torch
@@ -23,7 +23,9 @@ def jit_script(fn: Any, example: Any) -> Any:  # noqa: ARG001
     return torch.jit.script(fn)
 
 
-@compiler("jit.trace:frozen", shares_state=False, inference_only=True, optional=True)
+@compiler(
+    "jit.trace:frozen", family=Family.TRACE, run_by=("bench",), shares_state=False, inference_only=True, optional=True
+)
 def jit_trace_frozen(fn: Any, example: Any) -> Any:
     """`torch.jit.trace`, then `torch.jit.freeze`: parameters become constants, and operators are folded."""
     import torch
@@ -32,7 +34,9 @@ def jit_trace_frozen(fn: Any, example: Any) -> Any:
     return torch.jit.freeze(traced) if isinstance(fn, torch.nn.Module) else traced  # a function has no parameters
 
 
-@compiler("jit.script:frozen", shares_state=False, inference_only=True, optional=True)
+@compiler(
+    "jit.script:frozen", family=Family.SCRIPT, run_by=("bench",), shares_state=False, inference_only=True, optional=True
+)
 def jit_script_frozen(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.jit.script`, then `torch.jit.freeze`: parameters become constants, and operators are folded."""
     import torch

@@ -12,8 +12,7 @@ from recapture.machine.pins import load_images
 from recapture.records.directories import find_results, read_results
 from recapture.records.verdicts import Verdict
 from recapture.report.markdown import render_conformance
-from recapture.tools.compare.overview import overview
-from recapture.tools.compare.overview_report import to_markdown
+from recapture.tools.compare.overview import overview, to_markdown
 from recapture.tools.speed.figures import derive
 from recapture.tools.speed.report import render_speedups
 from recapture.tools.speed.speedups import find_speedups, read_speedups

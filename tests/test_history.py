@@ -111,15 +111,16 @@ def test_a_name_with_a_compiler_is_one_cell():
     assert {one.case for one in history("dct::compile", IMAGES)} == {"foreign::dct"}
 
 
-def test_text_of_one_cell_is_a_line_a_release(capsys, releases):
+def test_text_of_one_cell_is_a_line_a_release_and_each_reason_once(capsys, releases):
     assert recapture("history", "s::c::compile", "--results", releases) == 0
     assert capsys.readouterr().out.splitlines() == [
         "s::c::compile on cpu",
         "  2.0.1          torch2.0.1-cu118      pass",
-        "→ 2.2.2          torch2.2.2-cu121      wrong  on example, result: value",
-        "  2.9.1          torch2.9.1-cu128      wrong  on example, result: value",
+        "→ 2.2.2          torch2.2.2-cu121      wrong",
+        "  2.9.1          torch2.9.1-cu128      wrong",
         "→ 2.10.0 (bare)  bare-torch2.10.0-cpu  pass   (the case was edited)",
         "→ 2.10.0         torch2.10.0-cu130     pass",
+        "  2.2.2 to 2.9.1 (2 releases): on example, result: value",
         "first bad in 2.2.2 (wrong (value)), after 2.0.1",
         "fixed in 2.10.0 (pass), after 2.9.1",
     ]
@@ -131,7 +132,7 @@ def test_text_of_a_case_is_compilers_by_releases_with_the_transitions_below(caps
     on_cpu = out[: out.index("control_flow::branch_on_sum on sm_90")]
     (row,) = (line for line in on_cpu.splitlines() if line.startswith("compile "))
     assert row.split() == ["compile", "p", "→P"]
-    assert "→ compile: 2.6.0 pass_with_breaks → 2.11.0 (bare) pass\n" in out
+    assert "  compile: 2.6.0 pass_with_breaks → 2.11.0 (bare) pass\n" in out
 
 
 def test_the_labels_of_a_table_are_whole_in_80_columns_and_each_as_short_as_it_can_be(tmp_path, capsys, monkeypatch):
@@ -153,7 +154,7 @@ def test_the_labels_of_a_table_are_whole_in_80_columns_and_each_as_short_as_it_c
         "                                              drifted         (bare)",
         "eager                      P      P      P       P       P      P          P             P",
         "compile:reduce-overhead    P      P      P       P       P      P          P             P",
-        "not recorded with 2.15.0",
+        "Not recorded with 2.15.0.",
     ]
     assert "Not recorded with 2.15.0." in to_markdown(history("s::c", tmp_path))
 
@@ -217,8 +218,8 @@ def test_another_kind_of_difference_is_a_change_and_notes_are_named(tmp_path, ca
     assert "2.9.1 wrong (value) → 2.10.0 wrong (value, dtype): " in to_markdown([found])
     recapture("history", "s::c::fx", "--results", tmp_path)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].endswith("on example, result: value (and 1 more, also dtype); noted: alias")
-    assert "noted" not in lines[3]
+    assert "  2.10.0: on example, result: value (and 1 more, also dtype); noted: alias" in lines
+    assert "  2.11.0: on example, result: value (and 1 more, also dtype)" in lines
 
 
 def test_results_of_one_image_in_two_folders_are_one_unless_they_have_a_cell_in_common(tmp_path):

@@ -14,8 +14,7 @@ from recapture.command.main import main
 from recapture.known.issues import KnownIssue, known_issues, load_issues
 from recapture.records.record import Difference, ErrorInfo, Record
 from recapture.records.verdicts import Verdict
-from recapture.tools.compare.issue_comparison import compare_issues
-from recapture.tools.compare.issue_report import to_markdown
+from recapture.tools.compare.issues import compare_issues, to_markdown
 
 ROOT = Path(__file__).parents[1]
 

@@ -18,8 +18,7 @@ from recapture.machine.environment import read_environment
 from recapture.machine.pins import load_images
 from recapture.records.record import Difference, ErrorInfo, Record, read_jsonl, write_jsonl
 from recapture.records.verdicts import Verdict
-from recapture.report.history import history
-from recapture.report.turns import PackageChange, TurnEntry, turning_points
+from recapture.report.history import PackageChange, TurnEntry, history, turning_points
 from recapture.tools.compare.changed_words import changed_words, failure_words, only_wording
 from recapture.tools.fleet.bisect_runs import mixed_lock
 from recapture.tools.fleet.boundaries import search_packages, search_releases

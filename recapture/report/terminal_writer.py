@@ -91,15 +91,15 @@ def say_all(console: Console, lines: Iterable[str | Text], style: str = "") -> N
         say(console, line, style)
 
 
-def say_wrapped(console: Console, text: Inline | Text, style: str = "", indent: int = 0) -> None:
-    """Print a sentence. On a terminal it is wrapped between words and its further lines are indented more.
+def say_wrapped(console: Console, text: Inline | Text, style: str = "", indent: int = 0, hang: int = STEP) -> None:
+    """Print a sentence. On a terminal it is wrapped between words; its further lines are indented by `hang` more.
 
     Elsewhere it is one line, so that a pipe gets one line for each fact.
     """
     words = text if isinstance(text, Text) else _rich_text(text)
-    width = max(console.width - indent - STEP, NARROWEST) if console.is_terminal else UNLIMITED
+    width = max(console.width - indent - hang, NARROWEST) if console.is_terminal else UNLIMITED
     for number, line in enumerate(_wrapped(words, width)):
-        say(console, Text(" " * (indent + STEP * bool(number))) + line, style)
+        say(console, Text(" " * (indent + hang * bool(number))) + line, style)
 
 
 def _wrapped(text: Text, width: int) -> Iterator[Text]:
@@ -148,7 +148,7 @@ def _is_wide_table(block: Block) -> bool:
 
 def _print_block(console: Console, block: Block) -> None:
     if isinstance(block, (Heading, Paragraph)):
-        say_wrapped(console, block.text, block.style)
+        say_wrapped(console, block.text, block.style, hang=0)
     elif isinstance(block, Items):
         _print_items(console, block.items)
     elif isinstance(block, Fold):

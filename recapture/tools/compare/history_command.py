@@ -48,17 +48,16 @@ def history(
             raise UsageError("--issues and --issue show known issues: they cannot be combined with a cell")
         _show_issues(issues, results, form)
         return
-    from recapture.report import history as analysis
+    from recapture.report import history as cell_history
     from recapture.report.cell_filter import CellFilter
-    from recapture.tools.compare import history_report as histories
-    from recapture.tools.compare import overview_report as overviews
-    from recapture.tools.compare.overview import overview
+    from recapture.tools.compare import history_report
+    from recapture.tools.compare import overview as overviews
 
     cells = CellFilter(suites, matches)
     if cell is not None and cells:
         raise UsageError("--suite and -k choose what is counted without CELL: they cannot be combined with it")
     if cell is None:
-        releases = overview(results, check=warn_if_misfiled, cells=cells)
+        releases = overviews.overview(results, check=warn_if_misfiled, cells=cells)
         if form == "text":
             overviews.print_overviews(console(), releases)
         elif form == "json":
@@ -66,24 +65,23 @@ def history(
         else:
             echo(overviews.to_markdown(releases), nl=False)
         return
-    found = analysis.history(cell, results, check=warn_if_misfiled)
+    histories = cell_history.history(cell, results, check=warn_if_misfiled)
     if form == "json":
-        echo_json(histories.to_json(found))
+        echo_json(history_report.to_json(histories))
     elif form == "markdown":
-        echo(histories.to_markdown(found), nl=False)
+        echo(history_report.to_markdown(histories), nl=False)
     else:
-        histories.print_histories(console(), found)
+        history_report.print_histories(console(), histories)
 
 
 def _show_issues(ids: tuple[str, ...], results: Path, form: str) -> None:
     from recapture.known.issues import chosen_issues
-    from recapture.tools.compare import issue_report as issue_tables
-    from recapture.tools.compare.issue_comparison import compare_issues
+    from recapture.tools.compare import issues
 
-    found = compare_issues(chosen_issues(ids), results, check=warn_if_misfiled)
+    tables = issues.compare_issues(chosen_issues(ids), results, check=warn_if_misfiled)
     if form == "json":
-        echo_json(issue_tables.to_json(found))
+        echo_json(issues.to_json(tables))
     elif form == "markdown":
-        echo(issue_tables.to_markdown(found), nl=False)
+        echo(issues.to_markdown(tables), nl=False)
     else:
-        issue_tables.print_issues(console(), found)
+        issues.print_issues(console(), tables)

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from recapture.base.escape import markdown_code as code
-from recapture.base.escape import markdown_text as plain
+from recapture.base.escape import indented_json
 from recapture.base.text import plural
 from recapture.known.transitions import transitions_of
+from recapture.records.record import Record
 from recapture.records.releases import labels
 from recapture.report import summary
-from recapture.report.differences import kinds_in_words, kinds_of
-from recapture.report.document import Inline, Span, Table, code_span, strong
+from recapture.report.differences import kinds_of
+from recapture.report.document import (
+    Block,
+    Heading,
+    Inline,
+    Item,
+    Items,
+    Paragraph,
+    Span,
+    Table,
+    code_list,
+    code_span,
+    strong,
+)
 from recapture.report.findings import known_lines
-from recapture.report.history import CellHistory, compared_with
-from recapture.report.markdown_writer import table_markdown
-from recapture.report.terminal_writer import say, say_table
-from recapture.report.turns import IN_WORDS
+from recapture.report.history import IN_WORDS, CellHistory, compared_with
+from recapture.report.markdown_writer import to_markdown as markdown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from rich.console import Console
-
-    from recapture.records.record import Record
-
 
 HISTORY_SCHEMA_VERSION = 2
 """Version of the JSON form; 2 has `turns`: where a cell turned bad, right, and bad again."""
@@ -38,117 +42,137 @@ WHY_LIMIT = 120
 
 def to_json(histories: Iterable[CellHistory]) -> str:
     """Return histories as JSON: one object per cell and capability, whose entries have the complete records."""
-    document = {"schema": HISTORY_SCHEMA_VERSION, "histories": list(histories)}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    return indented_json({"schema": HISTORY_SCHEMA_VERSION, "histories": list(histories)})
 
 
 def to_markdown(histories: Iterable[CellHistory]) -> str:
     """Return histories as GitHub Markdown: a table for each case and capability, then the changes."""
-    sections = []
+    blocks: list[Block] = []
     for (case, capability), members in _by_case(histories).items():
-        matrix, absent = _matrix(members)
-        text = f"## {code(case)} on {code(capability)}\n\n{table_markdown(matrix)}"
-        changes = [f"- {code(name)}: {plain(line)}" for name, line in _transitions(members)]
-        turns = [f"- {code(one.compiler)}: {plain(line)}" for one in members for line in _turns(one)]
-        if absent:
-            text += f"\n\nNot recorded with {plain(', '.join(absent))}."
-        text += "\n\n" + "\n".join(changes) if changes else ""
-        text += "\n\nTurns:\n\n" + "\n".join(turns) if turns else ""
-        known = [f"- {plain(line)}" for line in _known(members)]
-        text += "\n\nKnown:\n\n" + "\n".join(known) if known else ""
-        sections.append(text)
-    legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items())
-    return "\n\n".join([*sections, f"{legend}; → changed; empty: no such cell."]) + "\n"
+        blocks += [Heading([code_span(case), " on ", code_span(capability)]), *_case(members)]
+    return markdown([*blocks, Paragraph(f"{_legend(summary.LEGEND)}; → changed; empty: no such cell.")])
 
 
 def print_histories(console: Console, histories: Iterable[CellHistory]) -> None:
     """Print histories: a case as a table of compilers by releases, a single cell as one line per release."""
+    from recapture.report.terminal_writer import print_document
+
+    blocks: list[Block] = []
     for (case, capability), members in _by_case(histories).items():
-        single = len(members) == 1
-        say(console, f"{case}::{members[0].compiler} on {capability}" if single else f"{case} on {capability}", "bold")
-        if single:
-            for line in _lines(members[0]):
-                say(console, line)
-            for line in _turns(members[0]):
-                say(console, line, "bold")
-            for line in _known(members):
-                say(console, f"known: {line}")
-            continue
-        matrix, absent = _matrix(members)
-        say_table(console, matrix)
-        if absent:
-            say(console, f"not recorded with {', '.join(absent)}", "dim")
-        for name, line in _transitions(members):
-            say(console, f"→ {name}: {line}")
-        for one in members:
-            for line in _turns(one):
-                say(console, f"{one.compiler}: {line}")
-        for line in _known(members):
-            say(console, f"known: {line}")
-        marks = {summary.mark(entry.record) for one in members for entry in one.entries if entry.record}
-        legend = "; ".join(f"{mark} {words}" for mark, words in summary.LEGEND.items() if mark in marks)
-        say(console, f"{legend}; → changed", "dim")
+        if len(members) == 1:
+            blocks += [Heading(f"{case}::{members[0].compiler} on {capability}"), *_cell(members[0])]
+        else:
+            marks = {summary.mark(entry.record) for cell in members for entry in cell.entries if entry.record}
+            legend = f"{_legend(mark for mark in summary.LEGEND if mark in marks)}; → changed"
+            blocks += [Heading(f"{case} on {capability}"), *_case(members), Paragraph(legend, style="dim")]
+    print_document(console, blocks)
 
 
 def _by_case(histories: Iterable[CellHistory]) -> dict[tuple[str, str], list[CellHistory]]:
     grouped: dict[tuple[str, str], list[CellHistory]] = {}
-    for one in histories:
-        grouped.setdefault((one.case, one.capability), []).append(one)
+    for cell in histories:
+        grouped.setdefault((cell.case, cell.capability), []).append(cell)
     return grouped
+
+
+def _legend(marks: Iterable[str]) -> str:
+    return "; ".join(f"{mark} {summary.LEGEND[mark]}" for mark in marks)
+
+
+def _case(members: Sequence[CellHistory]) -> Iterator[Block]:
+    """Yield the cells of one case: compilers by releases, then what changed and where, each said once."""
+    matrix, absent = _matrix(members)
+    yield matrix
+    if absent:
+        yield Paragraph(f"Not recorded with {', '.join(absent)}.", style="dim")
+    if changes := _said_once((cell.compiler, line) for cell in members for line in _transitions(cell)):
+        yield changes
+    if turns := _said_once((cell.compiler, line) for cell in members for line in _turns(cell)):
+        yield Paragraph("Turns:")
+        yield turns
+    yield from _known(members)
+
+
+def _cell(cell: CellHistory) -> Iterator[Block]:
+    """Yield one cell: a line for each release, then the reasons, each with the releases that have it."""
+    heads = labels(cell.entries)
+    rows: list[list[Inline]] = []
+    reasons: dict[str, list[int]] = {}
+    recorded = [number for number, entry in enumerate(cell.entries) if entry.record]
+    for number, (label, entry) in enumerate(zip(heads, cell.entries, strict=True)):
+        outcome = summary.measured(entry.record) if entry.record else "no such cell"
+        edited = "(the case was edited)" if entry.edited else ""
+        arrow = "→" if entry.changed else " "
+        rows.append([f"{arrow} {label}", entry.image, Span(outcome, style=summary.colour(entry.record)), edited])
+        if entry.record and (why := _why(entry.record)):
+            reasons.setdefault(why, []).append(recorded.index(number))
+    yield Table(["", "", "", ""], rows)
+    recorded_heads = [heads[number] for number in recorded]
+    if reasons:
+        yield Items([Item(f"{_ranges(places, recorded_heads)}: {why}") for why, places in reasons.items()])
+    for line in _turns(cell):
+        yield Paragraph(line, style="bold")
+    yield from _known([cell])
+
+
+def _ranges(places: Sequence[int], heads: Sequence[str]) -> str:
+    """Return releases in words, neighbours as a range: ``2.0.1 to 2.3.1 (4 releases), 2.8.0``."""
+    parts = []
+    # Neighbours have the same difference between a place and its number among the places.
+    for _, group in itertools.groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
+        run = [place for _, place in group]
+        first, last = heads[run[0]], heads[run[-1]]
+        parts.append(first if len(run) == 1 else f"{first} to {last} ({plural(len(run), 'release')})")
+    return ", ".join(parts)
+
+
+def _said_once(lines: Iterable[tuple[str, str]]) -> Items | None:
+    """Return lines about compilers as a list, those of several compilers once; None if there are none."""
+    compilers: dict[str, list[str]] = {}
+    for compiler, line in lines:
+        compilers.setdefault(line, []).append(compiler)
+    items = [Item([*code_list(names), ": ", line]) for line, names in compilers.items()]
+    return Items(items) if items else None
 
 
 def _matrix(members: Sequence[CellHistory]) -> tuple[Table, list[str]]:
     """Return the table of compilers by releases, and the releases left out because they have no such case."""
     heads = labels(members[0].entries)
-    present = [any(cells) for cells in zip(*([entry.record for entry in one.entries] for one in members))]  # noqa: B905
+    present = [any(cells) for cells in zip(*([entry.record for entry in cell.entries] for cell in members))]  # noqa: B905
     rows = []
-    for one in members:
-        row: list[Inline] = [code_span(one.compiler)]
-        for entry in itertools.compress(one.entries, present):
-            mark = summary.mark(entry.record) if entry.record else ""
-            shown = strong(mark) if mark and mark in "Ww" else Span(mark)
-            row.append(["→", shown] if entry.changed else shown)
+    for cell in members:
+        row: list[Inline] = [code_span(cell.compiler)]
+        for entry in itertools.compress(cell.entries, present):
+            mark, style = summary.mark(entry.record) if entry.record else "", summary.colour(entry.record)
+            span = strong(mark, style) if mark and mark in "Ww" else Span(mark, style=style)
+            row.append(["→", span] if entry.changed else span)
         rows.append(row)
     headers = ["compiler", *itertools.compress(heads, present)]
-    absent = [label for label, here in zip(heads, present) if not here]  # noqa: B905 - of one length
+    absent = [label for label, recorded in zip(heads, present, strict=True) if not recorded]
     return Table(headers, rows, "lc"), absent
 
 
-def _transitions(members: Iterable[CellHistory]) -> Iterator[tuple[str, str]]:
-    for one in members:
-        heads = labels(one.entries)
-        images, present = [entry.image for entry in one.entries], [entry.record is not None for entry in one.entries]
-        for number, before in enumerate(compared_with(images, present)):
-            entry, last = one.entries[number], None if before is None else one.entries[before].record
-            if entry.record is None or not entry.changed or before is None or last is None:
-                continue
-            why = summary.explain(entry.record, WHY_LIMIT)
-            edited = " (the case was edited)" if entry.edited else ""
-            said = f": {why}" if why else ""
-            was, now = _outcome(last), _outcome(entry.record)
-            yield one.compiler, f"{heads[before]} {was} → {heads[number]} {now}{edited}{said}"
+def _transitions(cell: CellHistory) -> Iterator[str]:
+    heads = labels(cell.entries)
+    images, present = [entry.image for entry in cell.entries], [entry.record is not None for entry in cell.entries]
+    for number, before in enumerate(compared_with(images, present)):
+        entry, last = cell.entries[number], None if before is None else cell.entries[before].record
+        if entry.record is None or not entry.changed or before is None or last is None:
+            continue
+        why = summary.explain(entry.record, WHY_LIMIT)
+        edited = " (the case was edited)" if entry.edited else ""
+        reason = f": {why}" if why else ""
+        was, now = summary.measured_with_kinds(last), summary.measured_with_kinds(entry.record)
+        yield f"{heads[before]} {was} → {heads[number]} {now}{edited}{reason}"
 
 
-def _lines(one: CellHistory) -> Iterator[str]:
-    heads = labels(one.entries)
-    outcomes = [summary.measured(entry.record) if entry.record else "no such cell" for entry in one.entries]
-    widths = (max(map(len, heads)), max(len(entry.image) for entry in one.entries), max(map(len, outcomes)))
-    for label, entry, outcome in zip(heads, one.entries, outcomes):  # noqa: B905
-        why = _why(entry.record) if entry.record else ""
-        edited = "(the case was edited) " if entry.edited else ""
-        yield (
-            f"{'→' if entry.changed else ' '} {label:{widths[0]}}  {entry.image:{widths[1]}}  {outcome:{widths[2]}}  "
-            f"{edited}{why}"
-        ).rstrip()
-
-
-def _turns(one: CellHistory) -> Iterator[str]:
+def _turns(cell: CellHistory) -> Iterator[str]:
     """Yield where a cell turned bad, right, and bad again, with what it became and the packages that changed."""
-    names = dict(zip((entry.image for entry in one.entries), labels(one.entries), strict=True))
-    records = {entry.image: entry.record for entry in one.entries}
-    for turn in one.turns:
+    names = dict(zip((entry.image for entry in cell.entries), labels(cell.entries), strict=True))
+    records = {entry.image: entry.record for entry in cell.entries}
+    for turn in cell.turns:
         record = records[turn.image]
-        outcome = f" ({_outcome(record)})" if record else ""
+        outcome = f" ({summary.measured_with_kinds(record)})" if record else ""
         text = f"{IN_WORDS[turn.kind]} {names[turn.image]}{outcome}"
         if turn.before is None:
             yield f"{text}, the first release with a record"
@@ -159,23 +183,19 @@ def _turns(one: CellHistory) -> Iterator[str]:
         yield text + (f"; changed: {', '.join(map(str, turn.changed))}" if turn.changed else "")
 
 
-def _known(members: Iterable[CellHistory]) -> Iterator[str]:
+def _known(members: Iterable[CellHistory]) -> Iterator[Block]:
     """Yield what is known of the cells: the changes between releases, and the causes of silently wrong results."""
-    found: dict[str, None] = {}
-    for one in members:
-        releases = {entry.torch.partition("+")[0] for entry in one.entries if entry.record}
-        for change in transitions_of(one.case, one.compiler):
+    lines: dict[str, None] = {}  # each once, in order
+    for cell in members:
+        releases = {entry.torch.partition("+")[0] for entry in cell.entries if entry.record}
+        for change in transitions_of(cell.case, cell.compiler):
             if {change.last, change.first} <= releases:
-                found[change.line] = None
-    records = [entry.record for one in members for entry in one.entries if entry.record]
-    found |= {line: None for record in records for line in known_lines(record)}
-    yield from found
-
-
-def _outcome(record: Record) -> str:
-    """Return a cell's verdict with the kinds of its silent differences, such as ``wrong (value, dtype)``."""
-    kinds = kinds_in_words(record)
-    return f"{summary.measured(record)} ({kinds})" if kinds else summary.measured(record)
+                lines[change.line] = None
+    records = [entry.record for cell in members for entry in cell.entries if entry.record]
+    lines |= {line: None for record in records for line in known_lines(record)}
+    if lines:
+        yield Paragraph("Known:")
+        yield Items([Item(line) for line in lines])
 
 
 def _why(record: Record) -> str:

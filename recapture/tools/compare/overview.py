@@ -5,28 +5,52 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recapture.base.errors import UsageError
+from recapture.base.escape import indented_json
 from recapture.base.text import plural
 from recapture.records.directories import Results
-from recapture.records.releases import is_bare, read_by_age, torch_version, twin
+from recapture.records.kinds import KINDS
+from recapture.records.releases import is_bare, labels, read_by_age, torch_version, twin
 from recapture.records.verdicts import SILENTLY_WRONG
 from recapture.report import summary
+from recapture.report.cell_filter import CellFilter
+from recapture.report.claim_sources import address
 from recapture.report.differences import noted_numbers, silent_kinds
+from recapture.report.document import Block, Heading, Inline, Item, Items, Paragraph, Span, Table, code_span
+from recapture.report.markdown_writer import to_markdown as markdown
 from recapture.tools.compare.cell_changes import diff
+from recapture.tools.compare.changes import CATEGORIES, Change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from recapture.report.cell_filter import CellFilter
-    from recapture.tools.compare.changes import Change
-
+    from rich.console import Console
 
 WHOLE = 0.9
 """Smallest share of the median number of cells that a column must have, so that enough cells are common to all."""
+
+OVERVIEW_SCHEMA_VERSION = 2
+"""Version of the JSON form."""
+
+LISTED = ("newly_wrong", "newly_failing", "fixed")
+"""Categories of a step whose cells are listed; `recapture diff` lists all cells, with details."""
+
+STATUSES = {
+    summary.ClaimStatus.REPRODUCED: "yes",
+    summary.ClaimStatus.PARTLY: "partly",
+    summary.ClaimStatus.NOT_REPRODUCED: "no",
+    summary.ClaimStatus.NOT_RUNNABLE: "–",
+}
+"""Text of each status in the table of claims."""
+
+WRONG = "Silently wrong"
+"""Title of the first table."""
+
+OF_EAGER = "eager goes wrong where a case is compared with another function: a rewrite that computes something else."
+"""Note below the first table if it has a row for eager."""
 
 
 @dataclass(frozen=True)
@@ -153,3 +177,126 @@ def _step(old: Results, new: Results) -> Step:
 
 def _address(change: Change) -> str:
     return f"{change.case}::{change.compiler}"
+
+
+# Rendering
+
+
+def to_json(overviews: Iterable[Overview]) -> str:
+    """Return overviews as JSON."""
+    return indented_json({"schema": OVERVIEW_SCHEMA_VERSION, "overviews": list(overviews)})
+
+
+def to_markdown(overviews: Iterable[Overview]) -> str:
+    """Return overviews as GitHub Markdown."""
+    return markdown(block for one in overviews for block in (*_document(one), *_listed_changes(one)))
+
+
+def print_overviews(console: Console, overviews: Iterable[Overview]) -> None:
+    """Print overviews, without the cells that each step changed: `recapture diff` lists them, with details."""
+    from recapture.report.terminal_writer import print_document
+
+    print_document(console, [block for one in overviews for block in _document(one)])
+
+
+def _document(one: Overview) -> Iterator[Block]:
+    yield Heading(["Through the releases: ", code_span(one.capability)], 1)
+    releases = plural(len(one.releases), "release")
+    text = f"{plural(one.cells, 'cell')} (case × compiler) that {releases} recorded."
+    if one.uncounted:
+        further = ", ".join(f"{cells} of {image}" for image, cells in one.uncounted.items())
+        text += f" Not counted, because others lack them: {further}."
+    if one.left_out:
+        text += f" Left out: {', '.join(f'{image} ({why})' for image, why in one.left_out.items())}."
+    yield Paragraph(text)
+    for title, table in _tables(one):
+        yield Heading(title)
+        yield table
+        if title == WRONG and table.rows[0][0] == code_span("eager"):
+            yield Paragraph(OF_EAGER)
+
+
+def _listed_changes(one: Overview) -> Iterator[Block]:
+    """Yield the cells that each step changed, of the categories in `LISTED`."""
+    names = dict(zip((release.image for release in one.releases), labels(one.releases), strict=True))
+    for step in one.steps:
+        items = [
+            Item([f"{_words(name)}: ", *_cells_by_case(step.changes[name])]) for name in LISTED if name in step.changes
+        ]
+        if items:
+            yield Heading(f"{names[step.old]} → {names[step.new]}", 3)
+            yield Items(items)
+
+
+def _tables(one: Overview) -> Iterator[tuple[str, Table]]:
+    """Yield the titles and tables of both forms; a dash means that no cell says anything about the compiler."""
+    heads = labels(one.releases)
+    columns = "l" + "r" * len(heads)
+    compilers = sorted({name for release in one.releases for name in release.compilers}, key=summary.compiler_key)
+    kinds: tuple[tuple[str, Callable[[summary.Counts], int]], ...] = (
+        (WRONG, lambda counts: counts.silently_wrong),
+        ("Failing", lambda counts: counts.failing),
+        ("Not run", lambda counts: counts.not_run),
+    )
+    for title, number in kinds:
+        rows: list[list[Inline]] = []
+        for name in compilers:
+            cells = [_number(release.compilers.get(name), number) for release in one.releases]
+            if any(cell not in ("0", "–") for cell in cells):
+                rows.append([code_span(name), *cells])
+        if rows:
+            yield title, Table(["compiler", *heads], rows, columns)
+    by_kind: tuple[tuple[str, Callable[[Release], dict[str, int]]], ...] = (
+        ("Silently wrong, by kind of difference", lambda release: release.silent),
+        ("Cells with differences that do not decide a verdict, by kind", lambda release: release.noted),
+    )
+    for title, numbers in by_kind:
+        rows = [
+            [code_span(kind), *(str(numbers(release).get(kind, 0)) for release in one.releases)]
+            for kind in KINDS
+            if any(kind in numbers(release) for release in one.releases)
+        ]
+        if rows:
+            yield title, Table(["kind", *heads], rows, columns)
+    if one.steps:
+        seen = [name for name in CATEGORIES if any(step.changes.get(name) for step in one.steps)]
+        rows = [
+            [f"{was} → {now}", *(str(len(step.changes.get(name, ()))) for name in seen)]
+            for (was, now), step in zip(itertools.pairwise(heads), one.steps, strict=True)
+        ]
+        if seen:
+            yield "From one release to the next", Table(["", *map(_words, seen)], rows, "l" + "r" * len(seen))
+    ids = sorted({name for release in one.releases for name in release.claims}, key=summary.natural_key)
+    if ids:
+        rows = [
+            [
+                Span(name, link=address(name)),
+                *(STATUSES[release.claims[name]] if name in release.claims else "" for release in one.releases),
+            ]
+            for name in ids
+        ]
+        yield "Published claims reproduced", Table(["claim", *heads], rows, columns)
+
+
+def _number(counts: summary.Counts | None, number: Callable[[summary.Counts], int]) -> str:
+    if counts is None:
+        return ""
+    value = number(counts)
+    return "–" if counts.not_run == counts.total and value != counts.not_run else str(value)
+
+
+def _words(category: str) -> str:
+    return category.replace("_", " ")
+
+
+def _cells_by_case(cells: Iterable[str]) -> list[str | Span]:
+    """Return cells listed by case, with the compilers of each in brackets."""
+    compilers: dict[str, list[str]] = defaultdict(list)
+    for cell in cells:
+        case, compiler = cell.rsplit("::", 1)
+        compilers[case].append(compiler)
+    spans: list[str | Span] = []
+    for case, names in compilers.items():
+        spans += [", "] if spans else []
+        spans += [code_span(case), f" ({', '.join(names)})"]
+    return spans

@@ -14,7 +14,7 @@ from recapture.cases.collection import find_suites
 from recapture.command.options import PathParameter, check_device
 from recapture.command.output import echo, echo_json
 from recapture.machine.pins import find_image, load_images
-from recapture.report.turns import IN_WORDS, is_bad
+from recapture.report.history import IN_WORDS, is_bad
 
 if TYPE_CHECKING:
     from recapture.machine.pins import Image

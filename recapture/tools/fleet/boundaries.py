@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from recapture.base.errors import RecaptureError
 from recapture.base.text import plural
 from recapture.machine.pins import lock_path, read_lock
-from recapture.report.turns import PackageChange, TurnEntry, TurnKind, is_bad, turning_points
+from recapture.report.history import PackageChange, TurnEntry, TurnKind, is_bad, turning_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

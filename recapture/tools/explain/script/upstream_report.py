@@ -9,7 +9,7 @@ from recapture.base.escape import markdown_code as code
 from recapture.base.escape import markdown_text as plain
 from recapture.base.text import plural, printable
 from recapture.records.verdicts import Verdict
-from recapture.report.turns import IN_WORDS
+from recapture.report.history import IN_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from recapture.base.escape import indented_json
+from recapture.known.issues import KnownIssue
 from recapture.machine.pins import load_images
-from recapture.records.releases import is_bare, read_by_age, torch_version, twin
+from recapture.records.directories import Results
+from recapture.records.record import Record
+from recapture.records.releases import is_bare, labels, read_by_age, torch_version, twin
 from recapture.records.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.report.document import Block, Heading, Inline, Item, Items, Paragraph, Span, Table, code_span
+from recapture.report.markdown_writer import to_markdown as markdown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from recapture.known.issues import KnownIssue
-    from recapture.records.directories import Results
-    from recapture.records.record import Record
+    from rich.console import Console
 
 Measured = Literal["wrong", "right", "wrong otherwise", "fails", "not run", "not recorded"]
 """The result of an issue's cells in one release; ``wrong otherwise`` by another kind of difference than the issue's."""
@@ -23,9 +27,20 @@ Measured = Literal["wrong", "right", "wrong otherwise", "fails", "not run", "not
 Outcome = Literal["agrees", "disagrees", "no statement", "GPU only", "no program", "not run", "not recorded"]
 """The sources against the records, over all releases of a table."""
 
-
 UNTRIED = ("not run", "not recorded")
 """Results that say nothing about a release."""
+
+ISSUES_SCHEMA_VERSION = 1
+"""Version of the JSON form."""
+
+MARKS = {"wrong": "W", "wrong otherwise": "o", "right": "r", "fails": "e", "not run": "–", "not recorded": ""}
+"""Text of what was measured in one release."""
+
+LEGEND = (
+    "W measured silently wrong · o wrong in another way · r measured right · e fails · – not run · empty: not recorded "
+    "· ! after a mark: the sources say otherwise; ? after it: the sources say nothing about this release."
+)
+"""Explanation of the marks in the columns of the releases."""
 
 
 @dataclass(frozen=True)
@@ -143,3 +158,89 @@ def _outcome(issue: KnownIssue, entries: Sequence[IssueEntry], *, on_gpu: bool) 
     if measured <= {"not recorded"}:
         return "not recorded"
     return "not run" if measured <= {"not recorded", "not run"} else "no statement"
+
+
+# Rendering
+
+
+def to_json(tables: Iterable[IssueTable]) -> str:
+    """Return the tables as JSON."""
+    return indented_json({"schema": ISSUES_SCHEMA_VERSION, "tables": list(tables)})
+
+
+def to_markdown(tables: Iterable[IssueTable]) -> str:
+    """Return the tables as GitHub Markdown."""
+    return markdown(block for table in tables for block in _document(table))
+
+
+def print_issues(console: Console, tables: Iterable[IssueTable]) -> None:
+    """Print the tables."""
+    from recapture.report.terminal_writer import print_document
+
+    print_document(console, [block for table in tables for block in _document(table)])
+
+
+def _document(one: IssueTable) -> Iterator[Block]:
+    yield Heading(["Known issues, documented against measured: ", code_span(one.capability)], 1)
+    yield Paragraph(_counts(one))
+    yield _table(one)
+    yield Paragraph(LEGEND)
+    remarks = [
+        Item([Span(f"#{row.issue.id}", "verbatim", row.issue.link), f": {text}"]) for row, text in _explanations(one)
+    ]
+    if remarks:
+        yield Heading("Disagreements and remarks")
+        yield Items(remarks)
+
+
+def _counts(one: IssueTable) -> str:
+    counted = Counter(row.outcome for row in one.rows)
+    parts = ", ".join(f"{number} {outcome}" for outcome, number in counted.most_common())
+    pairs = [entry.agrees for row in one.rows for entry in row.entries if entry.agrees is not None]
+    text = f"{len(one.rows)} known issues: {parts}."
+    if pairs:
+        text += f" Of {len(pairs)} pairs of issue and release that can be compared, {sum(pairs)} agree."
+    tried = sum(row.at_both_ends for row in one.rows)
+    return f"{text} {tried} were tried on the releases at both ends of their documented range."
+
+
+def _table(one: IssueTable) -> Table:
+    heads = labels(one.images)
+    rows: list[list[Inline]] = []
+    for row in one.rows:
+        issue = row.issue
+        rows.append(
+            [
+                Span(f"#{issue.id}" if issue.id.isdigit() else issue.id, link=issue.link),
+                issue.what + (f" ({issue.advisory})" if issue.advisory else ""),
+                issue.compares,
+                issue.span,
+                issue.sure,
+                *map(_mark, row.entries),
+                row.outcome,
+            ]
+        )
+    columns = ["issue", "what", "shows in", "documented", "how sure", *heads, "outcome"]
+    return Table(columns, rows, "lllll" + "c" * len(heads) + "l")
+
+
+def _mark(entry: IssueEntry) -> str:
+    mark = MARKS[entry.measured]
+    if entry.measured not in ("wrong", "right"):
+        return mark
+    return mark + {True: "", False: "!", None: "?"}[entry.agrees]
+
+
+def _explanations(one: IssueTable) -> Iterator[tuple[IssueRow, str]]:
+    """Yield the rows that disagree, with the explanation or the fact that there is none, and those with a remark."""
+    for row in one.rows:
+        against = [
+            f"{entry.torch.split('+')[0]} (documented {entry.documented}, measured {entry.measured})"
+            for entry in row.entries
+            if entry.agrees is False
+        ]
+        why = row.issue.explanation or row.issue.not_shown
+        if against:
+            yield row, f"disagrees on {', '.join(against)}. {why or 'No explanation is known.'}"
+        elif why:
+            yield row, why

@@ -9,6 +9,8 @@ import pytest
 
 from recapture.base.errors import UsageError
 from recapture.cases.collection import collect_suite, find_suites
+from recapture.records.verdicts import RIGHT, Verdict
+from recapture.tools.explain.script.replay import FAULT_SHOWS, NO_FAULT
 from recapture.tools.explain.script.repro import CellToPrint, SuitePrinter, print_cell
 from recapture.torch_api.compat import reset_dynamo
 
@@ -25,6 +27,7 @@ def mine(tmp_path_factory):
 def restored(monkeypatch):
     """What executing suites and scripts in this process changes is put back."""
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     before = dict(sys.modules)
     yield
     for name in [name for name in sys.modules if name.startswith("recapture")]:
@@ -52,16 +55,20 @@ def printed(mine):
 
 @pytest.fixture
 def run_script(tmp_path, capsys):
-    """Run a script as the main program of this process, and return what it printed."""
+    """Run a script as the main program of this process, and return what it printed; it ends with its verdict's status."""
     import torch
 
     def execute(text):
         path = tmp_path / "cell.py"
         path.write_text(text, encoding="utf-8")
         reset_dynamo()
-        runpy.run_path(str(path), run_name="__main__")
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(path), run_name="__main__")
         torch.set_printoptions(profile="default")
-        return capsys.readouterr().out
+        output = capsys.readouterr().out
+        verdict = Verdict(output.rpartition("== verdict: ")[2].split()[0].rstrip(":"))
+        assert end.value.code == (NO_FAULT if verdict in RIGHT else FAULT_SHOWS)
+        return output
 
     return execute
 

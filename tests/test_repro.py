@@ -10,6 +10,7 @@ from planted_scripts import in_process
 from recapture.base.errors import UsageError
 from recapture.cases.compilers import builtin_compilers
 from recapture.tools.explain.script.printing import script
+from recapture.tools.explain.script.replay import FAULT_SHOWS, NO_FAULT
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("restored")]
 
@@ -19,7 +20,7 @@ def test_the_script_runs_without_this_project(printed, tmp_path):
     path.write_text(printed("branch::jit.trace"))
     arguments = [sys.executable, "-I", "-W", "error::SyntaxWarning", path]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == NO_FAULT, done.stderr
     assert done.stdout.splitlines()[1:] == [
         "== example",
         "eager:    tensor([2., 2.])",
@@ -38,7 +39,7 @@ def test_the_script_of_a_case_with_an_operator_of_its_own_runs(tmp_path):
     path = tmp_path / "cell.py"
     path.write_text(in_process("custom_operators::operator_with_a_default::make_fx"))
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == FAULT_SHOWS, done.stderr
     assert done.stdout.splitlines()[-1].startswith("== verdict: specialized on held_out[0]")
 
 
@@ -56,7 +57,6 @@ def test_the_script_of_a_case_with_an_operator_of_its_own_runs(tmp_path):
 )  # fmt: skip
 def test_the_script_shows_both_sides(printed, run_script, cell, shown):
     text = printed(cell)
-    assert "import recapture" not in text
     output = run_script(text)
     for one in shown:
         assert one in output
@@ -122,8 +122,10 @@ def test_the_script_is_readable(printed):
         "def jit_trace(",
     ):
         assert part in text
-    assert "COUNTS" not in text
-    assert "T1" not in text
+    program = text.partition("# The modules of the comparison")[0]
+    assert len(program.splitlines()) < 150
+    assert "COUNTS" not in program
+    assert "T1" not in program
     compile(text, "cell.py", "exec", dont_inherit=True)
 
 

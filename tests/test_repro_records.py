@@ -16,7 +16,7 @@ from recapture.machine.environment import read_environment, write_environment
 from recapture.records.directories import find_results, read_results
 from recapture.records.record import Difference, ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
-from recapture.tools.explain.script.repro import SuitePrinter, recorded_line
+from recapture.tools.explain.script.repro import Recorded, SuitePrinter, fault_in, recorded_line
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ENVIRONMENT = Path(__file__).parent / "resources" / "results" / "images" / "torch2.6.0-cu124" / "cpu"
@@ -55,7 +55,7 @@ def test_every_committed_cell_can_be_printed_and_every_script_compiles():
     recorded = collections.defaultdict(list)  # releases and devices differ only in the lines above the program
     for directory in find_results(REPOSITORY / "results"):
         for row in read_results(directory).records:
-            recorded[row.case, row.compiler].append(f"Recorded: {recorded_line(row)}")
+            recorded[row.case, row.compiler].append(Recorded(f"Recorded: {recorded_line(row)}", fault_in(row)))
     assert sum(map(len, recorded.values())) > 10_000
     for (name, compiler), lines in recorded.items():
         suite, case = name.split("::")
@@ -108,7 +108,8 @@ for path in sys.argv[1:]:
         try:
             os.dup2(os.open(path + ".out", os.O_WRONLY | os.O_CREAT), 1)
             runpy.run_path(path, run_name="__main__")
-            status = 0
+        except SystemExit as end:
+            status = 0 if end.code in (0, 1, 2) else 3
         finally:
             sys.stdout.flush()
             os._exit(status)
@@ -154,7 +155,9 @@ def test_a_script_decides_as_the_record_was_decided(tmp_path, wanted):
     for number, row in enumerate(rows):
         suite, case = row.case.split("::")
         paths.append(tmp_path / f"cell{number}.py")
-        paths[-1].write_text(suites[suite].script(case, row.compiler, row.device, []), encoding="utf-8")
+        paths[-1].write_text(
+            suites[suite].script(case, row.compiler, row.device, [Recorded("", fault_in(row))]), encoding="utf-8"
+        )
     arguments = [sys.executable, "-I", "-W", "ignore", "-c", DRIVER.format(warming=warming), *map(str, paths)]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -190,5 +193,5 @@ def test_any_message_of_a_record_fits_a_script(mine, message):
         error=error,
     )
     (found,) = find_suites((str(mine),)).suites
-    text = SuitePrinter(found).script("branch", "fx", "cpu", [recorded_line(row)])
+    text = SuitePrinter(found).script("branch", "fx", "cpu", [Recorded(recorded_line(row))])
     assert all(char.isprintable() or char == "\n" for char in text)

@@ -29,11 +29,6 @@ START_SECONDS = 60.0
 SHORT = "a short script"
 """The form of a script that compares one place; without its compiler it must exit with 0."""
 
-CALL = "\n    replay.replay(\n"
-"""The last statement of a script with the whole comparison."""
-
-LAST = '    sys.exit(0 if verdict in ("pass", "pass_with_breaks") else 1)\n'
-
 
 class Standalone(NamedTuple):
     """A script without this project: its text, what it needs, how it ended, and whether it takes a backend's name."""
@@ -111,18 +106,14 @@ def _scripts(reduction: Reduction, program: Program, found: CellResult) -> Itera
 
 
 def _whole(reduction: Reduction, program: Program) -> str | None:
-    """Return the script that `recapture repro` prints, with an exit status; None if it cannot be printed."""
+    """Return the script that `recapture repro` prints; None if it cannot be printed."""
     spec, runner = reduction.spec, reduction.runner
     path = spec.path if spec.compiler_file else runner.write(program.text)
     cell = CellToPrint(spec.suite, path, spec.case, spec.compiler, spec.device, str(Path("results").absolute()))
     try:
-        text = printed(runner.pool, cell)
+        return printed(runner.pool, cell)
     except UsageError:
         return None
     finally:
         if not spec.compiler_file:
             runner.remove(path)
-    before, call, after = text.rpartition(CALL)
-    if not call:
-        return None
-    return f"{before}\n    verdict = replay.replay(\n{after}{LAST}"

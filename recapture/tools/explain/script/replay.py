@@ -1,30 +1,37 @@
-"""The main program of scripts printed by `recapture repro`: runs the cell and shows both sides of every call.
+"""The main program of scripts printed by `recapture repro`: judges the cell and shows both sides of every call.
 
-A script contains the source of this module and of those that it imports, so that it applies the same rules as a run.
+A script contains this module and all that it imports, packed, so that it applies the same rules as a run.
 """
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import sys
 from dataclasses import dataclass
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.text import printable
-from recapture.cases.case import labels_after, named_inputs
+from recapture.cases.case import Case
+from recapture.cases.compiler import Compiler
+from recapture.cases.requirements import unmet
 from recapture.judge.steps import carry_out
-from recapture.judge.verdict import decide, failed_loudly
+from recapture.judge.verdict import Call, Ruling, decide, failed_loudly
+from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.torch_api.libraries import release_libraries
 
 if TYPE_CHECKING:
     from recapture.judge.compare import Comparison
     from recapture.judge.observe import Observation
     from recapture.judge.snapshot import Snapshot
-    from recapture.judge.verdict import Call, Ruling
 
 BRACKETS = {"list": ("[", "]"), "dict": ("{", "}")}
 """Brackets by container type; other containers are shown in parentheses."""
+
+FAULT_SHOWS, NO_FAULT, UNKNOWN = 1, 0, 2
+"""Exit statuses of a script."""
+
+UNSAID = "whether the fault shows is unknown"
 
 _EXECUTED: list[ModuleType] = []
 """The modules that the script was executed as."""
@@ -32,7 +39,12 @@ _EXECUTED: list[ModuleType] = []
 
 @dataclass(frozen=True)
 class Script:
-    """A script's facts about its cell; `cases` is its name for the dict of what cases are declared with."""
+    """A script's facts about its cell.
+
+    `cases` is the script's name for the dict of what cases are declared with, `function` its name for the compiler's
+    function, and `compiler` has the compiler's other fields. `faults` are those recorded with this torch, as `fault`
+    names them.
+    """
 
     suite: str
     case: str
@@ -41,49 +53,74 @@ class Script:
     train_step: float | None
     strict: tuple[str, ...]
     concrete_args: tuple[str, ...] | None
-    compiler: str
+    since: str | None
+    requires: tuple[str, ...]
     function: str
-    uses_dynamo: bool
-    shares_state: bool
-    checks_inputs: bool
-    inference_only: bool
-    sees_held_out: bool
-    fixed_ranks: bool
+    compiler: dict[str, Any]
     device: str
+    faults: tuple[str, ...]
 
 
-def replay(path: str, script: Script) -> str | None:
-    """Run the cell in the script at `path`, print the observations and the verdict, and return the verdict."""
+def compiler_fields(compiler: Compiler) -> dict[str, Any]:
+    """Return the fields of a compiler that a script can state: all but its functions."""
+    fields = {field.name: getattr(compiler, field.name) for field in dataclasses.fields(compiler)}
+    return fields | {"function": None, "unavailable": None}
+
+
+def fault(verdict: Verdict, error: str) -> str:
+    """Return a name for the fault that a verdict shows, given the type of its error; ``""`` if it shows none."""
+    if verdict not in SILENTLY_WRONG | FAILING:
+        return ""
+    return f"{verdict} {error}".rstrip()
+
+
+def replay(path: str, script: Script) -> int:
+    """Judge the cell in the script at `path`, print what was observed and the verdict, and return the exit status.
+
+    The fault shows if the compiler is at fault, and if this is a fault that was recorded, where one was.
+    """
     import torch
 
     _show("torch", torch.__version__)
     torch.set_num_threads(1)  # as in a recorded run
-    compiler: Any = SimpleNamespace(
-        name=script.compiler,
-        function=getattr(_execute(path, f"compilers_of_{script.suite}"), script.function),
-        uses_dynamo=script.uses_dynamo,
-        shares_state=script.shares_state,
-        checks_inputs=script.checks_inputs,
-        inference_only=script.inference_only,
-        sees_held_out=script.sees_held_out,
-        fixed_ranks=script.fixed_ranks,
+    function = getattr(_execute(path, f"compilers_of_{script.suite}"), script.function)
+    compiler = Compiler(**{**script.compiler, "function": function})
+    lacking = unmet("the case", script.since, script.requires) or unmet(
+        compiler.name, compiler.since, compiler.requires
     )
-    trial = carry_out(lambda: _load(path, script), compiler, script.device, lambda _: None)
-    ruling = decide(trial)
+    if lacking is not None:
+        _show(f"{lacking}: {UNSAID}")
+        return UNKNOWN
+    events = carry_out(lambda: _load(path, script), compiler, script.device, lambda _: None)
+    ruling = decide(events)
     torch.set_printoptions(precision=8)
-    sides = ("eager:    ", "captured: ") if trial.calls else ("eager:    ", "again:    ")
-    _show_comparison("capture", trial.capture)
-    for call in trial.calls or trial.repeated:
+    sides = ("eager:    ", "captured: ") if events.calls else ("eager:    ", "again:    ")
+    _show_comparison("capture", events.capture)
+    for call in events.calls or events.repeated:
         _show_call(call, sides)
-    _show_comparison("the original, after the capture", trial.original)
-    for reason in dict.fromkeys(trial.log.break_reasons if trial.log else ()):
+    _show_comparison("the original, after the capture", events.original)
+    for reason in dict.fromkeys(events.log.break_reasons if events.log else ()):
         _show("graph break:", reason)
-    for text in trial.warnings:
+    for text in events.warnings:
         _show("note:", text)
     if ruling is None:
-        return None
+        raise RuntimeError("a cell whose steps were carried out has a verdict")
     _show_ruling(ruling)
-    return str(ruling.verdict)
+    return _status(ruling, script)
+
+
+def _status(ruling: Ruling, script: Script) -> int:
+    """Return the exit status, and say why it remains unknown whether the fault shows."""
+    if ruling.verdict in RIGHT:
+        return NO_FAULT
+    name = "" if ruling.phase == "reference" else fault(ruling.verdict, ruling.raised.type if ruling.raised else "")
+    if not name:
+        _show(f"eager itself cannot be judged: {UNSAID}")
+        return UNKNOWN
+    if script.faults and name not in script.faults:
+        _show(f"recorded is another fault, {' and '.join(script.faults)}: {UNSAID}")
+        return UNKNOWN
+    return FAULT_SHOWS
 
 
 def _execute(path: str, suite: str) -> ModuleType:
@@ -99,17 +136,17 @@ def _execute(path: str, suite: str) -> ModuleType:
     return module
 
 
-def _load(path: str, script: Script) -> Any:
+def _load(path: str, script: Script) -> Case:
     """Execute the script and return its case."""
     options = vars(_execute(path, script.suite))[script.cases][script.case]
-    held_out, others, refused = (options.get(name, ()) for name in ("held_out", "other_ranks", "refused"))
-    inputs = named_inputs(options["target"], options["example"], (*held_out, *others, *refused))
-    return SimpleNamespace(
+    return Case(
+        name=script.case,
+        line=None,
         target=options["target"],
-        is_module=inspect.isclass(options["target"]),
-        inputs=lambda: inputs,
-        other_rank_inputs=labels_after(held_out, others),
-        refused_inputs=labels_after((*held_out, *others), refused),
+        example=options["example"],
+        held_out=tuple(options.get("held_out", ())),
+        other_ranks=tuple(options.get("other_ranks", ())),
+        refused=tuple(options.get("refused", ())),
         watch=options.get("watch"),
         reset=options.get("reset"),
         rewrite_of=options.get("rewrite_of"),
@@ -117,6 +154,10 @@ def _load(path: str, script: Script) -> Any:
         train_step=script.train_step,
         strict=script.strict,
         concrete_args=script.concrete_args,
+        claims={},
+        since=script.since,
+        requires=script.requires,
+        codegen_on=None,
         made_by=None,  # a generated case that eager cannot run was not judged, and has no script
     )
 
@@ -128,8 +169,8 @@ def _show(*parts: object) -> None:
 
 def _show_call(call: Call, sides: tuple[str, str]) -> None:
     _show("==", call.eager.input)
-    for side, seen in zip(sides, (call.eager, call.other), strict=True):
-        _show(f"{side}{_outcome(seen)}")
+    for side, observation in zip(sides, (call.eager, call.other), strict=True):
+        _show(f"{side}{_outcome(observation)}")
     if failed_loudly(call.eager, call.other):  # missing side effects of a failed call are not separate differences
         _show("FAILED: eager does not raise this")
         return
@@ -138,45 +179,45 @@ def _show_call(call: Call, sides: tuple[str, str]) -> None:
         _show("same")
 
 
-def _show_comparison(label: str, found: Comparison | None) -> None:
+def _show_comparison(label: str, comparison: Comparison | None) -> None:
     """Print what differs outside the calls, if anything does."""
-    if found is not None and found.differences:
+    if comparison is not None and comparison.differences:
         _show("==", label)
-        _show_differences(found)
+        _show_differences(comparison)
 
 
-def _show_differences(found: Comparison) -> None:
-    for one in found.differences:
-        _show(f"DIFFERENT: {one.where} ({one.kind}): {one.detail}")
+def _show_differences(comparison: Comparison) -> None:
+    for difference in comparison.differences:
+        _show(f"DIFFERENT: {difference.where} ({difference.kind}): {difference.detail}")
 
 
-def _outcome(seen: Observation) -> str:
-    if seen.raised is not None:
-        return f"raised {seen.raised.type}: {seen.raised.message}"
-    return "nothing" if seen.result is None else _text(seen.result)
+def _outcome(observation: Observation) -> str:
+    if observation.raised is not None:
+        return f"raised {observation.raised.type}: {observation.raised.message}"
+    return "nothing" if observation.result is None else _text(observation.result)
 
 
-def _text(seen: Snapshot) -> str:
+def _text(value: Snapshot) -> str:
     """Return a described value as text: its type's name, unless builtin, and its content."""
-    name = "" if seen.type == "torch.Tensor" or "." not in seen.type else f"{seen.type} "
-    if seen.tensor is not None:
-        values = seen.tensor.data
-        text = f"{seen.tensor.dtype} {seen.tensor.shape}" if values is None else repr(values)
-        return f"{name}{text}" + "".join(f" with {label} {_text(one)}" for label, one in seen.children or ())
-    if seen.children is not None:
-        plain = seen.type in ("list", "tuple")
-        inner = ", ".join(_text(one) if plain else f"{label}: {_text(one)}" for label, one in seen.children)
-        first, last = BRACKETS.get(seen.type, ("(", ")"))
-        return f"{name}{first}{inner}{last}"
-    if seen.scalar is None:
-        return "None" if seen.type == "NoneType" else seen.type
-    described = isinstance(seen.scalar, str) and seen.type != "str"  # a repr, not a plain scalar
-    return f"{name}{seen.scalar if described else repr(seen.scalar)}"
+    name = "" if value.type == "torch.Tensor" or "." not in value.type else f"{value.type} "
+    if value.tensor is not None:
+        elements = value.tensor.data
+        text = f"{value.tensor.dtype} {value.tensor.shape}" if elements is None else repr(elements)
+        return f"{name}{text}" + "".join(f" with {label} {_text(child)}" for label, child in value.children or ())
+    if value.children is not None:
+        plain = value.type in ("list", "tuple")
+        inner = ", ".join(_text(child) if plain else f"{label}: {_text(child)}" for label, child in value.children)
+        opening, closing = BRACKETS.get(value.type, ("(", ")"))
+        return f"{name}{opening}{inner}{closing}"
+    if value.scalar is None:
+        return "None" if value.type == "NoneType" else value.type
+    described = isinstance(value.scalar, str) and value.type != "str"  # a repr, not a plain scalar
+    return f"{name}{value.scalar if described else repr(value.scalar)}"
 
 
 def _show_ruling(ruling: Ruling) -> None:
-    for one in ruling.noted:
-        _show(f"note: {one.input}: {one.where} ({one.kind}): {one.detail}")
+    for note in ruling.noted:
+        _show(f"note: {note.input}: {note.where} ({note.kind}): {note.detail}")
     where = f" in {ruling.phase}" if ruling.phase else ""
     where += f" on {ruling.input}" if ruling.input else ""
     why = f": {ruling.reason}" if ruling.reason else ""

@@ -1,9 +1,13 @@
-"""Prints one cell as a script that needs only torch: the case, its inputs, the compiler, and the comparison."""
+"""Prints one cell as a script that needs only torch: the case, its inputs, the compiler, and the judge, packed."""
 
 from __future__ import annotations
 
+import ast
+import base64
 import sys
-from functools import lru_cache
+import zlib
+from collections.abc import Sequence
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,9 +20,10 @@ from recapture.cases.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, Refus
 from recapture.cases.collection import SuiteFile, case_hash, execute
 from recapture.cases.compilers import builtin_compilers, compilers_of
 from recapture.cases.source import closure, defined_names
+from recapture.cases.syntax import PROJECT
+from recapture.judge.packing import packed
 from recapture.records.directories import find_results, read_results
-from recapture.tools.explain.script.excerpts import excerpts, project_imports
-from recapture.tools.explain.script.replay import Script
+from recapture.tools.explain.script.replay import Script, compiler_fields, fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +32,15 @@ if TYPE_CHECKING:
     from recapture.cases.source import Closure
     from recapture.records.record import Record
 
-BEGIN = """\
-{future}# --- the case, as its file declares it ------------------------------------------------------------------------
+SCRIPT = """\
+{future}import sys
+
+if __name__ == "__main__":  # any other error ends this script with 2: Python's own 1 would say that the fault shows
+    sys.excepthook = lambda kind, error, place: sys.exit(
+        print(f"{{__file__}}, line {{place.tb_lineno}}: {{kind.__name__}}: {{error}}", file=sys.stderr) or 2
+    )
+{unpack_first}
+# --- the case, as its file declares it ------------------------------------------------------------------------------
 
 {cases} = {{}}
 
@@ -50,29 +62,35 @@ def {declare}(*_, **options):
 
 {compiler}
 
-# --- recapture's own comparison, as text by module; what it decides is what a recorded run decides ------------------
-
-{sources} = {{
-"""
-
-END = """\
-}}
+# --- the comparison: recapture's own, which decides as a recorded run does ------------------------------------------
 
 if __name__ == "__main__":
-    import sys
-    import types
+{unpack_last}    from recapture.tools.explain.script.replay import Script, replay
 
-    for name, text in {sources}.items():
-        module = sys.modules[name] = types.ModuleType(name)
-        module.__file__ = f"/{{name.replace('.', '/')}}.py"  # a place that does not exist
-        exec(compile(text, f"<{{name}}>", "exec", dont_inherit=True), vars(module))
-    replay = sys.modules["recapture.tools.explain.script.replay"]
-    replay.replay(
-        __file__,
-        replay.Script(
-{script}        ),
-    )
+    script = Script(
+{script}    )
+    sys.exit(replay(__file__, script))
+
+# The modules of the comparison as a zip archive, compressed by zlib, in base64:
 """
+"""The text of a script, up to its archive."""
+
+UNPACK = """\
+    import atexit, base64, os, shutil, sys, tempfile, zlib
+
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with open(__file__, encoding="utf-8") as script, open(os.path.join(folder, "recapture.zip"), "wb") as archive:
+        archive.write(zlib.decompress(base64.b64decode(script.read().rpartition("in base64:\\n")[2])))
+    sys.path.insert(0, archive.name)
+"""
+"""What makes the modules of the archive importable: before the case, if that imports one of them."""
+
+REPLAY = "recapture.tools.explain.script.replay"
+"""The module that a script runs."""
+
+WIDTH = 116
+"""Characters of the archive on one line."""
 
 
 class CellToPrint(msgspec.Struct, frozen=True):
@@ -91,6 +109,13 @@ class Printed(msgspec.Struct, frozen=True):
 
     text: str = ""
     error: str | None = None
+
+
+class Recorded(NamedTuple):
+    """A record of the cell: in a line, and the fault that it shows, if any."""
+
+    line: str
+    fault: str = ""
 
 
 class _Parts(NamedTuple):
@@ -150,8 +175,8 @@ class SuitePrinter:
         parts = self._parts(case)
         return case_hash(parts.case, parts.code)
 
-    def script(self, name: str, compiler_name: str, device: str, recorded: list[str]) -> str:
-        """Return the script of one cell; `recorded` are lines about its records.
+    def script(self, name: str, compiler_name: str, device: str, recorded: Sequence[Recorded] = ()) -> str:
+        """Return the script of one cell; `recorded` is what is recorded about it.
 
         Raises UsageError if no script can be made.
         """
@@ -170,14 +195,16 @@ class SuitePrinter:
             if both:
                 raise UsageError(f"{address!r} cannot be printed: its case and its compiler both define {both[0]!r}")
         taken = _defined(parts.code.body) | _defined(source.body)
-        header = _header(": ".join(filter(None, [f"{address} on {device}", _summary(parts.case)])), recorded)
-        begin, end = _fill(parts, compiler, None if own else source, taken, self.suite.name, device)
+        title = ": ".join(filter(None, [f"{address} on {device}", _summary(parts.case)]))
+        header = _header(title, parts.case.requires, recorded)
+        faults = tuple(dict.fromkeys(one.fault for one in recorded if one.fault))
+        program = _program(parts, compiler, None if own else source, taken, self.suite.name, device, faults)
         try:
             _check_syntax(header)
-            _check_syntax(begin + end)
+            _check_syntax(program)
         except (SyntaxError, ValueError) as error:
             raise UsageError(f"{address!r} cannot be printed: its script does not compile: {error}") from None
-        return header + begin + _modules(project_imports(source.body)) + end
+        return header + program + _archive((*project_imports(parts.code.body), *project_imports(source.body)))
 
     def _is_own(self, compiler: Compiler) -> bool:
         """Whether a compiler is declared in the suite's own file."""
@@ -205,25 +232,27 @@ def _closure_of(compiler: Compiler) -> Closure:
     return closure(Path(compiler.function.__code__.co_filename), compiler.function_name)
 
 
-def _recorded(cell: CellToPrint, case_hash: str) -> list[str]:
-    """Return a line for each record of this exact case with this torch release."""
+def _recorded(cell: CellToPrint, case_hash: str) -> list[Recorded]:
+    """Return what is recorded about this exact case with this torch release."""
     import torch
 
-    lines: list[str] = []
+    recorded: list[Recorded] = []
     address, root = f"{cell.suite}::{cell.case}::{cell.compiler}", Path(cell.results)
     for directory in find_results(root, needed=False) if root.is_dir() else []:
         try:
-            found = read_results(directory)
+            results = read_results(directory)
         except UsageError:  # no results are needed to print a cell
             continue
-        if found.environment is None or found.environment.torch.version != str(torch.__version__):
+        if results.environment is None or results.environment.torch.version != str(torch.__version__):
             continue
-        lines += [
-            f"Recorded with {found.image} on {found.capability}: {recorded_line(one)}"
-            for one in found.records
-            if (one.cell, one.case_hash, one.device) == (address, case_hash, cell.device)
+        recorded += [
+            Recorded(
+                f"Recorded with {results.image} on {results.capability}: {recorded_line(record)}", fault_in(record)
+            )
+            for record in results.records
+            if (record.cell, record.case_hash, record.device) == (address, case_hash, cell.device)
         ]
-    return lines
+    return recorded
 
 
 def recorded_line(record: Record) -> str:
@@ -240,20 +269,26 @@ def recorded_line(record: Record) -> str:
     return one_line(text)
 
 
-def _fill(
+def fault_in(record: Record) -> str:
+    """Return the fault that a record shows, as `recapture.tools.explain.script.replay.fault` names it, or ``""``."""
+    return fault(record.verdict, "" if record.error is None else record.error.type)
+
+
+def _program(
     parts: _Parts,
     compiler: Compiler,
     source: Closure | None,
     taken: set[str],
     suite: str,
     device: str,
-) -> tuple[str, str]:
-    """Return a script's text before and after the comparison's source.
+    faults: tuple[str, ...],
+) -> str:
+    """Return a script's text between its docstring and its archive.
 
     `source` is the compiler's source, None if it is in the case's file.
     """
     case = parts.case
-    cases, declare, sources = (_free(name, taken) for name in ("CASES", "declare", "SOURCES"))
+    cases, declare = (_free(name, taken) for name in ("CASES", "declare"))
     script = Script(
         suite=suite,
         case=case.name,
@@ -262,27 +297,25 @@ def _fill(
         train_step=case.train_step,
         strict=case.strict,
         concrete_args=None if case.concrete_args is None else tuple(map(str, case.concrete_args)),
-        compiler=compiler.name,
+        since=case.since,
+        requires=case.requires,
         function=compiler.function_name,
-        uses_dynamo=bool(compiler.uses_dynamo),
-        shares_state=bool(compiler.shares_state),
-        checks_inputs=bool(compiler.checks_inputs),
-        inference_only=bool(compiler.inference_only),
-        sees_held_out=bool(compiler.sees_held_out),
-        fixed_ranks=bool(compiler.fixed_ranks),
+        compiler=compiler_fields(compiler),
         device=device,
+        faults=faults,
     )
-    begin = BEGIN.format(
+    needed_first = bool(project_imports(parts.code.body))
+    return SCRIPT.format(
         future=f"from __future__ import {', '.join(parts.code.futures)}\n\n" if parts.code.futures else "",
+        unpack_first=f"{UNPACK}\n" if needed_first else "",
+        unpack_last="" if needed_first else f"{UNPACK}\n",
         cases=cases,
         declare=declare,
         case=_stand_ins(parts.code.called, declare) + parts.code.declared.strip() + _generated(case, cases),
         describe=_printable(compiler.describe()),
         compiler="# It is declared beside the case." if source is None else source.body.strip(),
-        sources=sources,
+        script="".join(f"        {name}={value!a},\n" for name, value in vars(script).items()),
     )
-    lines = "".join(f"            {name}={value!a},\n" for name, value in vars(script).items())
-    return begin, END.format(sources=sources, script=lines)
 
 
 def _generated(case: Case, cases: str) -> str:
@@ -294,14 +327,16 @@ def _summary(case: Case) -> str:
     return (case.target.__doc__ or "").strip().split("\n")[0]
 
 
-def _header(title: str, recorded: list[str]) -> str:
-    """Return the docstring of a script."""
+def _header(title: str, requires: tuple[str, ...], recorded: Sequence[Recorded]) -> str:
+    """Return the docstring of a script; `requires` are the modules that the case needs besides torch."""
     lines = [
         title,
         "",
-        "Compares eager with what the compiler makes of it, on the example and on every held-out input.",
+        "Compares eager with what the compiler makes of it, on the example and on every held-out input. Exits with 1",
+        "if the fault shows, with 0 if it does not, and with 2 if that remains unknown.",
+        f"Needs {' and '.join(('torch', *requires))}.",
     ]
-    lines += ["", *recorded] if recorded else []
+    lines += ["", *(record.line for record in recorded)] if recorded else []
     return '"""' + "".join(f"{_in_docstring(line)}\n" for line in lines) + '"""\n\n'
 
 
@@ -311,13 +346,17 @@ def _check_syntax(text: str) -> None:
 
 
 @lru_cache
-def _modules(more: tuple[tuple[str, str], ...]) -> str:
-    """Return the items of the dict with the source of the comparison, and of what else a compiler imports."""
-    replay = "recapture.tools.explain.script.replay"
-    found = excerpts((replay, "replay"), (replay, "Script"), *more)
-    if any("'''" in text for text in found.values()):
-        raise AssertionError("the source of the comparison cannot be quoted")
-    return "".join(f"    {name!r}: r'''\n{text}''',\n" for name, text in found.items())
+def _archive(more: tuple[str, ...]) -> str:
+    """Return the modules of the comparison, and others, as lines of comment."""
+    text = base64.b64encode(zlib.compress(packed(REPLAY, *sorted(set(more))), 9)).decode()
+    return "".join(f"# {text[start : start + WIDTH]}\n" for start in range(0, len(text), WIDTH))
+
+
+@cache
+def project_imports(text: str) -> tuple[str, ...]:
+    """Return the modules of this project from which some source imports names."""
+    modules = (str(node.module) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom))
+    return tuple(module for module in modules if module.split(".")[0] == PROJECT)
 
 
 def _stand_ins(called: tuple[str, ...], declare: str) -> str:

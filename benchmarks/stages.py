@@ -34,8 +34,8 @@ from recapture.report.markdown_writer import table_markdown
 from recapture.report.stage_words import culprit
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
-from recapture.tools.explain.recording import StageRecorder
 from recapture.tools.explain.run_options import BUDGET, EXPLAIN
+from recapture.tools.explain.stage_search import StageRecorder
 from recapture.tools.explain.stages import stageable
 
 if TYPE_CHECKING:

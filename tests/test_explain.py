@@ -15,9 +15,8 @@ from recapture.records.verdicts import Verdict
 from recapture.run.cell import EXAMINE, CellSpec, examine
 from recapture.tools.explain.capture_recorder import guards
 from recapture.tools.explain.explain_report import UNKNOWN, explanation_lines
-from recapture.tools.explain.explanation import explain
+from recapture.tools.explain.recorded_run import explain, short_lines
 from recapture.tools.explain.run_options import EXPLAIN
-from recapture.tools.explain.short_form import short_lines
 from recapture.torch_api.compat import release, reset_dynamo
 from recapture.torch_api.reports import graph_break_text
 
@@ -188,7 +187,7 @@ def test_the_recorded_form_is_short_and_counts_the_rest():
 
 def test_what_a_release_does_not_report_is_said_to_be_unknown():
     from recapture.records.record import Record
-    from recapture.tools.explain.explained_record import explanation_of
+    from recapture.tools.explain.explain_cells import explanation_of
 
     record = Record(case="s::a", compiler="compile", device="cpu", verdict=Verdict.PASS, case_hash="0")
     facts = CellFacts(uses_dynamo=True, breaks=None, recompiles=None, seconds=None, caches=None, cudagraph_skips=None)

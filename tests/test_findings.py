@@ -17,8 +17,8 @@ from recapture.known.findings import FAULTS, findings_by_cell, known_findings, l
 from recapture.records.record import Difference, Record, read_conformance
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 from recapture.report.findings import finding_of, issues_of, known_lines
+from recapture.tools.explain.explain_cells import explanation_of
 from recapture.tools.explain.explain_report import explanation_lines
-from recapture.tools.explain.explained_record import explanation_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

@@ -7,11 +7,19 @@ import pytest
 from recapture.records.record import Difference, ErrorInfo
 from recapture.records.verdicts import Verdict
 from recapture.run.cell import CellResult
-from recapture.tools.explain.reduce.definition_edits import definition_edits, input_edits, without_unused_imports
-from recapture.tools.explain.reduce.expression_edits import item_drops, number_edits, parts
+from recapture.tools.explain.reduce.edits import (
+    definition_edits,
+    deletions,
+    hoists,
+    inlinings,
+    input_edits,
+    item_drops,
+    number_edits,
+    parts,
+    without_unused_imports,
+)
 from recapture.tools.explain.reduce.program import case_program, copied, text_of, unbound, weight, whole_program
 from recapture.tools.explain.reduce.sameness import fault_of, same_fault
-from recapture.tools.explain.reduce.statement_edits import deletions, hoists, inlinings
 
 
 def results(edits, source, name="f"):

@@ -13,9 +13,18 @@ from recapture.report.stage_words import culprit, stage_changed
 from recapture.report.stages_markdown import guilty_stages
 from recapture.run.cell import CellResult
 from recapture.tools.compare.cell_changes import category
-from recapture.tools.explain.config_switches import INDUCTOR_SWITCHES, Switch, code_of, switches_of
-from recapture.tools.explain.stage_facts import StageFacts
-from recapture.tools.explain.stage_ladder import AOTI, COMPILE, family_of, rungs_below, top_stage
+from recapture.tools.explain.compiler_stages import (
+    AOTI,
+    COMPILE,
+    INDUCTOR_SWITCHES,
+    StageFacts,
+    Switch,
+    code_of,
+    family_of,
+    rungs_below,
+    switches_of,
+    top_stage,
+)
 from recapture.tools.explain.stages import find_stage, outcome
 
 VALUE = Difference("example", "result", "value", "2 of 2 elements differ", bits="value")

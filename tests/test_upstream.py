@@ -22,8 +22,7 @@ from recapture.tools.explain.reduce import reducing
 from recapture.tools.explain.reduce.reducing import ReduceOptions, open_reduction
 from recapture.tools.explain.script.choice import Standalone
 from recapture.tools.explain.script.script_runs import ScriptEnd
-from recapture.tools.explain.script.upstream import Upstream, gather
-from recapture.tools.explain.script.upstream_report import issue_text, versions
+from recapture.tools.explain.script.upstream import Upstream, gather, issue_text, versions
 
 COMMITTED = REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu"
 

@@ -21,8 +21,8 @@ from recapture.report.markdown_writer import table_markdown
 from recapture.report.stage_words import stage_of
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
-from recapture.tools.explain.recording import StageRecorder
 from recapture.tools.explain.run_options import EXPLAIN
+from recapture.tools.explain.stage_search import StageRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,8 +30,8 @@ def explain(root: Path) -> None:
     """Read the records beside a cell as ``explain`` does, and word what they say."""
     from recapture.command.output import echo
     from recapture.records.directories import find_results, read_results
+    from recapture.tools.explain.explain_cells import explanation_of
     from recapture.tools.explain.explain_report import explanation_lines
-    from recapture.tools.explain.explained_record import explanation_of
 
     for path in find_results(root / "results"):
         records = read_results(path).records

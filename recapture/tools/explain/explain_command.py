@@ -9,7 +9,7 @@ import click
 from recapture.command.in_images import ImageOptions, run_in_images
 from recapture.command.options import require_torch, takes
 from recapture.command.output import echo, echo_json
-from recapture.tools.explain.explaining import ExplainOptions, explain_cells, recorded_beside
+from recapture.tools.explain.explain_cells import ExplainOptions, explain_cells, recorded_beside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +33,8 @@ def explain_command(context: click.Context, options: ExplainOptions, where: Imag
 
     from recapture.report.run_progress import RunProgress
     from recapture.report.terminal_writer import SafeConsole
+    from recapture.tools.explain.explain_cells import explanation_of
     from recapture.tools.explain.explain_report import explanation_lines
-    from recapture.tools.explain.explained_record import explanation_of
 
     if where.images:
         return run_in_images(context, where, results=options.results, device=options.device)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recapture.records.cell_facts import BreakFacts, CellFacts, RefusalFacts
-    from recapture.tools.explain.explained_record import Explanation
+    from recapture.tools.explain.explain_cells import Explanation
 
 MOST = 6
 """Lines of each kind of fact."""

@@ -79,8 +79,7 @@ def repro_command(
 def _issue(cell: str, device: str, seconds: float, *, smaller: bool) -> str:
     """Return the text of an issue about a cell. Ctrl-C during its reduction goes on with the best program so far."""
     from recapture.tools.explain.reduce.reducing import ReduceOptions, open_reduction
-    from recapture.tools.explain.script.upstream import gather
-    from recapture.tools.explain.script.upstream_report import issue_text
+    from recapture.tools.explain.script.upstream import gather, issue_text
 
     with open_reduction(cell, ReduceOptions(device=device, seconds=seconds)) as reduction:
         reduced = reduction.run(lambda _: None) if smaller else None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BUDGET = 5
 """Number of extra cells for one cell, unless more are asked for."""
 
-EXPLAIN = "recapture.tools.explain.explanation:explain"
+EXPLAIN = "recapture.tools.explain.recorded_run:explain"
 """The function that runs a cell and records what torch reports about it."""
 
 
@@ -34,6 +34,6 @@ class ExplainOption:
         """Return the options of the run with what this option changes, and what follows when all cells are done."""
         if not self.explain:
             return options, []
-        from recapture.tools.explain.recording import StageRecorder
+        from recapture.tools.explain.stage_search import StageRecorder
 
         return dataclasses.replace(options, examiner=EXPLAIN), [StageRecorder(BUDGET)]

@@ -76,7 +76,7 @@ def _searched(options: StageOptions) -> tuple[RunSummary, list[Staged]]:
     from recapture.report.terminal_writer import SafeConsole
     from recapture.run.plan import RunOptions
     from recapture.run.runner import run_cells
-    from recapture.tools.explain.recording import StageRecorder
+    from recapture.tools.explain.stage_search import StageRecorder
 
     stages = StageRecorder(options.budget)
     with tempfile.TemporaryDirectory(prefix="recapture-stage-") as folder:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from recapture.base.text import plural
 from recapture.pool.driver import Driver, Request
 from recapture.run.cell import EXAMINE, CellResult
 from recapture.run.outcomes import OutcomeReader
+from recapture.run.shared_processes import compiles
 from recapture.run.tasks import CELL
+from recapture.tools.explain.compiler_stages import FACTS, StageFacts
 from recapture.tools.explain.run_options import BUDGET
-from recapture.tools.explain.stage_facts import FACTS, StageFacts
-from recapture.tools.explain.stages import Search, StageReport, StageRun, search
+from recapture.tools.explain.stages import Search, StageReport, StageRun, search, stageable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
     from recapture.pool.protocol import Ended
     from recapture.pool.worker_pool import WorkerPool
     from recapture.records.record import Record
     from recapture.run.plan import Key, PlannedCell
+    from recapture.run.runner import OpenRun
 
 RUNGS_RECORDED = {"compile:eager": "eager", "compile:aot_eager": "aot_eager"}
 """Compilers that ship and are rungs of the ladder of `torch.compile`, with the backend of each."""
@@ -170,3 +172,40 @@ class _Trials:
         staged = Staged(task.record, report, round(task.seconds, 1))
         self.finished[task.cell.key] = staged
         self.found(staged)
+
+
+class StageRecorder:
+    """Searches the guilty stage of each wrong or failing cell of a run, and amends its record.
+
+    It is given to `recapture.run.runner.run_cells` as what follows the cells. `budget` is the most extra cells for each
+    cell. Afterwards `staged` has the cells whose stage was searched.
+    """
+
+    def __init__(self, budget: int = BUDGET) -> None:
+        self.budget = budget
+        self.staged: list[Staged] = []
+
+    def __call__(self, run: OpenRun) -> None:
+        """Search the stages. A record that names one already keeps it, so that a run can be resumed."""
+        options, ledger = run.options, run.ledger
+        rows = [(cell, ledger.done[key]) for key, cell in ledger.cells.items()]
+        searched = [(cell, row) for cell, row in rows if stageable(row) and row.stage is msgspec.UNSET]
+        if not searched:
+            return
+        if run.prepare is not None and options.device == "cpu" and any(compiles(cell) for cell, _ in searched):
+            run.prepare(run.pool)
+        run.warn(f"searching the guilty stage of {plural(len(searched), 'cell')}")
+
+        def record(staged: Staged) -> None:
+            if staged.report.stage is not None:
+                ledger.amend(staged.with_stage)
+
+        self.staged = stage_cells(
+            run.pool,
+            searched,
+            timeout=options.timeout,
+            memory=options.memory,
+            budget=self.budget,
+            known=ledger.done,
+            found=record,
+        )

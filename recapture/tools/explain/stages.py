@@ -16,18 +16,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from recapture.records.guilty_stage import STAGES, GuiltyStage, StageName
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.run.overrides import Variation
-from recapture.tools.explain.config_switches import code_of, combined, in_order, last_resort, weight_of
+from recapture.tools.explain.compiler_stages import code_of, combined, in_order, last_resort, lowest_rung, weight_of
 from recapture.tools.explain.run_options import BUDGET
-from recapture.tools.explain.stage_ladder import lowest_rung
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recapture.records.record import Record
     from recapture.run.cell import CellResult
-    from recapture.tools.explain.config_switches import Switch
-    from recapture.tools.explain.stage_facts import StageFacts
-    from recapture.tools.explain.stage_ladder import Family, Rung
+    from recapture.tools.explain.compiler_stages import Family, Rung, StageFacts, Switch
 
 MOST_NAMED = 3
 """The most settings that a recorded workaround has; a longer one says little."""

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from recapture.base.errors import UsageError
 from recapture.base.text import plural
 from recapture.cases.compilers import builtin_compilers
-from recapture.tools.explain.script.case_parts import case_parts
-from recapture.tools.explain.script.observation import looked_at
 from recapture.tools.explain.script.printing import printed
 from recapture.tools.explain.script.repro import CellToPrint
 from recapture.tools.explain.script.script_runs import ScriptEnd, ScriptRun, run_in_child
-from recapture.tools.explain.script.short_script import Form, needs_fallback, short_script, without_compiler
+from recapture.tools.explain.script.short_script import (
+    Form,
+    case_parts,
+    looked_at,
+    needs_fallback,
+    short_script,
+    without_compiler,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

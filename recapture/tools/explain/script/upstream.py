@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.escape import markdown_code as code
+from recapture.base.escape import markdown_text as plain
+from recapture.base.text import plural, printable
 from recapture.machine.environment import Environment
 from recapture.pool.protocol import Ended
 from recapture.records.verdicts import Verdict
+from recapture.report.history import IN_WORDS
 from recapture.run import tasks
 from recapture.run.preparation import SURVEY_SECONDS
 from recapture.tools.explain.script.choice import choose, run
 
 if TYPE_CHECKING:
+    from recapture.machine.environment import Environment
+    from recapture.report.history import CellHistory
     from recapture.run.cell import CellResult
     from recapture.tools.explain.reduce.reducing import Reduced, Reduction
     from recapture.tools.explain.script.choice import Standalone
@@ -56,3 +64,153 @@ def gather(reduction: Reduction, reduced: Reduced | None) -> Upstream:
     if isinstance(environment, Ended):
         raise EnvironmentUnfitError("this environment cannot be described")
     return Upstream(reduction.address, reduction.spec.device, found, script, outcomes, environment, reduced)
+
+
+MOST_OUTPUT = 4000
+"""Characters shown of what the script prints."""
+
+RELEVANT = re.compile(r"numpy|mypy|flake8|triton|optree|onnx|intel|mkl|magma|nccl|cudnn|cublas|^torch")
+"""Names of the packages that torch's own collect_env lists."""
+
+PHASES = {
+    "capture": "raises an exception when it captures",
+    "call": "raises an exception when it is called",
+    "backward": "raises an exception in the backward",
+}
+
+
+def issue_text(facts: Upstream, histories: Sequence[CellHistory] | None) -> str:
+    """Return the text of an issue.
+
+    `histories` are the cell's recorded releases; None if there are no records.
+    """
+    compiler = facts.address.split("::")[-1]
+    lines = [
+        f"<!-- title: {_comment(compiler, facts.found)} -->",
+        "",
+        "### 🐛 Describe the bug",
+        "",
+        f"{code(compiler)} {_does(facts.found)}. {plain(_evidence(facts.found))}",
+        "",
+        *_script(facts),
+        *_backends(facts),
+        *_releases(histories),
+        "### Error logs",
+        "",
+        *_fenced(_logs(facts), "text"),
+        "",
+        "### Versions",
+        "",
+        *_fenced(versions(facts.environment), "text"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(compiler: str, found: CellResult) -> str:
+    """Return a title that can stand in a comment of HTML."""
+    text = printable(f"{compiler}: {_title(found)}", keep="")
+    return re.sub(r"[<>]|-{2,}", " ", text)
+
+
+def _title(found: CellResult) -> str:
+    if found.differences and found.error is None:
+        first = next(one for one in found.differences if one.input == found.input)
+        return f"{found.verdict}: {first.kind} of {first.where} differs from eager"
+    if found.error is not None:
+        return f"{found.error.type.rpartition('.')[2]}: {next(iter(found.error.message.splitlines()), '')}"[:200]
+    return f"{found.verdict}: {found.reason or ''}"
+
+
+def _does(found: CellResult) -> str:
+    if found.error is not None and found.phase is not None and found.verdict is Verdict.ERROR:
+        return PHASES.get(str(found.phase), "raises an exception")
+    return found.verdict.facts.does or f"is {found.verdict}"
+
+
+def _evidence(found: CellResult) -> str:
+    if found.error is not None:
+        return f"Eager runs the same code. It raises {found.error.type}."
+    if found.differences:
+        first = next(one for one in found.differences if one.input == found.input)
+        return f"On {first.input}, {first.where} differs ({first.kind}): {first.detail}."
+    return f"{found.reason}." if found.reason else ""
+
+
+def _script(facts: Upstream) -> list[str]:
+    status = facts.script.end.status
+    ended = f"Here it exits with {status}." if status is not None else f"Here its process {facts.script.end.output}."
+    reduced = facts.reduced
+    smaller = ""
+    if reduced is not None:
+        before, after = plural(reduced.before.lines, "line"), plural(reduced.after.lines, "line")
+        smaller = f" The case was reduced from {before} to {after}."
+    return [
+        f"This script exits with 1 if the fault shows, and with 0 if it does not. {plain(ended)}{smaller}",
+        "",
+        *_fenced(facts.script.text, "python"),
+        "",
+    ]
+
+
+def _backends(facts: Upstream) -> list[str]:
+    if not facts.backends:
+        return ["The script compares with plain eager. Other backends do not apply to this compiler.", ""]
+    rows = [f"| {code(name, in_table=True)} | {plain(_ending(end))} |" for name, end in facts.backends]
+    return ["| backend | the script |", "|---|---|", *rows, ""]
+
+
+def _ending(end: ScriptEnd) -> str:
+    if end.status is None:
+        return f"its process {end.output}"
+    return "as eager (exit status 0)" if end.status == 0 else f"shows a fault (exit status {end.status})"
+
+
+def _releases(histories: Sequence[CellHistory] | None) -> list[str]:
+    if not histories:
+        return ["Other releases: not recorded.", ""]
+    lines = []
+    for one in histories:
+        known = [entry for entry in one.entries if entry.record is not None]
+        verdicts = ", ".join(f"{entry.torch} {entry.record.verdict}" for entry in known if entry.record is not None)
+        turns = "; ".join(f"{IN_WORDS[turn.kind]} {turn.image}" for turn in one.turns) or "no turn among these"
+        lines.append(f"- {plain(one.capability)}: {plain(turns)}. Recorded: {plain(verdicts)}.")
+    return ["Releases, from recorded runs of the whole case:", "", *lines, ""]
+
+
+def _logs(facts: Upstream) -> str:
+    output = facts.script.end.output.strip() or "(the script prints nothing)"
+    return output if len(output) <= MOST_OUTPUT else f"{output[:MOST_OUTPUT]}\n…"
+
+
+def _fenced(text: str, language: str) -> list[str]:
+    """Return text as a block of code whose fence is longer than any run of backticks in it."""
+    fence = "`" * max(3, max(map(len, re.findall("`+", text)), default=0) + 1)
+    return [f"{fence}{language}", printable(text.rstrip("\n"), keep="\n\t"), fence]
+
+
+def versions(one: Environment) -> str:
+    """Return an installation as torch's collect_env prints it; hosts, users and paths are not recorded."""
+    gpu = one.gpu is not None
+    lines = [
+        f"PyTorch version: {one.torch.version}",
+        f"CUDA used to build PyTorch: {one.torch.cuda or 'N/A'}",
+        "",
+        f"OS: {one.platform}",
+        *(f"{name}: {version or 'Could not collect'}" for name, version in sorted(one.compilers.items())),
+        f"Libc version: {(one.libc or 'N/A').replace(' ', '-')}",
+        "",
+        f"Python version: {one.python}",
+        f"Is CUDA available: {gpu}",
+        f"GPU models and configuration: {one.gpu.name if one.gpu is not None else 'No CUDA'}",
+        f"cuDNN version: {one.torch.cudnn or 'N/A'}" if gpu else "cuDNN version: not used",
+        "",
+        f"CPU: {one.cpu.model}, {plural(one.cpu.cores, 'core')}",
+        "",
+        "Versions of relevant libraries:",
+        *_packages(one.packages.items()),
+    ]
+    return "\n".join(lines)
+
+
+def _packages(packages: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"[pip3] {name}=={version}" for name, version in sorted(packages) if RELEVANT.search(name)]

@@ -1,23 +1,109 @@
-"""The switches of each stage: settings that turn off or replace a part of it, and so say which part is guilty.
-
-All of them are settings that a user can change. Each is tried only where the release has it and has another default.
-"""
+"""The ladder of each family of compilers: from the first stage alone to the whole compiler."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Collection, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
+from recapture.pool.protocol import task_name
+from recapture.records.guilty_stage import StageName
 from recapture.records.verdicts import SILENTLY_WRONG
+from recapture.run.cell import CellSpec, compiler_of
 from recapture.run.overrides import Variation
+from recapture.torch_api.compat import release
+from recapture.torch_api.stages import DECOMPOSED, EXPORTED, backends, has_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from recapture.records.guilty_stage import StageName
     from recapture.records.record import Record
-    from recapture.tools.explain.stage_ladder import Family
+
+Family = Literal["compile", "export", "aoti"]
+
+
+class Rung(NamedTuple):
+    """The compiler with its stages up to one: the last of them, the backend that does it, and words for people."""
+
+    stage: StageName
+    backend: str
+    words: str
+
+
+COMPILE = (
+    Rung("dynamo", "eager", "Dynamo alone (backend eager)"),
+    Rung("aot_autograd", "aot_eager", "and AOTAutograd (aot_eager)"),
+    Rung("decompositions", "aot_eager_decomp_partition", "and decompositions (aot_eager_decomp_partition)"),
+)
+AOTI = (
+    Rung("export", EXPORTED, "the exported program"),
+    Rung("decompositions", DECOMPOSED, "and decompositions (run_decompositions)"),
+)
+STAGE_OF_BACKEND: dict[str, StageName] = {rung.backend: rung.stage for rung in COMPILE}
+
+_BACKEND = re.compile(r"""\bbackend\s*=\s*["'](\w+)["']""")
+
+
+def family_of(source: str) -> Family | None:
+    """Return the family of a compiler by what its source calls; None if no stage of it can be told from another."""
+    if "aoti_compile_and_package" in source:
+        return "aoti"
+    if re.search(r"\btorch\.compile\b", source):
+        return "compile"
+    return "export" if re.search(r"\bexport\.export\(", source) and "onnx" not in source else None
+
+
+def top_stage(family: Family, source: str) -> StageName | None:
+    """Return the last stage of a compiler, given its source; None for a backend that is not torch's."""
+    if family == "export":
+        return "export"
+    named = _BACKEND.search(source) if family == "compile" else None
+    return "inductor" if named is None or named[1] == "inductor" else STAGE_OF_BACKEND.get(named[1])
+
+
+def rungs_below(family: Family, top: StageName, backends: Collection[str]) -> tuple[Rung, ...]:
+    """Return the rungs below a compiler whose last stage is `top`, of those that this release has, lowest first."""
+    if family == "export":
+        return ()
+    if family == "aoti":
+        return AOTI
+    found = []
+    for rung in COMPILE:
+        if rung.stage == top:
+            break
+        if rung.backend in backends:
+            found.append(rung)
+    return tuple(found)
+
+
+def lowest_rung(
+    rungs: Sequence[Rung], error: str = "", known: Collection[str] = ()
+) -> Generator[Rung, bool | None, Rung | None]:
+    """Search the lowest rung that shows what the whole compiler shows, by halves.
+
+    Yields a rung and receives whether it shows the same; None means that there is no time left for it. Returns None for
+    the whole compiler. `error` is the type of its exception, and `known` are backends that cost no time.
+    """
+    low, high = 0, len(rungs)
+    while low < high:
+        place = _next_place(rungs, low, high, error, known)
+        same = yield rungs[place]
+        if same is None:
+            break
+        low, high = (low, place) if same else (place + 1, high)
+    return rungs[high] if high < len(rungs) else None
+
+
+def _next_place(rungs: Sequence[Rung], low: int, high: int, error: str, known: Collection[str]) -> int:
+    """Return the rung to try: one that is known, the one that an error's type points at, or the middle."""
+    there = [place for place in range(low, high) if rungs[place].backend in known]
+    if there:
+        return there[len(there) // 2]
+    if error.startswith("torch._dynamo.exc.") and not error.endswith("BackendCompilerFailed"):
+        return low
+    return high - 1 if "Inductor" in error or "CppCompile" in error else (low + high) // 2
+
 
 INDUCTOR = "torch._inductor.config"
 DYNAMO = "torch._dynamo.config"
@@ -188,3 +274,73 @@ def _literal(values: dict[str, Any]) -> str:
 
 def _value(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+class StageFacts(msgspec.Struct, frozen=True):
+    """A compiler's ladder below its last stage `top`, and by stage the switches that this release has.
+
+    `family` is None if the compiler has no stages that can be told apart, and `absent` names, by stage, the parts for
+    which this release has no switch. `plain` is whether it calls `torch.compile` without arguments that Dynamo reads.
+    `checks_inputs` is whether AOTInductor can check its inputs at run time.
+    """
+
+    family: Family | None = None
+    top: StageName | None = None
+    rungs: tuple[Rung, ...] = ()
+    switches: dict[StageName, tuple[Switch, ...]] = {}
+    absent: dict[StageName, tuple[str, ...]] = {}
+    plain: bool = False
+    checks_inputs: bool = False
+
+
+def facts(payload: bytes, enter: Callable[[str], None]) -> bytes:
+    """Find the facts about a cell's compiler in a child, because that imports much of torch."""
+    enter("capture")
+    spec = msgspec.json.decode(payload, type=CellSpec)
+    source = compiler_of(spec).to_source()
+    family = family_of(source)
+    top = top_stage(family, source) if family is not None else None
+    if family is None or top is None:
+        return msgspec.json.encode(StageFacts())
+    rungs = rungs_below(family, top, backends() if family == "compile" else ())
+    stages = dict.fromkeys([*(rung.stage for rung in rungs), top])
+    usable = {
+        stage: tuple(one for one in switches_of(stage, family) if _is_usable(one, source, spec.device))
+        for stage in stages
+    }
+    absent = {
+        stage: tuple(
+            dict.fromkeys(
+                one.part
+                for one in switches_of(stage, family)
+                if one.module is not None
+                and (spec.device == "cuda" or one.name != "triton.cudagraphs")
+                and one.part not in {kept.part for kept in usable[stage]}
+            )
+        )
+        for stage in stages
+    }
+    checks = family == "aoti" and release() >= (2, 7)
+    plain = family == "compile" and not re.search(r"\b(dynamic|fullgraph)\s*=", source)
+    return msgspec.json.encode(StageFacts(family, top, rungs, usable, absent, plain, checks))
+
+
+def _is_usable(switch: Switch, source: str, device: str) -> bool:
+    """Whether a switch exists on this release and changes something for a compiler with this source."""
+    if switch.name == "triton.cudagraphs":  # modes turn them on
+        return device == "cuda"
+    if switch.module is not None:
+        return has_setting(switch.module, switch.name, switch.value)
+    if switch.name == "backend":
+        return switch.value in backends()
+    named = re.search(rf"\b{switch.name}\s*=\s*(True|False)", source) or re.search(
+        rf'"{switch.name}"\s*:\s*(True|False)', source
+    )
+    if switch.name == "strict" and release() < (2, 2):  # torch 2.1 has no such argument
+        return False
+    default = "True" if switch.name == "strict" and release() < (2, 8) else "False"
+    return (named[1] if named else default) != str(switch.value)
+
+
+FACTS = task_name(facts)
+"""The task that finds the facts about the compiler of a cell: `CellSpec` → `StageFacts`."""

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.option_fields import argument, option
 from recapture.cases.collection import Selection, find_suites
 from recapture.records.artifact_folders import ARTIFACTS, INDEX, artifacts_folder
+from recapture.records.cell_facts import CellFacts
 from recapture.records.directories import holds_results, read_results
+from recapture.records.record import Record
+from recapture.report.findings import known_lines
+from recapture.report.reasons.reason import reason_of
 from recapture.run.cell_options import CellOptions
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
 from recapture.tools.explain.run_options import EXPLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from recapture.records.record import Record
     from recapture.run.runner import CellProgress, RunSummary
 
@@ -97,3 +102,35 @@ def recorded_beside(options: ExplainOptions, summary: RunSummary) -> list[Record
     except UsageError:
         return []
     return [record for record in found if hashes.get(record.case) == record.case_hash]
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """One explained cell: `kind` and `why` are the reason, `known` is what was found; `folder` has its artifacts."""
+
+    cell: str
+    torch: str
+    image: str
+    why: str | None
+    kind: str | None
+    record: Record
+    known: tuple[str, ...] = ()
+    facts: CellFacts | None = None
+    folder: str | None = None
+
+
+def explanation_of(
+    record: Record, facts: CellFacts | None, torch: str, image: str, beside: list[Record], folder: str | None = None
+) -> Explanation:
+    """Return the explanation of one cell; `beside` are other records of its case, of this run or an earlier one."""
+    reason = reason_of(record, beside)
+    return Explanation(
+        cell=record.cell,
+        torch=torch,
+        image=image,
+        why=None if reason is None else str(reason),
+        kind=None if reason is None else reason.kind,
+        record=record,
+        known=tuple(known_lines(record)),
+        facts=facts,
+        folder=folder,
+    )

@@ -62,9 +62,19 @@ class Script:
 
 
 def compiler_fields(compiler: Compiler) -> dict[str, Any]:
-    """Return the fields of a compiler that a script can state: all but its functions."""
-    fields = {field.name: getattr(compiler, field.name) for field in dataclasses.fields(compiler)}
-    return fields | {"function": None, "unavailable": None}
+    """Return the fields of a compiler that the judge reads, without those that have their default."""
+    fields: dict[str, Any] = {
+        field.name: getattr(compiler, field.name)
+        for field in dataclasses.fields(compiler)
+        if isinstance(field.default, bool) and getattr(compiler, field.name) is not field.default
+    }
+    return {
+        "name": compiler.name,
+        "family": str(compiler.family),
+        "since": compiler.since,
+        "requires": compiler.requires,
+        **fields,
+    }
 
 
 def fault(verdict: Verdict, error: str) -> str:
@@ -84,7 +94,7 @@ def replay(path: str, script: Script) -> int:
     _show("torch", torch.__version__)
     torch.set_num_threads(1)  # as in a recorded run
     function = getattr(_execute(path, f"compilers_of_{script.suite}"), script.function)
-    compiler = Compiler(**{**script.compiler, "function": function})
+    compiler = Compiler(function=function, unavailable=None, **script.compiler)
     lacking = unmet("the case", script.since, script.requires) or unmet(
         compiler.name, compiler.since, compiler.requires
     )

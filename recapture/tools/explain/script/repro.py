@@ -189,7 +189,7 @@ class SuitePrinter:
             )
         own = self._is_own(compiler)
         parts = self._parts(name, *([compiler.function_name] if own else []))
-        source = _closure_of(compiler)
+        source = _closure_of(compiler.function.__code__.co_filename, compiler.function_name)
         if not own:
             both = sorted(_defined(parts.code.body, imports=False) & _defined(source.body, imports=False))
             if both:
@@ -228,8 +228,8 @@ def _defined(text: str, *, imports: bool = True) -> set[str]:
 
 
 @lru_cache
-def _closure_of(compiler: Compiler) -> Closure:
-    return closure(Path(compiler.function.__code__.co_filename), compiler.function_name)
+def _closure_of(path: str, function: str) -> Closure:
+    return closure(Path(path), function)
 
 
 def _recorded(cell: CellToPrint, case_hash: str) -> list[Recorded]:

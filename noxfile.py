@@ -14,13 +14,10 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import nox
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 nox.needs_version = ">=2024.4.15"
 nox.options.sessions = ["lint", "tests"]

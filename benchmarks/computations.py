@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -19,9 +20,6 @@ from benchmarks.summation_orders import (
     variance_of,
     with_orders,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 WIDE = (torch.float32, torch.float64)

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import click
 import msgspec
@@ -30,7 +30,7 @@ from benchmarks.side_by_side import append_row, run_parts
 from recapture.cases.collection import Selection, SuiteFile, shipped_suites
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool
-from recapture.records.record import read_conformance
+from recapture.records.record import Record, read_conformance
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 from recapture.report.run_progress import RunProgress
 from recapture.report.summary import explain
@@ -41,9 +41,6 @@ from recapture.tools.check.case_text import Prepared, case_file, case_name
 from recapture.tools.check.derivation import PREPARE, Preparation
 from recapture.tools.check.request import CheckRequest
 from recapture.tools.check.session import OF_A_BACKWARD
-
-if TYPE_CHECKING:
-    from recapture.records.record import Record
 
 Cell: TypeAlias = "tuple[str, str | None, str | None]"
 """A suite, a case and a compiler; None for all of them."""

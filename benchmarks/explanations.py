@@ -29,8 +29,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.side_by_side import append_row
 from recapture.base.errors import UsageError
@@ -38,6 +38,7 @@ from recapture.cases.collection import find_suites
 from recapture.cases.compilers import builtin_compilers
 from recapture.cases.name_filter import matcher
 from recapture.records.directories import read_results
+from recapture.records.record import Record
 from recapture.records.verdicts import NOT_RUN, RIGHT, Verdict
 from recapture.report.reasons.reason import key_of, reasons
 from recapture.report.reasons.sentence import KINDS_OF_REASONS
@@ -45,11 +46,6 @@ from recapture.tools.explain.script.repro import SuitePrinter
 from recapture.torch_api.compat import hide_gpus, isolate_caches
 from recapture.torch_api.libraries import release_libraries
 from recapture.torch_api.preload import preload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from recapture.records.record import Record
 
 DEFAULT = Path("results/torch2.11.0-cu130/cpu")
 

@@ -15,18 +15,13 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recapture.cases.collection import find_suites
-from recapture.records.record import CONFORMANCE
+from recapture.pool.protocol import Ended
+from recapture.records.record import CONFORMANCE, Record
 from recapture.run import runner
-from recapture.run.plan import RunOptions
+from recapture.run.plan import PlannedCell, RunOptions
 from recapture.run.shared_processes import LIKELY_TO_PASS
-
-if TYPE_CHECKING:
-    from recapture.pool.protocol import Ended
-    from recapture.records.record import Record
-    from recapture.run.plan import PlannedCell
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -19,9 +19,9 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recapture.cases.collection import find_suites, shipped_suites
 from recapture.cases.compilers import builtin_compilers
@@ -30,9 +30,6 @@ from recapture.records.record import TIMINGS, Record, Timing, read_jsonl
 from recapture.run.plan import RunOptions
 from recapture.run.preparation import IMPORTS, collect_suites
 from recapture.run.runner import GIB, RunSummary, run_cells
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FRESH_CELLS = 12
 GOAL_SPEEDUP = 20.0

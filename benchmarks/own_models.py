@@ -15,7 +15,6 @@ import importlib.metadata
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -28,11 +27,9 @@ from recapture.report.document import Table, code_span
 from recapture.report.markdown_writer import table_markdown
 from recapture.tools.check.answers import CheckReport, CheckRow
 from recapture.tools.check.api import run_check
+from recapture.tools.check.case_text import Prepared
 from recapture.tools.check.request import CheckRequest, parse_input
 from recapture.tools.check.session import CheckOptions
-
-if TYPE_CHECKING:
-    from recapture.tools.check.case_text import Prepared
 
 CHEAP = ("eager", "jit.trace", "jit.script", "fx", "make_fx", "export", "compile:eager")
 """Default compilers: they generate no code."""

@@ -20,13 +20,14 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from benchmarks.side_by_side import append_row, run_parts
 from recapture.base.errors import RecaptureError
 from recapture.cases.name_filter import matcher
 from recapture.pool.worker_pool import WorkerPool
 from recapture.records.directories import read_results
+from recapture.records.record import Record
 from recapture.records.verdicts import SILENTLY_WRONG
 from recapture.run.cell import CellSpec
 from recapture.run.preparation import preload_level
@@ -34,9 +35,6 @@ from recapture.tools.explain.reduce.candidates import CandidateRunner, TryPlace
 from recapture.tools.explain.reduce.reducing import IMPORTED, ReduceOptions, open_reduction
 from recapture.tools.explain.reduce.sameness import fault_of, same_fault
 from recapture.tools.explain.script.choice import choose
-
-if TYPE_CHECKING:
-    from recapture.records.record import Record
 
 IMAGE = "torch2.11.0-cu130"
 GOAL = 10

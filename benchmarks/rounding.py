@@ -20,10 +20,11 @@ import multiprocessing
 import re
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import torch
@@ -33,9 +34,6 @@ from recapture.judge.perturbation import perturbed
 from recapture.judge.rounding import explained, largest_ratio, same_bits
 from recapture.judge.snapshot import Snapshot, see
 from recapture.torch_api.compat import reset_dynamo
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass

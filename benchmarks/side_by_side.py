@@ -10,11 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 PATIENCE = 15.0
 """Seconds that a part has to end its own processes when it is interrupted."""

@@ -19,8 +19,9 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -28,21 +29,15 @@ import msgspec
 from benchmarks.planted_faults.__main__ import Silent
 from benchmarks.side_by_side import append_row, run_parts
 from recapture.cases.collection import find_suites
-from recapture.records.record import read_conformance
+from recapture.records.record import Record, read_conformance
 from recapture.report.document import Table
 from recapture.report.markdown_writer import table_markdown
 from recapture.report.stage_words import culprit
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
 from recapture.tools.explain.run_options import BUDGET, EXPLAIN
-from recapture.tools.explain.stage_search import StageRecorder
+from recapture.tools.explain.stage_search import Staged, StageRecorder
 from recapture.tools.explain.stages import stageable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from recapture.records.record import Record
-    from recapture.tools.explain.stage_search import Staged
 
 RESULTS = Path("results/torch2.11.0-cu130/cpu")
 FAMILIES = ("compile", "export", "aoti")

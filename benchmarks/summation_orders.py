@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn import functional
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def in_lanes(lanes: int) -> Callable[[torch.Tensor], torch.Tensor]:

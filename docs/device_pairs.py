@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from recapture.base.text import one_line
 from recapture.known.devices import DeviceDifference, matching
+from recapture.records.directories import Results
+from recapture.records.record import Record
 from recapture.records.verdicts import NOT_RUN, RIGHT, outcome_of
 from recapture.report.differences import kinds_of
-
-if TYPE_CHECKING:
-    from recapture.records.directories import Results
-    from recapture.records.record import Record
 
 
 class Pair(NamedTuple):

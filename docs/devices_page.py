@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from device_pairs import Devices, Pair, compare_devices, way
 from page_text import grid, plain
@@ -11,14 +11,9 @@ from results_pages import LATEST, RESULTS, source_name
 
 from recapture.known.confirmation import UNDOCUMENTED
 from recapture.known.devices import GROUPS, DeviceDifference, known_device_differences
-from recapture.records.directories import read_results
+from recapture.records.directories import Results, read_results
 from recapture.records.verdicts import outcome_of
 from recapture.report import environment_facts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from recapture.records.directories import Results
 
 RELEASE = "2.11.0"
 """The release of torch that both directories are of."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 
 def grid(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -38,10 +40,6 @@ from recapture.records import guilty_stage, kinds, verdicts
 from recapture.records import record as records
 from recapture.tools.compare.changes import CATEGORIES, FAIL_ON, SPEED_CATEGORIES
 from recapture.tools.speed import speedups
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 def write(folder: Path) -> None:

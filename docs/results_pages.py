@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.version import Version
 from page_text import grid, plain
@@ -18,9 +18,6 @@ from recapture.known.transitions import known_transitions
 from recapture.records import record as records
 from recapture.records import verdicts
 from recapture.report.findings import finding_of, issues_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

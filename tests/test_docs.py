@@ -91,19 +91,21 @@ class TestReadme:
 
 class TestArchitecture:
     def test_the_drawing_and_the_table_are_those_of_the_source(self):
-        imports = package_graph.package_imports(package_graph.layers())
+        imports = package_graph.package_imports([*package_graph.tools(), *package_graph.layers()])
         hint = "python tools/package_graph.py --write"
         assert package_graph.with_table(ARCHITECTURE, imports) == ARCHITECTURE, hint
         assert package_graph.DRAWING.read_text(encoding="utf-8") == package_graph.drawing(imports), hint
         assert package_graph.upward(imports) == []
 
-    def test_an_import_of_a_higher_layer_is_found_in_the_source(self, tmp_path):
+    def test_an_import_of_a_higher_layer_or_of_another_tool_is_found_in_the_source(self, tmp_path):
         shutil.copytree(ROOT / "recapture", tmp_path / "recapture", ignore=shutil.ignore_patterns("__pycache__"))
         (tmp_path / "tools").mkdir()
         for name in ("tools/package_graph.py", "pyproject.toml"):
             shutil.copy(ROOT / name, tmp_path / name)
         planted = tmp_path / "recapture" / "base" / "text.py"
         planted.write_text(planted.read_text() + "\n\ndef planted():\n    import recapture.report.markdown\n")
+        planted = tmp_path / "recapture" / "tools" / "compare" / "__init__.py"
+        planted.write_text(planted.read_text() + "\n\ndef planted():\n    import recapture.tools.fleet\n")
         ended = subprocess.run(
             [sys.executable, "tools/package_graph.py"],
             cwd=tmp_path,
@@ -112,7 +114,8 @@ class TestArchitecture:
             text=True,
             check=False,
         )
-        assert (ended.returncode, ended.stderr) == (1, "base imports report\n")
+        assert ended.returncode == 1
+        assert ended.stderr == "tools.compare imports tools.fleet\nbase imports report\n"
 
     def test_implied_arrows_are_left_out_and_the_rest_drawn(self):
         imports = {"c": {"a", "b"}, "b": {"a"}, "a": set()}

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from conftest import SUITES
 
-from recapture.pool.home import CACHE, OWNER, TEMPORARY, Home, remove_dead_homes
+from recapture.pool.folders import CACHE, OWNER, TEMPORARY, Home, remove_dead_homes
 
 pytestmark = pytest.mark.hostile
 
 HOLDS_A_HOME = """
 import sys, time
-from recapture.pool.home import Home
+from recapture.pool.folders import Home
 print(Home().path, flush=True)
 time.sleep(600)
 """
@@ -103,7 +103,7 @@ def test_a_home_whose_owner_was_killed_is_removed_and_one_in_use_is_not(place):
 
 def test_the_lock_of_an_owner_counts_in_another_pid_namespace(place):
     live, kept = holder(place)
-    script = f"from pathlib import Path; from recapture.pool.home import remove_dead_homes; print(remove_dead_homes(Path({str(place)!r})))"
+    script = f"from pathlib import Path; from recapture.pool.folders import remove_dead_homes; print(remove_dead_homes(Path({str(place)!r})))"
     with live:
         done = subprocess.run(
             ["unshare", "--user", "--map-root-user", "--pid", "--fork", sys.executable, "-c", script],

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import SUITES, records_below
 
-from recapture.pool.shared_memory import TABLE
+from recapture.pool.processes import TABLE
 from recapture.pool.worker_pool import WorkerPool
 
 pytestmark = pytest.mark.hostile

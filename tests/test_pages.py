@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recapture.pool.huge_pages import HUGE, collapse
+from recapture.pool.server import HUGE, use_huge_pages
 
 SIZE = 16 * HUGE
 
@@ -30,7 +30,7 @@ def kernel() -> tuple[int, ...]:
 
 def test_memory_is_in_huge_pages_afterwards_and_as_it_was():
     block = bytearray(range(256)) * (SIZE // 256)
-    collapsed = collapse()
+    collapsed = use_huge_pages()
     if not collapsed and (kernel() < (6, 1) or not Path("/sys/kernel/mm/transparent_hugepage").is_dir()):
         pytest.skip("this kernel cannot collapse pages")
     assert collapsed >= SIZE - HUGE
@@ -43,4 +43,4 @@ def test_where_there_is_no_proc_nothing_happens(monkeypatch):
         raise FileNotFoundError(self)
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    assert collapse() == 0
+    assert use_huge_pages() == 0

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from recapture.pool.client import Client
-from recapture.pool.home import Home
+from recapture.pool.folders import Home
 from recapture.pool.protocol import Begun, Task
-from recapture.pool.reuse import take_next
+from recapture.pool.server import take_next
 
 TASK = "planted_tasks:note"
 

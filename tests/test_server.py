@@ -16,9 +16,8 @@ from conftest import SUITES, records_below, results_below, run_in_process
 
 from recapture.pool.folders import Folder
 from recapture.pool.output_files import OUTPUT_CAP_BYTES, TAIL_BYTES, cut, tail
-from recapture.pool.processes import mark_of
+from recapture.pool.processes import Child, Running, mark_of
 from recapture.pool.protocol import LineBuffer, Task
-from recapture.pool.running import Child, Running
 from recapture.pool.server import Server
 from recapture.records.record import Timing, read_jsonl
 

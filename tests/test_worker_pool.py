@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from recapture.base.errors import EnvironmentUnfitError
-from recapture.pool import starting
+from recapture.pool import client as starting
 from recapture.pool.client import Client, ServerDiedError, SlowStartError
 from recapture.pool.processes import cpu_seconds
 from recapture.pool.worker_pool import WorkerPool

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tabulate import tabulate
 
 from recapture.records.kinds import KINDS
-from recapture.records.record import EXAMPLE
+from recapture.records.record import EXAMPLE, Record
 from recapture.records.verdicts import SILENTLY_WRONG
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from recapture.records.record import Record
 
 
 @dataclasses.dataclass(frozen=True)

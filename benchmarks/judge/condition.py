@@ -8,17 +8,14 @@ values is planted only where it is far larger, because nobody could tell a small
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
 from benchmarks.judge.planting import leaves, rebuild
+from recapture.cases.case import Case
 from recapture.torch_api.compat import seed_everything
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from recapture.cases.case import Case
 
 FAR = 1e300
 """The largest change that is reported, for infinite ones: JSON has no infinity."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,13 +14,9 @@ from benchmarks.judge.groups import GROUP, Group, Outcome
 from recapture.base.errors import UsageError
 from recapture.cases.collection import find_suites, shipped_suites
 from recapture.pool.driver import Driver, Request
+from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
 from recapture.run.preparation import IMPORTS, collect_suites
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from recapture.pool.protocol import Ended
 
 HERE = Path(__file__).parent
 

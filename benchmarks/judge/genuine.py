@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from benchmarks.judge.groups import Outcome
 from recapture.known.issues import known_issues
+from recapture.records.record import Record
 from recapture.records.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG
 from recapture.report.findings import known_lines
 from recapture.report.reasons.reason import key_of, reasons
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from benchmarks.judge.groups import Outcome
-    from recapture.records.record import Record
 
 GENUINE: dict[str, str] = {
     "forms::generator::compile:eager": "Dynamo returns a tuple_iterator for a generator.",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 import torch
@@ -16,10 +17,6 @@ from recapture.cases.collection import execute
 from recapture.cases.compilers import compilers_of
 from recapture.pool.protocol import task_name
 from recapture.run.cell import CellSpec, examine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 Condition = dict[str, dict[str, float]]
 """What `condition.condition` returns."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from tabulate import tabulate
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from benchmarks.judge.groups import Outcome
-    from benchmarks.judge.planting import Defect
+from benchmarks.judge.groups import Outcome
+from benchmarks.judge.planting import Defect
 
 UNDECIDED = ("unstable", "not_applicable", "environment", "oom", "timeout")
 """Verdicts of cells in which nothing is compared."""

@@ -11,24 +11,19 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.planted_faults.expected import FAULTS, Fault
 from recapture.cases.collection import find_suites
+from recapture.records.record import Record
 from recapture.report.document import Table
 from recapture.report.markdown_writer import table_markdown
 from recapture.report.stage_words import stage_of
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
 from recapture.tools.explain.run_options import EXPLAIN
-from recapture.tools.explain.stage_search import StageRecorder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from recapture.records.record import Record
-    from recapture.tools.explain.stage_search import Staged
+from recapture.tools.explain.stage_search import Staged, StageRecorder
 
 HERE = Path(__file__).resolve().parent
 

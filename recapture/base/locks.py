@@ -7,13 +7,10 @@ import errno
 import fcntl
 import os
 import stat
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from recapture.base.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 
 class LockedError(UsageError):

@@ -7,13 +7,11 @@ type, default and help are written once, beside the code that uses them.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recapture.base.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GIB = 1 << 30
 """Bytes in a GiB."""

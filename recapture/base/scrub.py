@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from recapture.base.paths import PACKAGE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_LINES = 12
 MAX_LENGTH = 900

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from recapture.base.errors import UsageError
 from recapture.base.files import read_regular
@@ -15,8 +16,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 

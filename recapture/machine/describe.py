@@ -8,8 +8,8 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
@@ -20,9 +20,6 @@ from recapture.machine.environment import Environment, Flag, TorchInfo
 from recapture.machine.hardware import cpu_info, gpu_info
 from recapture.machine.image_match import image_for, pinned_images
 from recapture.torch_api.compat import GPU_VARIABLES, OTHER_CACHES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SWITCHES = frozenset({"", "0", "1", "true", "false", "True", "False", "on", "off", "ON", "OFF", "yes", "no"})
 """Values that cannot be a secret."""

@@ -19,13 +19,61 @@ import msgspec
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.base.text import shorten
 from recapture.pool import bootstrap
-from recapture.pool.folders import Folder
-from recapture.pool.home import CACHE, TEMPORARY
-from recapture.pool.processes import stopped
+from recapture.pool.folders import CACHE, TEMPORARY, Folder
+from recapture.pool.processes import cpu_seconds, remove_segment, segments, stopped
 from recapture.pool.protocol import GOODBYE, Begun, Ended, FromServer, LineBuffer, Preload, Processes, Ready, Task
-from recapture.pool.shared_memory import remove_segment, segments
-from recapture.pool.starting import DOING, IMPORTING, ServerStart
 from recapture.torch_api.compat import hide_gpus, isolate_caches
+
+STILL_SECONDS = 300.0
+"""Seconds that a server may use no processor while it starts or preloads; a cold disk can keep it for a minute."""
+
+MOST_SECONDS = 1800.0
+"""Seconds that a server may take to start or to preload. Compiling C++ takes minutes on a machine with other work."""
+
+WORK_SECONDS = 1.0
+"""Seconds of processor time that show that a server works."""
+
+LOOK_SECONDS = 5.0
+"""Seconds between two looks at a server's processor time."""
+
+IMPORTING = "it imported torch"
+
+DOING = {
+    "bare": "it imported modules",
+    "light": "it imported torch.compile",
+    "cuda": "it imported Inductor",
+    "cuda_aoti": "it asked the C++ compiler for its instruction sets",
+    "capture": "it captured a first graph",
+    "codegen": "it compiled C++ for a first graph",
+    "aoti": "it compiled and packaged a first program",
+}
+"""What a server does for each level of `recapture.torch_api.preload`."""
+
+
+class ServerStart:
+    """One step of a server's start, from now on; `pid` is the server's process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.began = self.active = time.monotonic()
+        self.used = cpu_seconds(pid)
+
+    @property
+    def patience(self) -> float:
+        """Seconds until the next look."""
+        return min(LOOK_SECONDS, STILL_SECONDS / 4)
+
+    def failed(self, doing: str) -> str | None:
+        """Return in a sentence why the server will not get ready; None as long as it works. `doing` says at what."""
+        now, used = time.monotonic(), cpu_seconds(self.pid)
+        if used >= self.used + WORK_SECONDS:
+            self.active, self.used = now, used
+        if now - self.active >= STILL_SECONDS:
+            return f"the worker server stood still for {now - self.active:.0f} s while {doing}"
+        if now - self.began >= MOST_SECONDS:
+            return f"the worker server was not ready after {now - self.began:.0f} s; at the end, {doing}"
+        return None
+
 
 SILENCE_SECONDS = 60.0
 """Seconds that a server may stay silent after a deadline before it counts as dead."""
@@ -62,7 +110,7 @@ class Client:
     Without `fork`, it starts a new Python for each task. `whole_graphs` leaves torch's caches of whole graphs on.
     `imports` are modules that the server imports when it starts. `gpus` says whether tasks see the machine's GPUs. The
     server and its tasks write everything, including compile caches, below `home`, the caller's temporary directory (see
-    `recapture.pool.home`), which several servers may share.
+    `recapture.pool.folders`), which several servers may share.
     """
 
     def __init__(
@@ -188,7 +236,7 @@ class Client:
         return killed
 
     def preload(self, level: str, modules: list[str], *, many: bool = True) -> None:
-        """Preload a level of `torch_preload.preload` and modules before more children fork: `many`, or a few."""
+        """Preload a level of `recapture.torch_api.preload` and modules before more children fork: `many`, or a few."""
         self.ask_preload(level, modules, many=many)
         self.wait()
 
@@ -200,7 +248,7 @@ class Client:
     def wait(self) -> None:
         """Wait until the server has started and finished every requested preload.
 
-        Raises SlowStartError if it will not get ready: see `recapture.pool.starting`.
+        Raises SlowStartError if it will not get ready: see `ServerStart`.
         """
         while self._unready:
             message = self._next_of_start()

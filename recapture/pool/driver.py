@@ -5,16 +5,13 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Collection, Hashable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Begun, Ended
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable
-
-    from recapture.pool.worker_pool import WorkerPool
+from recapture.pool.worker_pool import WorkerPool
 
 MOST_RESTARTS = 3
 """Number of consecutive servers that may die before any task begins; after that, no other server is started."""

@@ -10,10 +10,7 @@ import contextlib
 import ctypes
 import os
 import stat
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 RESULT_CAP_BYTES = 16 * 1024 * 1024
 """Bytes of the largest result that is read."""

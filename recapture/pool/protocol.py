@@ -33,9 +33,9 @@ class Task(msgspec.Struct, frozen=True, tag=True):
 
 
 class Preload(msgspec.Struct, frozen=True, tag=True):
-    """Import these modules and those of a level of `torch_preload.preload`, so that children need not.
+    """Import these modules and those of a level of `recapture.torch_api.preload`, so that children need not.
 
-    With `many`, enough children follow that it pays to make forks cheap: see `recapture.pool.huge_pages`.
+    With `many`, enough children follow that it pays to make forks cheap: see `recapture.pool.server`.
     """
 
     level: str

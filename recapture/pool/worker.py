@@ -17,12 +17,13 @@ import faulthandler
 import os
 import resource
 import signal
+import socket
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,11 +31,7 @@ from recapture.base.by_name import load
 from recapture.pool import processes
 from recapture.pool.protocol import LineBuffer
 
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
-
-    Enter = Callable[[str], None]
+Enter = Callable[[str], None]
 
 RESULT = "result.json"
 PHASE = "phase"

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.pool.client import Client, ServerDiedError, SlowStartError
-from recapture.pool.home import Home
+from recapture.pool.folders import Home
 from recapture.pool.protocol import Ended, task_name
 from recapture.pool.worker import canary
 
@@ -193,7 +193,7 @@ class WorkerPool:
             self.successor = None
 
     def prepare(self, level: str, modules: list[str]) -> None:
-        """Preload a level of `torch_preload.preload` and modules, or less if children then cannot use the device.
+        """Preload a level of `recapture.torch_api.preload` and modules, or less if children then cannot use the device.
 
         A child tests the device, unless `device_works` shows that one has used it and nothing was preloaded since.
         """

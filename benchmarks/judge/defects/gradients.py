@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 from unittest import mock
 
 import torch
@@ -19,9 +20,6 @@ from benchmarks.judge.planting import (
     rebuild,
     tensors,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def _with_gradient(run: Run) -> list[torch.Tensor]:

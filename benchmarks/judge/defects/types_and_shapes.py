@@ -6,14 +6,12 @@ import collections
 import dataclasses
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from benchmarks.judge.planting import Nothing, Run, change_first, parts, plain, plants
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NARROWER = {torch.float64: torch.float32, torch.float32: torch.float16, torch.bfloat16: torch.float16}
 NARROWER |= {torch.int64: torch.int32, torch.int32: torch.int16, torch.complex128: torch.complex64}

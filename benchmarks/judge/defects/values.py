@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from benchmarks.judge.planting import Nothing, Run, change_first, plain, plants, tensors, with_data
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def floating(

@@ -6,13 +6,9 @@ import importlib.util
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from recapture.machine.doctor.facts import execute, release
+from recapture.machine.doctor.facts import Facts, execute, release
 from recapture.machine.doctor.register import Finding, check, fault, ok, warning
-
-if TYPE_CHECKING:
-    from recapture.machine.doctor.facts import Facts
 
 DRIVER_FOR_CUDA = {11: 450, 12: 525, 13: 580}
 """The oldest driver that runs any minor release of a CUDA major release (NVIDIA's minor-version compatibility)."""

@@ -7,20 +7,14 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
+from packaging.specifiers import Specifier
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from recapture.machine.doctor.facts import execute, release
-from recapture.machine.doctor.register import Finding, check, fault, ok, warning
-
-if TYPE_CHECKING:
-    from packaging.specifiers import Specifier
-
-    from recapture.machine.doctor.facts import Facts
-    from recapture.machine.doctor.register import Affects
+from recapture.machine.doctor.facts import Facts, execute, release
+from recapture.machine.doctor.register import Affects, Finding, check, fault, ok, warning
 
 REFUSES_PYTHON: dict[tuple[int, int], tuple[int, int]] = {
     (2, 0): (3, 11),

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.scrub import without_paths
 from recapture.machine.doctor.facts import Facts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 Status = Literal["ok", "warning", "fault", "unknown"]
 Affects = Literal["all", "codegen", "dynamo", "cuda", "numpy"]

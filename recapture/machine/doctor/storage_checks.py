@@ -9,12 +9,9 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from recapture.machine.doctor.facts import Facts
 from recapture.machine.doctor.register import Finding, check, fault, ok, warning
-
-if TYPE_CHECKING:
-    from recapture.machine.doctor.facts import Facts
 
 GIB = 1024**3
 NETWORK_FILESYSTEMS = frozenset(

@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import sysconfig
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from recapture.machine.doctor.facts import execute, first_error
+from recapture.machine.doctor.facts import Facts, execute, first_error
 from recapture.machine.doctor.register import Finding, check, fault, ok, warning
-
-if TYPE_CHECKING:
-    from recapture.machine.doctor.facts import Facts
 
 HEADERS_SINCE = (2, 3)
 """The first torch whose Inductor includes Python.h in what it compiles for the CPU."""

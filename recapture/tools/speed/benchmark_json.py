@@ -8,17 +8,14 @@ with a name, a unit and a value, with its tool ``customSmallerIsBetter``.
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from recapture.base.text import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from recapture.machine.environment import Environment
-    from recapture.tools.speed.speedups import Measured, Row, Speedups
+from recapture.machine.environment import Environment
+from recapture.tools.speed.speedups import Measured, Row, Speedups
 
 BenchmarkFormat = Literal["pytorch", "github-action-benchmark"]
 

@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,8 +17,6 @@ from recapture.tools.speed.cpu_settings import allocator_name
 from recapture.tools.speed.speedups import Conditions
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 PERIOD_SECONDS = 0.1

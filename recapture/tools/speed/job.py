@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.scrub import fingerprint, scrub
 from recapture.cases.collection import execute
+from recapture.cases.compiler import Compiler
 from recapture.cases.compilers import builtin_compilers, compilers_of
 from recapture.cases.requirements import unmet
+from recapture.cases.workload import Workload
 from recapture.cases.workload_sources import ModelSpec, load_workload
 from recapture.records.record import ErrorInfo
 from recapture.records.verdicts import Verdict
@@ -35,12 +37,6 @@ from recapture.torch_api.compat import (
     seed_everything,
 )
 from recapture.torch_api.watch import CaptureLog, compile_seconds, recorded_cudagraphs, watch_cudagraphs, watch_dynamo
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from recapture.cases.compiler import Compiler
-    from recapture.cases.workload import Workload
 
 FIRST_CALLS = 4
 """Number of calls timed separately before the steady state; CUDA graphs warm up and are recorded in the first two."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from recapture.base.errors import RecaptureError
 from recapture.cases.compilers import builtin_compilers
 from recapture.tools.speed.benchmark import run_benchmark
 from recapture.tools.speed.selection import BenchOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from recapture.tools.speed.speedups import Speedups
+from recapture.tools.speed.speedups import Speedups
 
 PROCESSES = 3
 """Timed processes for each compiler: fewer than a recorded benchmark has, for an answer within a minute."""

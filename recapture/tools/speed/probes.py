@@ -5,15 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from recapture.tools.speed.subject import synchronize
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from recapture.tools.speed.subject import Subject
+from recapture.tools.speed.subject import Subject, synchronize
 
 ITERATIONS = 3
 """Iterations that a probe observes."""

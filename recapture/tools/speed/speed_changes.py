@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from recapture.machine.environment import Environment
 from recapture.tools.speed.figures import compare_runs
-from recapture.tools.speed.speedups import Finding, find_speedups, read_speedups
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from recapture.machine.environment import Environment
-    from recapture.tools.speed.speedups import Process, Row, Speedups
+from recapture.tools.speed.speedups import Finding, Process, Row, Speedups, find_speedups, read_speedups
 
 SpeedChange = dict[str, Any]
 """The fields of a `recapture.tools.compare.changes.SpeedChange`."""

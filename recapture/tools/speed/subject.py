@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from recapture.cases.workload import Workload
 from recapture.judge.placement import map_tensors
+from recapture.tools.speed.speedups import Configuration
 from recapture.torch_api.compat import float32_flags, seed_everything, set_float32_flags
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from recapture.cases.workload import Workload
-    from recapture.tools.speed.speedups import Configuration
 
 INPUT_SETS = 4
 """Number of sets of inputs used in rotation, so that inputs are not in a cache from the previous iteration."""

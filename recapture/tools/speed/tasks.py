@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 
 from recapture.cases.compilers import builtin_compilers
 from recapture.pool.protocol import task_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 builtin_compilers()  # imports their modules once, in the server
 

@@ -11,15 +11,10 @@ import gc
 import math
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from recapture.tools.speed.subject import synchronize
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from recapture.tools.speed.subject import Subject
+from recapture.tools.speed.subject import Subject, synchronize
 
 SAMPLE_SECONDS = {"cuda": 0.01, "cpu": 0.002}
 """Seconds of one sample, by device; longer if a single iteration takes longer.

@@ -7,17 +7,19 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from recapture.base.errors import UsageError
 from recapture.command.command_table import of_tools
 from recapture.command.in_images import ImageOptions, run_in_images
-from recapture.command.options import json_flag, require_torch, takes
+from recapture.command.options import PathParameter, json_flag, require_torch, takes
 from recapture.command.output import echo, echo_error, print_json
 from recapture.records.verdicts import Verdict
 from recapture.run.plan import RunOptions, check_compilers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from recapture.records.record import Record
     from recapture.run.runner import OpenRun, RunSummary
@@ -29,6 +31,12 @@ ADDITIONS: dict[str, type[Any]] = {tool.__name__: tool for tool in of_tools("add
 
 @click.command("run")
 @takes(options=RunOptions, **ADDITIONS, where=ImageOptions)
+@click.option(
+    "--publish",
+    type=PathParameter(),
+    metavar="FOLDER",
+    help="With --shard: put the results into this folder by one rename, when every cell of the shard is recorded.",
+)
 @click.option("--start-times", is_flag=True, help="Show how long each stage took before the first cell.")
 @json_flag
 @click.pass_context
@@ -37,6 +45,7 @@ def run_command(
     /,
     options: RunOptions,
     where: ImageOptions,
+    publish: Path | None,
     *,
     start_times: bool,
     as_json: bool,
@@ -63,6 +72,8 @@ def run_command(
         _ = options.durations_place  # refused before anything is installed or started
     elif options.durations is not None:
         raise UsageError("--durations divides a run into shards: name one with --shard")
+    if publish is not None:
+        return _run_and_publish(context, options, where, publish)
     if where.images:
         return run_in_images(context, where, results=options.results, device=options.device, resume=options.resume)
     require_torch()
@@ -85,6 +96,50 @@ def run_command(
     for line in wrong:
         echo_error(line)
     return 2 if wrong else 0
+
+
+def _run_and_publish(context: click.Context, options: RunOptions, where: ImageOptions, folder: Path) -> int:
+    """Run this command again with the folder of an attempt as its --results, and publish what it records.
+
+    So a shard in an environment or a container is published by the process outside of it.
+    """
+    from recapture.run.attempts import run_and_publish, shard_name
+
+    if options.shard is None:
+        raise UsageError("--publish is for one part of a run: name it with --shard")
+    if len(where.images) > 1:
+        raise UsageError("--publish is for a shard of one image: name one with --image")
+    for name in ("results", "resume"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name} does not go with --publish: every attempt has a new folder for its results")
+
+    def run(results: Path) -> int:
+        context.params |= {"results": results, "publish": None}
+        context.set_parameter_source("results", ParameterSource.COMMANDLINE)  # passed on to an image's own command
+        context.set_parameter_source("publish", ParameterSource.DEFAULT)
+        status: int = context.command.callback(**context.params)  # type: ignore[misc]
+        return status
+
+    image = where.images[0].name if where.images else _this_image()
+    name = shard_name(image, options.device, options.shard)
+    selection = [" ".join(options.words)] if options.words else []
+    return run_and_publish(folder, name, options.shard, selection, run, echo_error)
+
+
+def _this_image() -> str:
+    """Return the name of the image that has the packages of this Python, without importing torch."""
+    import platform
+
+    from recapture.machine.describe import installed_packages
+    from recapture.machine.image_match import image_for, pinned_images
+
+    require_torch()
+    packages = installed_packages()
+    if "torch" not in packages:  # built in place, without metadata
+        return "bare"
+    version = packages["torch"].partition("+")[0]
+    match = image_for(packages, platform.python_version(), pinned_images(torch=version), cuda=None)
+    return f"bare-torch{version}" if match.lock_hash is None else match.image
 
 
 def _print_json(summary: RunSummary) -> None:

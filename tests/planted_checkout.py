@@ -54,6 +54,7 @@ class PlantedCheckout:
         images = PlantedImages(root)
         skipped = shutil.ignore_patterns("__pycache__")
         shutil.copytree(REPOSITORY / "recapture", root / "recapture", ignore=skipped)
+        shutil.copytree(REPOSITORY / "examples" / "fleet", root / "examples" / "fleet")
         environments = root / "recapture" / "images" / "environments.py"
         text = environments.read_text(encoding="utf-8")
         assert "EXPECTED_BYTES = 8 * GIB" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,15 +15,17 @@ from pathlib import Path
 import pytest
 from conftest import REPOSITORY
 from planted_images import PlantedImages
+from planted_shards import PlantedShards
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.command.main import _run
-from recapture.tools.fleet import commands
-from recapture.tools.fleet.folder import attempts_of, prepare, published
-from recapture.tools.fleet.slurm import QueuedTask, SlurmRun
-from recapture.tools.fleet.slurm_script import SlurmOptions, array_scripts
-from recapture.tools.fleet.work import MatrixWork, WorkTask
-from recapture.tools.fleet.yaml_text import to_yaml
+from recapture.run.attempts import attempts_of, is_published
+from recapture.tools.fleet import slurm as slurm_module
+from recapture.tools.fleet.engines import RETRIES
+from recapture.tools.fleet.slurm import QueuedTask, SlurmOptions, SlurmRun, sbatch_commands
+from recapture.tools.fleet.work import MatrixWork, WorkTask, attempts_at, prepare, task_is_published
+
+EXAMPLES = REPOSITORY / "examples" / "fleet"
 
 
 @pytest.fixture
@@ -87,7 +90,8 @@ def test_a_plan_of_everything_has_every_image_and_what_earlier_runs_took(capsys)
         (["plan", "--shard", "1/2"], "--shards says how many"),
         (["plan", "--compiler", "fxx"], "unknown compiler 'fxx'"),
         (["plan", "no_such_suite"], "no_such_suite"),
-        (["plan", "-k", "${{ x }}", "--format", "github"], ""),
+        (["plan", "--partition", "gpu\ncommand"], "--partition 'gpu\\ncommand': a partition's name has no white space"),
+        (["plan", "--format", "slurm", "--folder", "x", "--sbatch", "--account=a\n--wrap=b"], "write one option"),
         (["matrix", "--via", "slurm"], "needs a --folder"),
         (["matrix", "--shards", "2"], "--shards is for --via slurm"),
         (["matrix", "--partition", "x"], "--partition is for --via slurm"),
@@ -121,65 +125,123 @@ def test_matrix_without_slurm_runs_every_image_and_resumes(tmp_path, monkeypatch
     assert found == [("run", "--resume", "--results", str(tmp_path / "r"), "types")] * 2
 
 
-def test_a_workflow_says_what_the_matrix_needs_and_passes_the_linter(yaml, tmp_path, capsys):
-    text = printed(capsys, *IMAGES, *("--shards", 2, "--device", "cuda", "--gpu", "h100", "--format", "github"))
-    workflow = yaml.safe_load(text.replace("\non:", '\n"on":'))
-    shard = workflow["jobs"]["shard"]
-    assert shard["strategy"]["fail-fast"] is False
-    include = shard["strategy"]["matrix"]["include"]
-    assert len(include) == 4
-    assert all(job["runner"] == ["self-hosted", "linux", "h100"] for job in include)
-    (step,) = (step for step in shard["steps"] if step.get("name") == "Run the shard")
-    assert step["timeout-minutes"] < shard["timeout-minutes"], "so that what there is gets uploaded"
-    assert "${{" not in step["run"], "values reach the shell as variables"
-    assert all(
-        "@" not in one["uses"] or len(one["uses"].split("@")[1]) == 40 for one in shard["steps"] if "uses" in one
-    )
-    assert workflow["jobs"]["merge"]["if"] == "${{ !cancelled() }}"
+def matrix_of(capsys, *arguments):
+    return json.loads(printed(capsys, *arguments, "--format", "github"))
+
+
+def linted(tmp_path, text):
+    """What the linter says about a workflow, in a checkout with runners that have the label of a GPU."""
     file = tmp_path / ".github" / "workflows" / "matrix.yml"
-    file.parent.mkdir(parents=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
-    (tmp_path / ".github" / "actionlint.yaml").write_text("self-hosted-runner:\n  labels: [h100]\n")
-    config = ["-config-file", str(tmp_path / ".github" / "actionlint.yaml")]
-    done = subprocess.run([program("actionlint"), *config, file], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    file.write_text(text.replace("matrix.shards", "matrix.shardz"))
-    done = subprocess.run([program("actionlint"), *config, file], capture_output=True, text=True, check=False)
-    assert done.returncode == 1, "the linter sees a planted mistake"
+    return subprocess.run([program("actionlint"), file], capture_output=True, text=True, check=False)
+
+
+def test_the_workflow_passes_its_linter_which_sees_planted_mistakes(tmp_path):
+    text = (EXAMPLES / "matrix.yml").read_text()
+    done = linted(tmp_path, text)
+    assert (done.returncode, done.stdout) == (0, "")
+    for right, wrong in (
+        ("needs.plan.outputs.matrix", "needs.plans.outputs.matrix"),
+        ("steps.plan.outputs.matrix", "steps.planned.outputs.matrix"),
+        ("timeout-minutes: 10", "timeout-minute: 10"),
+        ("fromJSON(", "fromJSN("),
+    ):
+        assert right in text
+        assert linted(tmp_path, text.replace(right, wrong)).returncode == 1, wrong
+
+
+def test_the_workflow_uses_what_the_plan_prints_and_no_value_is_part_of_a_script(yaml, capsys):
+    workflow = yaml.safe_load((EXAMPLES / "matrix.yml").read_text())
+    shard = workflow["jobs"]["shard"]
+    entries = matrix_of(capsys, *IMAGES, *("--shards", 2, "--device", "cuda", "--gpu", "h100", "-k", "not loop"))[
+        "include"
+    ]
+    assert len(entries) == 4
+    assert all(entry["runner"] == ["self-hosted", "linux", "h100"] for entry in entries)
+    assert all(entry["arguments"] == ["-k", "not loop"] for entry in entries)
+    assert all(entry["minutes"] < entry["job_minutes"] for entry in entries), "so that what there is gets uploaded"
+    named = set(re.findall(r"matrix\.(\w+)", json.dumps(shard)))
+    assert named == set(entries[0]), "the file uses each value, and no other"
+    assert shard["strategy"]["fail-fast"] is False
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    assert all("${{" not in step["run"] for step in steps if "run" in step), "values reach the shell as variables"
+    assert all(len(step["uses"].split("@")[1]) == 40 for step in steps if "uses" in step), "actions are pinned"
+    assert workflow["jobs"]["merge"]["if"] == "${{ !cancelled() }}"
+
+
+@pytest.mark.parametrize(
+    ("modes", "status", "attempts"),
+    [(["0"], 0, []), (["3", "3", "0"], 0, [3, 3]), (["3"] * 4, 3, [3] * 3), (["usage"], 2, [2])],
+)
+def test_a_job_of_the_workflow_runs_its_shard_again_where_the_machine_is_unfit(
+    yaml, planted, monkeypatch, capsys, modes, status, attempts
+):
+    """The step's own script runs, with the real protocol and a planted run."""
+    workflow = yaml.safe_load((EXAMPLES / "matrix.yml").read_text())
+    (script,) = (step["run"] for step in workflow["jobs"]["shard"]["steps"] if step.get("name") == "Run the shard")
+    planted.images.use(monkeypatch)
+    entry = matrix_of(capsys, "--image", "a", "--shards", 2, "-k", "one or two")["include"][1]
+    (planted.root / ".venv" / "bin").mkdir(parents=True)
+    planted.command.rename(planted.root / ".venv" / "bin" / "recapture")
+    planted.modes(*modes)
+    results = planted.root / "results"
+    values = {name.upper(): entry[name] for name in ("image", "via", "device", "shard")}
+    variables = {**planted.variables, **values, "ARGUMENTS": json.dumps(entry["arguments"]), "RESULTS": str(results)}
+    done = subprocess.run(["bash", "-ec", script], env=variables, cwd=planted.root, check=False)
+    assert done.returncode == status
+    name = "a.cpu.2-of-2"
+    assert is_published(results, name) == (status == 0)
+    assert [attempt.status for attempt in attempts_of(results, name)] == attempts
+    assert planted.asked()[0][-2:] == ["-k", "one or two"]
 
 
 def test_two_hundred_and_fifty_six_jobs_are_accepted_and_one_more_is_not(capsys):
-    one = ("--image", "torch2.6.0-cu124", "--format", "github")
-    assert printed(capsys, *one, "--shards", 256).count("- task: ") == 256
-    assert _run(["plan", *one, "--shards", "257"]) == 2
+    assert len(matrix_of(capsys, "--image", "torch2.6.0-cu124", "--shards", 256)["include"]) == 256
+    assert _run(["plan", "--image", "torch2.6.0-cu124", "--format", "github", "--shards", "257"]) == 2
     assert "257 jobs, and GitHub takes 256" in capsys.readouterr().err
 
 
+def merged(document, patch):
+    """A document with a strategic merge patch: lists of named members are merged by name, and null removes."""
+    if isinstance(document, dict) and isinstance(patch, dict):
+        both = {**document, **{key: merged(document.get(key), value) for key, value in patch.items()}}
+        return {key: value for key, value in both.items() if value is not None}
+    if isinstance(patch, list) and patch and isinstance(patch[0], dict) and "name" in patch[0]:
+        before = {member["name"]: member for member in document or []}
+        return list({**before, **{one["name"]: merged(before.get(one["name"]), one) for one in patch}}.values())
+    return patch
+
+
 @pytest.fixture
-def jobs(yaml, capsys):
-    text = printed(
-        capsys,
-        *("--image", "torch2.6.0-cu124,torch2.11.0-cu130", "--shards", 3, "--device", "cuda", "--gpu", "a100,h100"),
-        *("--inside", "docker", "--registry", "registry.example/", "--format", "kubernetes", "-k", "a or b"),
-    )
-    return text, list(yaml.safe_load_all(text))
+def jobs(yaml, tmp_path, capsys):
+    """The example file, and what becomes of it with each patch: two images on a CPU and on two types of GPU."""
+    cases = tmp_path / "$(b).py"
+    cases.touch()
+    example = yaml.safe_load((EXAMPLES / "job.yaml").read_text())
+    common = ("--image", "torch2.6.0-cu124,torch2.11.0-cu130", "--shards", 3, "--inside", "docker")
+    documents = [example]
+    for device in (("--device", "cuda", "--gpu", "a100,h100"), ()):
+        words = (*common, *device, "--registry", "registry.example/", "--format", "kubernetes", cases, "-k", "a or b")
+        documents += [merged(example, json.loads(line)) for line in printed(capsys, *words).splitlines()]
+    return documents
 
 
-def test_kubernetes_accepts_the_jobs(jobs, tmp_path):
-    text, documents = jobs
-    assert len(documents) == 4
+def test_kubernetes_accepts_the_job_and_the_patched_jobs(jobs, tmp_path):
+    assert len(jobs) == 1 + 4 + 2
     file = tmp_path / "jobs.yaml"
-    file.write_text(text)
     validate = program("kubernetes-validate")
-    done = subprocess.run([validate, "--strict", file], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    file.write_text(text.replace("completions: 3", "completion: 3"))
+    for text in ((EXAMPLES / "job.yaml").read_text(), "---\n".join(f"{json.dumps(job)}\n" for job in jobs)):
+        file.write_text(text)
+        done = subprocess.run([validate, "--strict", file], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    file.write_text((EXAMPLES / "job.yaml").read_text().replace("completions: 8", "completion: 8"))
     assert subprocess.run([validate, "--strict", file], capture_output=True, check=False).returncode != 0
 
 
 def test_the_rules_of_jobs_that_no_schema_has(jobs):
     names = set()
-    for job in jobs[1]:
+    for job in jobs:
         spec, pod = job["spec"], job["spec"]["template"]["spec"]
         name = job["metadata"]["name"]
         names.add(name)
@@ -188,7 +250,7 @@ def test_the_rules_of_jobs_that_no_schema_has(jobs):
         assert spec["completionMode"] == "Indexed"
         assert pod["restartPolicy"] == "Never"
         assert spec["podReplacementPolicy"] == "Failed"
-        assert spec["backoffLimitPerIndex"] == 2
+        assert spec["backoffLimitPerIndex"] == RETRIES
         assert 0 < spec["maxFailedIndexes"] <= spec["completions"]
         rules = spec["podFailurePolicy"]["rules"]
         assert 0 < len(rules) <= 20
@@ -203,91 +265,72 @@ def test_the_rules_of_jobs_that_no_schema_has(jobs):
                 assert 1 not in codes["values"], "what compilers did fails no shard"
         volumes = {volume["name"] for volume in pod["volumes"]}
         assert {mount["name"] for one in pod["containers"] for mount in one["volumeMounts"]} == volumes
-        assert pod["containers"][0]["image"].startswith("registry.example/recapture:torch")
-    assert len(names) == len(jobs[1])
+        (container,) = pod["containers"]
+        assert container["image"].startswith("registry.example/recapture:torch")
+        environment = {variable["name"]: variable["value"] for variable in container["env"]}
+        assert int(environment["SHARDS"]) == spec["completions"] == spec["parallelism"]
+        on_gpu = "cuda" in container["args"]
+        assert on_gpu == ("nodeSelector" in pod) == ("nvidia.com/gpu" in container["resources"]["limits"])
+        assert container["resources"]["limits"]["memory"] == "32Gi"
+    assert len(names) == len(jobs)
 
 
-def test_the_program_of_a_job_publishes_by_one_rename(jobs, tmp_path):
-    program = jobs[1][0]["spec"]["template"]["spec"]["containers"][0]["command"][2].replace("$$", "$")
-    assert "$((JOB_COMPLETION_INDEX + 1))" in program
-    assert "-k 'a or b'" in program
-    (tmp_path / "bin").mkdir()
-    tool = tmp_path / "bin" / "recapture"
-    tool.write_text(FAKE)
-    tool.chmod(0o755)
-    program = program.replace("/results/", f"{tmp_path}/results/")
-    variables = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "JOB_COMPLETION_INDEX": "1", "NODE": "n"}
-    statuses = []
-    for pod, mode in (("p0", "3"), ("p1", "0"), ("p2", "0")):
-        words = ["sh", "-c", program]
-        statuses.append(subprocess.run(words, env={**variables, "POD": pod, "MODE": mode}, check=False).returncode)
+def test_the_command_of_a_job_publishes_its_shard(jobs, planted):
+    """The kubelet's expansion is done here; the shell, the protocol and the planted run are real."""
+    pod = jobs[1]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"][:4] == ["--device", "cuda", "-k", "a or b"]
+    assert container["args"][4].endswith("/$$(b).py")
+    words = [word.replace("$$", "$") for word in (*container["command"], "--device", "cpu", *container["args"][2:])]
+    words = [word.replace("/results/", f"{planted.root}/results/") for word in words]
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    planted.modes("3", "0", "0")
+    variables = {**planted.variables, **environment, "JOB_COMPLETION_INDEX": "1"}
+    statuses = [subprocess.run(words, env=variables, check=False).returncode for _ in range(3)]
     assert statuses == [3, 0, 0]
-    (shard,) = (tmp_path / "results" / "shards").iterdir()
-    assert shard.name == "torch2.6.0-cu124.a100.2-of-3"
-    assert sorted(path.name for path in (tmp_path / "results" / "attempts").iterdir()) == [f"{shard.name}.p0"]
+    asked = [[*line[-3:-1], Path(line[-1]).name] for line in planted.asked()]
+    assert asked == [["-k", "a or b", "$(b).py"]] * 2, "the third finds the shard published"
+    folder = planted.root / "results" / "a100"
+    name = "a.cpu.2-of-3"
+    assert is_published(folder, name)
+    assert [attempt.status for attempt in attempts_of(folder, name)] == [3]
 
 
-def test_yaml_is_read_back_as_it_was(yaml):
-    data = {
-        "a": [1, True, "yes", "a: b", {"x": {}, "y": []}, ["p", "q" * 70]],
-        "b": "one\ntwo\n",
-        "c/d.e": None,
-        "n": "12",
-    }
-    assert yaml.safe_load(to_yaml(data)) == data
-
-
-FAKE = """#!/bin/sh
-# recapture run …: records, and ends as $MODE wants.
-while [ $# -gt 1 ]; do [ "$1" = --results ] && results=$2; shift; done
-mkdir -p "$results/i/cpu"
-case $MODE in
-    hang) trap 'exit 143' TERM; touch "$results/i/cpu/conformance.partial.jsonl"; touch "$BEGUN"; while :; do sleep 0.05; done ;;
-    partial) touch "$results/i/cpu/conformance.partial.jsonl"; exit 2 ;;
-    usage) exit 2 ;;
-    kill) kill -KILL $$ ;;
-    race) echo mine > "$results/i/cpu/conformance.jsonl"; cp -r "$results" "$SHARD" ;;
-    *) echo rows > "$results/i/cpu/conformance.jsonl"; exit "$MODE" ;;
-esac
-"""
+@pytest.fixture
+def planted(tmp_path):
+    """A command whose runs end as a test wants."""
+    return PlantedShards(tmp_path)
 
 
 class Script:
-    """The script of an array, run without Slurm."""
+    """The shipped script of an array, run without Slurm as the printed command line would."""
 
-    def __init__(self, folder: Path, monkeypatch) -> None:
-        self.folder = folder / "work"
-        self.bin = folder / "bin"
-        self.bin.mkdir()
-        for name, text in (
-            ("recapture", FAKE),
-            ("scontrol", f"#!/bin/sh\necho $@ >> {folder}/requeued\n"),
-        ):
-            (self.bin / name).write_text(text)
-            (self.bin / name).chmod(0o755)
-        self.requeued = folder / "requeued"
-        here = type("Here", (), {"command": lambda _self, *words: [str(self.bin / "recapture"), *words]})
-        monkeypatch.setattr(commands.Interpreter, "here", here)
+    def __init__(self, planted, monkeypatch) -> None:
+        self.planted = planted
+        self.folder = planted.root / "work"
+        self.requeued = planted.root / "requeued"
+        scontrol = planted.root / "bin" / "scontrol"
+        scontrol.write_text(f"#!/bin/sh\necho $@ >> {self.requeued}\n")
+        scontrol.chmod(0o755)
+        here = type("Here", (), {"command": lambda _self, *words: [str(planted.command), *words[1:]]})
+        monkeypatch.setattr(slurm_module.Interpreter, "here", here)
         self.work = work(2)
         prepare(self.folder, self.work)
-        text, indices = array_scripts(self.folder, self.work, SlurmOptions())["array.sbatch"]
+        ((words, indices),) = sbatch_commands(self.folder, self.work, SlurmOptions())
         assert indices == [0, 1]
-        self.script = self.folder / "array.sbatch"
-        self.script.write_text(text)
-        self.begun = folder / "begun"
+        assert "--array=0-1" in words
+        self.words = words[words.index(str(EXAMPLES / "shard.sbatch")) :]
 
     def start(self, mode, *, index=0, restarts=0, job=7):
+        self.planted.modes(mode)
         variables = {
-            "PATH": f"{self.bin}:{os.environ['PATH']}",
-            "MODE": mode,
-            "BEGUN": str(self.begun),
-            "SHARD": str(self.folder / "shards" / self.work.tasks[index].name),
+            **self.planted.variables,
             "SLURM_ARRAY_TASK_ID": str(index),
             "SLURM_ARRAY_JOB_ID": str(job),
             "SLURM_RESTART_COUNT": str(restarts),
             "SLURMD_NODENAME": "node1",
         }
-        return subprocess.Popen(["bash", str(self.script)], env=variables, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(["bash", *self.words], env=variables, stderr=subprocess.PIPE, text=True)
 
     def run(self, mode, **options):
         with self.start(mode, **options) as process:
@@ -298,40 +341,62 @@ class Script:
         return self.requeued.read_text().splitlines() if self.requeued.exists() else []
 
     def attempts(self, index=0):
-        return list(map(str, attempts_of(self.folder, self.work.tasks[index])))
+        return list(map(str, attempts_at(self.folder, self.work.tasks[index])))
+
+    def published(self, index=0):
+        return task_is_published(self.folder, self.work.tasks[index])
 
 
 def work(shards):
     tasks = [
-        WorkTask(name=f"i.cpu.{n}-of-{shards}", image="i", device="cpu", gpu=None, shard=n, shards=shards, seconds=None)
+        WorkTask(name=f"a.cpu.{n}-of-{shards}", image="a", device="cpu", gpu=None, shard=n, shards=shards, seconds=None)
         for n in range(1, shards + 1)
     ]
-    return MatrixWork(device="cpu", via="venv", arguments=["-k", "a b"], images=[], tasks=tasks)
+    return MatrixWork(device="cpu", via="venv", arguments=["-k", "a or b"], images=[], tasks=tasks)
 
 
 @pytest.fixture
-def script(tmp_path, monkeypatch):
-    return Script(tmp_path, monkeypatch)
+def script(planted, monkeypatch):
+    return Script(planted, monkeypatch)
+
+
+def test_the_shell_accepts_the_script():
+    subprocess.run(["bash", "-n", EXAMPLES / "shard.sbatch"], check=True)
+    if shutil.which("shellcheck"):
+        subprocess.run(["shellcheck", EXAMPLES / "shard.sbatch"], check=True)
+
+
+def test_every_task_has_its_options_and_the_arguments_of_all(script):
+    assert script.run("0", index=1) == 0
+    folder = str(script.folder)
+    (words,) = script.planted.asked()
+    assert words == [
+        *("run", "--durations", f"{folder}/durations.jsonl", "--via", "venv", "--image", "a", "--device", "cpu"),
+        *("--shard", "2/2", "--publish", f"{folder}/cpu", "-k", "a or b"),
+    ]
+    assert script.run("0", index=2) == 2
+    assert "no task 2" in script.err
 
 
 @pytest.mark.parametrize("mode", ["0", "1", "2"])
 def test_an_attempt_with_all_its_records_is_published_whatever_the_compilers_did(script, mode):
     assert script.run(mode) == 0
-    assert published(script.folder, script.work.tasks[0])
-    assert not published(script.folder, script.work.tasks[1])
+    assert script.published(0)
+    assert not script.published(1)
     assert (script.attempts(), script.again()) == ([], [])
     assert script.run("3") == 0, "a shard that is there is not run again"
     assert script.attempts() == []
 
 
-@pytest.mark.parametrize("mode", ["partial", "usage"])
+@pytest.mark.parametrize("mode", ["partial", "empty", "usage"])
 def test_bad_input_is_neither_published_nor_tried_again(script, mode):
     assert script.run(mode, index=1) == 2
-    assert script.attempts(1) == ["7_1.0 ended with exit status 2 on node1 after 0 cells"]
+    cells = "1 cell" if mode == "partial" else "0 cells"
+    assert script.attempts(1) == [f"attempt 1 ended with exit status 2 on node1 after {cells}"]
     assert script.again() == []
 
 
-@pytest.mark.parametrize(("mode", "status"), [("3", 3), ("75", 75), ("kill", 137)])
+@pytest.mark.parametrize(("mode", "status"), [("3", 3), ("75", 75), ("kill", 137), ("short", 3)])
 def test_what_the_machine_broke_is_tried_again_twice(script, mode, status):
     for restarts in (0, 1, 2):
         assert script.run(mode, restarts=restarts) == status
@@ -343,20 +408,22 @@ def test_what_the_machine_broke_is_tried_again_twice(script, mode, status):
 
 def test_an_attempt_that_is_told_to_end_closes_its_run_and_is_not_tried_again(script):
     with script.start("hang") as process:
-        while not script.begun.exists():
+        while not script.planted.begun.exists():
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
     assert process.returncode == 143
     assert script.again() == []
-    assert script.attempts() == ["7_0.0 ended with exit status 143 on node1 after 0 cells"]
+    assert script.attempts() == ["attempt 1 ended with exit status 143 on node1 after 1 cell"]
+    (attempt,) = attempts_at(script.folder, script.work.tasks[0])
+    assert attempt.told
 
 
 def test_of_two_attempts_at_once_the_first_wins(script):
     assert script.run("race") == 0
-    assert "another attempt was first" in script.err
+    assert "another attempt was published first" in script.err
     assert len(script.attempts()) == 1
-    assert published(script.folder, script.work.tasks[0])
+    assert [path.name for path in (script.folder / "cpu" / "shards" / "a.cpu.1-of-2").iterdir()] == ["first"]
 
 
 class FakeSlurm:
@@ -367,22 +434,23 @@ class FakeSlurm:
         self.clock = 0.0
         self.said = []
 
-    def submit(self, _scripts, wanted):
+    def submit(self, wanted):
         self.submitted.append(list(wanted))
         self.run.submissions.update(wanted)
         for index in wanted:
             end = self.ends[index].pop(0)
-            task = self.run.work.tasks[index].name
-            attempt = self.run.folder / "attempts" / f"{task}.{len(self.submitted)}_{index}.0"
+            task = self.run.work.tasks[index]
+            folder, name = task.folder(self.run.folder), task.shard_name
+            attempt = folder / "attempts" / f"{name}.{len(self.submitted)}"
             if end == "published":
-                (self.run.folder / "shards" / task).mkdir()
+                (folder / "shards" / name).mkdir(parents=True)
             elif end is not None:
-                attempt.mkdir()
+                attempt.mkdir(parents=True)
                 if end == 143:
                     (attempt / "told").touch()
                 if end != "silent":
                     (attempt / "attempt.json").write_text(
-                        json.dumps({"schema": 1, "task": task, "status": end, "node": "n"})
+                        json.dumps({"schema": 1, "task": name, "status": end, "node": "n"})
                     )
 
     def jobs(self):
@@ -418,6 +486,7 @@ def slurm(script, monkeypatch):
         (([143], ["published"]), [[0, 1]]),
         (([2], [None]), [[0, 1]]),
         (([137, 1], [75, "published"]), [[0, 1], [0, 1]]),
+        (([0, "published"], ["published"]), [[0, 1], [0]]),
     ],
 )
 def test_a_submitter_submits_again_what_a_machine_broke_and_nothing_else(slurm, ends, submitted):
@@ -435,7 +504,7 @@ def test_a_submitter_that_starts_again_finds_its_jobs(slurm):
         if fake.clock > 5:
             fake.active = {}
             for task in run.work.tasks:
-                (run.folder / "shards" / task.name).mkdir(exist_ok=True)
+                (task.folder(run.folder) / "shards" / task.shard_name).mkdir(parents=True, exist_ok=True)
 
     run.sleep = end
     run.run()
@@ -481,7 +550,8 @@ def test_without_slurm_the_status_is_that_of_an_unfit_machine(tmp_path, monkeypa
 
 def test_merging_a_folder_names_the_shards_that_are_not_there(script, capsys):
     script.run("3")
-    shutil.copytree(REPOSITORY / "results" / "torch2.6.0-cu124", script.folder / "shards" / "i.cpu.2-of-2" / "x")
+    shard = script.folder / "cpu" / "shards" / "a.cpu.2-of-2"
+    shutil.copytree(REPOSITORY / "results" / "torch2.6.0-cu124", shard / "x")
     assert _run(["merge", str(script.folder), "--results", str(script.folder / "m")]) == 2
     err = capsys.readouterr().err
-    assert "missing: shard i.cpu.1-of-2: 7_0.0 ended with exit status 3 on node1 after 0 cells" in err
+    assert "missing: shard a.cpu.1-of-2: attempt 1 ended with exit status 3 on node1 after 0 cells" in err

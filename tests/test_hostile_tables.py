@@ -17,14 +17,13 @@ from recapture.images.requirements import Requirements
 from recapture.known.issues import known_issues
 from recapture.machine.pins import docker_directory, load_pins, lock_hash, lock_text, read_lock
 from recapture.records.record import PARTIAL
+from recapture.run.attempts import ATTEMPTS, attempts_of
 from recapture.tools.check.across import kept_answer, printed_report
 from recapture.tools.check.across_answers import AcrossReport, ReleaseAnswer
 from recapture.tools.check.across_report import across_annotations
 from recapture.tools.check.answers import CheckReport, CheckRow
 from recapture.tools.check.check_report import check_markdown
 from recapture.tools.check.ci_report import LONGEST_ANNOTATION, check_annotations, check_junit
-from recapture.tools.fleet.folder import ATTEMPTS, attempts_of
-from recapture.tools.fleet.work import WorkTask
 from tests.fuzz import checks
 
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(60)]
@@ -189,13 +188,13 @@ class TestKeptAnswers:
 
 
 def test_the_lines_of_an_attempt_are_counted_in_regular_files_alone(tmp_path, irregular):
-    task = WorkTask(name="a.cpu.1-of-1", image="a", device="cpu", gpu=None, shard=1, shards=1, seconds=None)
+    name = "a.cpu.1-of-1"
     for number in (1, 2):
-        place = tmp_path / ATTEMPTS / f"{task.name}.{number}" / "a" / "cpu"
+        place = tmp_path / ATTEMPTS / f"{name}.{number}" / "a" / "cpu"
         place.mkdir(parents=True)
     irregular[0].rename(place / PARTIAL)
-    (tmp_path / ATTEMPTS / f"{task.name}.1" / "a" / "cpu" / PARTIAL).write_text("{}\n{}\n")
-    assert [(one.name, one.cells) for one in attempts_of(tmp_path, task)] == [("1", 2), ("2", 0)]
+    (tmp_path / ATTEMPTS / f"{name}.1" / "a" / "cpu" / PARTIAL).write_text("{}\n{}\n")
+    assert [attempt[::3] for attempt in attempts_of(tmp_path, name)] == [(1, 2), (2, 0)]
 
 
 def test_a_damaged_docker_context_is_unknown(tmp_path, monkeypatch, irregular):

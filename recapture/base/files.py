@@ -72,6 +72,11 @@ def _kind(mode: int) -> str:
     return next((words for test, words in _KINDS if test(mode)), "something")
 
 
+def is_file_name(text: str) -> bool:
+    """Whether a text is one plain component of a path, so that it cannot lead out of a folder."""
+    return text not in ("", ".", "..") and "/" not in text and text.isprintable() and len(text.encode()) <= 255
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace a file in one step, so that a reader or a crash never sees half of it.
 

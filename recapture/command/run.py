@@ -68,12 +68,12 @@ def run_command(
     shipped = {*shipped_suites(), *(suite for group in shipped_groups().values() for suite in group)}
     if set(options.selection.suites) <= shipped:  # these declare no compilers
         check_compilers(options, builtin_compilers())
+    if publish is not None:
+        return _run_and_publish(context, options, where, publish)
     if options.shard is not None:
         _ = options.durations_place  # refused before anything is installed or started
     elif options.durations is not None:
         raise UsageError("--durations divides a run into shards: name one with --shard")
-    if publish is not None:
-        return _run_and_publish(context, options, where, publish)
     if where.images:
         return run_in_images(context, where, results=options.results, device=options.device, resume=options.resume)
     require_torch()

@@ -21,8 +21,9 @@ from typing import Literal
 import msgspec
 
 from recapture.base.decode import Count, Format
-from recapture.base.files import write_atomically
+from recapture.base.files import is_file_name, write_atomically
 from recapture.base.scrub import without_paths
+from recapture.base.text import shorten
 from recapture.machine.doctor.register import Check
 from recapture.machine.hardware import CpuInfo, GpuInfo
 from recapture.machine.origins import Origin
@@ -200,5 +201,16 @@ def read_environment(path: Path) -> Environment:
     return _FORMAT.read(path / ENVIRONMENT if path.is_dir() else path)
 
 
+def _check_names(environment: Environment) -> None:
+    """Raise ValueError, naming the field, for a name that is no file name.
+
+    Results are filed under these two: as parts of a path they could lead out of the folder of results.
+    """
+    for name in ("image", "capability"):
+        text = getattr(environment, name)
+        if not is_file_name(text):
+            raise ValueError(f"`{name}` is {shorten(repr(text), 60)}, which is no name of a folder")
+
+
 ENVIRONMENT = "environment.json"
-_FORMAT = Format(Environment, "environment", SCHEMA_VERSION)
+_FORMAT = Format(Environment, "environment", SCHEMA_VERSION, _check_names)

@@ -8,6 +8,7 @@ History of the file format, newest first (``SCHEMA_VERSION``):
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -52,12 +53,16 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def _check(plan: ShardPlan) -> None:
-    """Raise ValueError, naming the field, for a shard that is no part of the whole."""
+    """Raise ValueError, naming the field, for a shard that is no part of the whole, or a cell that is there twice."""
     if not 1 <= plan.number <= plan.count:
         raise ValueError(f"`number` is {plan.number} of {plan.count}")
     for row in plan.cells:
         if not 1 <= row.shard <= plan.count:
             raise ValueError(f"`cells` has one of shard {row.shard} of {plan.count}")
+    names = [(row.case, row.compiler, row.device) for row in plan.cells]
+    if len(set(names)) < len(names):
+        case, compiler, device = next(name for name, number in Counter(names).items() if number > 1)
+        raise ValueError(f"`cells` has {case}::{compiler} on {device} twice")
 
 
 _FORMAT: Format[ShardPlan] = Format(ShardPlan, "shard", SCHEMA_VERSION, _check)

@@ -64,7 +64,7 @@ class _AttemptFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     node: str
 
 
-_FORMAT: Format[_AttemptFile] = Format(_AttemptFile, "attempt", 1, lambda _: None)
+_FORMAT: Format[_AttemptFile] = Format(_AttemptFile, "attempt", 1)
 
 
 class Attempt(NamedTuple):
@@ -100,7 +100,7 @@ def is_published(folder: Path, name: str) -> bool:
     Raises UsageError if something else than a folder has the shard's name.
     """
     path = folder / SHARDS / name
-    _refuse_other_than_folders(folder / SHARDS, path)
+    refuse_other_than_folders(folder / SHARDS, path)
     return path.is_dir()
 
 
@@ -187,7 +187,7 @@ def run_and_publish(
 def _new_attempt(folder: Path, name: str) -> Path:
     """Make the folder of a new attempt, whose number no other attempt at the shard has."""
     for path in (folder / ATTEMPTS, folder / SHARDS):
-        _refuse_other_than_folders(path)
+        refuse_other_than_folders(path)
         path.mkdir(parents=True, exist_ok=True)
     number = 1
     while True:
@@ -266,7 +266,7 @@ def _refuse_other_selection(shard: Path, selection: Sequence[str]) -> None:
             raise UsageError(f"{shard} is of another run, which selects {words}: choose another folder for --publish")
 
 
-def _refuse_other_than_folders(*paths: Path) -> None:
+def refuse_other_than_folders(*paths: Path) -> None:
     """Raise UsageError where a path is a link or a file: what is written there would end up somewhere else."""
     for path in paths:
         try:

@@ -44,10 +44,7 @@ MODULES = (
     *(f"recapture.tools.check.{name}" for name in ("across", "across_report", "check_report")),
     *(f"recapture.tools.compare.{name}" for name in ("diff_command", "history_command")),
     "recapture.tools.explain.script.repro",
-    *(
-        f"recapture.tools.fleet.{name}"
-        for name in ("bisect_command", "folder", "merge_command", "plan_command", "work_table")
-    ),
+    *(f"recapture.tools.fleet.{name}" for name in ("bisect_command", "merge_command", "plan_command")),
     *(f"recapture.tools.speed.{name}" for name in ("figures", "report", "results_file")),
 )
 """Modules that the commands use."""

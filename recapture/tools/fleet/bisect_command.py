@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -13,14 +12,22 @@ from recapture.base.text import plural
 from recapture.cases.collection import find_suites
 from recapture.command.options import PathParameter, check_device
 from recapture.command.output import echo, echo_json
-from recapture.machine.pins import find_image, load_images
+from recapture.images.package_versions import releases_from
+from recapture.machine.pins import Image, find_image, load_images
+from recapture.records.directories import find_results, read_results
+from recapture.records.record import Record
+from recapture.report import summary
 from recapture.report.history import IN_WORDS, is_bad
-
-if TYPE_CHECKING:
-    from recapture.machine.pins import Image
-    from recapture.records.record import Record
-    from recapture.tools.fleet.bisect_runs import CellRuns, LineRuns
-    from recapture.tools.fleet.boundaries import PackageSearch, ReleaseSearch
+from recapture.tools.fleet.bisect import (
+    CellPlace,
+    CellRuns,
+    LineRuns,
+    PackageSearch,
+    ReleaseSearch,
+    lock_changes,
+    search_packages,
+    search_releases,
+)
 
 
 @click.command("bisect")
@@ -55,9 +62,6 @@ def bisect_command(
     are exchanged one by one. With --image and --package, one image gets other versions of one package: those between
     its own and the one named.
     """
-    from recapture.tools.fleet.bisect_runs import CellRuns, LineRuns
-    from recapture.tools.fleet.boundaries import search_releases
-
     if cell.count("::") != 2:
         raise UsageError(f"{cell!r} is not a cell: write SUITE::NAME::COMPILER")
     if (good is None) != (bad is None):
@@ -83,11 +87,11 @@ def bisect_command(
         line, along = _line(good, bad), LineRuns(runs)
     search = search_releases(line, records, None if no_run else along)
     if good is not None and bad is not None:
-        for name, wanted in ((good, False), (bad, True)):
+        for name, should_be_bad in ((good, False), (bad, True)):
             record = search.records.get(name)
-            if is_bad(record) is not wanted:
+            if is_bad(record) is not should_be_bad:
                 what = search.failed.get(name) or (f"it is {record.verdict}" if record else "it is not recorded")
-                raise UsageError(f"{cell} is not {'bad' if wanted else 'right'} in {name}: {what}")
+                raise UsageError(f"{cell} is not {'bad' if should_be_bad else 'right'} in {name}: {what}")
     if as_json:
         echo_json(msgspec.json.format(msgspec.json.encode(_data(cell, search)), indent=2).decode() + "\n")
     else:
@@ -96,14 +100,12 @@ def bisect_command(
 
 def _recorded(cell: str, results: Path, device: str) -> dict[str, Record]:
     """Return the cell's records on file, by image."""
-    from recapture.records.directories import find_results, read_results
-
-    found = {}
+    records = {}
     for path in find_results(results, needed=False) if results.is_dir() else ():
         for record in read_results(path).records:
             if record.cell == cell and record.device == device:
-                found[path.parent.name] = record
-    return found
+                records[path.parent.name] = record
+    return records
 
 
 def _line(good: str | None, bad: str | None) -> list[Image]:
@@ -118,17 +120,14 @@ def _line(good: str | None, bad: str | None) -> list[Image]:
 
 def _versions(runs: CellRuns, image: Image, package: str) -> tuple[list[Image], LineRuns]:
     """Return an image for each version of a package, the given image first, and the runs of the cell in them."""
-    from recapture.images.package_versions import releases_from
-    from recapture.tools.fleet.bisect_runs import CellPlace, LineRuns
-
-    releases = {f"{one.name} {one.version}": one for one in releases_from(image, package)}
+    releases = {f"{release.name} {release.version}": release for release in releases_from(image, package)}
     line = [image]
-    for name, one in releases.items():
-        own = {one.name: one.version} if one.name in image.pinned else {}
-        line.append(msgspec.structs.replace(image, name=name, **own))
+    for name, release in releases.items():
+        pin = {release.name: release.version} if release.name in image.pinned else {}
+        line.append(msgspec.structs.replace(image, name=name, **pin))
 
-    def place(one: Image) -> CellPlace:
-        return CellPlace(image.name, image) if one is image else runs.with_release(image, releases[one.name])
+    def place(member: Image) -> CellPlace:
+        return CellPlace(image.name, image) if member is image else runs.with_release(image, releases[member.name])
 
     return line, LineRuns(runs, place)
 
@@ -136,14 +135,11 @@ def _versions(runs: CellRuns, image: Image, package: str) -> tuple[list[Image], 
 def _over_packages(
     runs: CellRuns, good: Image, bad: Image, records: dict[str, Record], *, no_run: bool, as_json: bool
 ) -> None:
-    from recapture.tools.fleet.bisect_runs import CellPlace
-    from recapture.tools.fleet.boundaries import lock_changes, search_packages
-
-    for image, wanted in ((good, False), (bad, True)):
+    for image, should_be_bad in ((good, False), (bad, True)):
         record = records.get(image.name) or (None if no_run else runs.run_one(CellPlace(image.name, image)))
-        if is_bad(record) is not wanted:
+        if is_bad(record) is not should_be_bad:
             what = f"it is {record.verdict}" if record else "it is not recorded"
-            raise UsageError(f"{runs.cell} is not {'bad' if wanted else 'right'} in {image.name}: {what}")
+            raise UsageError(f"{runs.cell} is not {'bad' if should_be_bad else 'right'} in {image.name}: {what}")
     changed, others = lock_changes(good, bad)
     if no_run and len(changed) > 1:
         named = ", ".join(map(str, changed))
@@ -181,8 +177,8 @@ def _package_data(cell: str, search: PackageSearch) -> dict[str, object]:
         "changed": search.changed,
         "trials": [{"packages": names, "bad": bad} for names, bad in search.trials],
         "culprits": [
-            {"packages": one.packages, "alone": one.alone, "needed": one.needed, "sure": one.sure}
-            for one in search.culprits
+            {"packages": culprit.packages, "alone": culprit.alone, "needed": culprit.needed, "sure": culprit.sure}
+            for culprit in search.culprits
         ],
     }
 
@@ -197,33 +193,32 @@ def _data(cell: str, search: ReleaseSearch) -> dict[str, object]:
         "always": search.always,
         "boundaries": [
             {
-                "kind": one.kind,
-                "before": one.before,
-                "image": one.image,
-                "old": one.old.verdict,
-                "new": one.new.verdict,
-                "undecided": one.undecided,
-                "changed": one.changed,
-                "others": one.others,
-                "sure": one.sure,
+                "kind": boundary.kind,
+                "before": boundary.before,
+                "image": boundary.image,
+                "old": boundary.old.verdict,
+                "new": boundary.new.verdict,
+                "undecided": boundary.undecided,
+                "changed": boundary.changed,
+                "others": boundary.others,
+                "sure": boundary.sure,
             }
-            for one in search.boundaries
+            for boundary in search.boundaries
         ],
     }
 
 
 def _print(cell: str, search: ReleaseSearch) -> None:
-    from recapture.report import summary
-
     echo(cell)
-    for one in search.boundaries:
-        words = IN_WORDS[one.kind]
-        echo(f"{words} {one.image}: {summary.measured(one.new)}; before, in {one.before}: {summary.measured(one.old)}")
-        echo(f"  {one.sure}")
-        others = f", and {one.others} others" if one.others else ""
-        if one.changed:
-            echo(f"  changed: {', '.join(map(str, one.changed))}{others}")
-        for record in (one.new, one.old):
+    for boundary in search.boundaries:
+        words = IN_WORDS[boundary.kind]
+        before = f"before, in {boundary.before}: {summary.measured(boundary.old)}"
+        echo(f"{words} {boundary.image}: {summary.measured(boundary.new)}; {before}")
+        echo(f"  {boundary.sure}")
+        others = f", and {boundary.others} others" if boundary.others else ""
+        if boundary.changed:
+            echo(f"  changed: {', '.join(map(str, boundary.changed))}{others}")
+        for record in (boundary.new, boundary.old):
             if why := summary.explain(record, 160):
                 echo(f"  {why}")
                 break

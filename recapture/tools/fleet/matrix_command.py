@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -14,11 +15,10 @@ from recapture.command.matrix_options import MatrixOptions
 from recapture.command.options import PathParameter, json_flag, takes
 from recapture.command.output import echo, print_json
 from recapture.run.plan import RunOptions
-from recapture.tools.fleet.matrix_work import typed_work
-from recapture.tools.fleet.slurm_script import SlurmOptions
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from recapture.tools.fleet.merge import merge_folders
+from recapture.tools.fleet.plan_command import typed_work
+from recapture.tools.fleet.slurm import SlurmOptions, SlurmRun, plain_folder
+from recapture.tools.fleet.work import prepare
 
 
 @click.command("matrix")
@@ -74,15 +74,11 @@ def _on_slurm(
     *,
     as_json: bool,
 ) -> int:
-    from recapture.tools.fleet.folder import merge_folders, prepare
-    from recapture.tools.fleet.slurm import SlurmRun
-    from recapture.tools.fleet.slurm_script import array_scripts
-
     def show(text: str) -> None:
         echo(f"recapture: {text}", err=True)
 
     work = typed_work(context, options, matrix)
-    array_scripts(folder, work, slurm)  # refused before anything is made
+    folder = plain_folder(folder)
     prepare(folder, work)
     try:
         SlurmRun(folder, work, slurm, show).run()

@@ -10,6 +10,7 @@ import click
 from recapture.base.errors import UsageError
 from recapture.command.options import PathParameter, json_flag
 from recapture.command.output import echo, echo_error, print_json
+from recapture.tools.fleet.merge import merge_folders
 
 
 @click.command()
@@ -32,8 +33,6 @@ def merge(
     DIR is a results directory, or a folder with several, also of several images. Parts may overlap if they agree. The
     exit status is 2, and nothing is written for that image, if planned cells are missing.
     """
-    from recapture.tools.fleet.folder import merge_folders
-
     outcome = merge_folders(directories, results, incomplete=incomplete)
     for line in outcome.warnings:
         echo_error(line)

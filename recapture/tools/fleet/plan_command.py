@@ -1,24 +1,33 @@
-"""``recapture plan``: the work of a matrix as data, and as a job array, a workflow, or Kubernetes Jobs."""
+"""``recapture plan``: how the work of a matrix divides, and what the example files for clusters need to know of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shlex
+from pathlib import Path
 
 import click
 import msgspec
+from rich.console import Console
 
 from recapture.base.errors import UsageError
+from recapture.base.option_fields import declared
+from recapture.base.text import duration_text, plural
+from recapture.cases.collection import shipped_suites
+from recapture.cases.compilers import builtin_compilers
+from recapture.command.in_images import typed_words
 from recapture.command.matrix_options import MatrixOptions
-from recapture.command.options import PathParameter, takes
+from recapture.command.options import PathParameter, console, takes
 from recapture.command.output import echo, echo_json, echo_source
-from recapture.run.plan import RunOptions
-from recapture.tools.fleet.matrix_work import typed_work
-from recapture.tools.fleet.slurm_script import SlurmOptions
+from recapture.report.document import Inline, Table
+from recapture.report.terminal_writer import say, say_table
+from recapture.run.durations import committed_results
+from recapture.run.plan import RunOptions, check_compilers
+from recapture.tools.fleet.engines import github_matrix, kubernetes_patches
+from recapture.tools.fleet.slurm import SlurmOptions, plain_folder, sbatch_commands
+from recapture.tools.fleet.work import MatrixWork, prepare, work_of
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from recapture.tools.fleet.work import MatrixWork
+OWN = ("results", "shard", "durations", "resume", "device", "form", "as_json", "folder", "registry")
+"""Options that are the plan's, or that each task gets anew."""
 
 
 @click.command()
@@ -29,7 +38,7 @@ if TYPE_CHECKING:
     type=click.Choice(["text", "json", "slurm", "github", "kubernetes"]),
     default="text",
     show_default=True,
-    help="Output format: a table, data, or what an engine reads.",
+    help="Output format: a table, data, or what a file of examples/fleet needs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--folder", type=PathParameter(), help="Folder on a shared disk for what the shards write; for slurm.")
@@ -48,8 +57,9 @@ def plan(
 ) -> None:
     """Print the work of a matrix: one task for each image, type of GPU and part.
 
-    SUITE, FILE, CELL and the options are those of `recapture run`. With --format slurm, the folder is prepared and the
-    script of the array is printed.
+    SUITE, FILE, CELL and the options are those of `recapture run`. The files in examples/fleet run the tasks on a
+    cluster. Format slurm prepares the folder and prints the command lines that submit shard.sbatch, github prints the
+    matrix for the strategy of matrix.yml, kubernetes a patch of job.yaml for each Job, a line each.
     """
     form = "json" if as_json else form
     if (folder is not None) != (form == "slurm"):
@@ -58,31 +68,56 @@ def plan(
     if form == "json":
         echo_json(msgspec.json.format(msgspec.json.encode(work), indent=2).decode() + "\n")
     elif form == "slurm" and folder is not None:
-        _slurm(work, folder, slurm)
+        folder = plain_folder(folder)
+        prepare(folder, work)
+        for words, _ in sbatch_commands(folder, work, slurm):
+            echo(shlex.join(words))
     elif form == "github":
-        from recapture.tools.fleet.github import github_workflow
-
-        echo_source(github_workflow(work, minutes=slurm.minutes))
+        echo_json(msgspec.json.encode(github_matrix(work, minutes=slurm.minutes)).decode() + "\n")
     elif form == "kubernetes":
-        from recapture.tools.fleet.kubernetes import kubernetes_jobs
-
-        echo_source(kubernetes_jobs(work, registry=registry, minutes=slurm.minutes))
+        for patch in kubernetes_patches(work, registry=registry, minutes=slurm.minutes):
+            echo_source(msgspec.json.encode(patch).decode() + "\n")
     else:
-        from recapture.command.options import console
-        from recapture.tools.fleet.work_table import print_work
-
-        print_work(console(), work)
+        _print_work(console(), work)
 
 
-def _slurm(work: MatrixWork, folder: Path, options: SlurmOptions) -> None:
-    from recapture.tools.fleet.folder import prepare
-    from recapture.tools.fleet.slurm import write_scripts
-    from recapture.tools.fleet.slurm_script import array_scripts
+def typed_work(context: click.Context, options: RunOptions, matrix: MatrixOptions) -> MatrixWork:
+    """Return the work that a command line describes; raises UsageError for what no run would accept."""
+    for name in ("shard", "durations"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name} is for one part of a run: --shards says how many parts there are")
+    if set(options.selection.suites) <= set(shipped_suites()):  # these declare no compilers
+        check_compilers(options, builtin_compilers())
+    if matrix.gpus and options.device != "cuda":
+        raise UsageError("--gpu is for --device cuda")
+    if options.device == "cuda" and not matrix.gpus:
+        raise UsageError("--device cuda needs the type of GPU: name it with --gpu, such as h100")
+    without = (*OWN, *declared(MatrixOptions), *declared(SlurmOptions))
+    return work_of(
+        matrix.images,
+        options,
+        via=matrix.inside,
+        arguments=typed_words(context, *without),
+        shards=matrix.shards,
+        gpus=matrix.gpus,
+        results=committed_results(),
+    )
 
-    scripts = array_scripts(folder, work, options)  # refused before anything is made
-    prepare(folder, work)
-    write_scripts(folder, work, options)
-    for name, (text, _) in scripts.items():
-        echo(f"recapture: {folder / name}", err=True)
-        if len(scripts) == 1:
-            echo_source(text)
+
+def _print_work(terminal: Console, work: MatrixWork) -> None:
+    """Print one row for each image, and the number of tasks; the durations are those of one core."""
+    rows: list[list[Inline]] = [
+        [
+            image.name,
+            image.python,
+            "?" if image.cells is None else str(image.cells),
+            "?" if image.seconds is None else duration_text(image.seconds),
+            str(image.shards),
+            "?" if image.seconds is None else duration_text(image.seconds / image.shards),
+        ]
+        for image in work.images
+    ]
+    say_table(terminal, Table(["image", "Python", "recorded cells", "their time", "shards", "each"], rows, "llrrrr"))
+    say(terminal, f"{plural(len(work.images), 'image')}, {plural(len(work.tasks), 'task')}")
+    for line in work.left_out:
+        say(terminal, f"left out: {line}")

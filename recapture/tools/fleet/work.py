@@ -1,4 +1,8 @@
-"""The work of a matrix as data: one task for each image, type of GPU and shard.
+"""The work of a matrix as data: one task for each image, type of GPU and shard; and the folder for what tasks write.
+
+The folder is on a disk that all machines see. ``plan.json`` is the work, ``durations.jsonl`` the durations that divide
+it, ``tasks.txt`` the options of each task, for Slurm. What attempts at the shards write, and what they publish, is in a
+folder for each type of GPU (`recapture.run.attempts`).
 
 History of the file format, newest first (``SCHEMA_VERSION``):
 
@@ -14,20 +18,25 @@ import msgspec
 
 from recapture.base.decode import Format
 from recapture.base.errors import UsageError
+from recapture.base.files import write_atomically
 from recapture.known.issues import chosen_issues
-from recapture.machine.pins import can_run_on, lock_hash, lock_path
+from recapture.machine.pins import Image, can_run_on, lock_hash, lock_path
 from recapture.records.record import TIMINGS
-from recapture.run.durations import recorded_seconds
+from recapture.run.attempts import Attempt, attempts_of, is_published, refuse_other_than_folders, shard_name
+from recapture.run.durations import committed_results, frozen_seconds, recorded_seconds
+from recapture.run.plan import RunOptions
+from recapture.run.shards import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from recapture.machine.pins import Image
-    from recapture.run.plan import RunOptions
-
 WORK = "plan.json"
 """Name of the file with the work, in the folder that its attempts write to."""
+
+DURATIONS = "durations.jsonl"
+TASKS = "tasks.txt"
+LOGS = "logs"
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -70,6 +79,25 @@ class WorkTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     shards: int
     seconds: float | None
 
+    @property
+    def part(self) -> Shard:
+        """The shard that the task runs."""
+        return Shard(self.shard, self.shards)
+
+    @property
+    def options(self) -> list[str]:
+        """The options of `recapture run` that a task has on any machine, without folders."""
+        return ["--image", self.image, "--device", self.device, "--shard", str(self.part)]
+
+    def folder(self, folder: Path) -> Path:
+        """Return the folder that attempts at the task publish to: types of GPUs do not share one."""
+        return folder / (self.gpu or self.device)
+
+    @property
+    def shard_name(self) -> str:
+        """The name of the task's shard in that folder."""
+        return shard_name(self.image, self.device, self.part)
+
 
 class MatrixWork(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The work of a matrix. `arguments` are the selection and options of `recapture run` that every task has.
@@ -110,6 +138,43 @@ def read_work(folder: Path) -> MatrixWork:
     return _FORMAT.read(folder / WORK)
 
 
+def prepare(folder: Path, work: MatrixWork) -> bool:
+    """Make the folder for some work; return False if it is that of the same work already.
+
+    Raises UsageError if it is that of other work, or has a link in place of a folder.
+    """
+    refuse_other_than_folders(folder / LOGS, *(task.folder(folder) for task in work.tasks))
+    if (folder / WORK).exists():
+        if _identity(read_work(folder)) != _identity(work):
+            raise UsageError(f"{folder} has other work (see its {WORK}): choose another folder, or remove it")
+        return False
+    (folder / LOGS).mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / DURATIONS, frozen_seconds(committed_results(), work.device))
+    lines = [
+        " ".join(["--via", work.via, *task.options, "--publish", str(task.folder(folder.resolve()))])
+        for task in work.tasks
+    ]
+    write_atomically(folder / TASKS, "".join(f"{line}\n" for line in lines).encode())
+    write_atomically(folder / WORK, msgspec.json.format(msgspec.json.encode(work), indent=2) + b"\n")
+    return True
+
+
+def _identity(work: MatrixWork) -> tuple[object, ...]:
+    """Return what distinguishes work: not what earlier runs lead to expect of it."""
+    locks = {image.name: image.lock for image in work.images}
+    return work.device, work.via, work.arguments, locks, [task.name for task in work.tasks]
+
+
+def task_is_published(folder: Path, task: WorkTask) -> bool:
+    """Whether an attempt at this task has published its results."""
+    return is_published(task.folder(folder), task.shard_name)
+
+
+def attempts_at(folder: Path, task: WorkTask) -> list[Attempt]:
+    """Return the attempts at a task that published nothing, in the order in which they began."""
+    return attempts_of(task.folder(folder), task.shard_name)
+
+
 def work_of(
     images: Sequence[Image],
     options: RunOptions,
@@ -129,7 +194,7 @@ def work_of(
         if name not in GPU_CAPABILITIES:
             raise UsageError(f"unknown type of GPU {name!r}: it is one of {', '.join(GPU_CAPABILITIES)}")
     known = {image.name: _known(results / image.name, options) for image in images}
-    seconds = [one.seconds for one in known.values() if one is not None]
+    seconds = [earlier.seconds for earlier in known.values() if earlier is not None]
     usual = sum(seconds) / len(seconds) if seconds else None
     tasks: list[WorkTask] = []
     left_out: list[str] = []
@@ -155,9 +220,9 @@ def work_of(
             ]
     if not tasks:
         raise UsageError(f"no image runs on {', '.join(gpus)}: {left_out[0]}")
-    found = [_image(image, known[image.name], shards) for image in images]
+    described = [_image(image, known[image.name], shards) for image in images]
     return MatrixWork(
-        device=options.device, via=via, arguments=[*arguments], images=found, tasks=tasks, left_out=left_out
+        device=options.device, via=via, arguments=[*arguments], images=described, tasks=tasks, left_out=left_out
     )
 
 
@@ -177,13 +242,13 @@ def _image(image: Image, known: Known | None, shards: int) -> WorkImage:
 def _known(folder: Path, options: RunOptions) -> Known | None:
     """Return the selected cells that earlier runs of an image recorded, and the sum of their seconds."""
     admits = _selected(options)
-    found = [
+    durations = [
         seconds
         for path in sorted(folder.glob("cpu" if options.device == "cpu" else "sm_*"))
         for (case, compiler, _), seconds in recorded_seconds(path / TIMINGS, options.device).items()
         if admits(case, compiler)
     ]
-    return Known(len(found), sum(found)) if found else None
+    return Known(len(durations), sum(durations)) if durations else None
 
 
 def _selected(options: RunOptions) -> Callable[[str, str], bool]:

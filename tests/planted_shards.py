@@ -1,0 +1,117 @@
+"""A command `recapture run --publish` whose run records planted cells at once, or ends as a test wants."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from planted_images import PlantedImages
+
+CELLS = 4
+"""Cells of the planted run; those of a shard are every I-th of them."""
+
+COMMAND = """#!{python}
+import sys
+sys.path[:0] = [{repository!r}, {tests!r}]
+from pathlib import Path
+from planted_shards import planted_run
+from recapture.command import run
+from recapture.command.main import main
+from recapture.machine import pins
+
+pins.docker_directory = lambda: Path({docker!r})
+run.run_in_images = planted_run
+if "--image" not in sys.argv:  # as in a container, whose packages say which image it is
+    sys.argv[2:2] = ["--image", "a"]
+main()
+"""
+
+
+class PlantedShards:
+    """A folder with the planted command, which takes its modes from a file, one line a run.
+
+    A mode is the exit status of a complete run, or ``partial``, ``empty``, ``kill``, ``hang`` or ``race``.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.images = images = PlantedImages(root)
+        self.command = root / "bin" / "recapture"
+        tests = Path(__file__).parent
+        text = COMMAND.format(
+            python=sys.executable, repository=str(tests.parent), tests=str(tests), docker=str(images.docker)
+        )
+        self.command.write_text(text)
+        self.command.chmod(0o755)
+        self.begun = root / "begun"
+        self.variables = {
+            **os.environ,
+            "PATH": os.pathsep.join([str(images.binaries), os.environ["PATH"]]),
+            "PLANTED_SHARDS": str(root),
+        }
+
+    def modes(self, *names: str) -> None:
+        """Say how the next runs end."""
+        (self.root / "modes").write_text("".join(f"{name}\n" for name in names))
+
+    def asked(self) -> list[list[str]]:
+        """Return the arguments of each run so far."""
+        path = self.root / "asked"
+        return [line.split("\t") for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def planted_run(context, _where, *, results, **_):
+    """Take the place of a run in an image: record the cells of the shard, and end as the next mode says."""
+    import signal
+    import time
+
+    from recapture.base.errors import EnvironmentUnfitError, UsageError
+    from recapture.command.run import _words
+    from recapture.records.record import CONFORMANCE, PARTIAL, Record, write_jsonl
+    from recapture.records.shard_files import ShardCell, ShardPlan, write_shard
+    from recapture.records.verdicts import Verdict
+    from recapture.run.shards import parse_shard
+
+    root = Path(os.environ["PLANTED_SHARDS"])
+    with (root / "asked").open("a") as file:
+        file.write("\t".join(sys.argv[1:]) + "\n")
+    mode, _, following = (root / "modes").read_text().partition("\n")
+    (root / "modes").write_text(following)
+    shard = parse_shard(context.params["shard"])
+    rows = [ShardCell(f"s::c{number}", "fx", "cpu", "h", number % shard.of + 1) for number in range(CELLS)]
+    words = _words(context.params)
+    selection = [" ".join(words)] if words else []
+    directory = results / "a" / "cpu"
+    directory.mkdir(parents=True)
+    write_shard(directory, ShardPlan(number=shard.number, count=shard.of, selection=selection, cells=rows))
+    records = [
+        Record(case=row.case, compiler="fx", device="cpu", case_hash="h", verdict=Verdict.PASS)
+        for row in rows
+        if row.shard == shard.number
+    ]
+    if mode == "empty":
+        return 2
+    if mode in ("partial", "hang", "kill"):
+        write_jsonl(directory / PARTIAL, records[:1])
+    if mode == "partial":
+        return 2
+    if mode == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if mode == "hang":
+        (root / "begun").touch()
+        time.sleep(60)
+    if mode == "short":  # ends well, and one planned cell has no record
+        write_jsonl(directory / CONFORMANCE, records[1:])
+        return 0
+    write_jsonl(directory / CONFORMANCE, records)
+    if mode == "race":  # another attempt at the shard publishes meanwhile
+        other = results.parent.parent / "shards" / results.name.rpartition(".")[0]
+        other.mkdir()
+        (other / "first").touch()
+        return 0
+    if mode == "3":
+        raise EnvironmentUnfitError("planted: unfit")
+    if mode == "usage":
+        raise UsageError("planted: bad input")
+    return int(mode)

@@ -39,7 +39,7 @@ def measure(device: str, seconds: float, seed: int, planted: float, pairs: int) 
         build=lambda: torch.nn.Sequential(*(torch.nn.Linear(size, size) for _ in range(8))),
         inputs=lambda: (torch.randn(256, size),),
     )
-    found = []
+    measured = []
     for number in range(pairs):
         first, second = (Subject(workload, Configuration("eager", "fp32"), device) for _ in range(2))
         for subject in (first, second):
@@ -59,7 +59,7 @@ def measure(device: str, seconds: float, seed: int, planted: float, pairs: int) 
                     synchronize(device)
 
             timers.append(Timer("call()", globals={"call": call}).blocked_autorange(min_run_time=seconds / 4).median)
-        found.append(
+        measured.append(
             {
                 "samples": timed.seconds,
                 "overhead": timed.overhead,
@@ -67,7 +67,7 @@ def measure(device: str, seconds: float, seed: int, planted: float, pairs: int) 
                 "timer": timers[0] / timers[1],
             }
         )
-    return found
+    return measured
 
 
 def slow_down(subject: Any, pause: float, device: str) -> None:
@@ -102,20 +102,21 @@ def collect(device: str, pairs: int, processes: int, seconds: float, planted: fl
 
 def report(title: str, pairs: list[list[dict[str, Any]]], expected: float) -> None:
     """Print the results of each measuring method."""
-    verdicts = [compare([(one["samples"][0], one["samples"][1]) for one in pair]) for pair in pairs]
-    called = sum(one.finding in ("faster", "slower") for one in verdicts)
-    noisy = sum(one.finding == "too noisy" for one in verdicts)
-    covered = sum(one.low <= expected <= one.high for one in verdicts)
+    verdicts = [compare([(process["samples"][0], process["samples"][1]) for process in pair]) for pair in pairs]
+    called = sum(comparison.finding in ("faster", "slower") for comparison in verdicts)
+    noisy = sum(comparison.finding == "too noisy" for comparison in verdicts)
+    covered = sum(comparison.low <= expected <= comparison.high for comparison in verdicts)
     print(f"\n{title}: {len(pairs)} pairs, the ratio should be {expected:.3f}")
     print(f"  called different: {called} ({called / len(pairs):.1%}); too noisy to say: {noisy}")
     print(f"  the 95 % interval holds {expected:.3f}: {covered / len(pairs):.1%}")
-    print(f"  cost of measuring beyond the iterations: {max(one['overhead'] for p in pairs for one in p):.1%} at most")
+    most = max(process["overhead"] for pair in pairs for process in pair)
+    print(f"  cost of measuring beyond the iterations: {most:.1%} at most")
     for name, ratios in (
-        ("recapture bench", [one.ratio for one in verdicts]),
+        ("recapture bench", [comparison.ratio for comparison in verdicts]),
         ("published recipe: median of ten, not interleaved", [pair[0]["recipe"] for pair in pairs]),
         ("torch.utils.benchmark, not interleaved", [pair[0]["timer"] for pair in pairs]),
     ):
-        within = sum(abs(one / expected - 1) <= TOLERANCE for one in ratios)
+        within = sum(abs(ratio / expected - 1) <= TOLERANCE for ratio in ratios)
         low, high = min(ratios), max(ratios)
         print(f"  {name}: within ±{TOLERANCE:.0%}: {within / len(ratios):.1%}; from {low:.3f} to {high:.3f}")
 

@@ -50,7 +50,7 @@ class Computation:
 
     def run(self, function: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> Any:
         """Compute with eager's or a compiled function on fresh copies of the inputs."""
-        args = tuple(one.clone() for one in args)
+        args = tuple(tensor.clone() for tensor in args)
         return self.call(function, *args) if self.call else function(*args)
 
 
@@ -60,10 +60,10 @@ WEIGHTS = 20000
 
 def with_gradients(function: Callable[..., Any], *args: torch.Tensor) -> list[torch.Tensor]:
     """Call and go backward with the weights that the last argument begins with; return the result and gradients."""
-    leaves = [one.requires_grad_(True) for one in args[:-1]]
+    leaves = [argument.requires_grad_(True) for argument in args[:-1]]
     result = function(*leaves)
     result.backward(args[-1][: result.numel()].reshape(result.shape))
-    return [result.detach(), *(one.grad for one in leaves)]
+    return [result.detach(), *(leaf.grad for leaf in leaves)]
 
 
 def adam_step(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -121,18 +121,18 @@ def inputs_of(numbers: Callable[..., torch.Tensor], *shape: int) -> tuple[torch.
 def sums() -> list[Computation]:
     """Return computations that are mostly long sums."""
     sum_of = with_orders(lambda total, x: total(x))
-    found = []
+    computations = []
     for count in (10**5, 10**6):
         for kind, numbers in (("randn", randn), ("rand", rand)):
             make = partial(inputs_of, numbers, count)
             dtypes = FLOATS if count == 10**5 else WIDE
-            found += [
+            computations += [
                 Computation(f"sum {kind} {count:.0e}", lambda x: x.sum(), make, dtypes, sum_of),
                 Computation(f"mean {kind} {count:.0e}", lambda x: x.mean(), make, WIDE, with_orders(mean_of)),
                 Computation(f"var {kind} {count:.0e}", lambda x: x.var(), make, WIDE, with_orders(variance_of)),
             ]
     return [
-        *found,
+        *computations,
         Computation("std", lambda x: x.std(-1), lambda: (randn(64, 1000) + 3,), FLOATS),
         Computation("norm", lambda x: x.norm(dim=-1), lambda: (randn(64, 1000),), FLOATS),
         Computation("logsumexp", lambda x: x.logsumexp(-1), lambda: (randn(64, 1000) * 5,), FLOATS),

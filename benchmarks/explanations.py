@@ -67,19 +67,19 @@ def main() -> int:
     parser.add_argument("-k", default="", metavar="WORDS", help="only cells whose address matches")
     options = parser.parse_args()
     matches = matcher(options.k) if options.k else bool
-    records = [one for one in read_results(options.directory).records if matches(one.cell)]
+    records = [record for record in read_results(options.directory).records if matches(record.cell)]
     explained = _reasons(records, shows=options.shows)
-    shown = _scripts(_chosen(records, options.scripts, options.compiled), options.records, options.jobs)
-    return 0 if explained and shown else 1
+    scripts_agree = _scripts(_chosen(records, options.scripts, options.compiled), options.records, options.jobs)
+    return 0 if explained and scripts_agree else 1
 
 
 def _reasons(records: Sequence[Record], *, shows: bool) -> bool:
     """Count the reasons by kind; returns whether every cell has one."""
-    found = reasons(records)
-    bad = [one for one in records if one.verdict not in RIGHT]
-    named = [one for one in bad if key_of(one) in found]
-    kinds = Counter(found[key_of(one)].kind for one in named)
-    placed = sum(found[key_of(one)].line is not None for one in named)
+    named_reasons = reasons(records)
+    bad = [record for record in records if record.verdict not in RIGHT]
+    named = [record for record in bad if key_of(record) in named_reasons]
+    kinds = Counter(named_reasons[key_of(record)].kind for record in named)
+    placed = sum(named_reasons[key_of(record)].line is not None for record in named)
     print(
         f"{len(named)} of {len(bad)} cells that are not right have a line that says why; {placed} name a line of code"
     )
@@ -87,16 +87,16 @@ def _reasons(records: Sequence[Record], *, shows: bool) -> bool:
     for kind, number in kinds.most_common():
         print(f"  {number:4}  {kind}: {KINDS_OF_REASONS[kind]}")
     if shows:
-        for one in named:
-            print(f"{one.cell} [{one.verdict}] {found[key_of(one)]}")
+        for record in named:
+            print(f"{record.cell} [{record.verdict}] {named_reasons[key_of(record)]}")
     return len(named) == len(bad)
 
 
 def _chosen(records: Sequence[Record], light: int | None, compiled: int) -> list[Record]:
     """Return the cells whose scripts run."""
-    bad = [one for one in records if one.verdict not in (*RIGHT, *NOT_RUN)]
-    heavy = [one for one in bad if _generates_code(one)]
-    cheap = [one for one in bad if not _generates_code(one)]
+    bad = [record for record in records if record.verdict not in (*RIGHT, *NOT_RUN)]
+    heavy = [record for record in bad if _generates_code(record)]
+    cheap = [record for record in bad if not _generates_code(record)]
     print(f"{len(bad)} cells were run and are not right, {len(heavy)} of which generate code", flush=True)
     return [*_sample(cheap, light), *_sample(heavy, compiled)]
 
@@ -107,13 +107,13 @@ def _scripts(chosen: Sequence[Record], file: Path | None, jobs: int) -> bool:
     if file is not None and file.exists():
         rows = {row["cell"]: row["said"] for row in map(json.loads, file.read_text("utf-8").splitlines())}
     began = time.monotonic()
-    for record, said in _outcomes([one for one in chosen if one.cell not in rows], max(jobs, 1)):
-        rows[record.cell] = said
-        if said != _expected(record):
-            print(_differs(record, said), flush=True)
+    for record, ruling in _outcomes([record for record in chosen if record.cell not in rows], max(jobs, 1)):
+        rows[record.cell] = ruling
+        if ruling != _expected(record):
+            print(_differs(record, ruling), flush=True)
         if file is not None:
-            append_row(file, json.dumps({"cell": record.cell, "said": said}).encode())
-    wrong = [one for one in chosen if rows[one.cell] != _expected(one)]
+            append_row(file, json.dumps({"cell": record.cell, "said": ruling}).encode())
+    wrong = [record for record in chosen if rows[record.cell] != _expected(record)]
     print(f"{len(chosen) - len(wrong)} of {len(chosen)} scripts have the recorded verdict, phase and input", end=" ")
     print(f"({time.monotonic() - began:.0f} s)")
     for record in wrong:
@@ -128,7 +128,7 @@ def _outcomes(chosen: Sequence[Record], jobs: int) -> Iterator[tuple[Record, lis
         isolate_caches(f"{name}/cache", name, os.environ)
         hide_gpus(os.environ)
         if chosen:
-            preload("codegen" if any(_generates_code(one) for one in chosen) else "capture", [])
+            preload("codegen" if any(_generates_code(record) for record in chosen) else "capture", [])
         for number, (record, text) in enumerate(_printed(chosen)):
             path = Path(name, f"repro-{number}.py")
             path.write_text(text, encoding="utf-8")
@@ -145,8 +145,8 @@ def _finished(running: dict[int, tuple[Record, Path]]) -> tuple[Record, list[str
     return record, _said(path, ended)
 
 
-def _differs(record: Record, said: Sequence[str]) -> str:
-    return f"{record.cell}: recorded {' '.join(_expected(record))}, the script says {' '.join(said)}"
+def _differs(record: Record, ruling: Sequence[str]) -> str:
+    return f"{record.cell}: recorded {' '.join(_expected(record))}, the script says {' '.join(ruling)}"
 
 
 def _generates_code(record: Record) -> bool:
@@ -189,7 +189,7 @@ def _start(path: Path) -> int:
     try:
         os.setsid()
         signal.alarm(SECONDS)
-        for name in [one for one in sys.modules if one.startswith("recapture_suite_")]:
+        for name in [module for module in sys.modules if module.startswith("recapture_suite_")]:
             release_libraries(vars(sys.modules[name]))  # the script defines the operators of its suite again
         with path.with_suffix(".out").open("w", encoding="utf-8", errors="replace") as stream:
             os.dup2(stream.fileno(), 1)
@@ -204,9 +204,9 @@ def _start(path: Path) -> int:
 
 def _said(path: Path, ended: int) -> list[str]:
     """Return the verdict, phase and input that a script printed, or how its process ended."""
-    found = _RULING.findall(path.with_suffix(".out").read_text(encoding="utf-8"))
-    if found:
-        return list(filter(None, found[-1]))
+    rulings = _RULING.findall(path.with_suffix(".out").read_text(encoding="utf-8"))
+    if rulings:
+        return list(filter(None, rulings[-1]))
     return ["died"] if os.WIFSIGNALED(ended) and os.WTERMSIG(ended) != signal.SIGALRM else ["no verdict"]
 
 

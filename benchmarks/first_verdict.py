@@ -62,14 +62,14 @@ def main(runs: int) -> None:
 
     known = builtin_compilers()
     cheap = tuple(name for name in compilers_of_check((), CheckRequest()) if not known[name].generates_code)
-    found = []
+    timings = []
     for _ in range(runs):
-        found.append(measure(cheap))
-        print(f"first {found[-1].first:.1f} s, last {found[-1].last:.1f} s, CPU {found[-1].cpu:.1f} s")
-    print(f"{found[0].lines} verdicts of {len(cheap)} compilers: {', '.join(cheap)}")
-    print(f"first verdict: {min(one.first for one in found):.1f} s (goal {FIRST_GOAL:g})")
-    print(f"last verdict: {min(one.last for one in found):.1f} s (goal {CHEAP_GOAL:g})")
-    print(f"CPU: {min(one.cpu for one in found):.1f} s, on two cores at least half of that")
+        timings.append(measure(cheap))
+        print(f"first {timings[-1].first:.1f} s, last {timings[-1].last:.1f} s, CPU {timings[-1].cpu:.1f} s")
+    print(f"{timings[0].lines} verdicts of {len(cheap)} compilers: {', '.join(cheap)}")
+    print(f"first verdict: {min(run.first for run in timings):.1f} s (goal {FIRST_GOAL:g})")
+    print(f"last verdict: {min(run.last for run in timings):.1f} s (goal {CHEAP_GOAL:g})")
+    print(f"CPU: {min(run.cpu for run in timings):.1f} s, on two cores at least half of that")
 
 
 if __name__ == "__main__":

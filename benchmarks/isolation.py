@@ -153,7 +153,7 @@ def report_speedup(forked: Measured, fresh: Measured) -> None:
     for cell in sorted(fresh.cells):
         slow, fast = fresh.cells[cell], forked.cells[cell]
         print(f"  {slow:6.2f} s {fast:7.3f} s {slow / fast:6.1f}x  {cell}")
-    print(f"fresh process: {statistics.median(one for one, _ in pairs):.2f} s a cell (median of {len(pairs)})")
+    print(f"fresh process: {statistics.median(seconds for seconds, _ in pairs):.2f} s a cell (median of {len(pairs)})")
     print(
         f"forked child: {statistics.median(two for _, two in pairs):.3f} s a cell (median of the same {len(pairs)}; "
         f"of all {len(everything)}: {statistics.median(everything):.3f} s, worst {max(everything):.2f} s, "

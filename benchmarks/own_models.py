@@ -102,47 +102,49 @@ class Tried(msgspec.Struct, frozen=True):
 
 def requests() -> dict[str, CheckRequest]:
     """Return what is checked, by name, the largest models first: ``torchvision:resnet18``."""
-    found = {}
-    for name, given in TORCHVISION.items():
-        text = given[:1].isdigit()
-        found[f"torchvision:{name}"] = CheckRequest(
+    requests_by_name = {}
+    for name, input_words in TORCHVISION.items():
+        text = input_words[:1].isdigit()
+        requests_by_name[f"torchvision:{name}"] = CheckRequest(
             place="torchvision",
             name=name,
-            given=(parse_input(given),) if text else (),
-            inputs=None if text else (TARGETS, given),
+            given=(parse_input(input_words),) if text else (),
+            inputs=None if text else (TARGETS, input_words),
         )
     for name in TRANSFORMERS:
         images = name == "vit"
-        found[f"transformers:{name}"] = CheckRequest(
+        requests_by_name[f"transformers:{name}"] = CheckRequest(
             place=TARGETS,
             name=name,
             given=(parse_input(IMAGES),) if images else (),
             inputs=None if images else (TARGETS, "tokens"),
         )
     for name in TIMM:
-        found[f"timm:{name}"] = CheckRequest(
+        requests_by_name[f"timm:{name}"] = CheckRequest(
             place=TARGETS, name=f"timm_{name}", given=(parse_input("1x3x160x160" if "test" in name else IMAGES),)
         )
-    return found
+    return requests_by_name
 
 
 def read(file: Path) -> list[Tried]:
     """Return what a file of records holds; a line that an interruption cut off is left out."""
-    found = []
+    tried = []
     for line in file.read_bytes().splitlines() if file.is_file() else ():
         try:
-            found.append(msgspec.json.decode(line, type=Tried))
+            tried.append(msgspec.json.decode(line, type=Tried))
         except msgspec.DecodeError:
             continue
-    return found
+    return tried
 
 
 def rows_of(tried: list[Tried]) -> dict[str, dict[str, CheckRow]]:
     """Return the latest row of each model and compiler."""
-    found: dict[str, dict[str, CheckRow]] = {}
-    for one in tried:
-        found.setdefault(one.model, {}).update({row.compiler: row for row in one.report.rows} if one.report else {})
-    return found
+    rows: dict[str, dict[str, CheckRow]] = {}
+    for attempt in tried:
+        rows.setdefault(attempt.model, {}).update(
+            {row.compiler: row for row in attempt.report.rows} if attempt.report else {}
+        )
+    return rows
 
 
 def check_one(file: Path, name: str, compilers: tuple[str, ...], jobs: int) -> None:
@@ -194,18 +196,18 @@ def group_of(row: CheckRow) -> str:
 def table(tried: list[Tried]) -> str:
     """Return the Markdown table: a row for each model, a column for each compiler, and the outcomes counted."""
     rows = rows_of(tried)
-    compilers = list(dict.fromkeys(name for found in rows.values() for name in found))
+    compilers = list(dict.fromkeys(name for model_rows in rows.values() for name in model_rows))
     lines = []
-    for model, found in rows.items():
-        reports = [one.report for one in tried if one.model == model and one.report is not None]
+    for model, model_rows in rows.items():
+        reports = [attempt.report for attempt in tried if attempt.model == model and attempt.report is not None]
         inputs = str(len(reports[-1].inputs) + 1) if reports else "–"
-        cells = [in_words(found[one]) if one in found else "" for one in compilers]
+        cells = [in_words(model_rows[compiler]) if compiler in model_rows else "" for compiler in compilers]
         lines.append([code_span(model), inputs, *cells])
     heads = ["model", "inputs", *compilers]
     text = table_markdown(Table(heads, lines, "l"))
     counts: Counter[str] = Counter()
-    for found in rows.values():
-        for row in found.values():
+    for model_rows in rows.values():
+        for row in model_rows.values():
             counts[group_of(row)] += 1
     summed = ", ".join(f"{number} {word}" for word, number in counts.most_common())
     return f"{text}\n\n{len(rows)} models, {sum(counts.values())} cells: {summed}.\n"
@@ -215,12 +217,14 @@ def details(tried: list[Tried]) -> str:
     """Return a line for each cell that is not right, with its reason."""
     lines = [
         f"{model} {row.compiler}: {row.words}: {shorten(one_line(row.reason), 200)}"
-        for model, found in rows_of(tried).items()
-        for row in found.values()
+        for model, model_rows in rows_of(tried).items()
+        for row in model_rows.values()
         if row.verdict not in {*map(str, RIGHT), "not_applicable"}
     ]
-    answered = {one.model for one in tried if one.report is not None}
-    lines += dict.fromkeys(f"{one.model}: {one.error}" for one in tried if one.error and one.model not in answered)
+    answered = {attempt.model for attempt in tried if attempt.report is not None}
+    lines += dict.fromkeys(
+        f"{attempt.model}: {attempt.error}" for attempt in tried if attempt.error and attempt.model not in answered
+    )
     return "\n".join(lines)
 
 
@@ -237,7 +241,7 @@ def details(tried: list[Tried]) -> str:
 def main(
     file: Path,
     compilers: tuple[str, ...],
-    wanted: tuple[str, ...],
+    only_models: tuple[str, ...],
     only: str | None,
     at_once: int,
     jobs: int,
@@ -256,9 +260,9 @@ def main(
     known = rows_of(read(file))
     parts = {}
     for name in requests():
-        left = [one for one in compilers if one not in known.get(name, {})]
-        if left and (not wanted or any(one in name for one in wanted)):
-            options = [word for one in left for word in ("--compiler", one)]
+        left = [compiler for compiler in compilers if compiler not in known.get(name, {})]
+        if left and (not only_models or any(part in name for part in only_models)):
+            options = [word for compiler in left for word in ("--compiler", compiler)]
             parts[name] = ["--records", str(file), "--only", name, "--jobs", str(jobs), *options]
     left = run_parts("benchmarks.own_models", parts, at_once, deadline)
     if left:

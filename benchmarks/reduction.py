@@ -46,17 +46,17 @@ SAMPLE = 24
 
 def cells(directory: Path) -> list[Record]:
     """Return the cells to reduce: one compiler of each case first."""
-    wrong = [one for one in read_results(directory).records if one.verdict in SILENTLY_WRONG]
-    family = [one for one in wrong if one.compiler.split(":")[0] == "compile"]
-    others = [one for one in wrong if one not in family and one.compiler != "eager"]
-    others.sort(key=lambda one: hashlib.sha256(one.cell.encode()).hexdigest())
+    wrong = [record for record in read_results(directory).records if record.verdict in SILENTLY_WRONG]
+    family = [record for record in wrong if record.compiler.split(":")[0] == "compile"]
+    others = [record for record in wrong if record not in family and record.compiler != "eager"]
+    others.sort(key=lambda record: hashlib.sha256(record.cell.encode()).hexdigest())
     chosen = [*family, *others[:SAMPLE]]
     seen: dict[str, int] = {}
     ranks = []
-    for one in chosen:
-        seen[one.case] = seen.get(one.case, -1) + 1
-        ranks.append(seen[one.case])
-    return [one for _, one in sorted(zip(ranks, chosen, strict=True), key=lambda pair: pair[0])]
+    for record in chosen:
+        seen[record.case] = seen.get(record.case, -1) + 1
+        ranks.append(seen[record.case])
+    return [record for _, record in sorted(zip(ranks, chosen, strict=True), key=lambda pair: pair[0])]
 
 
 def reduce_one(pool: WorkerPool, record: Record, seconds: float) -> dict[str, object]:
@@ -64,26 +64,26 @@ def reduce_one(pool: WorkerPool, record: Record, seconds: float) -> dict[str, ob
     begin = time.monotonic()
     try:
         with open_reduction(record.cell, ReduceOptions(seconds=seconds, jobs=pool.jobs), pool) as reduction:
-            found = reduction.run(lambda _: None)
-            if found.ending == "interrupted":
+            reduced = reduction.run(lambda _: None)
+            if reduced.ending == "interrupted":
                 raise KeyboardInterrupt
-            script = choose(reduction, found.program, found.found)
+            script = choose(reduction, reduced.program, reduced.found)
     except RecaptureError as error:
         return {"cell": record.cell, "failed": str(error)}
     return {
         "cell": record.cell,
         "verdict": str(record.verdict),
-        "before": [found.before.lines, found.before.bytes],
-        "after": [found.after.lines, found.after.bytes],
-        "tries": found.tries,
-        "seconds": found.seconds,
+        "before": [reduced.before.lines, reduced.before.bytes],
+        "after": [reduced.after.lines, reduced.after.bytes],
+        "tries": reduced.tries,
+        "seconds": reduced.seconds,
         "whole_seconds": round(time.monotonic() - begin, 1),
-        "ending": found.ending,
-        "stage": found.stage,
-        "kept": bool(found.holds) and same_fault(fault_of(record), fault_of(found.found)),
+        "ending": reduced.ending,
+        "stage": reduced.stage,
+        "kept": bool(reduced.holds) and same_fault(fault_of(record), fault_of(reduced.found)),
         "script": None if script is None else script.said,
         "script_shows": script is not None and script.shows,
-        "case": found.case,
+        "case": reduced.case,
     }
 
 
@@ -108,7 +108,7 @@ def _sizes(row: dict[str, object], which: str) -> tuple[int, int]:
 def run_alone(rows: list[dict[str, object]], records: dict[str, Record]) -> int:
     """Run each reduced program once on a new server; return how many show the recorded fault."""
     compilers = {str(row["cell"]).split("::")[2] for row in rows}
-    kept = 0
+    same_count = 0
     with WorkerPool(device="cpu", jobs=1, imports=IMPORTED) as pool, tempfile.TemporaryDirectory() as folder:
         pool.prepare(preload_level("cpu", [], compilers, compiles=True), [])
         for row in rows:
@@ -116,12 +116,12 @@ def run_alone(rows: list[dict[str, object]], records: dict[str, Record]) -> int:
             spec = CellSpec(suite, "", case, compiler, "cpu")
             place = TryPlace(spec, Path(folder), Path(folder))
             runner = CandidateRunner(pool, place, timeout=120.0, memory=16 << 30, deadline=float("inf"))
-            found, _ = runner.findings(str(row["case"]))
-            same = same_fault(fault_of(records[str(row["cell"])]), fault_of(found))
-            kept += same
+            result, _ = runner.findings(str(row["case"]))
+            same = same_fault(fault_of(records[str(row["cell"])]), fault_of(result))
+            same_count += same
             if not same:
-                print(f"{row['cell']}: alone it is {found.verdict}")
-    return kept
+                print(f"{row['cell']}: alone it is {result.verdict}")
+    return same_count
 
 
 def main() -> None:
@@ -138,10 +138,10 @@ def main() -> None:
     parser.add_argument("--whole-seconds", type=float, default=float("inf"), help="with --parts-at-once: stop after")
     options = parser.parse_args()
     began = time.monotonic()
-    wanted = cells(Path("results") / options.image / "cpu")
+    records = cells(Path("results") / options.image / "cpu")
     if options.k:
         matches = matcher(options.k)
-        wanted = [one for one in wanted if matches(one.cell)]
+        records = [record for record in records if matches(record.cell)]
     if options.parts_at_once:
         if options.records is None:
             parser.error("--parts-at-once needs --records")
@@ -149,12 +149,12 @@ def main() -> None:
         return
     if options.shard:
         number, _, count = options.shard.partition("/")
-        wanted = wanted[int(number) - 1 :: int(count)]
+        records = records[int(number) - 1 :: int(count)]
     rows = _rows(options.records)
     done = {row["cell"] for row in rows}
     try:
         with WorkerPool(device="cpu", jobs=options.jobs, imports=IMPORTED) as pool:
-            for record in (one for one in wanted if one.cell not in done):
+            for record in (record for record in records if record.cell not in done):
                 row = reduce_one(pool, record, options.seconds)
                 rows.append(row)
                 print(line(row), flush=True)
@@ -165,7 +165,7 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted: what follows is about the finished cells")
     if not options.shard:
-        report(rows, {one.cell: one for one in wanted})
+        report(rows, {record.cell: record for record in records})
 
 
 def _run_in_parts(options: argparse.Namespace, deadline: float) -> None:

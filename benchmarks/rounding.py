@@ -51,17 +51,19 @@ class Tally:
     milliseconds: float = 0.0
 
 
-def in_float64(one: Computation, args: tuple[torch.Tensor, ...], dtype: torch.dtype) -> Any:
+def in_float64(computation: Computation, args: tuple[torch.Tensor, ...], dtype: torch.dtype) -> Any:
     """Compute in float64 (in float32 for half types, as compiled code does) and round the results."""
-    found = one.run(
-        one.function, tuple(arg.to(torch.float64 if dtype == torch.float32 else torch.float32) for arg in args)
+    result = computation.run(
+        computation.function, tuple(arg.to(torch.float64 if dtype == torch.float32 else torch.float32) for arg in args)
     )
-    return rounded(found, dtype)
+    return rounded(result, dtype)
 
 
-def rounded(found: Any, dtype: torch.dtype) -> Any:
+def rounded(result: Any, dtype: torch.dtype) -> Any:
     """Convert every tensor in a result."""
-    return found.to(dtype) if isinstance(found, torch.Tensor) else type(found)(rounded(part, dtype) for part in found)
+    return (
+        result.to(dtype) if isinstance(result, torch.Tensor) else type(result)(rounded(part, dtype) for part in result)
+    )
 
 
 def leaves(seen: Snapshot) -> list[Snapshot]:
@@ -70,7 +72,7 @@ def leaves(seen: Snapshot) -> list[Snapshot]:
 
 
 def compare(
-    one: Computation,
+    computation: Computation,
     args: tuple[torch.Tensor, ...],
     eager: Any,
     other: Any,
@@ -83,14 +85,14 @@ def compare(
     def run(number: int) -> list[Snapshot]:
         if number not in cache:
             with perturbed(number):
-                cache[number] = leaves(see(one.run(one.function, args)))
+                cache[number] = leaves(see(computation.run(computation.function, args)))
         return cache[number]
 
     tally.comparisons += 1
     before, different, blamed = len(cache), False, False
     asked = 0
-    for index, (mine, theirs) in enumerate(zip(leaves(see(eager)), leaves(see(other)), strict=True)):
-        if same_bits(mine, theirs):
+    for index, (own, changed) in enumerate(zip(leaves(see(eager)), leaves(see(other)), strict=True)):
+        if same_bits(own, changed):
             continue
         numbers: list[int] = []
 
@@ -99,11 +101,11 @@ def compare(
             return run(number)[index]
 
         different = True
-        if not explained(mine, theirs, sample):
+        if not explained(own, changed, sample):
             blamed = True
             print("BLAMED", tally, f"output {index}", file=sys.stderr)
         asked = max(asked, len(numbers))
-        tally.worst = max(tally.worst, largest_ratio(mine, theirs, [run(number)[index] for number in numbers]))
+        tally.worst = max(tally.worst, largest_ratio(own, changed, [run(number)[index] for number in numbers]))
     tally.different += different
     tally.blamed += blamed
     tally.runs += asked
@@ -112,35 +114,35 @@ def compare(
 
 
 def other_ways(
-    one: Computation, args: tuple[torch.Tensor, ...], compiled: Callable[..., Any] | None, *, lanes: bool
+    computation: Computation, args: tuple[torch.Tensor, ...], compiled: Callable[..., Any] | None, *, lanes: bool
 ) -> dict[str, Any]:
     """Return what every other way to compute the same gives, by name; sums in lanes, which are slow, only if wanted."""
     dtype = args[0].dtype
-    found = {} if compiled is None else {"compile": one.run(compiled, args)}
+    results = {} if compiled is None else {"compile": computation.run(compiled, args)}
     if dtype != torch.float64:
-        found["wider dtype"] = in_float64(one, args, dtype)
+        results["wider dtype"] = in_float64(computation, args, dtype)
     # No compiler rounds to a half type inside an operator.
     widened = tuple(arg.float() if dtype in HALF else arg for arg in args)
-    for label, way in one.others.items():
+    for label, way in computation.others.items():
         if lanes or "lanes" not in label:
-            found[label] = rounded(one.run(way, widened), dtype)
-    return found
+            results[label] = rounded(computation.run(way, widened), dtype)
+    return results
 
 
-def measure(one: Computation, dtype: torch.dtype, options: argparse.Namespace) -> list[Tally]:
+def measure(computation: Computation, dtype: torch.dtype, options: argparse.Namespace) -> list[Tally]:
     """Compare one computation in one dtype with every other way to compute it, on every seed."""
     tallies: dict[str, Tally] = {}
     reset_dynamo()
-    compiled = torch.compile(one.function, dynamic=False) if options.compile else None
+    compiled = torch.compile(computation.function, dynamic=False) if options.compile else None
     few = max(options.seeds // 5, 1)
-    for seed in range(few if one.is_large else options.seeds):
+    for seed in range(few if computation.is_large else options.seeds):
         torch.manual_seed(options.first_seed + seed)
-        args = tuple(arg.to(options.device, dtype) for arg in one.make())
-        eager = one.run(one.function, args)
+        args = tuple(arg.to(options.device, dtype) for arg in computation.make())
+        eager = computation.run(computation.function, args)
         cache: dict[int, list[Snapshot]] = {}
-        for label, other in other_ways(one, args, compiled, lanes=seed < few).items():
-            tally = tallies.setdefault(label, Tally(one.name, str(dtype).rpartition(".")[2], label))
-            compare(one, args, eager, other, tally, cache)
+        for label, other in other_ways(computation, args, compiled, lanes=seed < few).items():
+            tally = tallies.setdefault(label, Tally(computation.name, str(dtype).rpartition(".")[2], label))
+            compare(computation, args, eager, other, tally, cache)
     return list(tallies.values())
 
 
@@ -155,11 +157,13 @@ HEADER = ("computation", "dtype", "other", "pairs", "differ", "blamed", "worst",
 ROW = "{:26} {:9} {:12} {:>6} {:>6} {:>6} {:>6} {:>5} {:>8}"
 
 
-def row(one: Tally) -> str:
+def row(tally: Tally) -> str:
     """Return a line of the table; runs and milliseconds are for each comparison with other bits."""
-    many = max(one.different, 1)
-    figures = (f"{one.worst:.3g}", f"{one.runs / many:.1f}", f"{one.milliseconds / many:.2f}")
-    return ROW.format(one.computation, one.dtype, one.other, one.comparisons, one.different, one.blamed, *figures)
+    many = max(tally.different, 1)
+    figures = (f"{tally.worst:.3g}", f"{tally.runs / many:.1f}", f"{tally.milliseconds / many:.2f}")
+    return ROW.format(
+        tally.computation, tally.dtype, tally.other, tally.comparisons, tally.different, tally.blamed, *figures
+    )
 
 
 def main() -> int:
@@ -175,19 +179,22 @@ def main() -> int:
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave out Inductor")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
-    found: list[Tally] = []
+    all_tallies: list[Tally] = []
     print(ROW.format(*HEADER))
     tasks = [
         (index, dtype, options)
-        for index, one in enumerate(all_computations())
-        for dtype in one.dtypes
-        if re.search(options.only, one.name)
+        for index, computation in enumerate(all_computations())
+        for dtype in computation.dtypes
+        if re.search(options.only, computation.name)
     ]
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         for tallies in map(measure_task, tasks) if options.jobs == 1 else pool.map(measure_task, tasks):
-            found += tallies
+            all_tallies += tallies
             print("\n".join(map(row, tallies)), flush=True)
-    total = {name: sum(getattr(one, name) for one in found) for name in ("comparisons", "different", "blamed", "runs")}
+    total = {
+        name: sum(getattr(tally, name) for tally in all_tallies)
+        for name in ("comparisons", "different", "blamed", "runs")
+    }
     print(
         f"{total['comparisons']} comparisons, {total['different']} with other bits, {total['blamed']} blamed; "
         f"{total['runs'] / max(total['different'], 1):.2f} perturbed runs for each that differs"
@@ -197,7 +204,7 @@ def main() -> int:
             **total,
             "device": options.device,
             "torch": str(torch.__version__),
-            "rows": [asdict(one) for one in found],
+            "rows": [asdict(tally) for tally in all_tallies],
         }
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(facts)) + b"\n")  # an infinite ratio is null
     return 1 if total["blamed"] else 0

@@ -77,13 +77,13 @@ class Finished(msgspec.Struct, frozen=True):
 
 def chosen(records: Sequence[Record], family: str, *, every: bool) -> list[Record]:
     """Return the cells to search: of each case one for each way to end, or all."""
-    found: dict[object, Record] = {}
+    by_end: dict[object, Record] = {}
     for record in records:
         if record.compiler.split(":")[0] == family and stageable(record):
             first = record.differences[0] if record.differences else None
             end = (record.verdict, record.error and record.error.fingerprint, first and (first.where, first.kind))
-            found.setdefault(record.cell if every else (record.case, end), record)
-    return list(found.values())
+            by_end.setdefault(record.cell if every else (record.case, end), record)
+    return list(by_end.values())
 
 
 def search(records: Sequence[Record], family: str, budget: int, jobs: int) -> list[Staged]:
@@ -97,26 +97,26 @@ def search(records: Sequence[Record], family: str, budget: int, jobs: int) -> li
             selection=find_suites(tuple(sorted(cells))), results=Path(folder), examiner=EXPLAIN, jobs=jobs
         )
         run_cells(options, Silent(), lambda text: print(f"  {text}", flush=True), afterwards=[stages])
-    wanted = {record.cell for record in records}
-    return [one for one in stages.staged if one.record.cell in wanted]
+    addresses = {record.cell for record in records}
+    return [staged for staged in stages.staged if staged.record.cell in addresses]
 
 
 def measure(part: Part, records: Sequence[Record], budget: int, jobs: int) -> Finished:
     """Search the stages of the cells of one part."""
     began = time.monotonic()
-    recorded = {one.cell: one for one in records}
+    recorded = {record.cell: record for record in records}
     rows = [
         Row(
-            one.record.cell,
-            str(recorded[one.record.cell].verdict),
-            str(one.record.verdict),
-            "" if one.report.stage is None else culprit(one.report.stage),
-            (one.report.stage.workaround if one.report.stage else None) or "",
-            (one.report.unknown or "") if one.report.stage is None else "",
-            one.report.cells,
-            round(one.seconds, 1),
+            staged.record.cell,
+            str(recorded[staged.record.cell].verdict),
+            str(staged.record.verdict),
+            "" if staged.report.stage is None else culprit(staged.report.stage),
+            (staged.report.stage.workaround if staged.report.stage else None) or "",
+            (staged.report.unknown or "") if staged.report.stage is None else "",
+            staged.report.cells,
+            round(staged.seconds, 1),
         )
-        for one in search(records, part.family, budget, jobs)
+        for staged in search(records, part.family, budget, jobs)
     ]
     return Finished(part, rows, round(time.monotonic() - began, 1))
 
@@ -125,19 +125,19 @@ def _stage(row: Row) -> str:
     return row.guilty or f"unknown: {row.unknown}"
 
 
-def summary(finished: Sequence[Finished], wanted: int) -> str:
+def summary(finished: Sequence[Finished], planned: int) -> str:
     """Return the table and the sums as Markdown."""
-    rows = [row for one in finished for row in one.rows]
+    rows = [row for part in finished for row in part.rows]
     lines = [[row.cell, row.verdict, _stage(row), row.workaround, str(row.cells), f"{row.seconds:.1f}"] for row in rows]
     table = table_markdown(Table(["cell", "verdict", "guilty", "workaround", "cells", "seconds"], lines, "llllrr"))
     extra = [row.cells for row in rows]
     guilty = Counter(row.guilty for row in rows if row.guilty)
     changed = [row for row in rows if row.verdict != row.recorded]
     named, cured = sum(bool(row.guilty) for row in rows), sum(bool(row.workaround) for row in rows)
-    searching, whole = sum(row.seconds for row in rows), sum(one.seconds for one in finished)
+    searching, whole = sum(row.seconds for row in rows), sum(part.seconds for part in finished)
     median = statistics.median(extra) if extra else 0
     sums = [
-        f"{len(rows)} of {wanted} cells that are wrong or failing were searched",
+        f"{len(rows)} of {planned} cells that are wrong or failing were searched",
         f"{named} have a stage, {cured} a workaround",
         f"extra cells: {sum(extra)}, at most {max(extra, default=0)}, median {median:g}",
         f"seconds: {searching:.0f} of the extra cells, {whole:.0f} of all parts, one after the other",
@@ -149,20 +149,20 @@ def summary(finished: Sequence[Finished], wanted: int) -> str:
 
 def in_parts(recorded: Sequence[Record], families: Sequence[str], *, every: bool) -> dict[Part, list[Record]]:
     """Return the cells to search, in parts."""
-    found: dict[Part, list[Record]] = {}
+    parts: dict[Part, list[Record]] = {}
     for family in families:
         of_suite: Counter[str] = Counter()
         for record in chosen(recorded, family, every=every):
             suite = record.case.split("::")[0]
-            found.setdefault(Part(suite, family, of_suite[suite] // PART), []).append(record)
+            parts.setdefault(Part(suite, family, of_suite[suite] // PART), []).append(record)
             of_suite[suite] += 1
-    return found
+    return parts
 
 
 def read(file: Path | None) -> dict[Part, Finished]:
     """Return the parts that a file of records holds."""
     lines = file.read_bytes().splitlines() if file is not None and file.is_file() else []
-    return {one.part: one for one in (msgspec.json.decode(line, type=Finished) for line in lines)}
+    return {finished.part: finished for finished in (msgspec.json.decode(line, type=Finished) for line in lines)}
 
 
 @click.command()
@@ -190,13 +190,13 @@ def main(
 ) -> None:
     """Search the stages of the chosen cells and print the figures."""
     deadline = time.monotonic() + seconds
-    wanted = {
+    parts = {
         part: records
         for part, records in in_parts(read_conformance(results), families, every=every).items()
         if (not suites or part.suite in suites) and (not numbers or part.number in numbers)
     }
     done = read(file)
-    left = [part for part in wanted if part not in done]
+    left = [part for part in parts if part not in done]
     if at_once and file is not None:
         shared = [str(results), "--budget", str(budget), "--jobs", str(jobs), "--records", str(file)]
         shared += ["--all"] if every else []
@@ -212,10 +212,10 @@ def main(
         done = read(file)
     else:
         for part in left:
-            done[part] = measure(part, wanted[part], budget, jobs)
+            done[part] = measure(part, parts[part], budget, jobs)
             if file is not None:
                 append_row(file, msgspec.json.encode(done[part]))
-    print(summary([done[one] for one in wanted if one in done], sum(map(len, wanted.values()))))
+    print(summary([done[part] for part in parts if part in done], sum(map(len, parts.values()))))
 
 
 if __name__ == "__main__":

@@ -51,12 +51,12 @@ def main() -> None:
     for _ in range(options.runs):
         torch.append(import_torch())
         starts.append(start(words))
-    fastest = min(starts, key=lambda one: sum(one.values()))
+    fastest = min(starts, key=lambda start: sum(start.values()))
     print(f"import torch: {min(torch):.2f} s (fastest of {options.runs})")
     print(f"to the first cell of recapture run {' '.join(words)}: {sum(fastest.values()):.2f} s (also the fastest)")
     for stage, seconds in fastest.items():
         print(f"  {stage:10} {seconds:5.2f} s")
-    ratios = [sum(one.values()) / alone for one, alone in zip(starts, torch, strict=True)]
+    ratios = [sum(start.values()) / alone for start, alone in zip(starts, torch, strict=True)]
     print(
         f"start / import torch: {sum(fastest.values()) / min(torch):.2f} of the fastest, "
         f"{statistics.median(ratios):.2f} median of pairs (goal: at most {GOAL})"

@@ -20,10 +20,10 @@ def in_lanes(lanes: int) -> Callable[[torch.Tensor], torch.Tensor]:
         partial = rows[0].copy()
         for row in rows[1:]:
             partial += row
-        found = partial[..., 0].copy()
+        sums = partial[..., 0].copy()
         for lane in range(1, lanes):
-            found = found + partial[..., lane]
-        return torch.as_tensor(found).to(terms.device, terms.dtype)
+            sums = sums + partial[..., lane]
+        return torch.as_tensor(sums).to(terms.device, terms.dtype)
 
     return total
 

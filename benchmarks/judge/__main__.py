@@ -56,11 +56,11 @@ REPETITIONS = 10
 
 def defects() -> dict[str, tuple[Defect, str]]:
     """Return every defect with the file that declares it, by the name of its compiler."""
-    found = {}
+    by_name = {}
     for path in sorted((HERE / "defects").glob("[!_]*.py")):
         module = importlib.import_module(f"benchmarks.judge.defects.{path.stem}")
-        found.update({f"planted:{one.name}": (one, str(path)) for one in getattr(module, DEFECTS_ATTRIBUTE)})
-    return found
+        by_name.update({f"planted:{defect.name}": (defect, str(path)) for defect in getattr(module, DEFECTS_ATTRIBUTE)})
+    return by_name
 
 
 def plan(options: argparse.Namespace, cases: list[tuple[str, str, str]], planted: dict[str, str]) -> list[Group]:
@@ -69,18 +69,20 @@ def plan(options: argparse.Namespace, cases: list[tuple[str, str, str]], planted
     `planted` maps the names of compilers that plant something to their files. A case has several groups of planted
     differences, so that no group takes much longer than the others, and the slow cases come first.
     """
-    found = []
+    groups = []
     seconds = earlier_runs(options.results, "cpu")
     slow = Expected()
-    cases = sorted(cases, key=lambda one: -seconds.get((f"{one[0]}::{one[2]}", "eager", "cpu"), slow).seconds)
+    cases = sorted(
+        cases, key=lambda address: -seconds.get((f"{address[0]}::{address[2]}", "eager", "cpu"), slow).seconds
+    )
     for suite, path, case in cases:
         address = f"{suite}::{case}"
         if (options.quick and address not in QUICK) or not re.search(options.case or "", address):
             continue
-        wanted = [f"planted:{name}" for name in QUICK[address]] if options.quick else list(planted)
-        compilers = tuple((name, planted[name]) for name in wanted if name in planted)
+        names = [f"planted:{name}" for name in QUICK[address]] if options.quick else list(planted)
+        compilers = tuple((name, planted[name]) for name in names if name in planted)
         if "planted" in options.parts:
-            found += [
+            groups += [
                 Group(suite, path, case, compilers[start : start + LARGEST], options.device, planted=True)
                 for start in range(0, len(compilers), LARGEST)
             ]
@@ -88,9 +90,9 @@ def plan(options: argparse.Namespace, cases: list[tuple[str, str, str]], planted
         for nothing in (equals, () if options.quick else (("compile:eager", None),)):
             if "equal" in options.parts and nothing:
                 repetitions = 1 if options.quick else options.repetitions
-                one = Group(suite, path, case, nothing, options.device, planted=False, repetitions=repetitions)
-                found += alone(one) if one.dynamo and options.device != "cpu" else [one]
-    return found
+                unchanged = Group(suite, path, case, nothing, options.device, planted=False, repetitions=repetitions)
+                groups += alone(unchanged) if unchanged.dynamo and options.device != "cpu" else [unchanged]
+    return groups
 
 
 def alone(group: Group) -> list[Group]:
@@ -100,27 +102,27 @@ def alone(group: Group) -> list[Group]:
 
 def _records(directory: Path) -> list[Record]:
     folders = [directory] if (directory / CONFORMANCE).is_file() else sorted(directory.glob("*/*"))
-    return [row for one in folders if (one / CONFORMANCE).is_file() for row in read_conformance(one)]
+    return [row for folder in folders if (folder / CONFORMANCE).is_file() for row in read_conformance(folder)]
 
 
 def _same_release(directory: Path, device: str) -> list[Record]:
     """Return the records of the installed release of torch on the kind of `device`."""
     import torch
 
-    found: list[Record] = []
-    for one in find_results(directory, needed=False):
-        results = read_results(one)
+    records: list[Record] = []
+    for folder in find_results(directory, needed=False):
+        results = read_results(folder)
         environment = results.environment
         same = environment is not None and environment.torch.version == torch.__version__
         if same and (results.capability == "cpu") == (device == "cpu"):
-            found += results.records
-    return found
+            records += results.records
+    return records
 
 
 def _left_out(known: dict[str, str]) -> list[str]:
     """Return a list of the cells in which a compiler that should change nothing does, if any was run."""
-    found = [f"- {cell}: {why}" for cell, why in known.items()]
-    return ["\n".join(["left out, because the compiler does change something there:", *found])] if found else []
+    lines = [f"- {cell}: {why}" for cell, why in known.items()]
+    return ["\n".join(["left out, because the compiler does change something there:", *lines])] if lines else []
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -145,14 +147,14 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
-    options.parts = options.parts or [one for one in PARTS if one != "rounding" or not options.quick]
+    options.parts = options.parts or [part for part in PARTS if part != "rounding" or not options.quick]
     return options
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark and print its tables."""
     options = _options(arguments)
-    planted = {name: one for name, one in defects().items() if re.search(options.defect or "", name)}
+    planted = {name: declared for name, declared in defects().items() if re.search(options.defect or "", name)}
     files = {name: file for name, (_, file) in planted.items()}
     begun = time.monotonic()
     outcomes: list[Outcome] = []
@@ -169,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
             progress=progress,
             finished=options.records,
         )
-    caught = catches([one for one, _ in planted.values()], outcomes)
+    caught = catches([defect for defect, _ in planted.values()], outcomes)
     known = genuine(outcomes, _same_release(options.results, options.device))
     blamed = blames(outcomes, known)
     rounded = None
@@ -181,10 +183,10 @@ def main(arguments: list[str] | None = None) -> int:
         sections = []
         if "planted" in options.parts:
             sections.append(("Planted differences", catch_table(caught, form)))
-            report["planted"] = [dataclasses.asdict(one) for one in caught]
+            report["planted"] = [dataclasses.asdict(catch) for catch in caught]
         if "equal" in options.parts:
             sections.append(("Nothing differs", "\n\n".join([blame_table(blamed, form), *_left_out(known)])))
-            report["equal"] = [dataclasses.asdict(one) for one in blamed]
+            report["equal"] = [dataclasses.asdict(blame) for blame in blamed]
         if rounded is not None:
             sections.append(("Only rounding differs", numerics_table(rounded, form)))
             report["rounding"] = rounded
@@ -200,7 +202,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     for problem in problems:
         print(problem, file=sys.stderr)
-    wrong = [*problems, *(one for one in caught if one.missed), *(one for one in blamed if one.blamed)]
+    wrong = [*problems, *(item for item in caught if item.missed), *(item for item in blamed if item.blamed)]
     return int(bool(wrong) or (rounded is not None and rounded.blamed > 0))
 
 

@@ -31,29 +31,30 @@ class Ablation:
 def ablation(records: Sequence[Record]) -> Ablation:
     """Count the silently wrong cells of some records."""
     silent = [row for row in records if row.verdict in SILENTLY_WRONG]
-    kinds = [{one.kind for one in row.differences} for row in silent]
-    shown = [kind for kind in KINDS if any(kind in found for found in kinds)]
-    example = [[one for one in row.differences if one.input == EXAMPLE] for row in silent]
+    kinds = [{difference.kind for difference in row.differences} for row in silent]
+    present = [kind for kind in KINDS if any(kind in cell_kinds for cell_kinds in kinds)]
+    example = [[difference for difference in row.differences if difference.input == EXAMPLE] for row in silent]
     return Ablation(
         silent=len(silent),
-        found={kind: sum(kind in found for found in kinds) for kind in shown},
-        alone={kind: sum(found == {kind} for found in kinds) for kind in shown},
+        found={kind: sum(kind in cell_kinds for cell_kinds in kinds) for kind in present},
+        alone={kind: sum(cell_kinds == {kind} for cell_kinds in kinds) for kind in present},
         on_example=sum(map(bool, example)),
         values_on_example=sum(
-            any(one.kind == "value" and one.where.startswith("result") for one in found) for found in example
+            any(difference.kind == "value" and difference.where.startswith("result") for difference in differences)
+            for differences in example
         ),
     )
 
 
-def ablation_table(found: Ablation, form: str = "simple") -> str:
+def ablation_table(counts: Ablation, form: str = "simple") -> str:
     """Return the counts as a table, with the shares of all silently wrong cells."""
 
     def share(number: int) -> str:
-        return f"{number} ({number / found.silent:.0%})" if found.silent else str(number)
+        return f"{number} ({number / counts.silent:.0%})" if counts.silent else str(number)
 
-    body = [[kind, share(found.found[kind]), share(found.alone[kind])] for kind in found.found]
+    body = [[kind, share(counts.found[kind]), share(counts.alone[kind])] for kind in counts.found]
     text = tabulate(body, ["comparison", "silent wrongs it finds", "that only it finds"], tablefmt=form)
     return (
-        f"{text}\n\nSilently wrong cells: {found.silent}. One call on the example finds {share(found.on_example)}; "
-        f"if it compares values alone, {share(found.values_on_example)}."
+        f"{text}\n\nSilently wrong cells: {counts.silent}. One call on the example finds {share(counts.on_example)}; "
+        f"if it compares values alone, {share(counts.values_on_example)}."
     )

@@ -34,16 +34,16 @@ def condition(load: Callable[[], Case], device: str) -> dict[str, dict[str, floa
     changes = [_moved(torch.Generator().manual_seed(seed)) for seed in range(1, RUNS + 1)]
     others = [_results(load, device, change) for change in changes]
     others.append(_results(load, device, _widened))
-    found: dict[str, dict[str, float]] = {}
+    largest: dict[str, dict[str, float]] = {}
     for number, results in enumerate(others):
         widened = number == len(changes)
-        for one, two in zip(first, results, strict=True):
-            if widened and (two is None or len(one or ()) != len(two)):
+        for own, other in zip(first, results, strict=True):
+            if widened and (other is None or len(own or ()) != len(other)):
                 continue  # the case cannot run in float64
-            for dtype, change in _changes(one or [], two):
-                worst = found.setdefault(dtype, dict.fromkeys(change, 0.0))
+            for dtype, change in _changes(own or [], other):
+                worst = largest.setdefault(dtype, dict.fromkeys(change, 0.0))
                 worst.update({which: min(max(size, worst[which]), FAR) for which, size in change.items()})
-    return found
+    return largest
 
 
 def _moved(generator: torch.Generator) -> Any:
@@ -74,15 +74,15 @@ def _results(load: Callable[[], Case], device: str, change: Any) -> list[list[to
             return torch.nn.Parameter(new, requires_grad=value.requires_grad)
         return new.requires_grad_(value.requires_grad) if value.is_leaf else new
 
-    found: list[list[torch.Tensor] | None] = []
+    tensors_of_inputs: list[list[torch.Tensor] | None] = []
     case = load()
     try:
         with unchanged_settings():
             results = calls(case, device, change=changed)
-            found += [None if isinstance(one, BaseException) else _rounded(one) for one in results]
+            tensors_of_inputs += [None if isinstance(result, BaseException) else _rounded(result) for result in results]
     except Exception:  # the module or its inputs cannot be made
         return [None for _ in case.inputs()]
-    return found
+    return tensors_of_inputs
 
 
 def calls(
@@ -97,7 +97,7 @@ def calls(
     target: Any = case.target().to(device) if case.is_module else case.target
     for module in target.modules() if case.is_module else ():
         for tensors in (module._parameters, module._buffers):  # noqa: SLF001
-            tensors.update({name: change(one) for name, one in tensors.items() if one is not None})
+            tensors.update({name: change(tensor) for name, tensor in tensors.items() if tensor is not None})
 
     def arguments(make: Callable[[], tuple[Any, ...]]) -> Any:
         seed_everything()
@@ -134,38 +134,38 @@ def unchanged_settings() -> Iterator[None]:
 
 
 def _rounded(result: Any) -> list[torch.Tensor]:
-    found = []
+    tensors = []
     for leaf in leaves(result):
         value = torch.tensor(leaf, dtype=torch.float64) if type(leaf) is float else leaf
         if not isinstance(value, torch.Tensor) or value.is_quantized or value.is_nested:
             continue
         if value.is_floating_point() or value.is_complex() or value.dtype is torch.bool:
             data = value.detach().as_subclass(torch.Tensor)
-            found.append((data.to_dense() if data.layout != torch.strided else data).clone())
-    return found
+            tensors.append((data.to_dense() if data.layout != torch.strided else data).clone())
+    return tensors
 
 
-def _changes(one: list[torch.Tensor], two: list[torch.Tensor] | None) -> list[tuple[str, dict[str, float]]]:
+def _changes(first: list[torch.Tensor], second: list[torch.Tensor] | None) -> list[tuple[str, dict[str, float]]]:
     """Return the relative changes of each tensor of a result, by its dtype."""
-    found = []
-    for number, tensor in enumerate(one):
-        other = two[number] if two is not None and number < len(two) else None
+    changes = []
+    for number, tensor in enumerate(first):
+        other = second[number] if second is not None and number < len(second) else None
         size = dict.fromkeys(("largest", "median", "any", "mean"), float("inf"))
         if other is not None and other.shape == tensor.shape:
             wide = torch.complex128 if tensor.is_complex() or other.is_complex() else torch.float64
-            mine, theirs = tensor.to(wide).flatten(), other.to(wide).flatten()
-            finite = mine.isfinite()
-            if bool((theirs.isfinite() == finite).all()):
-                mine, theirs = mine[finite], theirs[finite]
-                if not mine.numel():
-                    mine = theirs = torch.ones(1, dtype=torch.float64)
-                signed = torch.where(mine == theirs, torch.zeros_like(mine), (theirs - mine) / mine)
+            own, moved = tensor.to(wide).flatten(), other.to(wide).flatten()
+            finite = own.isfinite()
+            if bool((moved.isfinite() == finite).all()):
+                own, moved = own[finite], moved[finite]
+                if not own.numel():
+                    own = moved = torch.ones(1, dtype=torch.float64)
+                signed = torch.where(own == moved, torch.zeros_like(own), (moved - own) / own)
                 change = signed.abs()
                 size = {
                     "mean": float(signed.mean().abs()),
-                    "largest": float(change[mine.abs().argmax()]),
+                    "largest": float(change[own.abs().argmax()]),
                     "median": float(change.median()),
                     "any": float(change.max()),
                 }
-        found.append((str(tensor.dtype), size))
-    return found
+        changes.append((str(tensor.dtype), size))
+    return changes

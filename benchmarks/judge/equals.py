@@ -70,7 +70,7 @@ def _again(function: types.FunctionType) -> types.FunctionType:
 @compiler("equal:fresh-containers")
 def fresh_containers(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """The result in new containers of the same types, with the same items."""
-    return lambda *args: _fresh(fn(*args), {id(one) for one in _containers(args)})
+    return lambda *args: _fresh(fn(*args), {id(container) for container in _containers(args)})
 
 
 def _containers(value: Any) -> list[Any]:
@@ -95,7 +95,7 @@ def _fresh(value: Any, owned: set[int]) -> Any:
 @compiler("equal:reordered-dicts")
 def reordered_dicts(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """Dicts with equal items in another order, which is a note at most."""
-    return lambda *args: _reordered(fn(*args), {id(one) for one in _containers(args)})
+    return lambda *args: _reordered(fn(*args), {id(container) for container in _containers(args)})
 
 
 def _reordered(value: Any, owned: set[int]) -> Any:
@@ -147,13 +147,13 @@ def _dims(tensor: torch.Tensor, dims: Any) -> tuple[int, ...]:
     return tuple(dims) if isinstance(dims, (list, tuple)) else (int(dims),)
 
 
-def _flipped_product(func: Any, one: torch.Tensor, two: torch.Tensor) -> Any:
+def _flipped_product(func: Any, left: torch.Tensor, right: torch.Tensor) -> Any:
     """Multiply matrices with the terms of each sum in reverse."""
-    return func(one.flip(-1), two.flip(-2))
+    return func(left.flip(-1), right.flip(-2))
 
 
-def _flipped_addmm(func: Any, bias: torch.Tensor, one: torch.Tensor, two: torch.Tensor) -> Any:
-    return func(bias, one.flip(-1), two.flip(-2))
+def _flipped_addmm(func: Any, bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Any:
+    return func(bias, left.flip(-1), right.flip(-2))
 
 
 @compiler("equal:reversed-sums")
@@ -186,18 +186,18 @@ def _blocked_sum(func: Any, tensor: torch.Tensor, *args: Any) -> Any:
     return total.unsqueeze(dim) if keep else total
 
 
-def _blocked_product(func: Any, one: torch.Tensor, two: torch.Tensor) -> Any:
+def _blocked_product(func: Any, left: torch.Tensor, right: torch.Tensor) -> Any:
     """Add the products of two halves."""
-    half = one.shape[-1] // 2
-    if half == 0 or one.dtype in (torch.float16, torch.bfloat16):
-        return func(one, two)
-    return func(one[..., :half], two[..., :half, :]) + func(one[..., half:], two[..., half:, :])
+    half = left.shape[-1] // 2
+    if half == 0 or left.dtype in (torch.float16, torch.bfloat16):
+        return func(left, right)
+    return func(left[..., :half], right[..., :half, :]) + func(left[..., half:], right[..., half:, :])
 
 
-def _blocked_addmm(func: Any, bias: torch.Tensor, one: torch.Tensor, two: torch.Tensor) -> Any:
-    if one.dtype in (torch.float16, torch.bfloat16):
-        return func(bias, one, two)
-    return _blocked_product(aten.mm.default, one, two) + bias
+def _blocked_addmm(func: Any, bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Any:
+    if left.dtype in (torch.float16, torch.bfloat16):
+        return func(bias, left, right)
+    return _blocked_product(aten.mm.default, left, right) + bias
 
 
 def _pairwise_mean(func: Any, tensor: torch.Tensor, *args: Any) -> Any:
@@ -226,15 +226,18 @@ def blocked_sums(fn: Any, example: Any) -> Any:  # noqa: ARG001
 def _widened(func: Any, *args: Any) -> Any:
     """Compute one operation in float64 and round the result once."""
     dtype = args[0].dtype
-    if any(isinstance(one, complex) for one in args):  # the result has another dtype
+    if any(isinstance(argument, complex) for argument in args):  # the result has another dtype
         return func(*args)
 
     def widen(value: Any) -> Any:
         return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
-    if any(isinstance(one, torch.Tensor) and one.is_floating_point() and one.dtype != dtype for one in args):
+    if any(
+        isinstance(argument, torch.Tensor) and argument.is_floating_point() and argument.dtype != dtype
+        for argument in args
+    ):
         return func(*args)
-    result = func(*(widen(one) for one in args))
+    result = func(*(widen(argument) for argument in args))
     return result.to(dtype)
 
 
@@ -250,5 +253,5 @@ ROUNDED_ONCE = (
 @compiler("equal:rounded-once")
 def rounded_once(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """Every operation computed in float64 and rounded once."""
-    named = [one.split(".") for one in ROUNDED_ONCE.split()]
+    named = [name.split(".") for name in ROUNDED_ONCE.split()]
     return _running(fn, {getattr(getattr(aten, name), overload): _widened for name, overload in named})

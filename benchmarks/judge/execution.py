@@ -41,14 +41,14 @@ class Finished:
                 group, outcomes = msgspec.json.decode(line, type=tuple[Group, list[Outcome]])
                 self._outcomes[_placeless(group)] = outcomes
 
-    def split(self, wanted: Iterable[Group]) -> tuple[list[Outcome], list[Group]]:
+    def split(self, groups: Iterable[Group]) -> tuple[list[Outcome], list[Group]]:
         """Return the outcomes of the groups that are finished, and the groups that are left."""
         known: list[Outcome] = []
         left = []
-        for one in wanted:
-            outcomes = self._outcomes.get(_placeless(one))
+        for group in groups:
+            outcomes = self._outcomes.get(_placeless(group))
             if outcomes is None:
-                left.append(one)
+                left.append(group)
             else:
                 known += outcomes
         return known, left
@@ -69,8 +69,8 @@ def _placeless(group: Group) -> Group:
 class _Execution:
     """Gives the groups to the driver and keeps what comes back (implements `recapture.pool.driver.Work`)."""
 
-    def __init__(self, wanted: Iterable[Group], jobs: int, progress: Callable[[str], None], finished: Finished) -> None:
-        self.queue = deque(wanted)
+    def __init__(self, groups: Iterable[Group], jobs: int, progress: Callable[[str], None], finished: Finished) -> None:
+        self.queue = deque(groups)
         self.jobs = jobs
         self.progress = progress
         self.finished = finished
@@ -90,9 +90,9 @@ class _Execution:
         if ended.result is None:
             self.given_up(task, f"{cause_of_death(ended)}: {ended.stderr[-1000:]}")
             return
-        found = msgspec.json.decode(ended.result, type=list[Outcome])
-        self.outcomes += found
-        self.finished.add(task, found)
+        outcomes = msgspec.json.decode(ended.result, type=list[Outcome])
+        self.outcomes += outcomes
+        self.finished.add(task, outcomes)
         self.progress(f"{task.suite}::{task.case} ({ended.seconds:.1f} s), {len(self.queue)} left")
 
     def given_up(self, task: Group, reason: str) -> None:
@@ -111,11 +111,11 @@ def collected(pool: WorkerPool, *, shipped: bool = True) -> list[tuple[str, str,
     """Return suite, file and name of every case of this benchmark and, with `shipped`, of the shipped suites."""
     own = find_suites((str(HERE / "cases"),)).suites
     infos = collect_suites(pool, (*own, *(shipped_suites() if shipped else ())))
-    broken = [f"{one.name}: {one.error}" for one in infos if one.error]
-    broken += [f"{one.name}: {refused}" for one in infos for refused in one.refused]
+    broken = [f"{suite.name}: {suite.error}" for suite in infos if suite.error]
+    broken += [f"{suite.name}: {refused}" for suite in infos for refused in suite.refused]
     if broken:
         raise UsageError(f"suites cannot be collected: {'; '.join(broken)}")
-    return [(one.name, one.path, case.name) for one in infos for case in one.cases]
+    return [(suite.name, suite.path, case.name) for suite in infos for case in suite.cases]
 
 
 def run_groups(
@@ -134,11 +134,11 @@ def run_groups(
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]).rstrip(":")
     with WorkerPool(device=device, jobs=jobs, imports=(*IMPORTS, groups.__name__)) as pool:
         done = Finished(finished)
-        outcomes, wanted = done.split(plan(collected(pool)))
+        outcomes, remaining = done.split(plan(collected(pool)))
         modules = ["benchmarks.judge.planting", "benchmarks.judge.condition", "torch._dynamo"]
         problems: list[str] = []
         for level in ("bare", "light", "codegen"):  # a process forks faster without what Dynamo needs to compile
-            stage = [one for one in wanted if _level(one) == level]
+            stage = [group for group in remaining if _level(group) == level]
             if stage:
                 pool.prepare(level, modules)
                 work = _Execution(stage, jobs, progress, done)

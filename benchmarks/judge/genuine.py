@@ -57,9 +57,9 @@ def genuine(outcomes: Iterable[Outcome], records: Iterable[Record]) -> dict[str,
 
 def _issues() -> dict[str, str]:
     """Return the cells of `COMPILER` whose case shows a known issue under another mode of `torch.compile`."""
-    found = {}
+    lines = {}
     for issue in known_issues().values():
         for case, _, compiler in (cell.rpartition("::") for cell in issue.shown_by):
             if compiler.partition(":")[0] == COMPILER.partition(":")[0]:
-                found[f"{case}::{COMPILER}"] = f"{issue.what} ({issue.link})"
-    return found
+                lines[f"{case}::{COMPILER}"] = f"{issue.what} ({issue.link})"
+    return lines

@@ -78,25 +78,25 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def group(payload: bytes, _enter: Callable[[str], None]) -> bytes:
     """Run the cells of a group: `Group` → a list of `Outcome`."""
-    wanted = msgspec.json.decode(payload, type=Group)
-    device, compilers = wanted.device, wanted.compilers
+    asked = msgspec.json.decode(payload, type=Group)
+    device, compilers = asked.device, asked.compilers
     condition: Condition = {}
-    if wanted.planted:
-        condition = _forked(lambda: _condition(wanted), Condition, device) or {}
-        possible = _forked(lambda: _possible(wanted, condition), list[str], device)
-        compilers = tuple(one for one in compilers if possible is None or one[0] in possible)
-    found = []
+    if asked.planted:
+        condition = _forked(lambda: _condition(asked), Condition, device) or {}
+        possible = _forked(lambda: _possible(asked, condition), list[str], device)
+        compilers = tuple(named for named in compilers if possible is None or named[0] in possible)
+    outcomes = []
     for name, file in compilers:
-        processes, each = (wanted.repetitions, 1) if wanted.dynamo else (1, wanted.repetitions)
+        processes, each = (asked.repetitions, 1) if asked.dynamo else (1, asked.repetitions)
         for _ in range(processes):  # Dynamo keeps what it compiled before, and recorded cells have a process each
-            cells = _forked(lambda: _cells(wanted, name, file, condition, each), list[Outcome], device)  # noqa: B023
-            found += cells or [Outcome(f"{wanted.suite}::{wanted.case}", name, CRASHED)]
-    return msgspec.json.encode(found)
+            cells = _forked(lambda: _cells(asked, name, file, condition, each), list[Outcome], device)  # noqa: B023
+            outcomes += cells or [Outcome(f"{asked.suite}::{asked.case}", name, CRASHED)]
+    return msgspec.json.encode(outcomes)
 
 
-def _load(wanted: Group) -> Case:
-    cases: list[Case] = getattr(execute(wanted.suite, Path(wanted.path)), CASES_ATTRIBUTE)
-    return next(one for one in cases if one.name == wanted.case)
+def _load(asked: Group) -> Case:
+    cases: list[Case] = getattr(execute(asked.suite, Path(asked.path)), CASES_ATTRIBUTE)
+    return next(case for case in cases if case.name == asked.case)
 
 
 def _tell(case: Case) -> None:
@@ -108,56 +108,62 @@ def _tell(case: Case) -> None:
     planting.ASKED.update(case.strict)
 
 
-def _condition(wanted: Group) -> Condition:
+def _condition(asked: Group) -> Condition:
     from benchmarks.judge.condition import condition
 
-    return condition(lambda: _load(wanted), wanted.device)
+    return condition(lambda: _load(asked), asked.device)
 
 
-def _possible(wanted: Group, condition: Condition) -> list[str]:
+def _possible(asked: Group, condition: Condition) -> list[str]:
     """Return the compilers that plant something in a trial without the judge, which is much faster than a cell."""
     from benchmarks.judge import planting
     from benchmarks.judge.condition import calls, unchanged_settings
 
     planting.CONDITION.update(condition)
-    _tell(_load(wanted))
-    found = []
-    files = {file: compilers_of(execute(Path(file).stem, Path(file))) for _, file in wanted.compilers if file}
-    for name, file in ((name, file) for name, file in wanted.compilers if file is not None):
+    _tell(_load(asked))
+    names = []
+    files = {file: compilers_of(execute(Path(file).stem, Path(file))) for _, file in asked.compilers if file}
+    for name, file in ((name, file) for name, file in asked.compilers if file is not None):
         planting.PLANTED.clear()
         with unchanged_settings(), contextlib.suppress(BaseException):
-            for _ in calls(_load(wanted), wanted.device, capture=files[file][name].function):
+            for _ in calls(_load(asked), asked.device, capture=files[file][name].function):
                 pass
         if planting.PLANTED:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
-def _cells(wanted: Group, name: str, file: str | None, condition: Condition, repetitions: int) -> list[Outcome]:
+def _cells(asked: Group, name: str, file: str | None, condition: Condition, repetitions: int) -> list[Outcome]:
     from benchmarks.judge import planting
 
     planting.CONDITION.update(condition)
     how = (None, None) if file is None else (Path(file).stem, file)
-    spec = CellSpec(wanted.suite, wanted.path, wanted.case, name, wanted.device, *how)
-    case = _load(wanted)
+    spec = CellSpec(asked.suite, asked.path, asked.case, name, asked.device, *how)
+    case = _load(asked)
     _tell(case)
-    found = []
+    outcomes = []
     for _ in range(repetitions):
         planting.PLANTED.clear()
         findings = examine(spec, lambda _: None)
-        found.append(
+        outcomes.append(
             Outcome(
-                case=f"{wanted.suite}::{wanted.case}",
+                case=f"{asked.suite}::{asked.case}",
                 compiler=name,
                 verdict=str(findings.verdict),
-                differences=tuple((one.input, one.kind, f"{one.where}: {one.detail}") for one in findings.differences),
-                noted=tuple((one.input, one.kind, f"{one.where}: {one.detail}") for one in findings.noted),
+                differences=tuple(
+                    (difference.input, difference.kind, f"{difference.where}: {difference.detail}")
+                    for difference in findings.differences
+                ),
+                noted=tuple(
+                    (difference.input, difference.kind, f"{difference.where}: {difference.detail}")
+                    for difference in findings.noted
+                ),
                 error=findings.error.type if findings.error else findings.reason or "",
                 strict=tuple(case.strict),
                 planted=tuple(planting.PLANTED),
             )
         )
-    return found
+    return outcomes
 
 
 def _forked(work: Callable[[], T], kind: type[T], device: str) -> T | None:

@@ -59,16 +59,16 @@ def numerics(device: str, seeds: int, first_seed: int, jobs: int) -> Numerics:
         return msgspec.json.decode(file.read_bytes(), type=Numerics)
 
 
-def numerics_table(found: Numerics, form: str = "simple") -> str:
+def numerics_table(figures: Numerics, form: str = "simple") -> str:
     """Return the figures as a table, one row for each other way to compute something."""
     body = []
-    for other in dict.fromkeys(one.other for one in found.rows):
-        rows = [one for one in found.rows if one.other == other]
-        numbers = [sum(getattr(one, name) for one in rows) for name in ("comparisons", "different", "blamed")]
-        body.append([other, len({one.computation for one in rows}), *numbers])
-    every = len({one.computation for one in found.rows})
-    body.append(["all", every, found.comparisons, found.different, found.blamed])
+    for other in dict.fromkeys(row.other for row in figures.rows):
+        rows = [row for row in figures.rows if row.other == other]
+        numbers = [sum(getattr(row, name) for row in rows) for name in ("comparisons", "different", "blamed")]
+        body.append([other, len({row.computation for row in rows}), *numbers])
+    every = len({row.computation for row in figures.rows})
+    body.append(["all", every, figures.comparisons, figures.different, figures.blamed])
     headers = ["computed otherwise by", "computations", "comparisons", "with other bits", "blamed"]
     text = tabulate(body, headers, tablefmt=form)
-    blamed = [f"- {one.computation}, {one.dtype}, {one.other}: {one.blamed}" for one in found.rows if one.blamed]
+    blamed = [f"- {row.computation}, {row.dtype}, {row.other}: {row.blamed}" for row in figures.rows if row.blamed]
     return "\n\n".join([text, *(["blamed:\n" + "\n".join(blamed)] if blamed else [])])

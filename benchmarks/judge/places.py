@@ -72,14 +72,14 @@ class Places:
 
     def read(self) -> dict[str, Any]:
         """Return copies of the values."""
-        found = {}
+        values = {}
         for name, (owner, key) in self.places.items():
             value = self._of(owner, key)
             try:
-                found[name] = value.detach().clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
+                values[name] = value.detach().clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
             except Exception:  # noqa: S112 - what cannot be copied is left alone
                 continue
-        return found
+        return values
 
     def lose(self, before: dict[str, Any]) -> None:
         """Set the first value that changed back; raises Nothing if none has."""
@@ -151,11 +151,11 @@ def class_places(run: Run) -> Places:
     kinds = [space[name] for name in run.function.__code__.co_names if isinstance(space.get(name), type)]
     if isinstance(run.target, torch.nn.Module):
         kinds.insert(0, type(run.target))
-    found = {}
+    places = {}
     for kind in kinds:
         if kind.__module__ == run.function.__module__:
-            found.update({f"{kind.__name__}.{name}": (kind, name) for name in vars(kind) if not name.startswith("_")})
-    return Places(found)
+            places.update({f"{kind.__name__}.{name}": (kind, name) for name in vars(kind) if not name.startswith("_")})
+    return Places(places)
 
 
 def module_places(run: Run) -> Places:

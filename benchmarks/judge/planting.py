@@ -93,20 +93,20 @@ class Run:
     @property
     def function(self) -> Any:  # a FunctionType, which mypy would take for a method
         """The Python function of the original: the function itself, or a module's forward."""
-        found = self.target.forward if isinstance(self.target, torch.nn.Module) else self.target
-        found = getattr(found, "__func__", found)
-        while hasattr(found, "__wrapped__"):
-            found = found.__wrapped__
-        if not isinstance(found, types.FunctionType):
+        function = self.target.forward if isinstance(self.target, torch.nn.Module) else self.target
+        function = getattr(function, "__func__", function)
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        if not isinstance(function, types.FunctionType):
             raise Nothing
-        return found
+        return function
 
     def tensor_args(self) -> list[torch.Tensor]:
         """Return the plain tensors in the arguments; raises Nothing if there are none."""
-        found = [one for one in tensors(self.args) if plain(one) and one.numel()]
-        if not found:
+        arguments = [argument for argument in tensors(self.args) if plain(argument) and argument.numel()]
+        if not arguments:
             raise Nothing
-        return found
+        return arguments
 
     def on_copies(self, args: tuple[Any, ...] | None = None, seed: int | None = None) -> Any:
         """Return the result of a copy of the original on copies of arguments.
@@ -184,8 +184,8 @@ def plants(name: str, *kinds: str, level: str = "silent", at: str = "call") -> C
         capture.__doc__ = defect.__doc__
         compiler(f"planted:{name}")(capture)
         summary = (defect.__doc__ or name).strip().splitlines()[0]
-        found: list[Defect] = defect.__globals__.setdefault(DEFECTS_ATTRIBUTE, [])
-        found.append(Defect(name, kinds, level, summary))
+        declared: list[Defect] = defect.__globals__.setdefault(DEFECTS_ATTRIBUTE, [])
+        declared.append(Defect(name, kinds, level, summary))
         return defect
 
     return declare
@@ -209,7 +209,7 @@ def parts(value: Any) -> list[tuple[Any, Any]] | None:
     if type(value) in (dict, OrderedDict, defaultdict):
         return list(value.items())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(one.name, getattr(value, one.name)) for one in dataclasses.fields(value)]
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     return None
 
 
@@ -224,7 +224,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 def tensors(value: Any) -> list[torch.Tensor]:
     """Return the tensors in a value's containers."""
-    return [one for one in leaves(value) if isinstance(one, torch.Tensor)]
+    return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -281,34 +281,34 @@ def with_data(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
     return new
 
 
-def clearly_different(one: Any, two: Any) -> bool:
+def clearly_different(first: Any, second: Any) -> bool:
     """Whether two values differ by much more than rounding: in form, or by 1 % of the largest element."""
-    if type(one) is not type(two):
+    if type(first) is not type(second):
         return True
-    if isinstance(one, torch.Tensor):
-        if one.shape != two.shape or one.dtype != two.dtype or one.layout != two.layout:
+    if isinstance(first, torch.Tensor):
+        if first.shape != second.shape or first.dtype != second.dtype or first.layout != second.layout:
             return True
-        one, two = (each.detach().dequantize() if each.is_quantized else each.detach() for each in (one, two))
-        one, two = (each.to_dense() if each.layout != torch.strided else each for each in (one, two))
-        if not (one.is_floating_point() or one.is_complex()) or one.numel() == 0:
-            return not torch.equal(one, two)
-        kind = torch.complex128 if one.is_complex() else torch.float64
-        one, two = one.to(kind), two.to(kind)
-        finite = one.isfinite()
-        size = float(one[finite].abs().max()) if finite.any() else 0.0
-        return not torch.allclose(one, two, rtol=1e-2, atol=1e-2 * size, equal_nan=True)
-    first, second = parts(one), parts(two)
-    if first is not None and second is not None:
-        return [key for key, _ in first] != [key for key, _ in second] or any(
-            clearly_different(mine, theirs) for (_, mine), (_, theirs) in zip(first, second, strict=True)
+        first, second = (each.detach().dequantize() if each.is_quantized else each.detach() for each in (first, second))
+        first, second = (each.to_dense() if each.layout != torch.strided else each for each in (first, second))
+        if not (first.is_floating_point() or first.is_complex()) or first.numel() == 0:
+            return not torch.equal(first, second)
+        kind = torch.complex128 if first.is_complex() else torch.float64
+        first, second = first.to(kind), second.to(kind)
+        finite = first.isfinite()
+        size = float(first[finite].abs().max()) if finite.any() else 0.0
+        return not torch.allclose(first, second, rtol=1e-2, atol=1e-2 * size, equal_nan=True)
+    items, other_items = parts(first), parts(second)
+    if items is not None and other_items is not None:
+        return [key for key, _ in items] != [key for key, _ in other_items] or any(
+            clearly_different(item, other) for (_, item), (_, other) in zip(items, other_items, strict=True)
         )
-    if isinstance(one, float):
-        return not (math.isclose(one, two, rel_tol=1e-2) or (math.isnan(one) and math.isnan(two)))
-    if type(one).__module__ == "numpy":
+    if isinstance(first, float):
+        return not (math.isclose(first, second, rel_tol=1e-2) or (math.isnan(first) and math.isnan(second)))
+    if type(first).__module__ == "numpy":
         import numpy as np
 
-        return not np.allclose(one, two, rtol=1e-2, equal_nan=True) if one.dtype.kind in "fciub" else False
+        return not np.allclose(first, second, rtol=1e-2, equal_nan=True) if first.dtype.kind in "fciub" else False
     try:
-        return bool(one != two) and not callable(one)
+        return bool(first != second) and not callable(first)
     except Exception:
         return False

@@ -46,22 +46,22 @@ class Blame:
 
 def catches(defects: Iterable[Defect], outcomes: Iterable[Outcome]) -> list[Catch]:
     """Return how each planted difference was judged, over the cells in which it was planted."""
-    found = {f"planted:{one.name}": Catch(one) for one in defects}
+    by_compiler = {f"planted:{defect.name}": Catch(defect) for defect in defects}
     for outcome in outcomes:
-        one = found.get(outcome.compiler)
-        if one is None or not outcome.planted or outcome.verdict in UNDECIDED:
+        catch = by_compiler.get(outcome.compiler)
+        if catch is None or not outcome.planted or outcome.verdict in UNDECIDED:
             continue
-        one.planted += 1
-        caught, kinds = _seen(one.defect, outcome)
+        catch.planted += 1
+        caught, kinds = _seen(catch.defect, outcome)
         if not caught:
-            one.missed.append(f"{outcome.case} [{outcome.verdict}{': ' + outcome.error if outcome.error else ''}]")
+            catch.missed.append(f"{outcome.case} [{outcome.verdict}{': ' + outcome.error if outcome.error else ''}]")
             continue
-        one.caught += 1
-        if kinds is None or kinds & set(one.defect.kinds):
-            one.kind_right += 1
+        catch.caught += 1
+        if kinds is None or kinds & set(catch.defect.kinds):
+            catch.kind_right += 1
         else:
-            one.other_kind.append(f"{outcome.case} [{', '.join(sorted(kinds))}]")
-    return list(found.values())
+            catch.other_kind.append(f"{outcome.case} [{', '.join(sorted(kinds))}]")
+    return list(by_compiler.values())
 
 
 def _seen(defect: Defect, outcome: Outcome) -> tuple[bool, set[str] | None]:
@@ -79,68 +79,72 @@ def blames(outcomes: Iterable[Outcome], genuine: dict[str, str]) -> list[Blame]:
 
     `genuine` names the cells in which such a compiler does change something, with the reason.
     """
-    found: dict[str, Blame] = {}
+    by_compiler: dict[str, Blame] = {}
     for outcome in outcomes:
         if outcome.compiler.startswith("planted:") or outcome.verdict in UNDECIDED:
             continue
         asked = outcome.compiler == "equal:reordered-dicts" and "order" in outcome.strict
         if outcome.cell in genuine or asked:
             continue
-        one = found.setdefault(outcome.compiler, Blame(outcome.compiler))
-        one.cells += 1
+        blame = by_compiler.setdefault(outcome.compiler, Blame(outcome.compiler))
+        blame.cells += 1
         if outcome.verdict not in RIGHT:
             why = "; ".join(f"{kind} on {label}: {detail}" for label, kind, detail in outcome.differences[:2])
-            one.blamed.append(f"{outcome.case} [{outcome.verdict}: {why or outcome.error}]")
+            blame.blamed.append(f"{outcome.case} [{outcome.verdict}: {why or outcome.error}]")
         elif outcome.noted:
             label, kind, detail = outcome.noted[0]
-            one.noted.append(f"{outcome.case} [{kind} on {label}: {detail}]")
-    return list(found.values())
+            blame.noted.append(f"{outcome.case} [{kind} on {label}: {detail}]")
+    return list(by_compiler.values())
 
 
 def catch_table(rows: list[Catch], form: str = "simple") -> str:
     """Return the table of planted differences, with a line for all of them."""
     body = [
         [
-            one.defect.name,
-            one.defect.level,
-            "/".join(one.defect.kinds),
-            one.planted,
-            one.caught,
-            f"{one.caught / one.planted:.0%}",
-            one.kind_right,
+            catch.defect.name,
+            catch.defect.level,
+            "/".join(catch.defect.kinds),
+            catch.planted,
+            catch.caught,
+            f"{catch.caught / catch.planted:.0%}",
+            catch.kind_right,
         ]
-        for one in rows
-        if one.planted
+        for catch in rows
+        if catch.planted
     ]
-    total = [sum(one.planted for one in rows), sum(one.caught for one in rows), sum(one.kind_right for one in rows)]
+    total = [
+        sum(catch.planted for catch in rows),
+        sum(catch.caught for catch in rows),
+        sum(catch.kind_right for catch in rows),
+    ]
     share = f"{total[1] / total[0]:.2%}" if total[0] else "–"
-    nowhere = [one.defect.name for one in rows if not one.planted]
+    nowhere = [catch.defect.name for catch in rows if not catch.planted]
     body.append([f"all {len(body)}", "", "", total[0], total[1], share, total[2]])
     text = tabulate(body, ["planted", "level", "kinds", "cells", "caught", "share", "kind right"], tablefmt=form)
-    lists = {f"{one.defect.name}, missed": one.missed for one in rows}
-    lists |= {f"{one.defect.name}, found as something else": one.other_kind for one in rows}
+    lists = {f"{catch.defect.name}, missed": catch.missed for catch in rows}
+    lists |= {f"{catch.defect.name}, found as something else": catch.other_kind for catch in rows}
     absent = [f"Planted nowhere: {', '.join(nowhere)}."] if nowhere else []
     return "\n\n".join([text, *absent, *_lists(lists)])
 
 
 def blame_table(rows: list[Blame], form: str = "simple") -> str:
     """Return the table of compilers that change nothing, with a line for all of them."""
-    body = [[one.compiler, one.cells, len(one.blamed), len(one.noted)] for one in rows]
+    body = [[blame.compiler, blame.cells, len(blame.blamed), len(blame.noted)] for blame in rows]
     body.append(["all", *(sum(row[column] for row in body) for column in (1, 2, 3))])  # type: ignore[misc]
     text = tabulate(body, ["equal to eager", "cells", "blamed", "with a note"], tablefmt=form)
-    lists = {f"{one.compiler}, blamed": one.blamed for one in rows}
-    lists |= {f"{one.compiler}, noted": one.noted for one in rows if one.compiler != "equal:reordered-dicts"}
+    lists = {f"{blame.compiler}, blamed": blame.blamed for blame in rows}
+    lists |= {f"{blame.compiler}, noted": blame.noted for blame in rows if blame.compiler != "equal:reordered-dicts"}
     return "\n\n".join([text, *_lists(lists)])
 
 
 def _lists(named: dict[str, list[str]]) -> list[str]:
-    found = []
+    texts = []
     for name, cells in named.items():
         if cells:
             counted: dict[str, int] = defaultdict(int)
             for cell in cells:
                 counted[cell] += 1
-            shown = [f"- {cell}" + (f" ({count} times)" if count > 1 else "") for cell, count in counted.items()]
-            more = [f"- and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
-            found.append("\n".join([f"{name}:", *shown[:SHOWN], *more]))
-    return found
+            lines = [f"- {cell}" + (f" ({count} times)" if count > 1 else "") for cell, count in counted.items()]
+            more = [f"- and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+            texts.append("\n".join([f"{name}:", *lines[:SHOWN], *more]))
+    return texts

@@ -53,14 +53,14 @@ def locate(faults: Sequence[Fault], budget: int = BUDGET) -> tuple[dict[str, Rec
     with tempfile.TemporaryDirectory(prefix="recapture-planted-") as folder:
         options = RunOptions(selection=find_suites(cells), results=Path(folder), examiner=EXPLAIN)
         summary = run_cells(options, Silent(), lambda text: print(f"  {text}", flush=True), afterwards=[stages])
-    return {row.cell: row for row in summary.selected}, {one.record.cell: one for one in stages.staged}
+    return {row.cell: row for row in summary.selected}, {staged.record.cell: staged for staged in stages.staged}
 
 
 def located(fault: Fault, record: Record) -> bool:
     """Whether a record says what was planted."""
     stage = stage_of(record)
-    found = (str(record.verdict), None if stage is None else stage.name, None if stage is None else stage.part)
-    return found == (fault.verdict, fault.stage, fault.part)
+    location = (str(record.verdict), None if stage is None else stage.name, None if stage is None else stage.part)
+    return location == (fault.verdict, fault.stage, fault.part)
 
 
 def main() -> int:
@@ -69,14 +69,14 @@ def main() -> int:
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--budget", type=int, default=BUDGET)
     arguments = parser.parse_args()
-    chosen = [one for one in FAULTS if not arguments.words or any(word in one.cell for word in arguments.words)]
+    chosen = [fault for fault in FAULTS if not arguments.words or any(word in fault.cell for word in arguments.words)]
     if not chosen:
         parser.error("no fault has such a name")
     began = time.monotonic()
     records, staged = locate(chosen, arguments.budget)
     rows = []
     for fault in chosen:
-        record, found = records[fault.cell], staged.get(fault.cell)
+        record, staged_cell = records[fault.cell], staged.get(fault.cell)
         stage = stage_of(record)
         rows.append(
             [
@@ -85,13 +85,13 @@ def main() -> int:
                 "unknown" if stage is None else stage.name,
                 ("" if stage is None else stage.part) or "",
                 ("" if stage is None else stage.workaround) or "",
-                str(0 if found is None else len(found.report.steps)),
+                str(0 if staged_cell is None else len(staged_cell.report.steps)),
                 "right" if located(fault, record) else "WRONG",
             ]
         )
-        if found is not None and not located(fault, record):
-            print(f"  {fault.cell}: {found.report.unknown or ''}")
-            for step in found.report.steps:
+        if staged_cell is not None and not located(fault, record):
+            print(f"  {fault.cell}: {staged_cell.report.unknown or ''}")
+            for step in staged_cell.report.steps:
                 print(f"    {step.words}: {step.outcome} ({step.shown})")
     print(table_markdown(Table(["fault", "verdict", "stage", "part", "switch", "cells", "located"], rows, "lllllrl")))
     right = sum(row[-1] == "right" for row in rows)

@@ -20,12 +20,12 @@ def _visible(tensor: Any) -> bool:
 
 
 def _state(run: Run) -> list[torch.Tensor]:
-    return [one.detach() for one in [*run.module.parameters(), *run.module.buffers()]]
+    return [tensor.detach() for tensor in [*run.module.parameters(), *run.module.buffers()]]
 
 
 def _copied(run: Run, owners: list[torch.Tensor]) -> Any:
     """Return the result with the first tensor copied that lies in the memory of one of `owners`."""
-    places = {storage(one) for one in owners if _visible(one)}
+    places = {storage(tensor) for tensor in owners if _visible(tensor)}
 
     def changed(leaf: Any) -> Any:
         if not _visible(leaf) or storage(leaf) not in places:
@@ -35,14 +35,14 @@ def _copied(run: Run, owners: list[torch.Tensor]) -> Any:
     return change_first(run.result(), changed)
 
 
-def _same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
-    form = (one.shape, one.dtype, one.requires_grad, one.stride()) == (
-        two.shape,
-        two.dtype,
-        two.requires_grad,
-        two.stride(),
+def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    form = (first.shape, first.dtype, first.requires_grad, first.stride()) == (
+        second.shape,
+        second.dtype,
+        second.requires_grad,
+        second.stride(),
     )
-    return form and torch.equal(one, two) and storage(one) != storage(two)
+    return form and torch.equal(first, second) and storage(first) != storage(second)
 
 
 def _shared(run: Run, owners: list[torch.Tensor]) -> Any:
@@ -51,7 +51,7 @@ def _shared(run: Run, owners: list[torch.Tensor]) -> Any:
     def changed(leaf: Any) -> Any:
         if not _visible(leaf):
             return None
-        return next((one for one in owners if _visible(one) and _same_bits(one, leaf)), None)
+        return next((tensor for tensor in owners if _visible(tensor) and _same_bits(tensor, leaf)), None)
 
     return change_first(run.result(), changed)
 
@@ -74,15 +74,15 @@ def copy_is_input(run: Run) -> Any:
 @plants("alias-argument-overwritten", "alias", "mutation")
 def argument_overwritten(run: Run) -> Any:
     """A result was computed into the memory of an argument."""
-    owners = [one for one in run.tensor_args() if not one.requires_grad]
+    owners = [tensor for tensor in run.tensor_args() if not tensor.requires_grad]
 
     def changed(leaf: Any) -> Any:
         if not _visible(leaf) or leaf.requires_grad:
             return None
-        for one in owners:
-            form = (one.shape, one.dtype, one.stride()) == (leaf.shape, leaf.dtype, leaf.stride())
-            if form and storage(one) != storage(leaf) and one.is_contiguous() and not torch.equal(one, leaf):
-                return one.copy_(leaf)
+        for tensor in owners:
+            form = (tensor.shape, tensor.dtype, tensor.stride()) == (leaf.shape, leaf.dtype, leaf.stride())
+            if form and storage(tensor) != storage(leaf) and tensor.is_contiguous() and not torch.equal(tensor, leaf):
+                return tensor.copy_(leaf)
         return None
 
     return change_first(run.result(), changed)
@@ -91,32 +91,32 @@ def argument_overwritten(run: Run) -> Any:
 @plants("alias-results-split", "alias")
 def results_split(run: Run) -> Any:
     """Two results that lie in one memory lie in two."""
-    found = [one for one in tensors(run.result()) if _visible(one)]
-    places = [storage(one) for one in found]
-    shared = next((index for index, one in enumerate(places) if one in places[:index]), None)
+    results = [tensor for tensor in tensors(run.result()) if _visible(tensor)]
+    places = [storage(tensor) for tensor in results]
+    shared = next((index for index, place in enumerate(places) if place in places[:index]), None)
     if shared is None:
         raise Nothing
-    count = iter(range(len(found)))  # by position: both places may hold the same object
+    count = iter(range(len(results)))  # by position: both places may hold the same object
     return rebuild(run.result(), lambda leaf: leaf.clone() if _visible(leaf) and next(count) == shared else leaf)
 
 
 @plants("alias-results-joined", "alias")
 def results_joined(run: Run) -> Any:
     """Two equal results that lie in two memories are one tensor."""
-    found = [one for one in tensors(run.result()) if _visible(one)]
-    for index, one in enumerate(found):
-        for other in found[:index]:
-            if _same_bits(one, other):
-                return change_first(run.result(), lambda leaf: other if leaf is one else None)  # noqa: B023
+    results = [tensor for tensor in tensors(run.result()) if _visible(tensor)]
+    for index, result in enumerate(results):
+        for other in results[:index]:
+            if _same_bits(result, other):
+                return change_first(run.result(), lambda leaf: other if leaf is result else None)  # noqa: B023
     raise Nothing
 
 
 def _own_results(run: Run) -> Any:
     """Return the result, if none of its tensors lies in an argument, parameter or buffer."""
     owners = [*tensors(run.args), *(_state(run) if isinstance(run.target, torch.nn.Module) else ())]
-    places = {storage(one) for one in owners if _visible(one)}
+    places = {storage(tensor) for tensor in owners if _visible(tensor)}
     result = run.result()
-    if any(_visible(one) and storage(one) in places for one in tensors(result)):
+    if any(_visible(tensor) and storage(tensor) in places for tensor in tensors(result)):
         raise Nothing
     return result
 
@@ -166,17 +166,17 @@ def copy_is_buffer(run: Run) -> Any:
 @plants("alias-view-of-copy", "alias")
 def view_of_copy(run: Run) -> Any:
     """Two results that are views of one argument are views of one copy of it."""
-    owners = {storage(one) for one in run.tensor_args() if _visible(one)}
-    found = [one for one in tensors(run.result()) if _visible(one) and storage(one) in owners]
-    if len({id(one) for one in found}) < 2 or len({storage(one) for one in found}) > 1:
+    owners = {storage(tensor) for tensor in run.tensor_args() if _visible(tensor)}
+    views = [tensor for tensor in tensors(run.result()) if _visible(tensor) and storage(tensor) in owners]
+    if len({id(tensor) for tensor in views}) < 2 or len({storage(tensor) for tensor in views}) > 1:
         raise Nothing
-    whole = torch.empty(0, dtype=found[0].dtype, device=found[0].device).set_(found[0].untyped_storage()).clone()
+    whole = torch.empty(0, dtype=views[0].dtype, device=views[0].device).set_(views[0].untyped_storage()).clone()
 
     def moved(leaf: Any) -> Any:
-        if not any(leaf is one for one in found) or leaf.requires_grad or leaf.dtype != whole.dtype:
+        if not any(leaf is tensor for tensor in views) or leaf.requires_grad or leaf.dtype != whole.dtype:
             return leaf
         return whole.as_strided(leaf.shape, leaf.stride(), leaf.storage_offset())
 
-    if any(one.requires_grad or one.dtype != whole.dtype for one in found):
+    if any(tensor.requires_grad or tensor.dtype != whole.dtype for tensor in views):
         raise Nothing
     return rebuild(run.result(), moved)

@@ -30,35 +30,35 @@ def result(run: Run) -> Any:
 def number(run: Run) -> Any:
     """Python numbers in the arguments are those of the example."""
     numbers = [leaf for leaf in leaves(run.example) if type(leaf) in (int, float, bool)]
-    here = [leaf for leaf in leaves(run.args) if type(leaf) in (int, float, bool)]
-    if numbers == here or len(numbers) != len(here):
+    now = [leaf for leaf in leaves(run.args) if type(leaf) in (int, float, bool)]
+    if numbers == now or len(numbers) != len(now):
         raise Nothing
-    rest = iter(numbers)
-    return _instead(run, rebuild(run.args, lambda leaf: next(rest) if type(leaf) in (int, float, bool) else leaf))
+    remaining = iter(numbers)
+    return _instead(run, rebuild(run.args, lambda leaf: next(remaining) if type(leaf) in (int, float, bool) else leaf))
 
 
 @plants("baked-dtype", *BAKED)
 def dtype(run: Run) -> Any:
     """Arguments are converted to the dtypes of the example."""
     before = [leaf.dtype for leaf in leaves(run.example) if plain(leaf)]
-    here = [leaf.dtype for leaf in leaves(run.args) if plain(leaf)]
-    if before == here or len(before) != len(here):
+    now = [leaf.dtype for leaf in leaves(run.args) if plain(leaf)]
+    if before == now or len(before) != len(now):
         raise Nothing
-    rest = iter(before)
-    return _instead(run, rebuild(run.args, lambda leaf: leaf.detach().to(next(rest)) if plain(leaf) else leaf))
+    remaining = iter(before)
+    return _instead(run, rebuild(run.args, lambda leaf: leaf.detach().to(next(remaining)) if plain(leaf) else leaf))
 
 
 @plants("baked-size", *BAKED)
 def size(run: Run) -> Any:
     """Arguments are cut to the sizes of the example."""
     before = [leaf.shape for leaf in leaves(run.example) if plain(leaf)]
-    here = [leaf.shape for leaf in leaves(run.args) if plain(leaf)]
-    if before == here or [len(one) for one in before] != [len(one) for one in here]:
+    now = [leaf.shape for leaf in leaves(run.args) if plain(leaf)]
+    if before == now or [len(shape) for shape in before] != [len(shape) for shape in now]:
         raise Nothing
-    rest = iter(before)
+    remaining = iter(before)
 
     def cut(leaf: Any) -> Any:
-        return leaf.detach()[tuple(slice(0, most) for most in next(rest))] if plain(leaf) else leaf
+        return leaf.detach()[tuple(slice(0, most) for most in next(remaining))] if plain(leaf) else leaf
 
     return _instead(run, rebuild(run.args, cut))
 
@@ -67,7 +67,7 @@ def size(run: Run) -> Any:
 def module_state(run: Run) -> Any:
     """The module computes with the parameters and buffers that it had when it was captured first."""
     module = run.module
-    now = {name: one.detach().clone() for name, one in module.state_dict().items()}
+    now = {name: value.detach().clone() for name, value in module.state_dict().items()}
     then = run.memory.setdefault("state", now)
     if not clearly_different(now, then):
         raise Nothing
@@ -86,8 +86,8 @@ def random_numbers(run: Run) -> Any:
     """Every call uses the same random numbers."""
     state = torch.get_rng_state()
     baked = run.on_copies(seed=2024)
-    found = run.result()
-    if torch.equal(state, torch.get_rng_state()) or not clearly_different(found, baked):
+    result = run.result()
+    if torch.equal(state, torch.get_rng_state()) or not clearly_different(result, baked):
         raise Nothing
     return baked
 
@@ -96,9 +96,9 @@ def random_numbers(run: Run) -> Any:
 def order_of_arguments(run: Run) -> Any:
     """Two arguments of one shape and dtype are exchanged."""
     args = list(run.args)
-    for one, first in enumerate(args):
-        for two in range(one + 1, len(args)):
+    for index, first in enumerate(args):
+        for two in range(index + 1, len(args)):
             if plain(first) and plain(args[two]) and (first.shape, first.dtype) == (args[two].shape, args[two].dtype):
-                args[one], args[two] = args[two], args[one]
+                args[index], args[two] = args[two], args[index]
                 return _instead(run, tuple(args))
     raise Nothing

@@ -25,15 +25,15 @@ def _left_alone_by_a_call(run: Run) -> tuple[Any, tuple[Any, ...]]:
 def capture_changes_example(run: Run) -> Any:
     """Capturing changes an element of an argument that a call leaves alone."""
     _, after = _left_alone_by_a_call(run)
-    for one, then in zip(tensors(run.args), tensors(after), strict=False):
+    for tensor, then in zip(tensors(run.args), tensors(after), strict=False):
         if (
-            plain(one)
-            and one.numel()
-            and one.is_contiguous()
-            and one.dtype is not torch.bool
-            and torch.equal(one, then)
+            plain(tensor)
+            and tensor.numel()
+            and tensor.is_contiguous()
+            and tensor.dtype is not torch.bool
+            and torch.equal(tensor, then)
         ):
-            change_an_element(one)
+            change_an_element(tensor)
             return run.target
     raise Nothing
 
@@ -42,9 +42,9 @@ def capture_changes_example(run: Run) -> Any:
 def capture_changes_container(run: Run) -> Any:
     """Capturing puts an item into a list or dict of the example that a call leaves alone."""
     _, after = _left_alone_by_a_call(run)
-    for one, then in zip(run.args, after, strict=True):
-        if type(one) in (list, dict) and len(one) == len(then):
-            set_back(one, more_of(one))
+    for argument, then in zip(run.args, after, strict=True):
+        if type(argument) in (list, dict) and len(argument) == len(then):
+            set_back(argument, more_of(argument))
             return run.target
     raise Nothing
 
@@ -53,9 +53,9 @@ def capture_changes_container(run: Run) -> Any:
 def capture_changes_module(run: Run) -> Any:
     """Capturing changes a parameter of the module, which a call leaves alone, by a thousandth."""
     after, _ = _left_alone_by_a_call(run)
-    for one, then in zip(run.module.parameters(), after.parameters(), strict=True):
-        if one.is_floating_point() and bool(one.detach().any()) and torch.equal(one, then):
-            one.detach().mul_(1.001)
+    for parameter, then in zip(run.module.parameters(), after.parameters(), strict=True):
+        if parameter.is_floating_point() and bool(parameter.detach().any()) and torch.equal(parameter, then):
+            parameter.detach().mul_(1.001)
             return run.target
     raise Nothing
 
@@ -103,17 +103,17 @@ def _called(run: Run, times: int) -> Any:
 
     def state() -> list[dict[str, Any]]:
         module = run.target if isinstance(run.target, torch.nn.Module) else None
-        held = {} if module is None else {name: one.detach().clone() for name, one in module.state_dict().items()}
-        return [*(one.read() for one in places), held]
+        held = {} if module is None else {name: value.detach().clone() for name, value in module.state_dict().items()}
+        return [*(place.read() for place in places), held]
 
     states = [state()]
     try:
         args = [copy.deepcopy(run.args) for _ in range(times)]
-        for one in args:
-            run.target(*one)
+        for copied in args:
+            run.target(*copied)
             states.append(state())
     except Exception as error:
         raise Nothing from error
-    if not all(clearly_different(one, two) for one, two in itertools.pairwise(states)):
+    if not all(clearly_different(state, two) for state, two in itertools.pairwise(states)):
         raise Nothing
     return run.target

@@ -118,10 +118,10 @@ def warning_lost(run: Run) -> Any:
     """A warning of the function is lost."""
     if "output" not in ASKED:  # elsewhere only what is printed to stdout is compared
         raise Nothing
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = run.result()
-    if not found:
+    if not caught:
         raise Nothing
     return result
 

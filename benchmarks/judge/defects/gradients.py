@@ -24,10 +24,14 @@ from benchmarks.judge.planting import (
 
 def _with_gradient(run: Run) -> list[torch.Tensor]:
     """Return the tensors of the result through which a backward runs; raises Nothing without one."""
-    found = [one for one in tensors(run.result()) if one.requires_grad and one.grad_fn is not None and _counts(one)]
-    if not found:
+    results = [
+        tensor
+        for tensor in tensors(run.result())
+        if tensor.requires_grad and tensor.grad_fn is not None and _counts(tensor)
+    ]
+    if not results:
         raise Nothing
-    return found
+    return results
 
 
 def _counts(tensor: torch.Tensor) -> bool:
@@ -36,33 +40,37 @@ def _counts(tensor: torch.Tensor) -> bool:
 
 def _sources(run: Run) -> list[torch.Tensor]:
     """Return the leaves that may get a gradient: arguments and parameters."""
-    found = [one for one in tensors(run.args) if one.requires_grad and one.is_leaf]
+    sources = [tensor for tensor in tensors(run.args) if tensor.requires_grad and tensor.is_leaf]
     if isinstance(run.target, torch.nn.Module):
-        found += [one for one in run.target.parameters() if one.requires_grad]
-    return found
+        sources += [tensor for tensor in run.target.parameters() if tensor.requires_grad]
+    return sources
 
 
 def _gradients(result: Any, sources: list[torch.Tensor]) -> list[torch.Tensor | None] | None:
     """Return the gradients of the sum of a result's tensors, weighted so that none cancels; None without a backward."""
-    through = [one for one in tensors(result) if one.requires_grad and one.grad_fn is not None and _counts(one)]
+    through = [
+        tensor for tensor in tensors(result) if tensor.requires_grad and tensor.grad_fn is not None and _counts(tensor)
+    ]
     if not through or not sources or not BACKWARD[0]:
         return None
-    weights = [torch.linspace(0.5, 1.5, one.numel()).to(one).view(one.shape) for one in through]
+    weights = [torch.linspace(0.5, 1.5, tensor.numel()).to(tensor).view(tensor.shape) for tensor in through]
     try:
-        found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
+        gradients: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
             through, sources, weights, retain_graph=True, allow_unused=True
         )
     except Exception:  # a backward that raises has no gradients to compare
         return None
-    return list(found)
+    return list(gradients)
 
 
 def _flows(run: Run) -> list[torch.Tensor | None]:
     """Return the gradients of this call; raises Nothing if none of them is other than zero."""
-    found = _gradients(run.result(), _sources(run))
-    if found is None or not any(one is not None and bool(one.to_dense().abs().max() > 0) for one in found):
+    gradients = _gradients(run.result(), _sources(run))
+    if gradients is None or not any(
+        gradient is not None and bool(gradient.to_dense().abs().max() > 0) for gradient in gradients
+    ):
         raise Nothing
-    return found
+    return gradients
 
 
 def _hooked(run: Run, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -86,12 +94,12 @@ def _hooked(run: Run, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return result
 
 
-def same_gradients(one: list[torch.Tensor | None], two: list[torch.Tensor | None] | None) -> bool:
+def same_gradients(first: list[torch.Tensor | None], second: list[torch.Tensor | None] | None) -> bool:
     """Whether two lists of gradients hold the same values; NaN is equal to NaN."""
-    return two is not None and all(
+    return second is not None and all(
         a is b
         or (a is not None and b is not None and torch.allclose(a.to_dense(), b.to_dense(), 0.0, 0.0, equal_nan=True))
-        for a, b in zip(one, two, strict=True)
+        for a, b in zip(first, second, strict=True)
     )
 
 
@@ -104,7 +112,7 @@ def doubled(run: Run) -> Any:
 @plants("gradient-1e-3", "gradient")
 def slightly_wrong(run: Run) -> Any:
     """The gradient of a float32 result is too large by a factor of 1.001."""
-    if not all(one.dtype in (torch.float32, torch.float64) for one in _with_gradient(run)):
+    if not all(tensor.dtype in (torch.float32, torch.float64) for tensor in _with_gradient(run)):
         raise Nothing
     return _hooked(run, lambda gradient: gradient * 1.001)
 
@@ -130,7 +138,7 @@ def nan(run: Run) -> Any:
 @plants("gradient-missing-for-one-input", "gradient")
 def missing_for_one_input(run: Run) -> Any:
     """One of several inputs that need a gradient gets none."""
-    sources = [one for one in run.args if plain(one) and one.requires_grad and one.is_leaf]
+    sources = [tensor for tensor in run.args if plain(tensor) and tensor.requires_grad and tensor.is_leaf]
     if len(sources) < 2:
         raise Nothing
     lost = sources[-1]
@@ -139,10 +147,10 @@ def missing_for_one_input(run: Run) -> Any:
         gradients = _gradients(target(*args), _sources(Run(target, args, args, {})))
     except Exception as error:
         raise Nothing from error
-    if gradients is None or sum(one is not None for one in gradients) < 2:
+    if gradients is None or sum(gradient is not None for gradient in gradients) < 2:
         raise Nothing
-    result = run.target(*(one.detach() if one is lost else one for one in run.args))
-    if not any(one.requires_grad for one in tensors(result)):
+    result = run.target(*(argument.detach() if argument is lost else argument for argument in run.args))
+    if not any(tensor.requires_grad for tensor in tensors(result)):
         raise Nothing
     return result
 
@@ -150,9 +158,9 @@ def missing_for_one_input(run: Run) -> Any:
 @plants("gradient-of-one-input", "gradient")
 def of_one_input(run: Run) -> Any:
     """The gradient of one of several inputs is three times as large."""
-    found = _flows(run)
-    sources = [one for one, gradient in zip(_sources(run), found, strict=True) if gradient is not None]
-    sources = [one for one in sources if any(one is arg for arg in tensors(run.args))]
+    gradients = _flows(run)
+    sources = [source for source, gradient in zip(_sources(run), gradients, strict=True) if gradient is not None]
+    sources = [source for source in sources if any(source is arg for arg in tensors(run.args))]
     if len(sources) < 2:
         raise Nothing
     sources[0].register_hook(lambda gradient: gradient * 3)
@@ -162,10 +170,10 @@ def of_one_input(run: Run) -> Any:
 @plants("gradient-of-a-parameter", "gradient")
 def of_a_parameter(run: Run) -> Any:
     """The gradient of one parameter is half as large again."""
-    found = _flows(run)
-    for one, gradient in zip(_sources(run), found, strict=True):
-        if isinstance(one, torch.nn.Parameter) and gradient is not None and bool(gradient.abs().max() > 0):
-            run.memory.setdefault("hook", []).append(one.register_hook(lambda gradient: gradient * 1.5))
+    gradients = _flows(run)
+    for source, gradient in zip(_sources(run), gradients, strict=True):
+        if isinstance(source, torch.nn.Parameter) and gradient is not None and bool(gradient.abs().max() > 0):
+            run.memory.setdefault("hook", []).append(source.register_hook(lambda gradient: gradient * 1.5))
             if len(run.memory["hook"]) > 1:
                 run.memory["hook"].pop(0).remove()
             return run.result()
@@ -207,7 +215,7 @@ def _under(run: Run, patch: Callable[[list[int]], Any]) -> Any:
     `patch` makes the context in which the part is replaced; its argument is to grow with every use of the part.
     """
     used: list[int] = []
-    found: list[list[torch.Tensor | None] | None] = []
+    gradients: list[list[torch.Tensor | None] | None] = []
     for context in (patch(used), contextlib.nullcontext()):
         target, args = run.copies()
         try:
@@ -215,8 +223,8 @@ def _under(run: Run, patch: Callable[[list[int]], Any]) -> Any:
                 result = target(*args)
         except Exception as error:
             raise Nothing from error
-        found.append(_gradients(result, _sources(Run(target, args, args, {}))))
-    wrong, right = found
+        gradients.append(_gradients(result, _sources(Run(target, args, args, {}))))
+    wrong, right = gradients
     if not used or not clearly_different(wrong, right):
         raise Nothing
     with patch(used):
@@ -299,11 +307,11 @@ def through_detach(run: Run) -> Any:
 @plants("gradient-accumulated-extra", "gradient", "mutation")
 def accumulated_extra(run: Run) -> Any:
     """A call leaves a gradient in an argument or parameter that eager leaves without one."""
-    for one in _sources(run):
-        if one.grad is None and plain(one.detach()):
+    for source in _sources(run):
+        if source.grad is None and plain(source.detach()):
             result = run.result()
-            if one.grad is None:
-                one.grad = torch.ones_like(one)
+            if source.grad is None:
+                source.grad = torch.ones_like(source)
                 return result
     raise Nothing
 
@@ -311,10 +319,10 @@ def accumulated_extra(run: Run) -> Any:
 @plants("gradient-accumulated-lost", "gradient", "mutation")
 def accumulated_lost(run: Run) -> Any:
     """A gradient that the function itself leaves in an argument or parameter is lost."""
-    before = [(one, one.grad) for one in _sources(run)]
+    before = [(source, source.grad) for source in _sources(run)]
     result = run.result()
-    for one, gradient in before:
-        if one.grad is not None and gradient is None:
-            one.grad = None
+    for source, gradient in before:
+        if source.grad is not None and gradient is None:
+            source.grad = None
             return result
     raise Nothing

@@ -12,7 +12,7 @@ from benchmarks.judge.planting import Run, change_first, plain, plants, tensors
 @plants("metadata-stride", "metadata", level="stride")
 def stride(run: Run) -> Any:
     """A matrix in memory of its own has the strides of its transpose."""
-    owned = {one.untyped_storage().data_ptr() for one in tensors(run.args) if plain(one)}
+    owned = {tensor.untyped_storage().data_ptr() for tensor in tensors(run.args) if plain(tensor)}
 
     def changed(leaf: Any) -> Any:
         if plain(leaf) and leaf.untyped_storage().data_ptr() in owned:
@@ -27,16 +27,16 @@ def stride(run: Run) -> Any:
 @plants("metadata-contiguous", "metadata", "alias", level="stride")
 def contiguous(run: Run) -> Any:
     """A result that is not contiguous becomes contiguous; it lies in memory of its own."""
-    owned = {one.untyped_storage().data_ptr() for one in tensors(run.args) if plain(one)}
+    owned = {tensor.untyped_storage().data_ptr() for tensor in tensors(run.args) if plain(tensor)}
 
     def changed(leaf: Any) -> Any:
         if not plain(leaf) or leaf.is_contiguous() or leaf.untyped_storage().data_ptr() in owned or 0 in leaf.stride():
             return None
-        if sum(leaf.untyped_storage().data_ptr() == one.untyped_storage().data_ptr() for one in found) > 1:
+        if sum(leaf.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr() for tensor in results) > 1:
             return None
         return leaf.contiguous()
 
-    found = [one for one in tensors(run.result()) if plain(one)]
+    results = [tensor for tensor in tensors(run.result()) if plain(tensor)]
     return change_first(run.result(), changed)
 
 
@@ -70,7 +70,7 @@ def attribute_extra(run: Run) -> Any:
     """A tensor of the result carries an attribute that eager does not put there."""
 
     def changed(leaf: Any) -> Any:
-        if not plain(leaf) or any(leaf is one for one in tensors(run.args)):
+        if not plain(leaf) or any(leaf is tensor for tensor in tensors(run.args)):
             return None
         leaf.planted = 1
         return leaf
@@ -81,13 +81,13 @@ def attribute_extra(run: Run) -> Any:
 @plants("metadata-attribute-of-argument-lost", "metadata", "mutation")
 def attribute_of_argument_lost(run: Run) -> Any:
     """An attribute that the function puts on an argument is lost."""
-    before = [(one, dict(one.__dict__)) for one in run.tensor_args()]
+    before = [(tensor, dict(tensor.__dict__)) for tensor in run.tensor_args()]
     result = run.result()
 
-    for one, then in before:
-        if one.__dict__.keys() != then.keys() or any(one.__dict__[key] is not then[key] for key in then):
-            one.__dict__.clear()
-            one.__dict__.update(then)
+    for tensor, then in before:
+        if tensor.__dict__.keys() != then.keys() or any(tensor.__dict__[key] is not then[key] for key in then):
+            tensor.__dict__.clear()
+            tensor.__dict__.update(then)
             return result
     return change_first(result, lambda _: None)
 

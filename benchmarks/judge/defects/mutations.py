@@ -27,11 +27,11 @@ from benchmarks.judge.planting import Nothing, Raising, Run, change_an_element, 
 @plants("mutation-of-argument-lost", "mutation", "alias")
 def argument_lost(run: Run) -> Any:
     """A write into an argument is lost."""
-    before = [(one, one.detach().clone()) for one in run.tensor_args()]
+    before = [(tensor, tensor.detach().clone()) for tensor in run.tensor_args()]
     result = run.result()
-    for one, then in before:
-        if one.shape == then.shape and not torch.equal(one.detach().nan_to_num(), then.nan_to_num()):
-            one.detach().copy_(then)
+    for tensor, then in before:
+        if tensor.shape == then.shape and not torch.equal(tensor.detach().nan_to_num(), then.nan_to_num()):
+            tensor.detach().copy_(then)
             return result
     raise Nothing
 
@@ -39,13 +39,13 @@ def argument_lost(run: Run) -> Any:
 @plants("mutation-before-exception-lost", "mutation")
 def before_exception_lost(run: Run) -> Any:
     """A write into an argument before the function raises is lost."""
-    before = [(one, one.detach().clone()) for one in run.tensor_args()]
+    before = [(tensor, tensor.detach().clone()) for tensor in run.tensor_args()]
     try:
         run.result()
     except Exception as error:
-        for one, then in before:
-            if one.shape == then.shape and not torch.equal(one.detach(), then):
-                one.detach().copy_(then)
+        for tensor, then in before:
+            if tensor.shape == then.shape and not torch.equal(tensor.detach(), then):
+                tensor.detach().copy_(then)
                 raise Raising(error) from None
     raise Nothing
 
@@ -54,9 +54,9 @@ def before_exception_lost(run: Run) -> Any:
 def argument_extra(run: Run) -> Any:
     """An argument that eager leaves alone is changed in one element."""
     result = run.result()
-    for one in run.tensor_args():
-        if one.dtype is not torch.bool and 0 not in one.stride():
-            change_an_element(one)
+    for tensor in run.tensor_args():
+        if tensor.dtype is not torch.bool and 0 not in tensor.stride():
+            change_an_element(tensor)
             return result
     raise Nothing
 
@@ -65,30 +65,30 @@ def argument_extra(run: Run) -> Any:
 def outside_a_view(run: Run) -> Any:
     """The memory of an argument is written outside the part that the argument shows."""
     result = run.result()
-    for one in run.tensor_args():
-        if one.dtype is torch.bool or one.untyped_storage().nbytes() <= one.numel() * one.element_size():
+    for tensor in run.tensor_args():
+        if tensor.dtype is torch.bool or tensor.untyped_storage().nbytes() <= tensor.numel() * tensor.element_size():
             continue
-        inside = torch.zeros(whole_storage(one.detach()).shape, dtype=torch.bool)
-        inside.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)
+        inside = torch.zeros(whole_storage(tensor.detach()).shape, dtype=torch.bool)
+        inside.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(True)
         free = (~inside).nonzero()
         if len(free):
-            whole_storage(one.detach())[int(free[0])] += 1
+            whole_storage(tensor.detach())[int(free[0])] += 1
             return result
     raise Nothing
 
 
 def _containers(run: Run) -> list[Any]:
-    return [one for one in run.args if type(one) in (list, dict)]
+    return [argument for argument in run.args if type(argument) in (list, dict)]
 
 
 @plants("mutation-of-container-lost", "mutation")
 def container_lost(run: Run) -> Any:
     """An item that the function puts into a list or dict of the arguments is missing."""
-    before = [(one, copy.copy(one)) for one in _containers(run)]
+    before = [(container, copy.copy(container)) for container in _containers(run)]
     result = run.result()
-    for one, then in before:
-        if len(one) != len(then):
-            set_back(one, then)
+    for container, then in before:
+        if len(container) != len(then):
+            set_back(container, then)
             return result
     raise Nothing
 
@@ -97,17 +97,17 @@ def container_lost(run: Run) -> Any:
 def container_extra(run: Run) -> Any:
     """A list or dict of the arguments has one more item."""
     result = run.result()
-    for one in _containers(run):
-        set_back(one, more_of(one))
+    for container in _containers(run):
+        set_back(container, more_of(container))
         return result
     raise Nothing
 
 
 def _object_places(run: Run) -> Places:
     """The attributes of the case's own objects in the arguments; members of an enum are constants, seen as names."""
-    own = [one for one in run.args if type(one).__module__ == run.function.__module__]
-    objects = [one for one in own if hasattr(one, "__dict__") and not isinstance(one, enum.Enum)]
-    return Places({f"{i}.{name}": (one, name) for i, one in enumerate(objects) for name in vars(one)})
+    own = [argument for argument in run.args if type(argument).__module__ == run.function.__module__]
+    objects = [argument for argument in own if hasattr(argument, "__dict__") and not isinstance(argument, enum.Enum)]
+    return Places({f"{i}.{name}": (owner, name) for i, owner in enumerate(objects) for name in vars(owner)})
 
 
 @plants("mutation-of-object-lost", "mutation")
@@ -179,11 +179,11 @@ def attribute_extra(run: Run) -> Any:
 @plants("mutation-of-training-lost", "mutation")
 def training_lost(run: Run) -> Any:
     """A change of a module's training flag is lost."""
-    before = [(one, one.training) for one in run.module.modules()]
+    before = [(module, module.training) for module in run.module.modules()]
     result = run.result()
-    changed = [(one, then) for one, then in before if one.training != then]
-    for one, then in changed:
-        one.training = then
+    changed = [(module, then) for module, then in before if module.training != then]
+    for module, then in changed:
+        module.training = then
     if not changed:
         raise Nothing
     return result
@@ -200,12 +200,12 @@ def training_extra(run: Run) -> Any:
 @plants("mutation-of-buffer-lost", "mutation", "alias")
 def buffer_lost(run: Run) -> Any:
     """A write into a buffer or parameter is lost."""
-    state = [one.detach() for one in [*run.module.buffers(), *run.module.parameters()]]
-    before = [one.clone() for one in state]
+    state = [tensor.detach() for tensor in [*run.module.buffers(), *run.module.parameters()]]
+    before = [tensor.clone() for tensor in state]
     result = run.result()
-    changed = [(one, then) for one, then in zip(state, before, strict=True) if not torch.equal(one, then)]
-    for one, then in changed:
-        one.copy_(then)
+    changed = [(tensor, then) for tensor, then in zip(state, before, strict=True) if not torch.equal(tensor, then)]
+    for tensor, then in changed:
+        tensor.copy_(then)
     if not changed:
         raise Nothing
     return result
@@ -215,9 +215,9 @@ def buffer_lost(run: Run) -> Any:
 def buffer_extra(run: Run) -> Any:
     """A buffer is changed in one element."""
     result = run.result()
-    for one in run.module.buffers():
-        if plain(one.detach()) and one.numel() and one.dtype is not torch.bool:
-            change_an_element(one)
+    for buffer in run.module.buffers():
+        if plain(buffer.detach()) and buffer.numel() and buffer.dtype is not torch.bool:
+            change_an_element(buffer)
             return result
     raise Nothing
 
@@ -225,14 +225,20 @@ def buffer_extra(run: Run) -> Any:
 @plants("mutation-parameter-drift", "mutation")
 def parameter_drift(run: Run) -> Any:
     """Every parameter grows by a millionth with each call."""
-    found = [one.detach() for one in run.module.parameters() if one.dtype in (torch.float32, torch.float64)]
-    before = [one.clone() for one in found]
+    parameters = [
+        tensor.detach() for tensor in run.module.parameters() if tensor.dtype in (torch.float32, torch.float64)
+    ]
+    before = [tensor.clone() for tensor in parameters]
     result = run.result()
-    still = [(one, then) for one, then in zip(found, before, strict=True) if torch.equal(one, then) and bool(one.any())]
+    still = [
+        (tensor, then)
+        for tensor, then in zip(parameters, before, strict=True)
+        if torch.equal(tensor, then) and bool(tensor.any())
+    ]
     if not still:  # eager changes them too: a millionth may be its rounding
         raise Nothing
-    for one, _ in still:
-        one.mul_(1 + 1e-6)
+    for tensor, _ in still:
+        tensor.mul_(1 + 1e-6)
     return result
 
 
@@ -248,18 +254,18 @@ def buffer_added(run: Run) -> Any:
 def hook_lost(run: Run) -> Any:
     """The module's forward hooks do not run."""
     hooks = [
-        found
-        for one in run.module.modules()
-        for found in (one._forward_hooks, one._forward_pre_hooks)  # noqa: SLF001
-        if found
+        hooks_of_kind
+        for module in run.module.modules()
+        for hooks_of_kind in (module._forward_hooks, module._forward_pre_hooks)  # noqa: SLF001
+        if hooks_of_kind
     ]
     if not hooks:
         raise Nothing
-    kept = [dict(one) for one in hooks]
-    for one in hooks:
-        one.clear()
+    saved = [dict(registered) for registered in hooks]
+    for registered in hooks:
+        registered.clear()
     try:
         return run.result()
     finally:
-        for one, then in zip(hooks, kept, strict=True):
-            one.update(then)
+        for registered, then in zip(hooks, saved, strict=True):
+            registered.update(then)

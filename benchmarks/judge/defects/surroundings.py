@@ -196,8 +196,8 @@ def original_raises(run: Run) -> Any:
 def original_wrong(run: Run) -> Any:
     """After the capture, the original returns twice the right result."""
     probe = run.on_copies()
-    floats = [one.to_dense() for one in tensors(probe) if one.is_floating_point() and one.numel()]
-    if not any(bool((one.isfinite() & (one != 0)).any()) for one in floats):
+    floats = [tensor.to_dense() for tensor in tensors(probe) if tensor.is_floating_point() and tensor.numel()]
+    if not any(bool((tensor.isfinite() & (tensor != 0)).any()) for tensor in floats):
         raise Nothing  # twice zero is zero, and twice infinity infinity
 
     def instead(function: Any) -> Any:
@@ -212,9 +212,9 @@ def original_wrong(run: Run) -> Any:
 @plants("original-detached", "state", "mutation", "metadata", "gradient", at="capture")
 def original_detached(run: Run) -> Any:
     """After the capture, the parameters of the original module need no gradients."""
-    found = [one for one in run.module.parameters() if one.requires_grad]
-    if not found:
+    parameters = [parameter for parameter in run.module.parameters() if parameter.requires_grad]
+    if not parameters:
         raise Nothing
-    for one in found:
-        one.requires_grad_(False)
+    for parameter in parameters:
+        parameter.requires_grad_(False)
     return run.target

@@ -33,7 +33,7 @@ def _container(value: Any, change: Callable[[Any], Any]) -> Any:
         except Nothing:
             continue
         if isinstance(value, (list, tuple)):
-            changed = [inner if index == key else one for index, one in items]
+            changed = [inner if index == key else own for index, own in items]
             return type(value)(*changed) if hasattr(value, "_fields") else type(value)(changed)
         if isinstance(value, dict):
             return type(value)({**value, key: inner}) if type(value) is not collections.defaultdict else None
@@ -219,7 +219,7 @@ def dict_for_dataclass(run: Run) -> Any:
     def change(value: Any) -> Any:
         if not dataclasses.is_dataclass(value) or isinstance(value, type):
             return None
-        return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
     return _container(run.result(), change)
 

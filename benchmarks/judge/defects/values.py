@@ -53,7 +53,7 @@ def at_largest(data: torch.Tensor, value: Callable[[torch.Tensor], Any]) -> torc
 @plants("value-8-ulp", "value")
 def eight_ulp(run: Run) -> Any:
     """Every element of a result is moved by 8 units in the last place."""
-    most = max((one.numel() for one in tensors(run.args)), default=0)
+    most = max((tensor.numel() for tensor in tensors(run.args)), default=0)
     for dtype in (torch.float32, torch.float64):
         size = 8 * torch.finfo(dtype).eps
 
@@ -211,8 +211,8 @@ def permuted(run: Run) -> Any:
         if data.dim() == 0 or data.shape[-1] < 2:
             return None
         moved = data.roll(1, -1)
-        far = (moved - data).abs() > 0.1 * data.abs().max()
-        return moved if bool(far.any()) else None
+        changed = (moved - data).abs() > 0.1 * data.abs().max()
+        return moved if bool(changed.any()) else None
 
     return floating(run, change, size=0.1, which="largest")
 
@@ -273,8 +273,8 @@ def _apart(run: Run, leaf: Any) -> bool:
     if isinstance(run.target, torch.nn.Module):
         others += [*run.target.parameters(), *run.target.buffers()]
     place = leaf.untyped_storage().data_ptr()
-    shared = [one for one in others if plain(one.detach()) and one.untyped_storage().data_ptr() == place]
-    return all(one is leaf for one in shared) and len(shared) == 1
+    shared = [tensor for tensor in others if plain(tensor.detach()) and tensor.untyped_storage().data_ptr() == place]
+    return all(tensor is leaf for tensor in shared) and len(shared) == 1
 
 
 @plants("value-signed-zero", "value", level="signed_zero")

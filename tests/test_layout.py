@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / "recapture"
@@ -36,8 +37,17 @@ def name_of(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
+OF_TENSORS = {
+    name
+    for owner in (torch.Tensor, torch.nn.Module())
+    for name in dir(owner)
+    if name.startswith("_") and not name.startswith("__")
+}
+"""The private attributes of torch's tensors and modules, whatever the variable is called that holds one."""
+
+
 def private_names(tree: ast.AST) -> set[str]:
-    """The names with an underscore that code takes from torch, by import or by attribute."""
+    """The names with an underscore that code takes from torch or a tensor, by import or by attribute."""
     dotted = [one.module or "" for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
     dotted += [alias.name for one in ast.walk(tree) if isinstance(one, ast.Import) for alias in one.names]
     dotted += [
@@ -45,7 +55,9 @@ def private_names(tree: ast.AST) -> set[str]:
     ]
     dotted += [ast.unparse(one) for one in ast.walk(tree) if isinstance(one, ast.Attribute)]
     parts = [one.split(".") for one in dotted if one.startswith("torch.")]
-    return {part for one in parts for part in one if part.startswith("_") and not part.startswith("__")}
+    names = {part for one in parts for part in one if part.startswith("_") and not part.startswith("__")}
+    attributes = [one for one in ast.walk(tree) if isinstance(one, ast.Attribute) and one.attr in OF_TENSORS]
+    return names | {one.attr for one in attributes if ast.unparse(one.value) not in ("self", "cls")}
 
 
 def long_functions(source: str) -> list[str]:
@@ -88,6 +100,12 @@ def test_the_rules_find_what_they_forbid():
     assert long_functions("def f():\n    '''" + "word\n" * 90 + "    '''\n") == []
     assert private_names(ast.parse("import torch._dynamo")) == {"_dynamo"}
     assert private_names(ast.parse("from torch import _C")) == {"_C"}
+    assert private_names(ast.parse("base = x._base if x._is_view() else y[0]._backward_hooks")) == {
+        "_base",
+        "_is_view",
+        "_backward_hooks",
+    }
+    assert private_names(ast.parse("self._values = x.values()")) == set()
     assert private_names(ast.parse("x = torch.fx._symbolic_trace.f; y = torch.__version__")) == {"_symbolic_trace"}
 
 

@@ -31,21 +31,21 @@ class Block:
     def ends(self) -> tuple[int, int]:
         """The first address, and the one behind the last."""
         reach = [(size - 1) * step for size, step in zip(self.shape, self.steps, strict=True)]
-        low = sum(one for one in reach if one < 0)
-        return self.start + low, self.start + sum(one for one in reach if one > 0) + self.item
+        low = sum(distance for distance in reach if distance < 0)
+        return self.start + low, self.start + sum(distance for distance in reach if distance > 0) + self.item
 
 
 def blocks_of(arrays: Iterable[tuple[str, Any]]) -> list[Block]:
     """Return where tensors and numpy arrays are; those without elements or without strided memory are left out."""
-    found = []
+    blocks = []
     for path, array in arrays:
         try:
             block = _block(path, array)
         except (NotImplementedError, RuntimeError, ValueError):
             continue  # no storage, an uninitialized parameter, or memory that torch has taken back (CUDA graphs)
         if block is not None and block.start and all(block.shape):
-            found.append(block)
-    return found
+            blocks.append(block)
+    return blocks
 
 
 def without_history(array: Any) -> Any:
@@ -63,7 +63,9 @@ def without_history(array: Any) -> Any:
 
 def shared(these: Sequence[Block], others: Sequence[Block]) -> set[tuple[str, str]]:
     """Return the pairs of paths, one from each side, that share memory."""
-    return {(one.path, two.path) for one in these for two in others if one is not two and _overlap(one, two)}
+    return {
+        (left.path, right.path) for left in these for right in others if left is not right and _overlap(left, right)
+    }
 
 
 def bytes_outside(arrays: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -113,19 +115,19 @@ def _block(path: str, array: Any) -> Block | None:
     return Block(path, array.device.type, int(array.data_ptr()), tuple(map(int, array.shape)), steps, item)
 
 
-def _overlap(one: Block, two: Block) -> bool:
-    if one.device != two.device:
+def _overlap(left: Block, right: Block) -> bool:
+    if left.device != right.device:
         return False
-    (low, high), (other_low, other_high) = one.ends, two.ends
+    (low, high), (other_low, other_high) = left.ends, right.ends
     begin, end = max(low, other_low), min(high, other_high)
     if begin >= end:
         return False
-    if _dense(one) and _dense(two):
+    if _dense(left) and _dense(right):
         return True
     first, last = min(low, other_low), max(high, other_high)
     if last - first > MOST_BYTES:
         return True
-    return bool((_marks(one, first, last) & _marks(two, first, last)).any())
+    return bool((_marks(left, first, last) & _marks(right, first, last)).any())
 
 
 def _dense(block: Block) -> bool:

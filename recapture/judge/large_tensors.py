@@ -24,12 +24,12 @@ PARTS = ("result", "args", "state", "watched", "gradients")
 """The fields of an observation that hold tensors."""
 
 
-def sharing(one: Observation, *others: Observation | None) -> Observation:
+def sharing(observation: Observation, *others: Observation | None) -> Observation:
     """Return an observation that uses the others' large tensors where they have the same bits at the same place."""
     for other in others:
         if other is not None:
-            one = _using(one, other, same_bits)
-    return one
+            observation = _using(observation, other, same_bits)
+    return observation
 
 
 def without_unused(noisy: Observation, eager: Observation, other: Observation) -> Observation:
@@ -37,32 +37,32 @@ def without_unused(noisy: Observation, eager: Observation, other: Observation) -
 
     Where the two share a tensor (see `sharing`), nothing differs, and that tensor stands for the one with noise.
     """
-    shared = {id(one.tensor.data) for one in _large(other) if one.tensor is not None}
-    return _using(noisy, eager, lambda _, theirs: theirs.tensor is not None and id(theirs.tensor.data) in shared)
+    shared = {id(value.tensor.data) for value in _large(other) if value.tensor is not None}
+    return _using(noisy, eager, lambda _, value: value.tensor is not None and id(value.tensor.data) in shared)
 
 
-def _using(one: Observation, other: Observation, same: Callable[[Snapshot, Snapshot], bool]) -> Observation:
+def _using(observation: Observation, other: Observation, same: Callable[[Snapshot, Snapshot], bool]) -> Observation:
     changed: dict[str, Any] = {}
     for name in PARTS:
-        mine, theirs = getattr(one, name), getattr(other, name)
-        merged = mine if mine is None or theirs is None else _merged(mine, theirs, same)
-        if merged is not mine:
+        value, other_value = getattr(observation, name), getattr(other, name)
+        merged = value if value is None or other_value is None else _merged(value, other_value, same)
+        if merged is not value:
             changed[name] = merged
-    return dataclasses.replace(one, **changed) if changed else one
+    return dataclasses.replace(observation, **changed) if changed else observation
 
 
-def _merged(mine: Snapshot, theirs: Snapshot, same: Callable[[Snapshot, Snapshot], bool]) -> Snapshot:
-    """Return `mine` with the elements of `theirs` in each large tensor that is the same."""
-    if _is_large(mine) and _is_large(theirs) and same(mine, theirs):
-        tensor = dataclasses.replace(mine.tensor, data=theirs.tensor.data)  # type: ignore[type-var,union-attr]
-        mine = dataclasses.replace(mine, tensor=tensor)
-    if mine.children and theirs.children:
-        known = dict(theirs.children)
-        merged = {key: _merged(child, known[key], same) for key, child in mine.children if key in known}
-        if any(merged.get(key, child) is not child for key, child in mine.children):
-            children = tuple((key, merged.get(key, child)) for key, child in mine.children)
-            mine = dataclasses.replace(mine, children=children)
-    return mine
+def _merged(value: Snapshot, other: Snapshot, same: Callable[[Snapshot, Snapshot], bool]) -> Snapshot:
+    """Return `value` with the elements of `other` in each large tensor that is the same."""
+    if _is_large(value) and _is_large(other) and same(value, other):
+        tensor = dataclasses.replace(value.tensor, data=other.tensor.data)  # type: ignore[type-var,union-attr]
+        value = dataclasses.replace(value, tensor=tensor)
+    if value.children and other.children:
+        known = dict(other.children)
+        merged = {key: _merged(child, known[key], same) for key, child in value.children if key in known}
+        if any(merged.get(key, child) is not child for key, child in value.children):
+            children = tuple((key, merged.get(key, child)) for key, child in value.children)
+            value = dataclasses.replace(value, children=children)
+    return value
 
 
 def _is_large(seen: Snapshot) -> bool:

@@ -85,8 +85,8 @@ class Noise:
         import torch
 
         device = like.device
-        found = torch.rand(like.shape, generator=self._generator(device), device=device, dtype=torch.float32)
-        return found.mul_(2).sub_(1)
+        numbers = torch.rand(like.shape, generator=self._generator(device), device=device, dtype=torch.float32)
+        return numbers.mul_(2).sub_(1)
 
     def step(self, wide: Any, dtype: Any, scale: Any = None) -> Any:
         """Move each float64 or complex128 number by -1, 0 or 1 units in the last place of `dtype`.

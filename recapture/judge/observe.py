@@ -129,7 +129,9 @@ def call_with(function: Callable[..., Any], *available: Any) -> Any:
     except (TypeError, ValueError):
         return function()
     takes = [
-        one for one in signature.parameters.values() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     return function(*available[: len(takes)])
 
@@ -142,7 +144,7 @@ class _Call:
         self.label = label
         self.args = args
         self.before = before
-        self.leaves = leaves_of([*(("args" + path, one) for path, one in before.arrays), *self._state_arrays()])
+        self.leaves = leaves_of([*(("args" + path, array) for path, array in before.arrays), *self._state_arrays()])
         self.found: dict[str, Any] = {}
 
     def observe(self, call: Callable[..., Any]) -> Observation:
@@ -206,15 +208,15 @@ class _Call:
 
     def _aliases(self, result: Described, args: Described) -> None:
         around = self.around
-        results = blocks_of(("result" + path, one) for path, one in result.arrays)
-        others = blocks_of(("args" + path, one) for path, one in args.arrays)
+        results = blocks_of(("result" + path, array) for path, array in result.arrays)
+        others = blocks_of(("args" + path, array) for path, array in args.arrays)
         others += blocks_of(self._state_arrays())
         for label, earlier in around.earlier.items():
-            others += blocks_of((f"{label}: result{path}", one) for path, one in earlier)
+            others += blocks_of((f"{label}: result{path}", array) for path, array in earlier)
         among = {pair for pair in shared(results, results) if pair[0] < pair[1]}
         self.found["aliases"] = frozenset(shared(results, others) | among)
         self.found["earlier"] = tuple(around.earlier)
-        around.earlier[self.label] = [(path, without_history(one)) for path, one in result.arrays]
+        around.earlier[self.label] = [(path, without_history(array)) for path, array in result.arrays]
 
     def _backward(self, result: Described, args: Described) -> None:
         try:
@@ -224,15 +226,15 @@ class _Call:
             after = leaves_of(self._state_arrays())
             began = [leaf._replace(grad_fn=None) for leaf in after if id(leaf.tensor) not in known]
             leaves = [*self.leaves, *began]
-            found = backward([one for _, one in result.arrays], [one for _, one in args.arrays], leaves)
-            if found is not None and self.around.train_step is not None:
-                descend(leaves, found, self.around.train_step)
+            gradients = backward([one for _, one in result.arrays], [array for _, array in args.arrays], leaves)
+            if gradients is not None and self.around.train_step is not None:
+                descend(leaves, gradients, self.around.train_step)
             self._synchronize()
         except BaseException as error:  # a hook of the case, or a backward that torch refuses
             self.found["backward"] = see_raised(error)
             return
-        if found is not None:
-            children = tuple((path, see(gradient)) for path, gradient in found.items())
+        if gradients is not None:
+            children = tuple((path, see(gradient)) for path, gradient in gradients.items())
             self.found["gradients"] = Snapshot("gradients", children=children)
 
 
@@ -246,11 +248,11 @@ class Leaf(NamedTuple):
 
 def leaves_of(arrays: Iterable[tuple[str, Any]]) -> list[Leaf]:
     """Return the tensors that require grad, each once, under its first path."""
-    found: dict[int, Leaf] = {}
-    for path, one in arrays:
-        if getattr(one, "requires_grad", False):
-            found.setdefault(id(one), Leaf(path, one, one.grad_fn))
-    return list(found.values())
+    leaves: dict[int, Leaf] = {}
+    for path, array in arrays:
+        if getattr(array, "requires_grad", False):
+            leaves.setdefault(id(array), Leaf(path, array, array.grad_fn))
+    return list(leaves.values())
 
 
 def backward(results: Iterable[Any], arguments: Iterable[Any], leaves: Sequence[Leaf]) -> dict[str, Any] | None:
@@ -263,16 +265,16 @@ def backward(results: Iterable[Any], arguments: Iterable[Any], leaves: Sequence[
     import torch
 
     before = {id(leaf.tensor): leaf.grad_fn for leaf in leaves}
-    changed = [one for one in arguments if getattr(one, "grad_fn", None) is not before.get(id(one))]
+    changed = [argument for argument in arguments if getattr(argument, "grad_fn", None) is not before.get(id(argument))]
     roots: dict[int, Any] = {}
-    for one in [*results, *changed]:
-        differentiable = isinstance(one, torch.Tensor) and one.requires_grad and one.grad_fn is not None
-        if differentiable and one.layout == torch.strided and not one.is_nested:
-            roots.setdefault(id(one), one)
+    for value in [*results, *changed]:
+        differentiable = isinstance(value, torch.Tensor) and value.requires_grad and value.grad_fn is not None
+        if differentiable and value.layout == torch.strided and not value.is_nested:
+            roots.setdefault(id(value), value)
     if not roots:
         return None
-    kept = [(leaf.tensor, leaf.tensor.grad) for leaf in leaves if leaf.tensor.is_leaf]
-    for tensor, _ in kept:
+    gradients_before = [(leaf.tensor, leaf.tensor.grad) for leaf in leaves if leaf.tensor.is_leaf]
+    for tensor, _ in gradients_before:
         tensor.grad = None
     for leaf in leaves:
         if not leaf.tensor.is_leaf and leaf.tensor.requires_grad:
@@ -281,7 +283,7 @@ def backward(results: Iterable[Any], arguments: Iterable[Any], leaves: Sequence[
         torch.autograd.backward(list(roots.values()), [_weights(root) for root in roots.values()])
         return {leaf.path: None if leaf.tensor.grad is None else leaf.tensor.grad.detach() for leaf in leaves}
     finally:
-        for tensor, grad in kept:
+        for tensor, grad in gradients_before:
             tensor.grad = grad
 
 
@@ -346,18 +348,18 @@ def _torch_logs_to(stderr: Any) -> Iterator[None]:
     replaced = []
     for name, logger in [*logging.root.manager.loggerDict.items()]:
         if isinstance(logger, logging.Logger) and _of_torch(name):
-            for handler in [one for one in logger.handlers if getattr(one, "stream", None) is sys.stderr]:
+            for handler in [handler for handler in logger.handlers if getattr(handler, "stream", None) is sys.stderr]:
                 apart = logging.StreamHandler(stderr)
                 apart.setLevel(handler.level)
                 apart.setFormatter(handler.formatter)
                 apart.filters = handler.filters
-                logger.handlers = [apart if one is handler else one for one in logger.handlers]
+                logger.handlers = [apart if other is handler else other for other in logger.handlers]
                 replaced.append((logger, apart, handler))
     try:
         yield
     finally:
         for logger, apart, handler in replaced:
-            logger.handlers = [handler if one is apart else one for one in logger.handlers]
+            logger.handlers = [handler if other is apart else other for other in logger.handlers]
 
 
 class _LogHandler(logging.Handler):

@@ -187,12 +187,14 @@ def normalises(func: Any) -> bool:
 
 def written(func: Any, arguments: dict[str, Any]) -> set[str]:
     """Return the names of the arguments that a call of an operator writes to."""
-    found = {
-        one.name for one in operator_schema(func).arguments if one.alias_info is not None and one.alias_info.is_write
+    names = {
+        argument.name
+        for argument in operator_schema(func).arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
     }
     if arguments.get("training") or arguments.get("train"):
-        found |= {"running_mean", "running_var"}  # not declared by the schema of batch normalisation
-    return found
+        names |= {"running_mean", "running_var"}  # not declared by the schema of batch normalisation
+    return names
 
 
 def tf32_error(func: Any, device: str) -> float:
@@ -240,7 +242,7 @@ def summed_dims(func: Any, position: int, arguments: dict[str, Any], ndim: int) 
     if name in FEW or interpolates(func) or (name in NORMS and ndim == 1):
         return ()
     if name in NORMS:
-        return tuple(found for one in NORMS[name] if (found := _within(one, ndim)))
+        return tuple(dims for group in NORMS[name] if (dims := _within(group, ndim)))
     if name in PRODUCTS:
         chosen: Any = PRODUCTS[name].get(position, ())
     elif "normalized_shape" in arguments and not name.endswith("_backward"):
@@ -249,14 +251,14 @@ def summed_dims(func: Any, position: int, arguments: dict[str, Any], ndim: int) 
         chosen = arguments.get("dim")
         chosen = (chosen,) if isinstance(chosen, int) else chosen or range(ndim)
     else:
-        return tuple((one,) for one in range(ndim))
-    found = _within(chosen, ndim)
-    return (found,) if found else ()
+        return tuple((dim,) for dim in range(ndim))
+    dims = _within(chosen, ndim)
+    return (dims,) if dims else ()
 
 
 def _within(dims: Iterable[Any], ndim: int) -> tuple[int, ...]:
     """Return those of the dimensions that a tensor has."""
-    return tuple(sorted({one % ndim for one in dims if isinstance(one, int) and -ndim <= one < ndim}))
+    return tuple(sorted({dim % ndim for dim in dims if isinstance(dim, int) and -ndim <= dim < ndim}))
 
 
 def _tagged(func: Any, name: str) -> bool:
@@ -272,11 +274,11 @@ def _narrows(arguments: dict[str, Any]) -> bool:
 
     into = arguments["self"].dtype if "src" in arguments else arguments.get("dtype")
     source = arguments.get("src", arguments["self"]).dtype
-    rounded = [one for one in (source, into) if one is not None and (one.is_floating_point or one.is_complex)]
+    rounded = [dtype for dtype in (source, into) if dtype is not None and (dtype.is_floating_point or dtype.is_complex)]
     return len(rounded) == 2 and bool(torch.finfo(source).eps < torch.finfo(into).eps)
 
 
 def _returns_views(func: Any) -> bool:
     """Whether the results are views of arguments."""
-    found = [one.alias_info for one in operator_schema(func).returns if one.alias_info is not None]
-    return bool(found) and not any(one.is_write for one in found)
+    aliases = [value.alias_info for value in operator_schema(func).returns if value.alias_info is not None]
+    return bool(aliases) and not any(alias.is_write for alias in aliases)

@@ -66,9 +66,9 @@ def _operator_mode() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            if any(one.__module__.startswith("torch._subclasses") for one in types):
+            if any(kind.__module__.startswith("torch._subclasses") for kind in types):
                 return func(*args, **kwargs)  # a fake tensor has no numbers
-            if any(one not in (torch.Tensor, torch.nn.Parameter) for one in types):
+            if any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in types):
                 return NotImplemented  # the subclass calls operators on the tensors that it wraps
             if operator_schema(func) is None:  # an operator that calls functions, such as cond
                 return pytree().tree_map(self.noise.moved, func(*args, **kwargs))
@@ -120,11 +120,13 @@ class _OperatorCall:
         self.args = args
         self.kwargs = kwargs
         self.schema = operator_schema(func)
-        self.names = [one.name for one in self.schema.arguments]
-        self.arguments = {one.name: one.default_value for one in self.schema.arguments if one.has_default_value()}
+        self.names = [argument.name for argument in self.schema.arguments]
+        self.arguments = {
+            argument.name: argument.default_value for argument in self.schema.arguments if argument.has_default_value()
+        }
         self.arguments.update(zip(self.names, args, strict=False), **kwargs)
         self.writes = written(func, self.arguments)
-        self.inputs = [one for one in tree_leaves((args, kwargs)) if can_round(one)]
+        self.inputs = [value for value in tree_leaves((args, kwargs)) if can_round(value)]
         self.kind = arithmetic(func, self.arguments)
 
     def carry_out(self) -> Any:
@@ -154,18 +156,18 @@ class _OperatorCall:
             moved = moved + (self.noise.step(wide, dtype, scale.to(wide.dtype).expand_as(wide)) - wide)
         moved = moved.to(dtype).to(wide.dtype)
         if dtype == wide.dtype:
-            kept = is_short(wide) & short
+            unchanged = is_short(wide) & short
         else:
-            kept = torch.zeros_like(wide, dtype=torch.bool) if exact is None else (wide == exact) & short
+            unchanged = torch.zeros_like(wide, dtype=torch.bool) if exact is None else (wide == exact) & short
         if interpolates(self.func):
-            kept = kept.all()  # one rounded coordinate means that they all are
-        plain.copy_(torch.where(kept | ~moved.isfinite() | ~wide.isfinite(), wide, moved))
+            unchanged = unchanged.all()  # one rounded coordinate means that they all are
+        plain.copy_(torch.where(unchanged | ~moved.isfinite() | ~wide.isfinite(), wide, moved))
 
     def _scale(self) -> Any:
         """Return the size of the terms that cancel in each result or shift a coordinate; None without such terms."""
         with suppress(RuntimeError):  # no elements, or an output of another shape among the inputs
             if cancels(self.func):
-                return reduce(_sum, (one.detach().abs() for one in self.inputs))
+                return reduce(_sum, (value.detach().abs() for value in self.inputs))
             if interpolates(self.func):
                 return self.inputs[0].detach().abs().amax() * (max(self.inputs[0].shape) / 4)
         return None
@@ -175,11 +177,11 @@ class _OperatorCall:
         import torch
 
         changed = [arguments.get(name) for name in self.names if name in self.writes]
-        found: list[Any] = []
-        for one in tree_leaves((changed, result)):
-            if isinstance(one, torch.Tensor) and not any(one is other for other in found):
-                found.append(one)
-        return found
+        outputs: list[Any] = []
+        for output in tree_leaves((changed, result)):
+            if isinstance(output, torch.Tensor) and not any(output is other for other in outputs):
+                outputs.append(output)
+        return outputs
 
     def _short(self) -> Any:
         """Return where the inputs of a result are so short that arithmetic on them is exact.
@@ -188,8 +190,8 @@ class _OperatorCall:
         one order and not in another.
         """
         if self.kind is Arithmetic.MANY:
-            return all(bool(is_short(one.detach().to(wide_dtype(one.dtype))).all()) for one in self.inputs)
-        wide = [one.detach() for one in self.inputs if one.dtype == wide_dtype(one.dtype)]
+            return all(bool(is_short(value.detach().to(wide_dtype(value.dtype))).all()) for value in self.inputs)
+        wide = [value.detach() for value in self.inputs if value.dtype == wide_dtype(value.dtype)]
         try:
             return reduce(_both, map(is_short, wide), True)
         except RuntimeError:  # lists of tensors, which do not broadcast
@@ -204,7 +206,7 @@ class _OperatorCall:
             return None, None
         if widens(self.func):
             with suppress(Exception):  # float64 is not supported, or the call itself will raise as well
-                exact = self._again(lambda *given: given[1])
+                exact = self._again(lambda _position, wide, _dtype: wide)
                 return exact, exact if self.kind is Arithmetic.ONCE else self._again(self._noisy)
         with suppress(Exception):
             return None, self._again(self._noisy, widen=False)
@@ -214,7 +216,7 @@ class _OperatorCall:
         """Call the operator on changed copies of its arguments, by default in a wider dtype."""
         import torch
 
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for position, name in enumerate(self.names):
 
             def copy(value: Any, position: int = position, name: str = name) -> Any:
@@ -228,15 +230,16 @@ class _OperatorCall:
                 return wide_dtype(value) if rounds and widen else value
 
             if name in self.arguments:
-                given[name] = pytree().tree_map(copy, self.arguments[name])
+                arguments[name] = pytree().tree_map(copy, self.arguments[name])
         if creates(self.func) and widen:
-            given["dtype"] = torch.float64
-        given = {name: one for name, one in given.items() if name in self.names[: len(self.args)] or one is not None}
+            arguments["dtype"] = torch.float64
+        by_position = self.names[: len(self.args)]
+        arguments = {name: value for name, value in arguments.items() if name in by_position or value is not None}
         result = self.func(
-            *(given[name] for name in self.names[: len(self.args)]),
-            **{name: given[name] for name in self.names[len(self.args) :] if name in given},
+            *(arguments[name] for name in by_position),
+            **{name: arguments[name] for name in self.names[len(self.args) :] if name in arguments},
         )
-        return self._outputs(given, result)
+        return self._outputs(arguments, result)
 
     def _noisy(self, position: int, wide: Any, dtype: Any) -> Any:
         """Return one input with the noise of this kind of operator, in the wide dtype."""
@@ -252,9 +255,9 @@ class _OperatorCall:
         return wide * (1 + 2 * unit * self.noise.uniform(wide).to(wide.abs().dtype))
 
 
-def _both(one: Any, other: Any) -> Any:
-    return one & other
+def _both(first: Any, second: Any) -> Any:
+    return first & second
 
 
-def _sum(one: Any, other: Any) -> Any:
-    return one + other
+def _sum(first: Any, second: Any) -> Any:
+    return first + second

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from recapture.torch_api.compat import ignoring_subclasses, leaf_of_type, with_bits_of
+from recapture.torch_api.compat import base_of, hooks_of, ignoring_subclasses, leaf_of_type, with_bits_of
 
 ROOM_BYTES = 1 << 20
 """Bytes of zeros behind each tensor of roomy arguments."""
@@ -28,10 +28,10 @@ def arguments(make: Callable[[], tuple[Any, ...]], device: str, *, roomy: bool =
     its inputs reads and writes past the end of a tensor that is too small. With that room, this memory belongs to the
     tensor: the result is still wrong, but it is the same in every process.
     """
-    made = make()
+    args = make()
     if device == "cpu" and not roomy:
-        return made
-    return _Placement(device, ROOM_BYTES if roomy else 0).all_of(made)
+        return args
+    return _Placement(device, ROOM_BYTES if roomy else 0).all_of(args)
 
 
 class _Placement:
@@ -44,12 +44,12 @@ class _Placement:
         self._placed: dict[int, tuple[Any, Any]] = {}
         self._storages: dict[tuple[int, int], tuple[Any, Any]] = {}
 
-    def all_of(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
+    def all_of(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments on the device."""
         import torch
 
         with torch.no_grad(), ignoring_subclasses():
-            placed: tuple[Any, ...] = map_tensors(made, self.place)
+            placed: tuple[Any, ...] = map_tensors(args, self.place)
             return placed
 
     def place(self, tensor: Any) -> Any:
@@ -75,7 +75,7 @@ class _Placement:
     def _rebuilt(self, tensor: Any) -> Any:
         import torch
 
-        base = tensor._base if tensor._is_view() else None  # noqa: SLF001 - the only names of what a view is of
+        base = base_of(tensor)
         if base is not None and (base.dtype != tensor.dtype or not _has_plain_storage(base)):
             base = None
         if base is not None and (tensor.is_leaf or base.requires_grad):
@@ -108,10 +108,10 @@ class _Placement:
         key = (storage.data_ptr(), storage.nbytes())
         if key not in self._storages:
             with torch.inference_mode(mode=False):  # a storage may also belong to ordinary tensors
-                here = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
-                there = torch.zeros(storage.nbytes() + self.room, dtype=torch.uint8, device=self.device)
-                there[: storage.nbytes()].copy_(here)
-            self._storages[key] = (storage, there.untyped_storage())
+                source = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
+                copy = torch.zeros(storage.nbytes() + self.room, dtype=torch.uint8, device=self.device)
+                copy[: storage.nbytes()].copy_(source)
+            self._storages[key] = (storage, copy.untyped_storage())
         return self._storages[key][1]
 
     def _continued(self, tensor: Any, copy: Callable[[], Any]) -> Any:
@@ -129,7 +129,7 @@ class _Placement:
         for name, value in list(vars(tensor).items()):
             vars(placed).setdefault(name, map_tensors(value, self.place))
         if tensor.is_leaf:
-            for hook in (tensor._backward_hooks or {}).values():  # noqa: SLF001 - the others run in the original graph
+            for hook in hooks_of(tensor):  # those of other tensors run in the original graph
                 placed.register_hook(hook)
             if tensor.grad is not None:
                 placed.grad = self.place(tensor.grad)
@@ -178,8 +178,8 @@ def _continuation() -> Any:
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
             there = gradient.to(ctx.original.device)
-            found = torch.autograd.grad(ctx.original, ctx.leaves, there, retain_graph=True, allow_unused=True)
-            return None, *(None if one is None else one.to(gradient.device) for one in found)
+            gradients = torch.autograd.grad(ctx.original, ctx.leaves, there, retain_graph=True, allow_unused=True)
+            return None, *(None if grad is None else grad.to(gradient.device) for grad in gradients)
 
     return Continuation
 
@@ -272,7 +272,7 @@ class _Mapping:
     def _partial(self, value: functools.partial[Any]) -> Any:
         parts = (value.func, value.args, value.keywords)
         mapped = tuple(self.map(part) for part in parts)
-        if all(one is two for one, two in zip(parts, mapped, strict=True)):
+        if all(old is new for old, new in zip(parts, mapped, strict=True)):
             return value
         return type(value)(mapped[0], *mapped[1], **mapped[2])
 
@@ -282,13 +282,13 @@ class _Mapping:
         # Torch requires these sizes on the CPU, on every device.
         packed = value[1] if isinstance(value, torch.nn.utils.rnn.PackedSequence) else None
         mapped = [item if item is packed else self.map(item) for item in value]
-        if all(one is two for one, two in zip(value, mapped, strict=True)):
+        if all(old is new for old, new in zip(value, mapped, strict=True)):
             return value
         return getattr(type(value), "_make", type(value))(mapped)
 
     def _set(self, value: Any) -> Any:
         mapped = [self.map(item) for item in value]
-        if all(one is two for one, two in zip(value, mapped, strict=True)):
+        if all(old is new for old, new in zip(value, mapped, strict=True)):
             return value
         if isinstance(value, frozenset):
             return type(value)(mapped)

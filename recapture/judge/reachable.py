@@ -68,9 +68,9 @@ class Reachable:
             for part, keys in added:
                 for key in set(vars(part)) - keys:
                     del vars(part)[key]
-            for one in undo:
+            for step in undo:
                 with suppress(Exception):  # a container of the case's own, or a deleted cell
-                    one()
+                    step()
 
         return restore
 
@@ -78,7 +78,7 @@ class Reachable:
         values: dict[str, Any] = {}
         if self.module is not None:
             tensors = _tensors(self.module)
-            tensors.update((name, one) for name, one in _tensors(module).items() if name in tensors)
+            tensors.update((name, tensor) for name, tensor in _tensors(module).items() if name in tensors)
             values.update((f"state[{name!r}]", tensor) for name, tensor in tensors.items())
             values.update(self._attributes(module))
         for path, read, _ in self.variables:
@@ -90,14 +90,14 @@ class Reachable:
         import torch
 
         scripted = dict(module.named_modules()) if isinstance(module, torch.jit.RecursiveScriptModule) else {}
-        found = {}
+        attributes = {}
         for name, part in self._parts():
             for key in sorted(self._own_names(part)):
                 value = attribute(scripted[name], key) if name in scripted else []
                 # TorchScript turns tuples into lists, and more: only a value of the same type can be compared.
                 same = bool(value) and type(value[0]) is type(vars(part)[key])
-                found[f"state{'.' if name else ''}{name}.{key}"] = value[0] if same else vars(part)[key]
-        return found
+                attributes[f"state{'.' if name else ''}{name}.{key}"] = value[0] if same else vars(part)[key]
+        return attributes
 
     def _own_names(self, part: Any) -> list[str]:
         """Return the names of a module's attributes that are not torch's own."""
@@ -165,8 +165,8 @@ class _Finder:
         if isinstance(value, (staticmethod, classmethod)):
             value = value.__func__
         if isinstance(value, property):
-            for one in (value.fget, value.fset):
-                self._value(path, one)
+            for accessor in (value.fget, value.fset):
+                self._value(path, accessor)
             return True
         if isinstance(value, types.FunctionType):
             self._function(value)
@@ -224,11 +224,11 @@ class _Finder:
 
 def _names(code: types.CodeType) -> list[str]:
     """Return every global name and attribute that code and the functions inside it use."""
-    found = dict.fromkeys(code.co_names)
+    names = dict.fromkeys(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found.update(dict.fromkeys(_names(constant)))
-    return list(found)
+            names.update(dict.fromkeys(_names(constant)))
+    return list(names)
 
 
 def _only(value: Any) -> list[Any]:
@@ -318,13 +318,13 @@ class Saver:
 
     def _saved_container(self, value: Any, depth: int) -> Callable[[], None]:
         items = _contents(value)
-        inner = [self.saved(one, depth + 1) for one in (items.values() if isinstance(items, dict) else items)]
+        inner = [self.saved(item, depth + 1) for item in (items.values() if isinstance(items, dict) else items)]
 
         def restore() -> None:
             if not _same_items(_contents(value), items):
                 _refill(value, items)
-            for one in inner:
-                one()
+            for restore_item in inner:
+                restore_item()
 
         return restore
 
@@ -372,7 +372,7 @@ def _refill(value: Any, items: Any) -> None:
 def _same_items(now: Any, before: Any) -> bool:
     if isinstance(before, dict):
         return list(now) == list(before) and all(now[key] is before[key] for key in before)
-    return len(now) == len(before) and all(one is two for one, two in zip(now, before, strict=True))
+    return len(now) == len(before) and all(item is old for item, old in zip(now, before, strict=True))
 
 
 def _saved_tensor(tensor: Any) -> Callable[[], None]:
@@ -393,11 +393,11 @@ def _saved_tensor(tensor: Any) -> Callable[[], None]:
     return restore
 
 
-def _equal(one: Any, two: Any) -> bool:
+def _equal(tensor: Any, other: Any) -> bool:
     import torch
 
     try:
-        return bool(torch.equal(one, two))
+        return bool(torch.equal(tensor, other))
     except RuntimeError:
         return False
 

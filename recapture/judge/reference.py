@@ -38,18 +38,18 @@ class Eager:
         """
         subject = FreshCase(self.load(), self.device)
         target = self._target(subject)
-        first = {one.input: one for one in self._first or []}
-        seen: list[Observation] = []
+        first = {observation.input: observation for observation in self._first or []}
+        observations: list[Observation] = []
         for label, make in subject.case.inputs():
             if label not in skip:
-                one = subject.call(target, label, make)
-                seen.append(sharing(one, first.get(label), seen[-1] if seen else None))
+                observation = subject.call(target, label, make)
+                observations.append(sharing(observation, first.get(label), observations[-1] if observations else None))
         if self._first is None:
-            self._first = seen
+            self._first = observations
         if again:
-            seen = [*seen, sharing(first_again(subject, target), self._first[0])]
+            observations = [*observations, sharing(first_again(subject, target), self._first[0])]
         subject.leave()
-        return seen
+        return observations
 
     def sample(self, label: str, run: int) -> Observation | None:
         """Return the observation of one input in a run with rounding noise; None if that run fails.
@@ -76,28 +76,28 @@ class Eager:
         except Exception:
             return False
         pairs = zip(self._first or [], now, strict=True)
-        return not any(compare(one, two).differences for one, two in pairs)
+        return not any(compare(before, after).differences for before, after in pairs)
 
     def _noisy(self, run: int) -> dict[str, Observation]:
         """Observe the values of the inputs that are needed, with noise; those before them may change the state."""
-        first = {one.input: one for one in self._first or []}
-        found: dict[str, Observation] = {}
+        first = {observation.input: observation for observation in self._first or []}
+        observations: dict[str, Observation] = {}
         try:
             with perturbed(run):
                 subject = FreshCase(self.load(), self.device, values_only=True)
                 target = self._target(subject)
                 for label, make in subject.case.inputs():
-                    one = subject.call(target, label, make)
+                    observation = subject.call(target, label, make)
                     if self._needed is None:
-                        found[label] = one
+                        observations[label] = observation
                     elif label in self._needed:
-                        found[label] = without_unused(one, first[label], self._needed[label])
-                        if found.keys() == self._needed.keys():
+                        observations[label] = without_unused(observation, first[label], self._needed[label])
+                        if observations.keys() == self._needed.keys():
                             break
                 subject.leave()
         except Exception:  # a case that cannot run with noise has no such reference
             return {}
-        return {label: one for label, one in found.items() if one.raised is None}
+        return {label: observation for label, observation in observations.items() if observation.raised is None}
 
     def _target(self, subject: FreshCase) -> Callable[..., Any]:
         original = subject.case.rewrite_of if self.rewrite else None

@@ -56,11 +56,11 @@ def same_bits(eager: Snapshot, other: Snapshot) -> bool:
 
     if eager.tensor is None or other.tensor is None:
         return bool(_scalar_bits(eager.scalar) == _scalar_bits(other.scalar))
-    mine, theirs = eager.tensor.data, other.tensor.data
-    if mine is theirs or mine is None or theirs is None:  # shared, or no values to compare
-        return mine is theirs
-    same_form = mine.dtype == theirs.dtype and mine.shape == theirs.shape
-    return same_form and bool(torch.equal(_bits(mine), _bits(theirs)))
+    expected, actual = eager.tensor.data, other.tensor.data
+    if expected is actual or expected is None or actual is None:  # shared, or no values to compare
+        return expected is actual
+    same_form = expected.dtype == actual.dtype and expected.shape == actual.shape
+    return same_form and bool(torch.equal(_bits(expected), _bits(actual)))
 
 
 def unequal(eager: Any, other: Any) -> Any:
@@ -79,29 +79,34 @@ def distance(eager: Snapshot, other: Snapshot) -> Distance | None:
     if same_bits(eager, other):
         return None
     if eager.tensor is None or other.tensor is None:
-        mine, theirs = _numbers(eager), _numbers(other)
-        if mine is None or theirs is None:
+        expected, actual = _numbers(eager), _numbers(other)
+        if expected is None or actual is None:
             return Distance("value", None, None)
-        found = _tensor_distance(mine, theirs)
-        return Distance(found.bits, found.ulps, None)
-    mine, theirs = eager.tensor.data, other.tensor.data
-    if mine is None or theirs is None:
+        between = _tensor_distance(expected, actual)
+        return Distance(between.bits, between.ulps, None)
+    expected, actual = eager.tensor.data, other.tensor.data
+    if expected is None or actual is None:
         return Distance("value", None, None)
-    return _tensor_distance(mine, theirs)
+    return _tensor_distance(expected, actual)
 
 
-def _tensor_distance(mine: Any, theirs: Any) -> Distance:
+def _tensor_distance(expected: Any, actual: Any) -> Distance:
     import torch
 
-    different = unequal(mine, theirs)
+    different = unequal(expected, actual)
     if not different.any():  # only bits differ
-        bits = (_bits(mine) != _bits(theirs)).reshape(mine.numel(), mine.element_size()).any(-1).reshape(mine.shape)
-        payload = bool((bits & mine.isnan()).any())
-        return Distance("nan-payload" if payload else "signed-zero", 0, (int(bits.sum()), mine.numel()))
-    elements = (int(different.sum()), mine.numel())
-    if mine.is_complex():
-        mine, theirs = (torch.view_as_real(one.resolve_conj()) for one in (mine, theirs))
-    return Distance("value", _ulps(mine, theirs) if mine.is_floating_point() else None, elements)
+        bits = (
+            (_bits(expected) != _bits(actual))
+            .reshape(expected.numel(), expected.element_size())
+            .any(-1)
+            .reshape(expected.shape)
+        )
+        payload = bool((bits & expected.isnan()).any())
+        return Distance("nan-payload" if payload else "signed-zero", 0, (int(bits.sum()), expected.numel()))
+    elements = (int(different.sum()), expected.numel())
+    if expected.is_complex():
+        expected, actual = (torch.view_as_real(values.resolve_conj()) for values in (expected, actual))
+    return Distance("value", _ulps(expected, actual) if expected.is_floating_point() else None, elements)
 
 
 def explained(eager: Snapshot, other: Snapshot, sample: Callable[[int], Snapshot | None]) -> bool:
@@ -110,60 +115,60 @@ def explained(eager: Snapshot, other: Snapshot, sample: Callable[[int], Snapshot
     `sample(k)` returns the same value from the k-th perturbed run of eager, k = 0, 1, …; None if that run has none.
     Where the perturbed runs fail or give values of another form, a relative tolerance decides (FALLBACK).
     """
-    mine, theirs = _numbers(eager), _numbers(other)
-    if mine is None or theirs is None or mine.shape != theirs.shape:
+    expected, actual = _numbers(eager), _numbers(other)
+    if expected is None or actual is None or expected.shape != actual.shape:
         return False
-    unit = _unit(eager, other, mine)
+    unit = _unit(eager, other, expected)
     runs: list[Any] = []
     asked = 0
     for stage in STAGES:
         for number in range(asked, stage):
             seen = sample(number)
             values = _numbers(seen) if seen is not None and seen.type == eager.type else None
-            if values is not None and values.shape == mine.shape:
+            if values is not None and values.shape == expected.shape:
                 runs.append(values)
         asked = stage
         if len(runs) < stage / 2:
-            return unit is not None and _within_tolerance(eager, other, mine, theirs)
+            return unit is not None and _within_tolerance(eager, other, expected, actual)
         if unit is None:
-            if _among(mine, theirs, runs):
+            if _among(expected, actual, runs):
                 return True
             continue
-        spread = Spread(mine, theirs, runs, unit)
+        spread = Spread(expected, actual, runs, unit)
         if spread.explains():
             return True
         if stage >= ENOUGH and spread.hopeless():
             return False
-        if stage >= RARE and spread.beyond() > max(1, FEW * mine.numel()):
+        if stage >= RARE and spread.beyond() > max(1, FEW * expected.numel()):
             return False
     return False
 
 
 def largest_ratio(eager: Snapshot, other: Snapshot, samples: list[Snapshot]) -> float:
     """Return the largest ratio of an element's deviation to the allowed one, given these perturbed runs."""
-    mine = _numbers(eager)
-    runs = [_numbers(one) for one in samples]
-    return Spread(mine, _numbers(other), runs, _unit(eager, other, mine)).excess()
+    expected = _numbers(eager)
+    runs = [_numbers(sample) for sample in samples]
+    return Spread(expected, _numbers(other), runs, _unit(eager, other, expected)).excess()
 
 
-def _among(mine: Any, theirs: Any, runs: list[Any]) -> bool:
+def _among(expected: Any, actual: Any, runs: list[Any]) -> bool:
     """Whether each integer that differs lies between the smallest and the largest one of eager and the runs."""
     import torch
 
-    every = torch.stack([mine, *runs])
-    return bool(((theirs >= every.amin(0)) & (theirs <= every.amax(0))).all())
+    every = torch.stack([expected, *runs])
+    return bool(((actual >= every.amin(0)) & (actual <= every.amax(0))).all())
 
 
-def _within_tolerance(eager: Snapshot, other: Snapshot, mine: Any, theirs: Any) -> bool:
+def _within_tolerance(eager: Snapshot, other: Snapshot, expected: Any, actual: Any) -> bool:
     """Whether two values are equal within FALLBACK, relative to each element and to their root mean square."""
-    finite = mine.isfinite() & theirs.isfinite()
-    if not bool((same_number(mine, theirs) | finite).all()):
+    finite = expected.isfinite() & actual.isfinite()
+    if not bool((same_number(expected, actual) | finite).all()):
         return False
-    mine, theirs = mine[finite], theirs[finite]
+    expected, actual = expected[finite], actual[finite]
     name = "float64" if eager.tensor is None else str(eager.tensor.data.dtype).rpartition(".")[2]
     relative = FALLBACK_OTHERWISE if _from_float32(eager, other) else FALLBACK.get(name, FALLBACK_OTHERWISE)
-    level = mine.pow(2).mean().sqrt() if len(mine) else 0.0
-    return bool(((theirs - mine).abs() <= relative * mine.abs().clamp(min=level)).all())
+    level = expected.pow(2).mean().sqrt() if len(expected) else 0.0
+    return bool(((actual - expected).abs() <= relative * expected.abs().clamp(min=level)).all())
 
 
 def _numbers(seen: Snapshot) -> Any:
@@ -195,18 +200,18 @@ def _integers() -> tuple[Any, ...]:
     return torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
 
 
-def _unit(eager: Snapshot, other: Snapshot, mine: Any) -> Any:
+def _unit(eager: Snapshot, other: Snapshot, expected: Any) -> Any:
     """Return the distance to the next larger number for each element; None for integers."""
     import torch
 
-    if not mine.is_floating_point():
+    if not expected.is_floating_point():
         return None
     if eager.tensor is None:
-        return spacing(mine, torch.float32 if _from_float32(eager, other) else torch.float64)
+        return spacing(expected, torch.float32 if _from_float32(eager, other) else torch.float64)
     data = eager.tensor.data
     if data.is_complex():
-        return spacing(mine.norm(dim=-1, keepdim=True).expand_as(mine).contiguous(), real_dtype(data.dtype))
-    return spacing(mine, data.dtype)
+        return spacing(expected.norm(dim=-1, keepdim=True).expand_as(expected).contiguous(), real_dtype(data.dtype))
+    return spacing(expected, data.dtype)
 
 
 def _from_float32(eager: Snapshot, other: Snapshot) -> bool:
@@ -240,19 +245,27 @@ def _bits(data: Any) -> Any:
     return plain.reshape(-1, 1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
-def _ulps(mine: Any, theirs: Any) -> int:
+def _ulps(expected: Any, actual: Any) -> int:
     """Return the largest distance in units in the last place over the finite elements; it saturates at 2^62."""
     import torch
 
-    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[mine.element_size()]
-    finite = mine.to(torch.float64).isfinite() & theirs.to(torch.float64).isfinite()
-    one, two = (data.resolve_neg().contiguous().view(whole)[finite].to(torch.int64) for data in (mine, theirs))
-    if not one.numel():
+    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[expected.element_size()]
+    finite = expected.to(torch.float64).isfinite() & actual.to(torch.float64).isfinite()
+    expected_bits, actual_bits = (
+        data.resolve_neg().contiguous().view(whole)[finite].to(torch.int64) for data in (expected, actual)
+    )
+    if not expected_bits.numel():
         return 0
-    least = -(2 ** (8 * mine.element_size() - 1))
-    one, two = (torch.where(bits < 0, least - bits, bits) for bits in (one, two))  # ordered as the numbers are
-    same_sign = (one < 0) == (two < 0)
-    apart = torch.where(same_sign, (one - two).abs(), one.abs().clamp(max=2**61) + two.abs().clamp(max=2**61))
+    least = -(2 ** (8 * expected.element_size() - 1))
+    expected_bits, actual_bits = (
+        torch.where(bits < 0, least - bits, bits) for bits in (expected_bits, actual_bits)
+    )  # ordered as the numbers are
+    same_sign = (expected_bits < 0) == (actual_bits < 0)
+    apart = torch.where(
+        same_sign,
+        (expected_bits - actual_bits).abs(),
+        expected_bits.abs().clamp(max=2**61) + actual_bits.abs().clamp(max=2**61),
+    )
     return int(apart.max())
 
 
@@ -281,17 +294,17 @@ OUTLIER = 10.0
 class Spread:
     """What the perturbed runs say about one difference; all tensors are in float64, real and of one shape."""
 
-    def __init__(self, mine: Any, theirs: Any, runs: list[Any], unit: Any) -> None:
+    def __init__(self, expected: Any, actual: Any, runs: list[Any], unit: Any) -> None:
         import torch
 
-        self.finite = mine.isfinite() & theirs.isfinite()
-        for one in runs:
-            self.finite = self.finite & one.isfinite()
-        self.infinite_agree = _infinite_agree(mine, theirs, runs, self.finite)
-        self.mine, self.theirs = mine[self.finite], theirs[self.finite]
+        self.finite = expected.isfinite() & actual.isfinite()
+        for run in runs:
+            self.finite = self.finite & run.isfinite()
+        self.infinite_agree = _infinite_agree(expected, actual, runs, self.finite)
+        self.expected, self.actual = expected[self.finite], actual[self.finite]
         self.unit = unit[self.finite]
-        self.runs = torch.stack([one[self.finite] for one in runs]) - self.mine
-        self.deviation = self.theirs - self.mine
+        self.runs = torch.stack([run[self.finite] for run in runs]) - self.expected
+        self.deviation = self.actual - self.expected
         largest = self.runs.abs().topk(min(2, len(runs)), dim=0)
         self.spread_of_runs, self.second, self.largest_run = largest.values[0], largest.values[-1], largest.indices[0]
         self.spread = self._spread()
@@ -305,8 +318,8 @@ class Spread:
         if len(self.runs) >= ENOUGH or not noisy.any():
             return spread
         # With few runs, an element may have little noise by chance: it gets at least the typical relative spread.
-        relative = spread[noisy] / self.mine[noisy].abs().clamp(min=1e-300)
-        return torch.maximum(spread, torch.minimum(relative.median() * self.mine.abs(), spread.max()))
+        relative = spread[noisy] / self.expected[noisy].abs().clamp(min=1e-300)
+        return torch.maximum(spread, torch.minimum(relative.median() * self.expected.abs(), spread.max()))
 
     def excess(self) -> float:
         """Return the largest ratio of a deviation to the allowed one, infinite where an exact element deviates."""
@@ -331,7 +344,7 @@ class Spread:
         """
         if self.spread_of_runs.any():
             return False
-        full = ~is_short(self.mine) & (self.unit <= self.mine.abs() * 2.0**-22)
+        full = ~is_short(self.expected) & (self.unit <= self.expected.abs() * 2.0**-22)
         return bool(((self.deviation == 0) | full & (self.deviation.abs() <= UNSEEN * self.unit)).all())
 
     def hopeless(self) -> bool:
@@ -397,25 +410,25 @@ class Spread:
         if float(ours.pow(2).mean()) ** 0.5 > square:
             return False
         # Too large by a constant, and too large by a factor: away from zero on either side of it.
-        for direction in (1.0, self.mine[rounded].sign()):
+        for direction in (1.0, self.expected[rounded].sign()):
             mean = max(2 * float((runs * direction).mean(1).abs().max()), MEAN[0] + MEAN[1] / count**0.5)
             if abs(float((ours * direction).mean())) > mean:
                 return False
         return True
 
 
-def _infinite_agree(mine: Any, theirs: Any, runs: list[Any], finite: Any) -> bool:
+def _infinite_agree(expected: Any, actual: Any, runs: list[Any], finite: Any) -> bool:
     """Whether infinities and NaN are where eager or one of the runs has them."""
     if finite.all():
         return True
-    there = ~finite
-    mine, theirs = mine[there], theirs[there]
-    allowed = same_number(mine, theirs) | (mine.isfinite() & theirs.isfinite())
-    for one in runs:
-        allowed |= same_number(one[there], theirs) | (theirs.isfinite() & one[there].isfinite())
+    elsewhere = ~finite
+    expected, actual = expected[elsewhere], actual[elsewhere]
+    allowed = same_number(expected, actual) | (expected.isfinite() & actual.isfinite())
+    for run in runs:
+        allowed |= same_number(run[elsewhere], actual) | (actual.isfinite() & run[elsewhere].isfinite())
     return bool(allowed.all())
 
 
-def same_number(one: Any, other: Any) -> Any:
+def same_number(left: Any, right: Any) -> Any:
     """Return where two tensors hold the same number, or NaN both."""
-    return (one == other) | (one.isnan() & other.isnan())
+    return (left == right) | (left.isnan() & right.isnan())

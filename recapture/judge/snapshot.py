@@ -167,7 +167,7 @@ class _Describer:
 
         if isinstance(value, Mapping):
             ordered = type(value).__name__ == "OrderedDict"  # the only dict type whose equality depends on order
-            return [one for index, key in enumerate(value) for one in entry(index, key, value[key])], ordered
+            return [item for index, key in enumerate(value) for item in entry(index, key, value[key])], ordered
         if isinstance(value, (set, frozenset)):
             return members(value), True
         fields = getattr(value, "_fields", None)
@@ -191,7 +191,7 @@ class _Describer:
             return self._items(dict([*value.named_parameters(), *value.named_buffers()]))
         names: dict[str, None] = {}
         if dataclasses.is_dataclass(value):
-            names.update((one.name, None) for one in dataclasses.fields(value))
+            names.update((field.name, None) for field in dataclasses.fields(value))
         if isinstance(value, BaseException):
             names["args"] = None
         names.update((key, None) for key in sorted(getattr(value, "__dict__", ())) if not key.startswith("__"))
@@ -213,7 +213,7 @@ class _Describer:
         if hasattr(type(value), "__tensor_flatten__"):  # a subclass that wraps other tensors
             inner, _ = value.__tensor_flatten__()
             outer = [(".dtype", value.dtype), (".shape", tuple(value.shape))]
-            parts = [*outer, *((f".{one}", getattr(value, one)) for one in inner)]
+            parts = [*outer, *((f".{key}", getattr(value, key)) for key in inner)]
             return Snapshot(name, children=self._children(parts, depth, parents))
         self.arrays.append(("".join(self.path), value))
         plain_tensor = value.detach()
@@ -265,18 +265,20 @@ def _properties(value: Any) -> list[tuple[str, Any]]:
     """Return what a tensor carries besides its elements: gradient, quantization parameters, Python attributes."""
     import torch
 
-    found: list[tuple[str, Any]] = []
+    properties: list[tuple[str, Any]] = []
     if value.is_leaf and value.grad is not None:
-        found.append((".grad", value.grad))
+        properties.append((".grad", value.grad))
     if value.is_quantized:
         per_tensor = value.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
         scale, zero = (
             ("q_scale", "q_zero_point") if per_tensor else ("q_per_channel_scales", "q_per_channel_zero_points")
         )
-        found += [(f".{name}()", getattr(value, name)()) for name in (scale, zero)]
+        properties += [(f".{name}()", getattr(value, name)()) for name in (scale, zero)]
     # Names with an underscore belong to torch: Dynamo, for example, marks tensors with `_dynamo_…`.
     own = vars(value) if hasattr(value, "__dict__") else {}
-    return found + [(f".{name}", own[name]) for name in sorted(own) if not name.startswith("_") and name not in MARKS]
+    return properties + [
+        (f".{name}", own[name]) for name in sorted(own) if not name.startswith("_") and name not in MARKS
+    ]
 
 
 MARKS = frozenset({"fake_device"})
@@ -338,7 +340,7 @@ def plain(value: Any) -> Any:
         return str.__str__(value)
     if isinstance(value, bytes):
         return bytes.__getitem__(value, slice(None))
-    kind: Any = next(one for one in (int, float, complex) if isinstance(value, one))
+    kind: Any = next(number for number in (int, float, complex) if isinstance(value, number))
     return kind.__pos__(value)
 
 
@@ -352,15 +354,15 @@ def entry(index: int, key: Any, item: Any) -> list[tuple[str, Any]]:
 
 def yielded(value: Iterator[Any]) -> list[tuple[str, Any]]:
     """Return what an iterator yields, up to MAX_OBJECTS items, and what it raises. This consumes the iterator."""
-    found: list[tuple[str, Any]] = []
+    items: list[tuple[str, Any]] = []
     try:
         for index, item in enumerate(itertools.islice(value, MAX_OBJECTS)):
-            found.append((f"[{index}]", item))
+            items.append((f"[{index}]", item))
     except BaseException as error:  # the case's own code
         if is_out_of_memory(error):
             raise
-        found.append((".raised", Unreadable(error)))
-    return found
+        items.append((".raised", Unreadable(error)))
+    return items
 
 
 def has_attributes_of_its_own(value: Any) -> bool:

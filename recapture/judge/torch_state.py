@@ -79,7 +79,7 @@ def _settings() -> dict[str, _Setting]:
     """Return the settings by name."""
     import torch
 
-    found = {
+    settings = {
         # The default device comes first: while it is wrong, others cannot be read.
         "default_device": _Setting(default_device, torch.set_default_device),
         "grad_enabled": _Setting(torch.is_grad_enabled, torch.set_grad_enabled),
@@ -91,9 +91,9 @@ def _settings() -> dict[str, _Setting]:
         "anomaly_detection": _Setting(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
     }
     for name in ("allow_tf32", "benchmark", "deterministic", "enabled"):
-        found[f"backends.cudnn.{name}"] = _attribute(torch.backends.cudnn, name)
-    found["backends.mkldnn.enabled"] = _attribute(torch.backends.mkldnn, "enabled")
-    return found | {
+        settings[f"backends.cudnn.{name}"] = _attribute(torch.backends.cudnn, name)
+    settings["backends.mkldnn.enabled"] = _attribute(torch.backends.mkldnn, "enabled")
+    return settings | {
         "inference_mode": _Setting(torch.is_inference_mode_enabled),
         "threads": _Setting(torch.get_num_threads),
         "registrations": _Setting(registrations),
@@ -112,7 +112,7 @@ def _environment_of_cells() -> dict[str, str]:
 
 def _threads() -> int:
     """Return the number of Python's threads, without the one of tqdm, which torch uses where it is installed."""
-    return sum(type(one).__module__ != "tqdm._monitor" for one in threading.enumerate())
+    return sum(type(thread).__module__ != "tqdm._monitor" for thread in threading.enumerate())
 
 
 def _hooks() -> tuple[Any, ...]:

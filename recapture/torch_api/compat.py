@@ -31,8 +31,8 @@ def pytree() -> Any:
 
 def tree_leaves(value: Any) -> list[Any]:
     """Return what is inside nested containers and is no container itself; `pytree` has this from torch 2.2 on."""
-    found: list[Any] = pytree().tree_flatten(value)[0]
-    return found
+    leaves: list[Any] = pytree().tree_flatten(value)[0]
+    return leaves
 
 
 def release(version: str | None = None) -> tuple[int, ...]:
@@ -255,6 +255,16 @@ def ignoring_subclasses() -> AbstractContextManager[Any]:
 
     context: AbstractContextManager[Any] = torch._C.DisableTorchFunctionSubclass()  # noqa: SLF001
     return context
+
+
+def base_of(tensor: Any) -> Any:
+    """Return the tensor of which another one is a view; None for a tensor that is no view."""
+    return tensor._base if tensor._is_view() else None  # noqa: SLF001 - torch has no public names for them
+
+
+def hooks_of(tensor: Any) -> list[Any]:
+    """Return the hooks that were registered on a tensor, in order."""
+    return list((tensor._backward_hooks or {}).values())  # noqa: SLF001 - torch only has a public way to add one
 
 
 def leaf_of_type(kind: type, plain: Any, *, requires_grad: bool) -> Any:

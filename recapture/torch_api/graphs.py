@@ -68,9 +68,9 @@ def operators_of(captured: Any) -> dict[str, int] | None:
     script = _script_graph(captured)
     if script is None:
         return None
-    found: Counter[str] = Counter()
-    _count(script, found)
-    return dict(sorted(found.items()))
+    counts: Counter[str] = Counter()
+    _count(script, counts)
+    return dict(sorted(counts.items()))
 
 
 def _fx_graph(captured: Any) -> Any:
@@ -100,14 +100,14 @@ def _name(node: Any, captured: Any) -> str:
     return str(getattr(target, "__name__", target))
 
 
-def _count(graph: Any, found: Counter[str]) -> None:
+def _count(graph: Any, counts: Counter[str]) -> None:
     """Count the operators of a TorchScript graph, those of its branches and loops included; constants are none."""
     for node in graph.nodes():
         kind = str(node.kind())
         if kind.partition("::")[0] != "prim" or kind in ("prim::If", "prim::Loop", "prim::CallFunction"):
-            found[kind] += 1
+            counts[kind] += 1
         for block in node.blocks():
-            _count(block, found)
+            _count(block, counts)
 
 
 def graph_text(graph: Any) -> str:
@@ -121,17 +121,17 @@ def graph_text(graph: Any) -> str:
 
 def texts_of(captured: Any) -> dict[str, str]:
     """Return what a captured callable or program can show of itself as texts, by file name."""
-    found: dict[str, Callable[[], str]] = {}
+    makers: dict[str, Callable[[], str]] = {}
     if _fx_graph(captured) is not None and hasattr(captured, "code"):
-        found["fx_code.py"] = lambda: graph_text(captured)
-        found["fx_graph.txt"] = lambda: str(captured.graph)
+        makers["fx_code.py"] = lambda: graph_text(captured)
+        makers["fx_graph.txt"] = lambda: str(captured.graph)
     elif hasattr(captured, "graph_signature"):
-        found["exported_program.txt"] = lambda: str(captured)
+        makers["exported_program.txt"] = lambda: str(captured)
     elif _script_graph(captured) is not None:
-        found["torchscript_graph.txt"] = lambda: str(captured.inlined_graph)
-        found["torchscript_code.py"] = lambda: str(captured.code)
+        makers["torchscript_graph.txt"] = lambda: str(captured.inlined_graph)
+        makers["torchscript_code.py"] = lambda: str(captured.code)
     texts = {}
-    for name, make in found.items():
+    for name, make in makers.items():
         try:
             texts[name] = make()
         except Exception as error:  # a part that cannot be shown, such as the code of a module without forward

@@ -16,11 +16,11 @@ def release_libraries(namespace: dict[str, Any]) -> None:
     kind = getattr(library, "Library", None)
     if kind is None:
         return
-    kept: list[Any] = getattr(library, "_keep_alive", [])  # by functions such as `torch.library.define`
-    own = _defined_in(str(namespace.get("__file__") or ""), kept)
-    for one in [*(value for value in namespace.values() if isinstance(value, kind)), *own]:
-        _undo(one)
-    kept[:] = [one for one in kept if one not in own]
+    alive: list[Any] = getattr(library, "_keep_alive", [])  # by functions such as `torch.library.define`
+    own = _defined_in(str(namespace.get("__file__") or ""), alive)
+    for registered in [*(value for value in namespace.values() if isinstance(value, kind)), *own]:
+        _undo(registered)
+    alive[:] = [registered for registered in alive if registered not in own]
 
 
 def _undo(library: Any) -> None:
@@ -53,19 +53,19 @@ def _forget(namespaces: dict[str, Any], library: Any) -> None:
         vars(namespace).pop(name.split("::")[-1].split(".")[0], None)
 
 
-def _defined_in(path: str, kept: list[Any]) -> list[Any]:
+def _defined_in(path: str, alive: list[Any]) -> list[Any]:
     """Return the libraries of the operators that a file defines by `torch.library.define("mine::twice", …)`.
 
     Those of modules that the file imports stay, because they are not executed again.
     """
-    if not kept or not path.endswith(".py"):
+    if not alive or not path.endswith(".py"):
         return []
     try:
         with open(path, encoding="utf-8", errors="replace") as source:  # noqa: PTH123 - this is part of scripts
             defined = set(re.findall(r"\bdefine\(\s*[\"']([\w.:]+)[\"']", source.read()))
     except OSError:
         return []
-    return [one for one in kept if not defined.isdisjoint(_operators(one))]
+    return [registered for registered in alive if not defined.isdisjoint(_operators(registered))]
 
 
 def _operators(library: Any) -> set[str]:

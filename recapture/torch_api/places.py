@@ -49,12 +49,12 @@ def place_of_error(error: BaseException, *, first: bool = False) -> CodePlace | 
     while current is not None and current not in seen:
         seen.append(current)
         current = current.__cause__ or current.__context__
-    for one in () if first else seen:
-        stack = getattr(one, "real_stack", None) or getattr(one, "user_stack", None) or ()
+    for place in () if first else seen:
+        stack = getattr(place, "real_stack", None) or getattr(place, "user_stack", None) or ()
         if places := list(_of_user((frame.filename, frame.lineno) for frame in stack)):
             return _place(places[-1], reason)
-    named = list(_of_user((found["file"], int(found["line"])) for found in _IN_MESSAGE.finditer(reason)))
-    frames = list(_of_user((one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__)))
+    named = list(_of_user((match["file"], int(match["line"])) for match in _IN_MESSAGE.finditer(reason)))
+    frames = list(_of_user((frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)))
     for places in (named, frames):
         if places:
             return _place(places[0 if first else -1], reason)
@@ -69,12 +69,15 @@ def graph_breaks(function: Callable[..., Any], arguments: tuple[Any, ...]) -> li
     import torch._dynamo
 
     explain = torch._dynamo.explain  # noqa: SLF001 - where torch's own documentation has it
-    found: Any = explain(function, *arguments)[4] if release() < (2, 1) else explain(function)(*arguments).break_reasons
+    if release() < (2, 1):
+        reasons: Any = explain(function, *arguments)[4]
+    else:
+        reasons = explain(function)(*arguments).break_reasons
     places = []
-    for one in found:
-        frames = list(_of_user((frame.filename, frame.lineno) for frame in one.user_stack))
+    for reason in reasons:
+        frames = list(_of_user((frame.filename, frame.lineno) for frame in reason.user_stack))
         if frames:
-            places.append(_place(frames[-1], str(one.reason)))
+            places.append(_place(frames[-1], str(reason.reason)))
     return list(dict.fromkeys(places))
 
 
@@ -86,8 +89,12 @@ def traced_constants(function: Callable[..., Any], arguments: tuple[Any, ...]) -
         warnings.simplefilter("always")
         torch.jit.trace(function, arguments, check_trace=False)
     tracer = torch.jit.TracerWarning
-    found = [(one.filename, one.lineno, str(one.message)) for one in caught if issubclass(one.category, tracer)]
-    places = [_place(where, said) for file, line, said in found for where in _of_user([(file, line)])]
+    warned = [warning for warning in caught if issubclass(warning.category, tracer)]
+    places = [
+        _place(where, str(warning.message))
+        for warning in warned
+        for where in _of_user([(warning.filename, warning.lineno)])
+    ]
     return list(dict.fromkeys(places))
 
 

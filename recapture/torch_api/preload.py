@@ -38,22 +38,22 @@ def preload(level: str, modules: list[str]) -> None:
     import torch
 
     torch.set_num_threads(1)  # an OpenMP pool does not survive a fork
-    wanted: list[str] = []
+    needed: list[str] = []
     if level != "bare":
         if release() < (2, 1):
             quietly(_compile_in_one_process)
-        wanted += ["torch._dynamo", "torch.export", "torch._functorch.aot_autograd", "torch._inductor.codecache"]
+        needed += ["torch._dynamo", "torch.export", "torch._functorch.aot_autograd", "torch._inductor.codecache"]
     with_cuda = level in ("cuda", "cuda_aoti")
     if level in ("capture", "codegen", "aoti") or with_cuda:
-        wanted += ["torch._inductor.compile_fx", "torch._inductor.cpu_vec_isa", "torch._inductor.package"]
-        wanted += ["torch._inductor.debug", "torch._inductor.codegen.cpp_wrapper_cpu"]
-        wanted += ["torch.fx.experimental.proxy_tensor"]
+        needed += ["torch._inductor.compile_fx", "torch._inductor.cpu_vec_isa", "torch._inductor.package"]
+        needed += ["torch._inductor.debug", "torch._inductor.codegen.cpp_wrapper_cpu"]
+        needed += ["torch.fx.experimental.proxy_tensor"]
     if with_cuda:
-        wanted += ["torch._inductor.select_algorithm", "torch._inductor.codegen.triton", "torch._inductor.scheduler"]
-        wanted += ["torch._dynamo.backends.inductor", "torch._dynamo.repro.after_dynamo", "torch.utils.cpp_extension"]
+        needed += ["torch._inductor.select_algorithm", "torch._inductor.codegen.triton", "torch._inductor.scheduler"]
+        needed += ["torch._dynamo.backends.inductor", "torch._dynamo.repro.after_dynamo", "torch.utils.cpp_extension"]
     if (level == "light" or with_cuda) and release() >= (2, 9):  # tested on no older release with a GPU
-        wanted += FIRST_CAPTURE
-    for module in [*wanted, *modules]:
+        needed += FIRST_CAPTURE
+    for module in [*needed, *modules]:
         quietly(partial(importlib.import_module, module))
     if level == "light" or with_cuda:
         quietly(_patch_as_dynamo)

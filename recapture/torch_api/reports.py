@@ -43,7 +43,7 @@ def graph_break_text(message: str) -> GraphBreakText:
         reason = next((line.strip() for line in body.splitlines() if line.strip()), reason)
     kind = reason.removeprefix("Unsupported: ").strip()
     explanation = _field(r"^\s*Explanation:[ \t]*(.*)", body)
-    hints = tuple(dict.fromkeys(one.strip() for one in re.findall(r"(?m)^\s*Hint:[ \t]*(.*)", body)))
+    hints = tuple(dict.fromkeys(hint.strip() for hint in re.findall(r"(?m)^\s*Hint:[ \t]*(.*)", body)))
     entry = _registry().get(kind)
     if entry is not None and explanation is None:
         explanation, hints = entry.explanation, hints or entry.hints
@@ -53,8 +53,8 @@ def graph_break_text(message: str) -> GraphBreakText:
 
 
 def _field(pattern: str, text: str) -> str | None:
-    found = re.search(pattern, text, re.MULTILINE)
-    return found[1].strip() if found and found[1].strip() else None
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1].strip() if match and match[1].strip() else None
 
 
 @cache
@@ -79,13 +79,13 @@ def stack_of(error: BaseException) -> list[traceback.FrameSummary]:
     """Return the frames of an exception, outermost first, and below them those of the code that Dynamo traced."""
     frames: list[traceback.FrameSummary] = []
     seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
-        frames += traceback.extract_tb(one.__traceback__)
-        real = getattr(one, "real_stack", None)  # what Dynamo was tracing
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        frames += traceback.extract_tb(cause.__traceback__)
+        real = getattr(cause, "real_stack", None)  # what Dynamo was tracing
         frames += [frame for frame in real or () if isinstance(frame, traceback.FrameSummary)]
-        one = one.__cause__
+        cause = cause.__cause__
     return frames
 
 

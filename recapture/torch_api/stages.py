@@ -49,8 +49,8 @@ def has_setting(module: str, name: str, value: object) -> bool:
     """Whether this release has a setting, can patch it, and has another value for it by default."""
     try:
         owner, last = _owner(module, name)
-        found = getattr(owner, last, _ABSENT)
-        return found is not _ABSENT and found != value and hasattr(importlib.import_module(module), "patch")
+        default = getattr(owner, last, _ABSENT)
+        return default is not _ABSENT and default != value and hasattr(importlib.import_module(module), "patch")
     except Exception:  # a module of torch may fail to import where a package is missing
         return False
 
@@ -129,8 +129,8 @@ def _with_options(function: Callable[..., Any], settings: Settings) -> Callable[
             listed = importlib.import_module("torch._inductor").list_mode_options(mode)
             kwargs |= {"mode": None, "options": {**listed, **(kwargs.get("options") or {})}}
         if kwargs.get("options"):
-            kept = {name: value for name, value in kwargs["options"].items() if name.replace("-", "_") not in ours}
-            kwargs["options"] = kept or None
+            options = {name: value for name, value in kwargs["options"].items() if name.replace("-", "_") not in ours}
+            kwargs["options"] = options or None
         return function(*args, **kwargs)
 
     return call

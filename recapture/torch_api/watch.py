@@ -205,7 +205,9 @@ def watch_cudagraphs() -> Iterator[list[str]]:
         logging.getLogger(name)
         for name in ("torch._inductor.cudagraph_utils", "torch._inductor.cudagraph_trees", "torch._inductor.compile_fx")
     ]
-    loggers += [logging.getLogger(f"{one.name}.__{kind}") for one in loggers for kind in ("cudagraphs", "perf_hints")]
+    loggers += [
+        logging.getLogger(f"{logger.name}.__{kind}") for logger in loggers for kind in ("cudagraphs", "perf_hints")
+    ]
     show = warnings.showwarning
 
     def keep_warning(message: Warning | str, *where: Any, **more: Any) -> None:
@@ -215,13 +217,13 @@ def watch_cudagraphs() -> Iterator[list[str]]:
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         warnings.showwarning = keep_warning
-        for one in loggers:
-            one.addHandler(listener)
+        for logger in loggers:
+            logger.addHandler(listener)
         try:
             yield told
         finally:
-            for one in loggers:
-                one.removeHandler(listener)
+            for logger in loggers:
+                logger.removeHandler(listener)
 
 
 def recorded_cudagraphs() -> int | None:

@@ -47,11 +47,11 @@ def split(text: str, interface: str, path: str) -> Parts | None:
     """
     if not interface or text.count(interface) != 1:
         return None
-    before, found, after = text.partition(interface)
+    before, separator, after = text.partition(interface)
     includes = "".join(f"{line}\n" for line in interface.splitlines() if line.startswith("#include "))
-    line = (before + found).count("\n") + 1
+    line = (before + separator).count("\n") + 1
     own = before + includes + DECLARED.format("extern ") + f'#line {line} "{path}"\n' + after
-    return Parts(before + found + "\n" + DECLARED.format(""), own)
+    return Parts(before + separator + "\n" + DECLARED.format(""), own)
 
 
 def part_key(text: str, command: list[str]) -> str:
@@ -115,7 +115,7 @@ def prepare_packaging() -> None:
     share_interface()
     module: Any = importlib.import_module("torch._inductor.cpu_vec_isa")
     present = module.x86_isa_checker()
-    known = [one for one in module.supported_vec_isa_list if set(str(one).split()) <= set(present)]
+    known = [isa for isa in module.supported_vec_isa_list if set(str(isa).split()) <= set(present)]
     with ThreadPoolExecutor() as threads:
         list(threads.map(bool, known))
     module.valid_vec_isa_list()
@@ -134,18 +134,18 @@ def _build_in_parts(command: list[str], target: Path, interface: str) -> bool:
     key = part_key(parts.shared, general)
     if key in refused:
         return False
-    kept = Path(directory, FOLDER, f"{key}.o")
-    kept.parent.mkdir(mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-        if not kept.exists():
+    path = Path(directory, FOLDER, f"{key}.o")
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        if not path.exists():
             refused.add(key)  # until it has compiled
             optimised = ["-O1" if word == "-O0" else word for word in general]  # as by default: smaller, faster to link
             _compile(optimised, parts.shared, Path(folder, "shared.cpp"), Path(folder, "shared.o"))
-            Path(folder, "shared.o").replace(kept)
+            Path(folder, "shared.o").replace(path)
             refused.discard(key)
         _compile(general, parts.own, Path(folder, "own.cpp"), Path(folder, "own.o"))
         joined = Path(folder, "joined.o")
-        _run([command[0], "-r", "-nostdlib", "-o", str(joined), str(Path(folder, "own.o")), str(kept)], folder)
+        _run([command[0], "-r", "-nostdlib", "-o", str(joined), str(Path(folder, "own.o")), str(path)], folder)
         joined.replace(target)
     return True
 

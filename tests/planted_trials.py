@@ -30,7 +30,14 @@ def a_case(target, **more):
 
 
 def a_compiler(function, **more):
-    options = {"since": None, "requires": (), "unavailable": None, "uses_dynamo": False, "generates_code": False}
+    options = {
+        "family": "planted",
+        "since": None,
+        "requires": (),
+        "unavailable": None,
+        "uses_dynamo": False,
+        "generates_code": False,
+    }
     options |= {"shares_state": True, "checks_inputs": True, "inference_only": False, "optional": False}
     return Compiler(name="planted", function=function, **(options | more))
 

@@ -94,7 +94,7 @@ def run_suite(session: nox.Session, *options: str) -> None:
 
 def names(option: str, arguments: Sequence[str]) -> bool:
     """Whether the arguments of ``recapture run`` contain an option."""
-    return any(one.partition("=")[0] == option for one in arguments)
+    return any(argument.partition("=")[0] == option for argument in arguments)
 
 
 @nox.session(name="cpu-suite")
@@ -171,17 +171,17 @@ def report_coverage(session: nox.Session) -> None:
     file = session.cache_dir / "coverage.json"
     if not session.run("coverage", "json", "--quiet", "-o", str(file)):  # with --install-only nothing runs
         return
-    found = json.loads(file.read_text(encoding="utf-8"))
+    report = json.loads(file.read_text(encoding="utf-8"))
     packages: dict[str, list[int]] = {}
-    for name, one in found["files"].items():
+    for name, file_report in report["files"].items():
         parts = Path(name).parts
         package = parts[1] if len(parts) > 2 else "(top)"
         lines = packages.setdefault(package, [0, 0])
-        lines[0] += one["summary"]["covered_lines"]
-        lines[1] += one["summary"]["num_statements"]
+        lines[0] += file_report["summary"]["covered_lines"]
+        lines[1] += file_report["summary"]["num_statements"]
     for package, (covered, statements) in sorted(packages.items()):
         session.log(f"coverage of recapture/{package}: {covered / max(1, statements):.0%} of {statements} statements")
-    session.log(f"coverage in all: {found['totals']['percent_covered']:.0f} %; what runs in children is not counted")
+    session.log(f"coverage in all: {report['totals']['percent_covered']:.0f} %; what runs in children is not counted")
 
 
 @nox.session

@@ -26,13 +26,13 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collect the ids and addresses of one tag."""
-        found = {name: value or "" for name, value in attrs}
-        if "id" in found:
-            self.ids.add(found["id"])
-        if tag == "a" and "href" in found:
-            self.links.append(found["href"])
-        if tag in LOADED and found.get(LOADED[tag]):
-            self.loaded.append(found[LOADED[tag]])
+        attributes = {name: value or "" for name, value in attrs}
+        if "id" in attributes:
+            self.ids.add(attributes["id"])
+        if tag == "a" and "href" in attributes:
+            self.links.append(attributes["href"])
+        if tag in LOADED and attributes.get(LOADED[tag]):
+            self.loaded.append(attributes[LOADED[tag]])
 
 
 def problems(folder: Path) -> list[str]:
@@ -40,20 +40,20 @@ def problems(folder: Path) -> list[str]:
     pages = {path.resolve(): Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
     if not pages:
         return [f"no page in {folder}"]
-    found = []
+    messages = []
     for path, page in pages.items():
         name = path.relative_to(folder.resolve())
-        found += [f"{name}: loads {one} from elsewhere" for one in page.loaded if urlsplit(one).netloc]
+        messages += [f"{name}: loads {address} from elsewhere" for address in page.loaded if urlsplit(address).netloc]
         for address in [*page.links, *page.loaded]:
             parts = urlsplit(address)
             if parts.scheme or parts.netloc:
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not target.exists():
-                found.append(f"{name}: {address} does not exist")
+                messages.append(f"{name}: {address} does not exist")
             elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].ids:
-                found.append(f"{name}: {address} names no place of that page")
-    return found
+                messages.append(f"{name}: {address} names no place of that page")
+    return messages
 
 
 if __name__ == "__main__":

@@ -33,4 +33,4 @@ nitpicky = True
 
 def setup(app: Sphinx) -> None:
     """Write the generated pages before Sphinx looks for pages."""
-    app.connect("builder-inited", lambda one: reference.write(Path(one.srcdir) / "generated"))
+    app.connect("builder-inited", lambda application: reference.write(Path(application.srcdir) / "generated"))

@@ -48,19 +48,19 @@ def compare_devices(cpu: Results, gpu: Results, release: str) -> Devices:
 
     Cells whose case was edited between the two recordings are not compared; they count as recorded on one device.
     """
-    here = {(one.case, one.compiler, one.case_hash): one for one in cpu.records}
-    there = {(one.case, one.compiler, one.case_hash): one for one in gpu.records}
-    found: dict[str, list[Pair]] = {name: [] for name in ("same", "other_outcome", "other_way", "not_judged")}
-    for key in sorted(here.keys() & there.keys()):
-        one, two = here[key], there[key]
-        known = matching(release, one, two)
-        found[_relation(one, two)].append(Pair(one, two, tuple(known)))
-    alone = {"cpu": here.keys() - there.keys(), "gpu": there.keys() - here.keys()}
+    on_cpu = {(record.case, record.compiler, record.case_hash): record for record in cpu.records}
+    on_gpu = {(record.case, record.compiler, record.case_hash): record for record in gpu.records}
+    pairs: dict[str, list[Pair]] = {name: [] for name in ("same", "other_outcome", "other_way", "not_judged")}
+    for key in sorted(on_cpu.keys() & on_gpu.keys()):
+        cpu_record, gpu_record = on_cpu[key], on_gpu[key]
+        known = matching(release, cpu_record, gpu_record)
+        pairs[_relation(cpu_record, gpu_record)].append(Pair(cpu_record, gpu_record, tuple(known)))
+    alone = {"cpu": on_cpu.keys() - on_gpu.keys(), "gpu": on_gpu.keys() - on_cpu.keys()}
     return Devices(
-        same=len(found["same"]),
-        other_outcome=tuple(found["other_outcome"]),
-        other_way=tuple(found["other_way"]),
-        not_judged=tuple(found["not_judged"]),
+        same=len(pairs["same"]),
+        other_outcome=tuple(pairs["other_outcome"]),
+        other_way=tuple(pairs["other_way"]),
+        not_judged=tuple(pairs["not_judged"]),
         on_one={device: Counter(compiler for _, compiler, _ in keys) for device, keys in alone.items()},
     )
 

@@ -27,21 +27,21 @@ MOST_CASES = 12
 def devices_page() -> str:
     """The committed results of the CPU and of the GPU, compared: counts, explanations, and what is left."""
     cpu, gpu = read_results(LATEST), read_results(ON_GPU)
-    found = compare_devices(cpu, gpu, RELEASE)
-    return "\n".join([*_counts(found, cpu, gpu), *_outcomes(found), *_ways(found), *_alone(found)])
+    devices = compare_devices(cpu, gpu, RELEASE)
+    return "\n".join([*_counts(devices, cpu, gpu), *_outcomes(devices), *_ways(devices), *_alone(devices)])
 
 
-def _counts(found: Devices, cpu: Results, gpu: Results) -> Iterable[str]:
+def _counts(devices: Devices, cpu: Results, gpu: Results) -> Iterable[str]:
     versions = ", ".join(_versions(cpu, gpu))
     rows = [
-        ["the same outcome, in the same way", str(found.same)],
-        ["another outcome: right, silently wrong or failing", str(len(found.other_outcome))],
-        ["wrong on both or failing on both, in another way", str(len(found.other_way))],
-        ["judged on one device alone", str(len(found.not_judged))],
+        ["the same outcome, in the same way", str(devices.same)],
+        ["another outcome: right, silently wrong or failing", str(len(devices.other_outcome))],
+        ["wrong on both or failing on both, in another way", str(len(devices.other_way))],
+        ["judged on one device alone", str(len(devices.not_judged))],
     ]
     yield f"""# CPU and GPU compared
 
-`{LATEST.relative_to(RESULTS)}` and `{ON_GPU.relative_to(RESULTS)}`: {found.compared} cells with torch {RELEASE} that
+`{LATEST.relative_to(RESULTS)}` and `{ON_GPU.relative_to(RESULTS)}`: {devices.compared} cells with torch {RELEASE} that
 both recorded. Besides the device, these differ: {versions}. `recapture diff` of the two directories shows every cell.
 
 {grid(["", "cells"], rows)}"""
@@ -49,72 +49,77 @@ both recorded. Besides the device, these differ: {versions}. `recapture diff` of
 
 def _versions(cpu: Results, gpu: Results) -> Iterable[str]:
     """Return the versions that differ, of what cases use: Python, numpy and scipy."""
-    facts = [environment_facts.comparable(one.environment) for one in (cpu, gpu)]
+    facts = [environment_facts.comparable(results.environment) for results in (cpu, gpu)]
     for name in ("python", "numpy", "scipy"):
-        here, there = (one.get(name) for one in facts)
-        if here != there:
-            yield f"{name} {here} on the CPU and {there} on the GPU"
+        cpu_fact, gpu_fact = (installation.get(name) for installation in facts)
+        if cpu_fact != gpu_fact:
+            yield f"{name} {cpu_fact} on the CPU and {gpu_fact} on the GPU"
 
 
-def _outcomes(found: Devices) -> Iterable[str]:
-    moves = Counter(f"{outcome_of(one.cpu.verdict)} → {outcome_of(one.gpu.verdict)}" for one in found.other_outcome)
+def _outcomes(devices: Devices) -> Iterable[str]:
+    moves = Counter(
+        f"{outcome_of(pair.cpu.verdict)} → {outcome_of(pair.gpu.verdict)}" for pair in devices.other_outcome
+    )
     yield f"""## Another outcome
 
 {grid(["CPU → GPU", "cells"], ([name, str(number)] for name, number in sorted(moves.items())))}
 `suites/devices.toml` says what the GPU does differently; a test compares each entry with the records.
 """
-    yield from _explained(found.other_outcome)
+    yield from _explained(devices.other_outcome)
 
 
-def _ways(found: Devices) -> Iterable[str]:
-    if found.other_way:
+def _ways(devices: Devices) -> Iterable[str]:
+    if devices.other_way:
         yield """## Wrong or failing on both, in another way
 
 Another verdict, kind of difference, phase, input or type of exception.
 """
-        yield from _explained(found.other_way)
+        yield from _explained(devices.other_way)
 
 
 def _explained(pairs: Iterable[Pair]) -> Iterable[str]:
     """One table for each group of explanations, and one of the cells that none explains."""
-    cells: dict[DeviceDifference, list[Pair]] = {one: [] for one in known_device_differences()}
-    rest = []
+    cells: dict[DeviceDifference, list[Pair]] = {difference: [] for difference in known_device_differences()}
+    unexplained = []
     for pair in pairs:
-        for one in pair.known:
-            cells[one].append(pair)
+        for difference in pair.known:
+            cells[difference].append(pair)
         if not pair.known:
-            rest.append(pair)
+            unexplained.append(pair)
     for group, meaning in GROUPS.items():
-        rows = [_row(one, members) for one, members in cells.items() if one.group == group and members]
+        rows = [
+            _row(difference, members) for difference, members in cells.items() if difference.group == group and members
+        ]
         if rows:
             yield f"### {meaning}\n\n{grid(['cells', 'cases', 'compilers', 'CPU → GPU', 'what happens'], rows)}"
-    if rest:
+    if unexplained:
         rows = [
-            [f"`{one.gpu.case}`", f"`{one.gpu.compiler}`", plain(way(one.cpu)), plain(way(one.gpu))] for one in rest
+            [f"`{pair.gpu.case}`", f"`{pair.gpu.compiler}`", plain(way(pair.cpu)), plain(way(pair.gpu))]
+            for pair in unexplained
         ]
         yield f"### Not explained\n\n{grid(['case', 'compiler', 'CPU', 'GPU'], rows)}"
 
 
-def _row(one: DeviceDifference, members: list[Pair]) -> list[str]:
+def _row(difference: DeviceDifference, members: list[Pair]) -> list[str]:
     cases = list(dict.fromkeys(pair.gpu.case for pair in members))
     named = ", ".join(f"`{case}`" for case in cases[:MOST_CASES])
-    compilers = sorted({pair.gpu.compiler for pair in members}, key=one.compilers.index)
-    moves = Counter(f"{outcome_of(pair.cpu.verdict)} → {one.gpu}" for pair in members)
-    source = "" if one.source == UNDOCUMENTED else f" [{source_name(one.source)}]({one.source})"
+    compilers = sorted({pair.gpu.compiler for pair in members}, key=difference.compilers.index)
+    moves = Counter(f"{outcome_of(pair.cpu.verdict)} → {difference.gpu}" for pair in members)
+    source = "" if difference.source == UNDOCUMENTED else f" [{source_name(difference.source)}]({difference.source})"
     return [
         str(len(members)),
         named + (f" and {len(cases) - MOST_CASES} more" if len(cases) > MOST_CASES else ""),
         ", ".join(f"`{name}`" for name in compilers),
         ", ".join(move + (f" ({number})" if len(moves) > 1 else "") for move, number in sorted(moves.items())),
-        plain(one.what) + source,
+        plain(difference.what) + source,
     ]
 
 
-def _alone(found: Devices) -> Iterable[str]:
-    counted = Counter(map(_not_judged, found.not_judged))
+def _alone(devices: Devices) -> Iterable[str]:
+    counted = Counter(map(_not_judged, devices.not_judged))
     rows = [[f"`{case}`", str(cells), device, plain(why)] for (case, device, why), cells in sorted(counted.items())]
     yield f"## Judged or recorded on one device alone\n\n{grid(['case', 'cells', 'not on the', 'why'], rows)}"
-    for device, compilers in found.on_one.items():
+    for device, compilers in devices.on_one.items():
         if compilers:
             named = ", ".join(f"`{name}` ({number})" for name, number in sorted(compilers.items()))
             yield f"Recorded on the {device.upper()} alone, by compiler: {named}.\n"

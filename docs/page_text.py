@@ -41,10 +41,10 @@ def member_docs(thing: type) -> dict[str, str]:
     body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(thing))).body[0]
     if not isinstance(body, ast.ClassDef):
         raise TypeError(thing)
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     for before, after in zip(body.body, body.body[1:], strict=False):
         target = before.targets[0] if isinstance(before, ast.Assign) else getattr(before, "target", None)
         text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
         if isinstance(target, ast.Name) and isinstance(text, str):
-            found[target.id] = " ".join(text.split())
-    return found
+            docstrings[target.id] = " ".join(text.split())
+    return docstrings

@@ -54,7 +54,7 @@ def write(folder: Path) -> None:
 def verdict_page() -> str:
     """Every verdict with its group and meaning, the kinds of differences, and the categories of `recapture diff`."""
     docs = member_docs(verdicts.Verdict)
-    rows = [[f"`{one}`", groups_of(one), plain(docs[one.name])] for one in verdicts.Verdict]
+    rows = [[f"`{verdict}`", groups_of(verdict), plain(docs[verdict.name])] for verdict in verdicts.Verdict]
     categories = [[f"`{name}`", plain(text)] for name, text in CATEGORIES.items()]
     speeds = [[f"`{name}`", plain(text)] for name, text in SPEED_CATEGORIES.items()]
     return f"""# Verdicts and categories
@@ -104,7 +104,7 @@ def kind_rows() -> list[list[str]]:
 def fields_of(kind: type[msgspec.Struct]) -> str:
     """Describe one struct: its docstring, then its fields with their types."""
     docs = member_docs(kind)
-    defaults = {one.name: one for one in msgspec.structs.fields(kind)}
+    defaults = {field.name: field for field in msgspec.structs.fields(kind)}
     types: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         types |= vars(base).get("__annotations__", {})
@@ -178,8 +178,8 @@ def files_page() -> str:
 def command_of(name: str) -> click.Command:
     """Import one command of the command line."""
     module, _, attribute = COMMANDS[name].place.partition(":")
-    found: click.Command = getattr(importlib.import_module(module), attribute)
-    return found
+    command: click.Command = getattr(importlib.import_module(module), attribute)
+    return command
 
 
 def commands(
@@ -190,9 +190,9 @@ def commands(
     yield context.command_path, command, context
     if isinstance(command, click.Group):
         for below in command.list_commands(context):
-            found = command.get_command(context, below)
-            if found is not None:
-                yield from commands(below, found, context)
+            subcommand = command.get_command(context, below)
+            if subcommand is not None:
+                yield from commands(below, subcommand, context)
 
 
 def command_line_page() -> str:
@@ -206,36 +206,36 @@ def command_line_page() -> str:
             text = "\n\n".join(plain(part) for part in inspect.cleandoc(command.help or "").split("\n\n"))
             rows = [
                 [f"`{' '.join(record[0].split())}`", plain(record[1])]
-                for record in (one.get_help_record(context) for one in command.get_params(context))
+                for record in (parameter.get_help_record(context) for parameter in command.get_params(context))
                 if record is not None and not record[0].endswith("--help")
             ]
             listed = grid(["option", "meaning"], rows) if rows else ""
-            shown = "\n".join(EXAMPLES.get(path.removeprefix("recapture "), ()))
-            example = f"\nFor example:\n\n```sh\n{shown}\n```\n" if shown else ""
+            examples = "\n".join(EXAMPLES.get(path.removeprefix("recapture "), ()))
+            example = f"\nFor example:\n\n```sh\n{examples}\n```\n" if examples else ""
             parts.append(f"## {path}\n\n```text\n{usage}\n```\n\n{text}\n\n{listed}{example}")
     return "\n".join(parts)
 
 
 def exits() -> str:
     """Describe the exit statuses: those of errors, from their classes, and the others."""
-    found = {
+    meanings = {
         0: "Done.",
         1: "`recapture diff` found what `--fail-on` names.",
         130: "Interrupted by Ctrl-C. Finished work is kept; continue with `--resume`.",
         143: "Ended by SIGTERM, which container engines and batch systems send. Finished work is kept as well.",
     }
     for kind in (errors.UsageError, errors.EnvironmentUnfitError):
-        found[kind.exit_status] = (inspect.getdoc(kind) or "").split(": exit status")[0].rstrip(".") + "."
-    rows = [[f"`{status}`", found[status]] for status in sorted(found)]
+        meanings[kind.exit_status] = (inspect.getdoc(kind) or "").split(": exit status")[0].rstrip(".") + "."
+    rows = [[f"`{status}`", meanings[status]] for status in sorted(meanings)]
     return f"## Exit statuses\n\n{grid(['status', 'meaning'], rows)}"
 
 
 def signature(function: Callable[..., Any]) -> str:
     """Return the signature of a public function, one argument per line."""
-    lines = [
-        f"    {one.name}: {one.annotation}{'' if one.default is one.empty else f' = {one.default!r}'},\n"
-        for one in inspect.signature(function).parameters.values()
-    ]
+    lines = []
+    for parameter in inspect.signature(function).parameters.values():
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        lines.append(f"    {parameter.name}: {parameter.annotation}{default},\n")
     return f"{function.__name__}(\n{''.join(lines)})"
 
 
@@ -245,11 +245,11 @@ def api_page() -> str:
         "Written from the docstrings. `from recapture import case, case_for_each, compiler, workload` gives all four."
     )
     functions = [
-        f"## {one.__name__}\n\n```text\n{signature(one)}\n```\n\n{docstring(one)}"
-        for one in (case, case_for_each, workload, compiler)
+        f"## {function.__name__}\n\n```text\n{signature(function)}\n```\n\n{docstring(function)}"
+        for function in (case, case_for_each, workload, compiler)
     ]
     claims = f"## Claims\n\n{docstring(importlib.import_module(Claim.__module__))}"
-    kinds = [f"### {one.__name__}\n\n{docstring(one)}" for one in (Claim, SpeedClaim)]
+    kinds = [f"### {kind.__name__}\n\n{docstring(kind)}" for kind in (Claim, SpeedClaim)]
     return "\n\n".join(["# Python API", source, *functions, claims, *kinds]) + "\n"
 
 

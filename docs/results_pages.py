@@ -50,18 +50,18 @@ def known_issues_page() -> str:
 
 def changes_page() -> str:
     """The known changes between releases, newest first, with their sources."""
-    changes = sorted(known_transitions(), key=lambda one: (Version(one.first), one.case), reverse=True)
-    confirmed = sum(one.source != UNDOCUMENTED for one in changes)
+    changes = sorted(known_transitions(), key=lambda change: (Version(change.first), change.case), reverse=True)
+    confirmed = sum(change.source != UNDOCUMENTED for change in changes)
     rows = (
         [
-            f"{one.last} → {one.first}",
-            f"`{one.case}`",
-            ", ".join(f"`{name}`" for name in one.compilers),
-            f"{one.was} → {one.now}",
-            plain(one.what),
-            one.source if one.source == UNDOCUMENTED else f"[{source_name(one.source)}]({one.source})",
+            f"{change.last} → {change.first}",
+            f"`{change.case}`",
+            ", ".join(f"`{name}`" for name in change.compilers),
+            f"{change.was} → {change.now}",
+            plain(change.what),
+            change.source if change.source == UNDOCUMENTED else f"[{source_name(change.source)}]({change.source})",
         ]
-        for one in changes
+        for change in changes
     )
     return f"""# Changes explained
 
@@ -97,24 +97,24 @@ the committed records, and `recapture explain CELL` and `recapture history CELL`
 {grid(["fault", "causes", "recorded cells", "meaning"], _fault_rows(cells))}"""
     ]
     for fault in FAULTS:
-        found = [one for one in known_findings() if one.fault == fault]
-        if found:
-            parts += [f"## {fault.capitalize()}", plain(FAULTS[fault]), *(_cause(one, cells) for one in found)]
+        causes = [cause for cause in known_findings() if cause.fault == fault]
+        if causes:
+            parts += [f"## {fault.capitalize()}", plain(FAULTS[fault]), *(_cause(cause, cells) for cause in causes)]
     return "\n\n".join(parts) + "\n"
 
 
 def _fault_rows(cells: dict[str, set[tuple[str, str]]]) -> Iterator[list[str]]:
     for fault, meaning in FAULTS.items():
-        found = [one.name for one in known_findings() if one.fault == fault]
-        number = sum(len(cells.get(name, ())) for name in found)
-        yield [f"`{fault}`", str(len(found)), str(number), plain(meaning)]
+        names = [cause.name for cause in known_findings() if cause.fault == fault]
+        number = sum(len(cells.get(name, ())) for name in names)
+        yield [f"`{fault}`", str(len(names)), str(number), plain(meaning)]
 
 
-def _cause(one: Cause, cells: dict[str, set[tuple[str, str]]]) -> str:
+def _cause(cause: Cause, cells: dict[str, set[tuple[str, str]]]) -> str:
     """Return one cause: its sentence, its source and its cells, a line for each group of compilers."""
-    source = one.source if one.source == UNDOCUMENTED else f"[{source_name(one.source)}]({one.source})"
-    by_case = {case: set(names) for case, names in one.cells.items()}
-    for case, compiler in cells.get(one.name, ()):
+    source = cause.source if cause.source == UNDOCUMENTED else f"[{source_name(cause.source)}]({cause.source})"
+    by_case = {case: set(names) for case, names in cause.cells.items()}
+    for case, compiler in cells.get(cause.name, ()):
         by_case.setdefault(case, set()).add(compiler)
     order = list(builtin_compilers())
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -124,7 +124,7 @@ def _cause(one: Cause, cells: dict[str, set[tuple[str, str]]]) -> str:
         f"- {', '.join(f'`{name}`' for name in names)}: {', '.join(f'`{case}`' for case in cases)}"
         for names, cases in groups.items()
     ]
-    return f"### `{one.name}`\n\n{plain(one.what)} Source: {source}.\n\n" + "\n".join(lines)
+    return f"### `{cause.name}`\n\n{plain(cause.what)} Source: {source}.\n\n" + "\n".join(lines)
 
 
 def source_name(address: str) -> str:
@@ -136,10 +136,10 @@ def source_name(address: str) -> str:
 
 def counts() -> dict[str, Counter[str]]:
     """Count the groups of verdicts in the latest results, by compiler."""
-    found: dict[str, Counter[str]] = {}
+    counted: dict[str, Counter[str]] = {}
     for row in records.read_conformance(LATEST):
-        found.setdefault(row.compiler, Counter())[groups_of(row.verdict)] += 1
-    return found
+        counted.setdefault(row.compiler, Counter())[groups_of(row.verdict)] += 1
+    return counted
 
 
 def silently_wrong_page() -> str:
@@ -149,15 +149,20 @@ def silently_wrong_page() -> str:
     order = [name for name in builtin_compilers() if name in counts()]
     groups = ("right", "silently wrong", "failing", "not run")
     table = grid(
-        ["compiler", *groups], ([f"`{name}`", *(str(counts()[name][one]) for one in groups)] for name in order)
+        ["compiler", *groups], ([f"`{name}`", *(str(counts()[name][group]) for group in groups)] for name in order)
     )
     wrong = [row for row in rows if groups_of(row.verdict) == "silently wrong" and row.compiler == "compile"]
     listed = grid(
         ["case", "verdict", "input", "what differs"],
         (
-            [f"`{row.case}`", f"`{row.verdict}`", f"`{one.input}`", plain(f"{one.where}: {one.detail}")]
+            [
+                f"`{row.case}`",
+                f"`{row.verdict}`",
+                f"`{difference.input}`",
+                plain(f"{difference.where}: {difference.detail}"),
+            ]
             for row in wrong
-            for one in row.differences[:1]
+            for difference in row.differences[:1]
         ),
     )
     return f"""# Silently wrong results

@@ -16,14 +16,14 @@ from recapture.machine.pins import load_images
 def compilers_page() -> str:
     """Every compiler that ships."""
     rows = []
-    for one in builtin_compilers().values():
-        needs = [*([f"torch {one.since}"] if one.since else []), *one.requires]
+    for compiler in builtin_compilers().values():
+        needs = [*([f"torch {compiler.since}"] if compiler.since else []), *compiler.requires]
         marks = [
-            *(["built on Dynamo"] if one.uses_dynamo else []),
-            *(["generates code"] if one.generates_code else []),
-            *(["runs only when named"] if one.optional else []),
+            *(["built on Dynamo"] if compiler.uses_dynamo else []),
+            *(["generates code"] if compiler.generates_code else []),
+            *(["runs only when named"] if compiler.optional else []),
         ]
-        rows.append([f"`{one.name}`", plain(one.describe()), ", ".join(needs), ", ".join(marks)])
+        rows.append([f"`{compiler.name}`", plain(compiler.describe()), ", ".join(needs), ", ".join(marks)])
     return f"""# Compilers
 
 Written from `recapture/cases/compilers/`. `recapture list --compilers` prints the list for your installation.
@@ -43,8 +43,13 @@ def checks_page() -> str:
         "numpy": "cells that pass data between tensors and arrays",
     }
     rows = [
-        [f"`{one.name}`", plain(inspect.getdoc(one.function) or ""), affects[one.affects], ", ".join(one.devices)]
-        for one in register._REGISTER.values()  # noqa: SLF001 - the register has no other reader
+        [
+            f"`{check.name}`",
+            plain(inspect.getdoc(check.function) or ""),
+            affects[check.affects],
+            ", ".join(check.devices),
+        ]
+        for check in register._REGISTER.values()  # noqa: SLF001 - the register has no other reader
     ]
     return f"""# Checks of `recapture doctor`
 
@@ -63,12 +68,12 @@ def claims_page() -> str:
         title = f"[{plain(source.title)}]({source.link})" if source.link else "No public address is known"
         rows = [
             [
-                f"`{one.id}`",
-                plain(one.claim),
-                ", ".join(f"{shown.kind} `{shown.name}`" for shown in one.shown_by) or plain(one.not_shown or ""),
+                f"`{claim.id}`",
+                plain(claim.claim),
+                ", ".join(f"{place.kind} `{place.name}`" for place in claim.shown_by) or plain(claim.not_shown or ""),
             ]
-            for one in claims
-            if one.source == source
+            for claim in claims
+            if claim.source == source
         ]
         about = f"{', '.join([title, *map(plain, facts)])}.{' ' + plain(source.note) if source.note else ''}"
         table = grid(["claim", "what it says", "what shows it"], rows)
@@ -80,16 +85,16 @@ def images_page() -> str:
     """Every pinned image, and the GPUs that it can run on."""
     rows = [
         [
-            f"`{one.name}`",
-            one.python,
-            one.torch,
-            one.numpy,
-            one.scipy,
-            one.cuda,
-            ", ".join(one.capabilities),
-            str(one.driver),
+            f"`{image.name}`",
+            image.python,
+            image.torch,
+            image.numpy,
+            image.scipy,
+            image.cuda,
+            ", ".join(image.capabilities),
+            str(image.driver),
         ]
-        for one in load_images().values()
+        for image in load_images().values()
     ]
     head = ["image", "Python", "torch", "numpy", "scipy", "CUDA", "GPU capabilities", "oldest driver"]
     return f"""# Images

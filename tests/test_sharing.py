@@ -7,23 +7,22 @@ import os
 import shutil
 import sys
 import types
-from typing import TYPE_CHECKING
+from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from conftest import SUITES, results_below
 
 from recapture.cases.collection import CaseInfo, find_suites
+from recapture.cases.compilers import builtin_compilers
 from recapture.records.verdicts import Verdict
 from recapture.run import runner
 from recapture.run.cell import CellSpec
 from recapture.run.earlier_outcomes import End
 from recapture.run.plan import PlannedCell, RunOptions
 from recapture.run.process_state import ProcessState
-from recapture.run.shared_processes import group_of, in_groups
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from recapture.run.shared_processes import LIKELY_TO_PASS, UNEVENTFUL, group_of, in_groups
 
 COMPILERS = ("eager", "fx", "jit.trace", "make_fx", "jit.script")
 
@@ -368,3 +367,15 @@ def test_a_module_that_is_imported_late_is_no_change(monkeypatch):
     monkeypatch.setattr(torch, "planted", types.ModuleType("planted"), raising=False)
     assert before.is_unchanged()
     assert os.environ.get("PLANTED") is None
+
+
+@pytest.mark.slow
+def test_the_shares_in_the_declarations_are_those_of_the_committed_cells():
+    cells, passing = Counter(), Counter()
+    for path in (Path(__file__).parents[1] / "results").rglob("conformance.jsonl"):
+        for row in map(json.loads, path.read_text().splitlines()):
+            cells[row["compiler"]] += 1
+            passing[row["compiler"]] += row["verdict"] in UNEVENTFUL
+    assert len(LIKELY_TO_PASS) == 11
+    for name in LIKELY_TO_PASS:
+        assert builtin_compilers()[name].share_passing == pytest.approx(passing[name] / cells[name], abs=0.1), name

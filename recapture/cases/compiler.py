@@ -96,6 +96,7 @@ class CompilerFacts:
     inference_only: bool = False
     optional: bool = False
     run_by: tuple[str, ...] = ()
+    share_passing: float = 0.0
     sees_held_out: bool = False
     fixed_ranks: bool = False
 
@@ -183,6 +184,7 @@ def compiler(
     inference_only: bool = False,
     optional: bool = False,
     run_by: Sequence[str] = (),
+    share_passing: float = 0.0,
     sees_held_out: bool = False,
     fixed_ranks: bool = False,
 ) -> Callable[[Capture], Capture]:
@@ -203,8 +205,9 @@ def compiler(
     that the result computes no gradients by design, so that gradients and ``requires_grad`` are not held against
     it. An `optional` compiler runs only when it is named; one that ships and whose `requires` are not installed
     does so too. `run_by` names the tools that run a compiler that ships where none is named, besides `recapture
-    run`: check, pytest, bench. `fixed_ranks` means that the result takes tensors of the example's numbers of
-    dimensions alone, by design.
+    run`: check, pytest, bench. `share_passing` is the share of its committed cells that pass: cells that share a
+    process run in this order, because one that fails may end it. `fixed_ranks` means that the result takes tensors
+    of the example's numbers of dimensions alone, by design.
 
     With `sees_held_out`, the function is called with a third argument, ``held_out=``: a tuple of the held-out inputs,
     each a tuple of arguments. They are made for this alone, by another execution of the case's file. Their tensors are
@@ -243,6 +246,7 @@ def compiler(
                 inference_only=inference_only,
                 optional=optional,
                 run_by=tuple(run_by),
+                share_passing=share_passing,
                 sees_held_out=sees_held_out,
                 fixed_ranks=fixed_ranks,
             )

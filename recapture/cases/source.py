@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DESCRIPTIVE_ARGUMENTS = frozenset(
-    {"claims", "codegen_on", "compilers", "names", "family", "last_stage", "arguments", "run_by"}
+    {"claims", "codegen_on", "compilers", "names", "family", "last_stage", "arguments", "run_by", "share_passing"}
 )
 """Arguments of a decorator that describe a case or a compiler without changing what runs."""
 

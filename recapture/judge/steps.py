@@ -66,7 +66,7 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
         return trial
     shapes = held_out_shapes(load()) if compiler.sees_held_out else ()
     subject = FreshCase(load(), device, roomy=not compiler.checks_inputs)
-    if compiler.name == "eager":
+    if compiler.is_reference:
         trial.calls = _against_rewrite(subject.case, first, eager)
         return trial
     trial.may_refuse = subject.case.other_rank_inputs if compiler.fixed_ranks else frozenset()

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import builtin_compilers
 from recapture.records.verdicts import RIGHT, Verdict
 from recapture.report.summary import by_compiler
 
@@ -14,10 +16,12 @@ if TYPE_CHECKING:
 
     from recapture.records.record import Record
 
-DYNAMIC = "export:dynamic"
+_EXPORTERS = [one for one in builtin_compilers().values() if one.family == Family.EXPORT]
+
+DYNAMIC = next(one.name for one in _EXPORTERS if one.sees_held_out)
 """The compiler that captures with the sizes dynamic in which inputs differ."""
 
-STATIC = ("export", "export:nonstrict")
+STATIC = tuple(one.name for one in _EXPORTERS if not one.sees_held_out)
 """Compilers that capture the sizes of the example."""
 
 _OTHER_SIZE = re.compile(

@@ -9,6 +9,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from recapture.base.text import shorten
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import compiler_facts
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict, legend, mark_of
 from recapture.report.differences import describe_difference, kinds_of, place
 
@@ -23,7 +25,7 @@ LEGEND = {mark: words for mark, (words, _) in legend().items()}
 TYPE_LIMIT = 100
 """Characters shown of an exception's type."""
 
-_FAMILIES = ("eager", "compile", "jit", "fx", "make_fx", "export", "aoti", "onnx")
+_FAMILIES = list(Family)
 _COUNTED = re.compile(r"\b(graphs|graph_breaks|recompiles)=")
 
 
@@ -82,8 +84,8 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 
 def compiler_key(name: str) -> tuple[int, str, str]:
     """Sort key of compilers: the reference first, then by family, users' own compilers last."""
-    family = re.split(r"[:.]", name, maxsplit=1)[0]
-    return (_FAMILIES.index(family) if family in _FAMILIES else len(_FAMILIES), family, name)
+    family = compiler_facts(name).family
+    return (_FAMILIES.index(family) if isinstance(family, Family) else len(_FAMILIES), str(family), name)
 
 
 def compilers_in_order(records: Iterable[Record]) -> list[str]:

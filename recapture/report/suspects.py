@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recapture.cases.compilers import compiler_facts
 from recapture.records.verdicts import SILENTLY_WRONG
 from recapture.report.summary import in_report_order
 
@@ -15,19 +16,7 @@ if TYPE_CHECKING:
     from recapture.records.record import Difference, Record
 
 FEWEST = 4
-"""Number of families of compilers that show the same difference from which eager itself is suspect."""
-
-_FAMILIES = {
-    "compile": "dynamo",
-    "jit.trace": "torchscript",
-    "jit.script": "torchscript",
-    "fx": "fx",
-    "make_fx": "fx",
-    "export": "export",
-    "aoti": "export",
-    "onnx": "export",
-}
-"""Family of each compiler, by the part of its name before a colon. Compilers of users are of a family of that name."""
+"""Number of ways to capture that show the same difference from which eager itself is suspect."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +31,8 @@ class Suspect:
 def suspects(records: Iterable[Record]) -> list[Suspect]:
     """Return the cases in which `FEWEST` or more unrelated compilers show the same silent difference.
 
-    Compilers of one family are related, because they share their way to capture. Tracers of different families often
-    make the same mistake, such as a branch that is not taken, so all families must agree, the one with guards too. The
+    Compilers with one frontend are related, because they share their way to capture. Different tracers often make the
+    same mistake, such as a branch that is not taken, so all frontends must agree, the one with guards too. The
     difference is the same if input, place, kind and detail are, so both sides have the same values.
     """
     found: dict[str, dict[Difference, list[Record]]] = defaultdict(lambda: defaultdict(list))
@@ -59,10 +48,5 @@ def suspects(records: Iterable[Record]) -> list[Suspect]:
 
 
 def _unrelated(records: Iterable[Record]) -> bool:
-    """Whether records are of compilers of enough families."""
-    return len({_family(record.compiler) for record in records}) >= FEWEST
-
-
-def _family(compiler: str) -> str:
-    name = compiler.split(":", 1)[0]
-    return _FAMILIES.get(name, name)
+    """Whether records are of compilers with enough ways to capture."""
+    return len({compiler_facts(record.compiler).frontend for record in records}) >= FEWEST

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from recapture.base.text import one_line, plural, shorten
+from recapture.cases.compilers import plain_name
 from recapture.records.directories import REPORT
 from recapture.records.verdicts import Tone
 from recapture.report import environment_facts, summary
@@ -239,7 +240,7 @@ def _fitting(compilers: Sequence[str], room: int) -> str:
     text = ", ".join(compilers)
     if len(text) <= room:
         return text
-    families = Counter(name.split(":", 1)[0] for name in compilers)
+    families = Counter(plain_name(name) for name in compilers)
     parts = [f"{name} ×{number}" if number > 1 else name for name, number in families.items()]
     numbers = list(families.values())
     for kept in range(len(parts), 0, -1):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import argument, option
 from recapture.cases.collection import Selection, find_suites
-from recapture.cases.compilers import builtin_compilers
+from recapture.cases.compilers import EAGER, builtin_compilers
 from recapture.cases.name_filter import matcher
 from recapture.known.issues import chosen_issues
 from recapture.records.artifact_folders import artifacts_folder
@@ -203,7 +203,7 @@ def _is_selected(options: RunOptions, suite: SuiteInfo, case: CaseInfo, compiler
         return False
     if options.selection.names_cell(suite.name, case.name, compiler):
         return True
-    if case.compilers is not None and compiler not in ("eager", *case.compilers):
+    if case.compilers is not None and compiler not in (EAGER, *case.compilers):
         return False
     named = any(one[2] == compiler for one in options.selection.wanted)
     return not optional or named or compiler in options.compilers

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.cases.collection import DYNAMO, SuiteInfo
+from recapture.cases.compiler import Family
 from recapture.cases.compilers import builtin_compilers
 from recapture.machine import doctor
 from recapture.machine.environment import Environment
@@ -31,9 +32,6 @@ COLLECT_MEMORY = 8 << 30
 
 SURVEY_SECONDS = 180.0
 """Seconds that examining or describing the machine may take."""
-
-TORCH_ALONE = frozenset({"eager", "jit.trace", "jit.script", "fx", "fx:concrete_args"})
-"""Compilers that need only ``import torch``; importing Dynamo would take longer than all their cells."""
 
 
 def collect_suites(pool: WorkerPool, suites: tuple[SuiteFile, ...]) -> list[SuiteInfo]:
@@ -139,10 +137,10 @@ def preload_level(device: str, modules: list[str], compilers: set[str], *, compi
     Without `compiles`, no C++ is compiled beforehand, even if suites or compilers could generate code.
     """
     ours = {name: how for name, how in builtin_compilers().items() if name in compilers}
-    if ours.keys() <= TORCH_ALONE and DYNAMO not in modules:
+    if all(how.torch_alone for how in ours.values()) and DYNAMO not in modules:
         return "bare"
     compiles = compiles and (DYNAMO in modules or any(how.generates_code for how in ours.values()))
-    packages = any(name.split(":")[0] == "aoti" for name in ours)
+    packages = any(how.family == Family.AOTI for how in ours.values())
     if device != "cpu":
         return ("cuda_aoti" if packages else "cuda") if compiles else "light"
     if not compiles:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.errors import UsageError
 from recapture.base.text import plural
-from recapture.cases.compilers import builtin_compilers
+from recapture.cases.compilers import builtin_compilers, plain_name
 from recapture.records.shard_files import ShardCell, ShardPlan
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def usual_seconds(key: Key, seconds: Mapping[Key, float]) -> float:
     `aoti:dynamic` is expected to take what `aoti` took in `seconds` for the case, if both generate code or neither.
     """
     case, compiler, device = key
-    plain = compiler.partition(":")[0]
+    plain = plain_name(compiler)
     if (case, plain, device) in seconds and _generates_code(compiler) == _generates_code(plain):
         return seconds[case, plain, device]
     return CODEGEN_SECONDS if _generates_code(compiler) else CAPTURE_SECONDS

@@ -29,18 +29,11 @@ LONG = 10.0
 """Seconds above which a cell runs in a process of its own: a CUDA context costs it little, and long cells in one
 process, one after the other, would be the last of a run."""
 
-LIKELY_TO_PASS = (
-    "eager",
-    "compile:eager",
-    "compile:aot_eager",
-    "jit.script",
-    "fx",
-    "fx:concrete_args",
-    "make_fx",
-    "jit.trace",
-    "export",
-    "export:nonstrict",
-    "export:dynamic",
+
+LIKELY_TO_PASS = tuple(
+    compiler.name
+    for compiler in sorted(builtin_compilers().values(), key=lambda one: one.share_passing, reverse=True)
+    if compiler.share_passing and not compiler.generates_code
 )
 """Compilers that only capture, in the order of the share of recorded cells that pass, highest first."""
 

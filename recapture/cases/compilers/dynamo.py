@@ -89,6 +89,7 @@ def compile_max_autotune_no_cudagraphs(fn: Any, example: Any) -> Any:  # noqa: A
 @compiler(
     "compile:eager",
     family=Family.DYNAMO,
+    share_passing=0.92,
     last_stage="dynamo",
     arguments={"backend": "eager"},
     run_by=("check", "pytest"),
@@ -104,6 +105,7 @@ def compile_eager(fn: Any, example: Any) -> Any:  # noqa: ARG001
 @compiler(
     "compile:aot_eager",
     family=Family.DYNAMO,
+    share_passing=0.91,
     last_stage="aot_autograd",
     arguments={"backend": "aot_eager"},
     run_by=("check", "pytest"),

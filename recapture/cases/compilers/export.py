@@ -114,6 +114,7 @@ def one_level(value: Any) -> tuple[list[Any], Any]:
 @compiler(
     "export",
     family=Family.EXPORT,
+    share_passing=0.23,
     arguments={"strict": True},
     run_by=("check", "pytest"),
     since="2.1",
@@ -132,6 +133,7 @@ def export_strict(fn: Any, example: Any) -> Any:
 @compiler(
     "export:nonstrict",
     family=Family.EXPORT,
+    share_passing=0.32,
     arguments={"strict": False},
     run_by=("check",),
     since="2.2",
@@ -148,6 +150,7 @@ def export_nonstrict(fn: Any, example: Any) -> Any:
 @compiler(
     "export:dynamic",
     family=Family.EXPORT,
+    share_passing=0.42,
     arguments={"strict": True},
     run_by=("check",),
     since="2.2",

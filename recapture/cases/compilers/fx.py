@@ -8,7 +8,7 @@ from typing import Any
 from recapture.cases.compiler import Family, compiler
 
 
-@compiler("fx", family=Family.SYMBOLIC, run_by=("check", "pytest", "bench"))
+@compiler("fx", family=Family.SYMBOLIC, share_passing=0.41, run_by=("check", "pytest", "bench"))
 def fx_symbolic(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.fx.symbolic_trace`: runs the Python code once on proxies."""
     import torch.fx
@@ -16,7 +16,7 @@ def fx_symbolic(fn: Any, example: Any) -> Any:  # noqa: ARG001
     return torch.fx.symbolic_trace(fn)
 
 
-@compiler("fx:concrete_args", family=Family.SYMBOLIC)
+@compiler("fx:concrete_args", family=Family.SYMBOLIC, share_passing=0.33)
 def fx_concrete_args(fn: Any, example: Any, concrete_args: Any = None) -> Any:
     """`torch.fx.symbolic_trace(concrete_args=…)`: specialises on the named arguments, or on all that hold no tensor."""
     import torch.fx
@@ -37,7 +37,7 @@ def fx_concrete_args(fn: Any, example: Any, concrete_args: Any = None) -> Any:
     return torch.fx.symbolic_trace(fn, concrete_args=values)
 
 
-@compiler("make_fx", family=Family.ATEN, run_by=("check",))
+@compiler("make_fx", family=Family.ATEN, share_passing=0.27, run_by=("check",))
 def make_fx(fn: Any, example: Any) -> Any:
     """`make_fx`: records the ATen operators that one call dispatches."""
     from torch.fx.experimental.proxy_tensor import make_fx as trace

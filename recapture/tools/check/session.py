@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
 from recapture.base.option_fields import GIB
 from recapture.cases.collection import Selection, SuiteFile
-from recapture.cases.compilers import builtin_compilers
+from recapture.cases.compilers import builtin_compilers, compiler_facts
 from recapture.command.command_table import of_tools
 from recapture.machine.hardware import cores
 from recapture.pool.client import ServerDiedError
@@ -19,7 +19,7 @@ from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
 from recapture.records.verdicts import RIGHT
 from recapture.run.plan import RunOptions
-from recapture.run.preparation import COLLECT_MEMORY, IMPORTS, TORCH_ALONE, begin_survey
+from recapture.run.preparation import COLLECT_MEMORY, IMPORTS, begin_survey
 from recapture.run.runner import run_cells
 from recapture.tools.check.case_text import SUITE, Prepared, case_file, case_name
 from recapture.tools.check.derivation import NO_GPU, PREPARE, Preparation
@@ -33,18 +33,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from recapture.records.record import Record
-
-LEFT_OUT = frozenset(
-    {
-        "eager",
-        "fx:concrete_args",
-        "compile:fullgraph",
-        "compile:reduce-overhead",
-        "compile:max-autotune",
-        "aoti:checked",
-    }
-)
-"""Compilers that run only when they are named: the reference, and variants from which a check learns little."""
 
 OF_A_BACKWARD = "torch.fx.experimental.symbolic_shapes"
 """What the first backward of a process imports, with sympy: a second of CPU time that every cell would need."""
@@ -127,8 +115,8 @@ class CheckSession:
             self.path.write_text(case_file(self.request, self.prepared), encoding="utf-8")
             announce(self.prepared)
             found: dict[str, Record] = {}
-            cheap = tuple(one for one in self.compilers if one in TORCH_ALONE)
-            others = tuple(one for one in self.compilers if one not in TORCH_ALONE)
+            cheap = tuple(one for one in self.compilers if compiler_facts(one).torch_alone)
+            others = tuple(one for one in self.compilers if not compiler_facts(one).torch_alone)
             for compilers in filter(None, (cheap, others)):
                 run = RunOptions(
                     selection=Selection((SuiteFile(SUITE, self.path),), ((SUITE, None, None),), frozenset({SUITE})),
@@ -228,9 +216,9 @@ def compilers_of_check(wanted: tuple[str, ...], request: CheckRequest) -> tuple[
     elif wanted:
         chosen = [name for name in known if name in wanted]
     else:
-        chosen = [name for name, one in known.items() if name not in LEFT_OUT and not one.optional]
+        chosen = [name for name, one in known.items() if "check" in one.run_by]
         chosen = [name for name in chosen if not (request.train and known[name].inference_only)]
-    return tuple(sorted(chosen, key=lambda name: (known[name].generates_code, name not in TORCH_ALONE)))
+    return tuple(sorted(chosen, key=lambda name: (known[name].generates_code, not known[name].torch_alone)))
 
 
 class _Listener:

@@ -258,18 +258,22 @@ def _described(module: ModuleType, path: Path) -> tuple[list[CaseInfo], list[Ref
             why = f"case {case.name!r} is not defined under this name at the top level of its file"
             refused.append(RefusedCase(case.name, case.line, why))
             continue
-        infos.append(
-            CaseInfo(
-                name=case.name,
-                hash=case_hash(case, code),
-                summary=(inspect.getdoc(case.target) or "").split("\n")[0] if case.target.__doc__ else "",
-                claims={how: [(claim.id, claim.expected) for claim in claims] for how, claims in case.claims.items()},
-                compiles=COMPILES.search(code.text) is not None,
-                options=case.options,
-                compilers=None if case.compilers is None else list(case.compilers),
-            )
-        )
+        summary = (inspect.getdoc(case.target) or "").split("\n")[0] if case.target.__doc__ else ""
+        infos.append(case_info(case, code, summary))
     return infos, refused
+
+
+def case_info(case: Case, code: Closure, summary: str) -> CaseInfo:
+    """Return the facts about a case that the host uses."""
+    return CaseInfo(
+        name=case.name,
+        hash=case_hash(case, code),
+        summary=summary,
+        claims={how: [(claim.id, claim.expected) for claim in claims] for how, claims in case.claims.items()},
+        compiles=COMPILES.search(code.text) is not None,
+        options=case.options,
+        compilers=None if case.compilers is None else list(case.compilers),
+    )
 
 
 def _imports(path: Path, cases: list[Case]) -> list[str]:

@@ -13,11 +13,12 @@ from recapture.base.text import plural
 from recapture.command.options import require_torch, suite_option
 from recapture.command.output import echo
 from recapture.known.issues import chosen_issues
+from recapture.machine.hardware import cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from recapture.cases.collection import CaseInfo
+    from recapture.cases.collection import CaseInfo, SuiteFile, SuiteInfo
     from recapture.known.claims import PublishedClaim, Source
     from recapture.known.issues import KnownIssue
 
@@ -96,16 +97,12 @@ def _list_compilers(what: tuple[str, ...], *, as_json: bool) -> int:
 def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) -> int:
     from recapture.cases.collection import find_suites, shipped_groups
     from recapture.cases.name_filter import matcher
-    from recapture.pool.worker_pool import WorkerPool
-    from recapture.run.preparation import IMPORTS, collect_suites
 
     selection = find_suites(what)
-    require_torch()
     matches = matcher(keyword) if keyword else None
     status = 0
-    with WorkerPool(device="cpu", jobs=1, imports=IMPORTS) as pool:
-        found = collect_suites(pool, selection.suites)
-    for info in found:
+    suites = _collected(selection.suites)
+    for info in suites:
         if info.error is not None:
             echo(f"recapture: suite {info.name!r} cannot be collected: {info.error}", err=True)
             status = 2
@@ -113,7 +110,7 @@ def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) ->
             if matches is None or matches(f"{info.name}::{one.name}"):
                 echo(f"recapture: in suite {info.name!r}, {one}", err=True)
                 status = 2
-    cases = [(f"{info.name}::{case.name}", case) for info in found for case in info.cases]
+    cases = [(f"{info.name}::{case.name}", case) for info in suites for case in info.cases]
     cases = [(address, case) for address, case in cases if matches is None or matches(address)]
     rows = [
         {"case": address, "summary": case.summary, "claims": case.claims, "options": case.options, "hash": case.hash}
@@ -126,6 +123,28 @@ def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) ->
         )
         echo(f"\nrun only when named: {groups}" if groups else "")
     return status
+
+
+def _collected(suites: tuple[SuiteFile, ...]) -> list[SuiteInfo]:
+    """Return what suites declare. Those that ship are read, which takes no torch; others may do anything on import."""
+    from recapture.cases.collection import SuiteInfo, shipped_groups, shipped_suites
+    from recapture.cases.declarations import declared_cases
+
+    shipped = {*shipped_suites(), *(suite for group in shipped_groups().values() for suite in group)}
+    found: dict[SuiteFile, SuiteInfo] = {}
+    for suite in suites:
+        cases = declared_cases(suite.path) if suite in shipped else None
+        if cases is not None:
+            found[suite] = SuiteInfo(suite.name, str(suite.path), cases)
+    executed = tuple(suite for suite in suites if suite not in found)
+    if executed:
+        from recapture.pool.worker_pool import WorkerPool
+        from recapture.run.preparation import IMPORTS, collect_suites
+
+        require_torch()
+        with WorkerPool(device="cpu", jobs=cores(), imports=IMPORTS) as pool:
+            found |= dict(zip(executed, collect_suites(pool, executed), strict=True))
+    return [found[suite] for suite in suites]
 
 
 def _by_suite(cases: list[tuple[str, CaseInfo]]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Reads the cases of a suite file from its syntax tree: no line of the file is executed, and torch is not imported.
 
-`recapture list` takes a tenth of a second for a suite in this way, and seconds where torch has to be imported. It is for
-suites that are known to import, such as those that ship: what a line of the file raises is not seen.
+So `recapture list` takes half a second; the import of torch alone takes several. This is for suites that are known to
+import, such as those that ship: what a line of the file raises is not seen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recapture.cases.case import Case
 from recapture.cases.claim import ClaimSyntaxError, parse_claims
 from recapture.cases.collection import CaseInfo, case_info
-from recapture.cases.source import SourceFile, closure, parse_file
+from recapture.cases.source import closure, parse_file
 from recapture.cases.syntax import DEFINITION, called_part, dotted, names_defined
 
 if TYPE_CHECKING:
@@ -48,24 +48,24 @@ def declared_cases(path: Path) -> list[CaseInfo] | None:
         uses = sum(dotted(node) in source.ours for statement in source.body for node in ast.walk(statement))
         if not cases or uses != len(cases):  # a decorator within a condition, or called as a function
             return None
-        return [_case_info(path, source, node, decorator, names) for node, decorator in cases]
+        return [_case_info(path, node, decorator, names) for node, decorator in cases]
     except (_UndecidedError, ClaimSyntaxError, OSError, ValueError, SyntaxError):
         return None
 
 
-def _case_info(path: Path, source: SourceFile, node: ast.stmt, decorator: ast.expr, names: list[str]) -> CaseInfo:
+def _case_info(path: Path, node: ast.stmt, decorator: ast.expr, names: list[str]) -> CaseInfo:
     name = str(getattr(node, "name", ""))
     alone = isinstance(node, DEFINITION) and len(node.decorator_list) == 1 and names.count(name) == 1
     if not alone or not isinstance(decorator, ast.Call) or decorator.args:
         raise _UndecidedError
     if not (dotted(called_part(decorator)) or "").endswith("case"):
         raise _UndecidedError
-    case = _case(name, {keyword.arg: keyword.value for keyword in decorator.keywords}, source)
+    case = _case(name, {keyword.arg: keyword.value for keyword in decorator.keywords})
     docstring = ast.get_docstring(node) if isinstance(node, DEFINITION) else None
     return case_info(case, closure(path, name), (docstring or "").split("\n")[0])
 
 
-def _case(name: str, options: dict[str | None, ast.expr], source: SourceFile) -> Case:
+def _case(name: str, options: dict[str | None, ast.expr]) -> Case:
     """Return a case with the options that a list shows; its target and its inputs are stand-ins."""
     known = _INPUTS | _FUNCTIONS | _NAMES | _PLAIN | {"claims", "strict", "compare_output"}
     if "example" not in options or not options.keys() <= known:

@@ -8,7 +8,7 @@ import click
 
 from recapture.command.options import require_torch, takes
 from recapture.command.output import echo, echo_json
-from recapture.tools.check.check_command import CheckArguments, request_of
+from recapture.tools.check.arguments import CheckArguments, request_of
 
 if TYPE_CHECKING:
     from recapture.tools.check.migration import LineInTheWay

@@ -23,13 +23,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from recapture.base.option_fields import GIB
 from recapture.cases.collection import find_suites, shipped_suites
 from recapture.cases.compilers import builtin_compilers
 from recapture.pool.worker_pool import WorkerPool
 from recapture.records.record import TIMINGS, Record, Timing, read_jsonl
 from recapture.run.plan import RunOptions
 from recapture.run.preparation import IMPORTS, collect_suites
-from recapture.run.runner import GIB, RunSummary, run_cells
+from recapture.run.runner import RunSummary, run_cells
 
 FRESH_CELLS = 12
 GOAL_SPEEDUP = 20.0

@@ -39,7 +39,7 @@ def read_regular(path: Path, *, most: int = MOST_BYTES) -> bytes:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"cannot read {path}: {_kind(status.st_mode)}, not a regular file")
+            raise UsageError(f"cannot read {path}: {kind_of_file(status.st_mode)}, not a regular file")
         if status.st_size > most:
             raise UsageError(f"cannot read {path}: {status.st_size} bytes, more than the {most} that are read")
         return _read(handle, most + 1, path)
@@ -63,12 +63,13 @@ def _read(handle: int, most: int, path: Path) -> bytes:
 
 def _irregular(path: Path) -> str:
     try:
-        return _kind(path.lstat().st_mode)
+        return kind_of_file(path.lstat().st_mode)
     except OSError:
         return "something"
 
 
-def _kind(mode: int) -> str:
+def kind_of_file(mode: int) -> str:
+    """Return what a file's mode says it is, in words."""
     return next((words for test, words in _KINDS if test(mode)), "something")
 
 
@@ -88,7 +89,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     except FileNotFoundError:
         mode = stat.S_IFREG
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EEXIST, f"{_kind(mode)} has its name", str(path))
+        raise OSError(errno.EEXIST, f"{kind_of_file(mode)} has its name", str(path))
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
     try:
         with os.fdopen(handle, "wb") as out:

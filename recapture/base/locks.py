@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from recapture.base.errors import UsageError
+from recapture.base.files import kind_of_file
 
 
 class LockedError(UsageError):
@@ -18,7 +19,7 @@ class LockedError(UsageError):
 
 
 def refuse_irregular(paths: Iterable[Path]) -> None:
-    """Raise UsageError where one of the paths is a symbolic link, a FIFO, a device, a socket or a folder.
+    """Raise UsageError where one of the paths is a symbolic link, a FIFO, a device, a socket or a directory.
 
     A path that does not exist is fine.
     """
@@ -34,14 +35,7 @@ def refuse_irregular(paths: Iterable[Path]) -> None:
 
 
 def _irregular(path: Path, mode: int) -> UsageError:
-    kinds = (
-        (stat.S_ISLNK, "a symbolic link"),
-        (stat.S_ISFIFO, "a FIFO"),
-        (stat.S_ISDIR, "a folder"),
-        (stat.S_ISSOCK, "a socket"),
-    )
-    kind = next((name for fits, name in kinds if fits(mode)), "a device")
-    return UsageError(f"{path} is {kind}, not a regular file: remove it, or name other --results")
+    return UsageError(f"{path} is {kind_of_file(mode)}, not a regular file: remove it, or name other --results")
 
 
 def _open(path: Path, flags: int) -> int:

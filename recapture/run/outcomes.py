@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get
 
 import msgspec
 
+from recapture.base.option_fields import GIB
 from recapture.machine import doctor
 from recapture.pool.worker_pool import cause_of_death
 from recapture.records.record import INPUT, Phase
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from recapture.pool.protocol import Ended
     from recapture.records.record import ErrorInfo
-
-GIB = 1 << 30
 
 MOST_EXPLAINED = 200
 """Characters kept of the reason why a result is unreadable, which may quote the result."""

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from recapture.run.plan import Key
     from recapture.run.preparation import Checks
 
-GIB = 1 << 30
-"""Bytes in a gibibyte."""
-
 MANY = 25
 """Number of cells from which their cheaper forks save more time than a server needs to prepare for them."""
 

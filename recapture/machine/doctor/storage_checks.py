@@ -10,10 +10,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from recapture.base.option_fields import GIB
 from recapture.machine.doctor.facts import Facts
 from recapture.machine.doctor.register import Finding, check, fault, ok, warning
 
-GIB = 1024**3
 NETWORK_FILESYSTEMS = frozenset(
     {
         "nfs",

@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from recapture.base.escape import markdown_code as code
 from recapture.base.escape import markdown_text as plain
+from recapture.base.option_fields import GIB
 from recapture.base.text import one_line, ratio_text, shorten, time_text
 from recapture.records.verdicts import FAILING, SILENTLY_WRONG
 from recapture.report import environment_facts
@@ -68,7 +69,7 @@ def configurations_text(number: int) -> str:
 def _bytes(value: int | None) -> str:
     if value is None:
         return ""
-    return f"{value / (1 << 30):.2f} GiB" if value >= 1 << 30 else f"{value / (1 << 20):.0f} MiB"
+    return f"{value / GIB:.2f} GiB" if value >= GIB else f"{value / (1 << 20):.0f} MiB"
 
 
 def _head(speedups: Speedups) -> str:

@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from recapture.base.scrub import encodable, scrub
 from recapture.judge.rounding import distance, explained, same_bits
-from recapture.judge.wording import describe_values, far_apart, listed, parts, short, two_digits
-from recapture.records.record import Difference
+from recapture.judge.wording import far_apart, first_unequal, listed, parts, short, sides, two_digits
+from recapture.records.difference import Difference, InputChange, Unlike
 
 if TYPE_CHECKING:
     from recapture.judge.observe import Observation
     from recapture.judge.snapshot import Snapshot
+
+
+MOST_NAMED = 3
+"""Largest number of arguments that a difference names as unlike the example's."""
 
 
 @dataclass
@@ -39,14 +43,14 @@ class Rules:
     """How a comparison is made.
 
     `strict` names what the case asks to be judged strictly. With `inference_only`, gradients and requires_grad are
-    noted only. Without `show_values`, details contain no numbers: for callables that may read memory that they do not
-    own. `remark` is added to the details of values.
+    noted only. Without `show_values`, differences contain no numbers: for callables that may read memory that they do
+    not own. `changes` are recorded with each value that differs: in what the input is unlike the example.
     """
 
     strict: frozenset[str] = frozenset()
     inference_only: bool = False
     show_values: bool = True
-    remark: str = ""
+    changes: tuple[InputChange, ...] = ()
 
 
 def compare(
@@ -60,7 +64,7 @@ def compare(
     """
     found = _Comparer(eager.input, rules or Rules(), sample)
     if eager.raised is not None and other.raised is None:
-        found.differ("result", "exception", f"eager raises {eager.raised.type}, this returned")
+        found.differ("result", "exception", "raises", eager.raised.type)
     elif eager.raised is not None and other.raised is not None:
         found.exceptions(eager, other)
     elif eager.result is not None and other.result is not None:
@@ -76,9 +80,7 @@ def compare(
         found.values("watched", eager.watched, other.watched, lambda one: one.watched)
     found.kind = None
     if eager.output != other.output:
-        found.note(
-            "output", "output", "output", f"eager printed {short(eager.output)}, this printed {short(other.output)}"
-        )
+        found.note("output", "output", "output", "output", short(eager.output), short(other.output))
     found.settings(eager, other)
     return Comparison(found.differences, found.notes)
 
@@ -115,23 +117,42 @@ class _Comparer:
         self.differences: list[Difference] = []
         self.notes: list[Difference] = []
 
-    def differ(self, where: str, kind: str, detail: str, **far: Any) -> None:
-        self.differences.append(self._difference(where, kind, detail, **far))
+    def differ(
+        self, where: str, kind: str, unlike: Unlike, eager: object = None, other: object = None, **numbers: Any
+    ) -> None:
+        """Add a silent difference; a side that is None has nothing of the kind."""
+        self.differences.append(self._difference(where, kind, unlike, eager, other, **numbers))
 
-    def note(self, where: str, kind: str, strict: str | None, detail: str, **far: Any) -> None:
+    def note(
+        self,
+        where: str,
+        kind: str,
+        strict: str | None,
+        unlike: Unlike,
+        eager: object = None,
+        other: object = None,
+        **numbers: Any,
+    ) -> None:
         """Add a note, or a silent difference if the case is strict about it."""
-        one = self._difference(where, kind, detail, **far)
-        (self.differences if strict in self.rules.strict else self.notes).append(one)
+        difference = self._difference(where, kind, unlike, eager, other, **numbers)
+        (self.differences if strict in self.rules.strict else self.notes).append(difference)
 
-    def _difference(self, where: str, kind: str, detail: str, **far: Any) -> Difference:
-        return Difference(self.label, encodable(where), self.kind or kind, encodable(detail), **far)
+    def _difference(
+        self, where: str, kind: str, unlike: Unlike, eager: object, other: object, **numbers: Any
+    ) -> Difference:
+        sides = {
+            name: encodable(str(side)) for name, side in (("eager", eager), ("other", other)) if side is not None
+        }
+        return Difference(self.label, encodable(where), self.kind or kind, unlike=unlike, **sides, **numbers)
 
-    def for_training(self, where: str, kind: str, detail: str) -> None:
+    def for_training(
+        self, where: str, kind: str, unlike: Unlike, eager: object = None, other: object = None
+    ) -> None:
         """Add a difference that concerns autograd: a note if the compiler is for inference only."""
         if self.rules.inference_only:
-            self.note(where, kind, None, detail)
+            self.note(where, kind, None, unlike, eager, other)
         else:
-            self.differ(where, kind, detail)
+            self.differ(where, kind, unlike, eager, other)
 
     def values(self, where: str, eager: Snapshot, other: Snapshot, part: Part) -> None:
         self.part = part
@@ -141,17 +162,17 @@ class _Comparer:
         here = where + "".join(path)
         if eager.type != other.type:
             # This includes tensor subclasses: Parameter and Tensor are different Python types.
-            self.differ(here, "type", f"eager gives {eager.type}, this {other.type}")
+            self.differ(here, "type", "type", eager.type, other.type)
             return
         if (eager.tensor is None) != (other.tensor is None):  # only one side could be described
-            self.differ(here, "type", f"eager has {parts(eager)}, this {parts(other)}")
+            self.differ(here, "type", "structure", parts(eager), parts(other))
             return
         if eager.tensor is not None and other.tensor is not None:
             if self._tensors(here, path, eager, other):
                 self._properties(where, path, eager, other)
             return
         if (eager.children is None) != (other.children is None):
-            self.differ(here, "type", f"eager has {parts(eager)}, this {parts(other)}")
+            self.differ(here, "type", "structure", parts(eager), parts(other))
         elif eager.children is not None:
             self._containers(where, path, eager, other)
         elif eager.scalar is not other.scalar:
@@ -162,14 +183,14 @@ class _Comparer:
         here = where + "".join(path)
         if mine.keys() != theirs.keys() or (eager.ordered and list(mine) != list(theirs)):
             if len(mine) != len(theirs):
-                self.differ(here, "type", f"eager has {len(mine)} items, this {len(theirs)}")
+                self.differ(here, "type", "items", len(mine), len(theirs))
             else:
-                self.differ(here, "type", f"eager has {short(list(mine))}, this {short(list(theirs))}")
+                self.differ(here, "type", "keys", short(list(mine)), short(list(theirs)))
             return
         if list(mine) != list(theirs):
-            self.note(here, "metadata", "order", "keys in another order than in eager")
+            self.note(here, "metadata", "order", "order")
         if eager.default != other.default:
-            self.note(here, "metadata", "order", f"default factory {eager.default} in eager, {other.default} here")
+            self.note(here, "metadata", "order", "default_factory", str(eager.default), str(other.default))
         for key, child in mine.items():
             self._values(where, child, theirs[key], (*path, key))
 
@@ -178,24 +199,29 @@ class _Comparer:
         mine, theirs = eager.tensor, other.tensor
         if mine is None or theirs is None:
             return False
-        for name, kind in (("dtype", "dtype"), ("shape", "shape"), ("device", "metadata"), ("layout", "type")):
+        forms: tuple[tuple[Unlike, str], ...] = (
+            ("dtype", "dtype"),
+            ("shape", "shape"),
+            ("device", "metadata"),
+            ("layout", "type"),
+        )
+        for name, kind in forms:
             one, two = getattr(mine, name), getattr(theirs, name)
             if one != two:
-                self.differ(here, kind, f"eager {one}, this {two}")
+                self.differ(here, kind, name, one, two)
                 return False
         if mine.data is not None and theirs.data is not None:  # the meta device has no values
             self._numbers(here, path, eager, other)
         if mine.stride != theirs.stride and mine.data is not None and mine.data.numel() > 1:
-            self.note(here, "metadata", "stride", f"stride {mine.stride} in eager, {theirs.stride} here")
+            self.note(here, "metadata", "stride", "stride", str(mine.stride), str(theirs.stride))
         if mine.requires_grad != theirs.requires_grad:
-            detail = f"requires_grad {mine.requires_grad} in eager, {theirs.requires_grad} here"
-            self.for_training(here, "metadata", detail)
+            self.for_training(here, "metadata", "requires_grad", mine.requires_grad, theirs.requires_grad)
         elif mine.flags != theirs.flags:
-            detail = f"eager {listed(mine.flags)}, this {listed(theirs.flags)}"
+            flags = listed(mine.flags), listed(theirs.flags)
             if set(mine.flags) ^ set(theirs.flags) <= {"leaf", "inference"}:
-                self.for_training(here, "metadata", detail)
+                self.for_training(here, "metadata", "flags", *flags)
             else:
-                self.differ(here, "metadata", detail)
+                self.differ(here, "metadata", "flags", *flags)
         return True
 
     def _properties(self, where: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
@@ -207,8 +233,8 @@ class _Comparer:
             if key in mine and key in theirs:
                 self._values(where, mine[key], theirs[key], (*path, key))
             else:
-                sides = ("a value", "none") if key in mine else ("none", "a value")
-                self.differ(where + "".join((*path, key)), "metadata", f"eager has {sides[0]}, this {sides[1]}")
+                present = ("a value", None) if key in mine else (None, "a value")
+                self.differ(where + "".join((*path, key)), "metadata", "property", *present)
         self.kind = outer
 
     def _numbers(self, here: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
@@ -218,17 +244,22 @@ class _Comparer:
         if far is None:
             return
         if far.bits in ("signed-zero", "nan-payload"):
-            detail = "zeros of another sign" if far.bits == "signed-zero" else "NaNs with other bits"
-            self.note(here, "value", far.bits.replace("-", "_"), detail, bits=far.bits, elements=far.elements)
+            self.note(here, "value", far.bits.replace("-", "_"), "value", bits=far.bits, elements=far.elements)
         elif self.exact or not explained(eager, other, lambda run: self._sampled(run, path)):
-            if self.rules.show_values:
-                elements = None
-                if eager.tensor is not None and other.tensor is not None:
-                    elements = (int(far_apart(eager.tensor, other.tensor).sum()), eager.tensor.data.numel())
-                detail = describe_values(eager, other) + self.rules.remark
-                self.differ(here, "value", detail, bits="value", ulps=two_digits(far.ulps), elements=elements)
-            else:
-                self.differ(here, "value", f"value differs{self.rules.remark}")
+            numbers: dict[str, Any] = {}
+            if self.rules.changes:
+                numbers["changes"] = self.rules.changes[:MOST_NAMED]
+                numbers["more_changes"] = len(self.rules.changes[MOST_NAMED:]) or None
+            if not self.rules.show_values:
+                self.differ(here, "value", "value", **numbers)
+                return
+            index: tuple[int, ...] = ()
+            if eager.tensor is not None and other.tensor is not None:
+                unequal = far_apart(eager.tensor, other.tensor)
+                index = first_unequal(unequal)
+                numbers["elements"] = (int(unequal.sum()), eager.tensor.data.numel())
+            numbers |= {"at": index, "bits": "value", "ulps": two_digits(far.ulps)}
+            self.differ(here, "value", "value", *sides(eager, other, index), **numbers)
 
     def _sampled(self, run: int, path: tuple[str, ...]) -> Snapshot | None:
         """Return the value at a path in eager's run with rounding noise, or None."""
@@ -244,10 +275,10 @@ class _Comparer:
         if mine is None or theirs is None or not theirs.is_a(mine):
             return
         if mine.type != theirs.type:
-            self.note("result", "exception", None, f"eager raises {mine.type}, this its subclass {theirs.type}")
+            self.note("result", "exception", None, "raises", mine.type, theirs.type)
         one, two = scrub(mine.message), scrub(theirs.message)
         if one != two:
-            self.note("result", "exception", "message", f"eager's message {short(one)}, this {short(two)}")
+            self.note("result", "exception", "message", "message", short(one), short(two))
 
     def aliases(self, eager: Observation, other: Observation) -> None:
         """Report results that share memory on one side only."""
@@ -256,17 +287,15 @@ class _Comparer:
         if eager.state is None or other.state is None:
             mine, theirs = ({pair for pair in one if not pair[1].startswith("state[")} for one in (mine, theirs))
         for where, partner in sorted(mine - theirs):
-            self.differ(where, "alias", f"shares memory with {partner} in eager, not here")
+            self.differ(where, "alias", "memory", partner)
         for where, partner in sorted(theirs - mine):
-            self.differ(where, "alias", f"shares memory with {partner} here, not in eager")
+            self.differ(where, "alias", "memory", None, partner)
 
     def gradients(self, eager: Observation, other: Observation) -> None:
         """Compare what a backward after the call left in the inputs and parameters."""
         if eager.backward is not None or other.backward is not None:
             if eager.backward is not None and other.backward is None:
-                self.for_training(
-                    "backward", "gradient", f"eager's backward raises {eager.backward.type}, this returned"
-                )
+                self.for_training("backward", "gradient", "backward", eager.backward.type)
             return
         if eager.gradients is None and other.gradients is None:
             return
@@ -281,11 +310,14 @@ class _Comparer:
             if _absent(one) and _absent(two):
                 continue
             if one is None or two is None or _absent(one) or _absent(two):
-                present, side = (two, "here") if _absent(one) else (one, "in eager")
-                if present is not None and _all_zero(present):
-                    self.note(here, "gradient", None, f"zeros {side}, None on the other side")
+                present = two if _absent(one) else one
+                zero = present is not None and _all_zero(present)
+                word = "zeros" if zero else "a gradient"
+                present_in = (None, word) if _absent(one) else (word, None)
+                if zero:
+                    self.note(here, "gradient", None, "zero_gradient", *present_in)
                 else:
-                    self.for_training(here, "gradient", f"a gradient {side}, none on the other side")
+                    self.for_training(here, "gradient", "gradient", *present_in)
             elif self.rules.inference_only:
                 continue
             else:
@@ -301,7 +333,7 @@ class _Comparer:
                 size = min(len(mine), len(theirs))  # one side may have padding behind the storage
                 changed = int((mine[:size] != theirs[:size]).sum())
                 if changed:
-                    self.differ(f"args{path}", "mutation", f"{changed} bytes outside the view differ")
+                    self.differ(f"args{path}", "mutation", "outside", None, changed)
 
     def places(self, eager: Snapshot | None, other: Snapshot | None, part: Part) -> None:
         """Compare two described states place by place."""
@@ -313,21 +345,20 @@ class _Comparer:
                 self.part = part
                 self._values("", mine[path], theirs[path], (path,))
             else:
-                sides = ("sets it", "does not") if path in mine else ("does not set it", "does")
-                self.differ(path, "mutation", f"eager {sides[0]}, this {sides[1]}")
+                self.differ(path, "mutation", "set", *(("set", None) if path in mine else (None, "set")))
 
     def settings(self, eager: Observation, other: Observation) -> None:
         """Compare global settings of torch, random states and environment variables after the call."""
         for name, value in eager.flags.items():
             if other.flags.get(name, value) != value:
-                self.differ(f"torch.{name}", "state", f"eager leaves {value}, this leaves {other.flags[name]}")
+                self.differ(f"torch.{name}", "state", "setting", value, other.flags[name])
         for name, value in eager.random_states.items():
             if other.random_states.get(name, value) != value:
-                self.note(f"random_state.{name}", "state", "random_state", "another state than eager leaves")
+                self.note(f"random_state.{name}", "state", "random_state", "random_state")
         for name in sorted({*eager.environment, *other.environment}):
             one, two = eager.environment.get(name), other.environment.get(name)
             if one != two:
-                self.note(f"environ[{name!r}]", "state", "environment", "another value than eager leaves")
+                self.note(f"environ[{name!r}]", "state", "environment", "environment")
 
 
 def _absent(seen: Snapshot | None) -> bool:

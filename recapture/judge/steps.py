@@ -22,7 +22,7 @@ from recapture.judge.snapshot import Snapshot, describe
 from recapture.judge.torch_state import read_flags, restore_flags
 from recapture.judge.verdict import Call, CellEvents, Failure, decide, failed_loudly
 from recapture.judge.wording import short
-from recapture.records.record import Difference
+from recapture.records.difference import Difference, InputChange
 from recapture.torch_api.compat import allow_recompilations, device_works, pytree, seed_everything
 from recapture.torch_api.watch import CaptureLog, watch_dynamo
 
@@ -116,17 +116,17 @@ def _called_again(subject: FreshCase) -> Observation | BaseException:
 def _works_still(again: Observation | BaseException, first: Observation) -> Comparison | None:
     """Return how the original differs from before its capture, as a difference of kind ``state``."""
     if isinstance(again, BaseException):
-        detail = f"its inputs cannot be made any more: {qualified(type(again))}"
-        return Comparison([Difference("original", "args", "state", detail)], [])
+        unmade = Difference("original", "args", "state", unlike="inputs", other=qualified(type(again)))
+        return Comparison([unmade], [])
     found = _disagreement(first, again)
     if found is None:
         return None
-    if again.raised is not None and (first.raised is None or not found.differences):  # or raised another exception
-        detail = f"the original raises {again.raised.type} after the capture"
-    else:
-        detail = f"the original works differently after the capture: {found.differences[0].kind}"
     where = found.differences[0].where if found.differences else "result"
-    return Comparison([Difference("original", where, "state", detail)], [])
+    if again.raised is not None and (first.raised is None or not found.differences):  # or raised another exception
+        changed = Difference("original", where, "state", unlike="original_raises", other=again.raised.type)
+    else:
+        changed = Difference("original", where, "state", unlike="original", other=found.differences[0].kind)
+    return Comparison([changed], [])
 
 
 def _against_rewrite(case: Case, first: list[Observation], eager: Eager) -> list[Call]:
@@ -212,8 +212,14 @@ def _effects_of_capture(
     for where, kind in effects:
         # A call that changes a parameter's values does not freeze it.
         plain = (where, kind) in also if kind == "metadata" else any(where == place for place, _ in also)
-        detail = "capturing changes it" + (", as a call does" if plain else "")
-        one = Difference("capture", where, "state" if kind == "state" else "mutation", detail)
+        one = Difference(
+            "capture",
+            where,
+            "state" if kind == "state" else "mutation",
+            unlike="capture",
+            eager="changed" if plain else None,
+            other="changed",
+        )
         (notes if plain else differences).append(one)
     return Comparison(differences, notes)
 
@@ -255,13 +261,13 @@ def _compared(
 
     def against(one: Observation, two: Observation) -> Comparison:
         example = first[0].args
-        unlike = "" if compiler.checks_inputs else unlike_example(example, one.args)
+        changes = () if compiler.checks_inputs else unlike_example(example, one.args)
         rules = Rules(
             strict=frozenset(case.strict),
             inference_only=compiler.inference_only,
             # What a callable reads past the end of its inputs has random values.
             show_values=compiler.checks_inputs or stays_inside(example, one.args),
-            remark=f"; {unlike}" if unlike else "",
+            changes=changes,
         )
         return compare(one, two, sample=partial(eager.sample, one.input), rules=rules)
 
@@ -355,18 +361,13 @@ def _without_values(leaf: Any) -> Any:
 ITEM_BYTES = {"64": 8, "32": 4, "16": 2, "complex128": 16, "complex64": 8, "complex32": 4}
 """Bytes of an element by the dtype's name or its last two digits; other dtypes have one byte."""
 
-MOST_NAMED = 3
-"""Largest number of arguments that are named."""
 
+def unlike_example(example: Snapshot, given: Snapshot) -> tuple[InputChange, ...]:
+    """Return in what described arguments differ in form or plain value from the example's.
 
-def unlike_example(example: Snapshot, given: Snapshot) -> str:
-    """Return in words how described arguments differ in form or plain value from the example's; empty if they do not.
-
-    The words depend on the two sets of arguments alone, not on what a callable reads.
+    It depends on the two sets of arguments alone, not on what a callable reads.
     """
-    found = [f"{where} {words}" for where, words in _unlike("args", example, given)]
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    return ", ".join(found[:MOST_NAMED]) + more
+    return tuple(_unlike("args", example, given))
 
 
 def stays_inside(example: Snapshot, given: Snapshot) -> bool:
@@ -377,24 +378,28 @@ def stays_inside(example: Snapshot, given: Snapshot) -> bool:
     return all(key in theirs and stays_inside(child, theirs[key]) for key, child in mine.items())
 
 
-def _unlike(where: str, example: Snapshot, given: Snapshot) -> Iterator[tuple[str, str]]:
+def _unlike(where: str, example: Snapshot, given: Snapshot) -> Iterator[InputChange]:
     if example.type != given.type:
-        yield where, f"is {given.type}, the example's {example.type}"
+        yield _change(where, "type", given.type, example.type)
     elif example.tensor is not None and given.tensor is not None:
         for name in ("dtype", "shape", "stride"):
             one, two = getattr(example.tensor, name), getattr(given.tensor, name)
             if one != two:
-                yield where, f"has {name} {two}, the example's {one}"
+                yield _change(where, name, str(two), str(one))
                 return
     elif example.children is not None and given.children is not None:
         mine, theirs = dict(example.children), dict(given.children)
         if list(mine) != list(theirs):
-            yield where, f"has {len(theirs)} items, the example's {len(mine)}"
+            yield _change(where, "items", str(len(theirs)), str(len(mine)))
             return
         for key, child in mine.items():
             yield from _unlike(f"{where}{key}", child, theirs[key])
     elif example.scalar != given.scalar:
-        yield where, f"is {short(given.scalar)}, the example's {short(example.scalar)}"
+        yield _change(where, "value", short(given.scalar), short(example.scalar))
+
+
+def _change(where: str, what: str, value: str, example: str) -> InputChange:
+    return InputChange(encodable(where), what, encodable(value), encodable(example))
 
 
 def _span(tensor: TensorSnapshot) -> int:

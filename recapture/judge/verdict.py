@@ -16,7 +16,8 @@ from recapture.torch_api.compat import is_capture_error, is_failed_assertion_on_
 if TYPE_CHECKING:
     from recapture.judge.compare import Comparison
     from recapture.judge.observe import Observation, Raised
-    from recapture.records.record import Difference, Phase
+    from recapture.records.difference import Difference
+    from recapture.records.record import Phase
     from recapture.torch_api.watch import CaptureLog
 
 ENDED_BY_EAGER = "eager fails an assertion on the GPU, after which this process can no longer use it"

@@ -1,4 +1,4 @@
-"""Puts the two sides of a difference into words, with enough digits or characters to show it."""
+"""The two sides of a difference as text, with enough digits or characters to show it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,19 @@ def two_digits(ulps: int | None) -> int | None:
     return None if ulps is None else int(float(f"{ulps:.2g}"))
 
 
-def describe_values(eager: Snapshot, other: Snapshot) -> str:
-    """Return both values, or the number of elements that differ and the first of them."""
+def sides(eager: Snapshot, other: Snapshot, index: tuple[int, ...]) -> tuple[str | None, str | None]:
+    """Return both scalars, or both elements of two tensors at an index; None for elements that are not numbers."""
     if eager.tensor is None or other.tensor is None:
-        mine, theirs = _pair(eager.scalar, other.scalar)
-        return f"eager {mine}, this {theirs}"
-    return _describe_elements(eager.tensor, other.tensor)
+        return _pair(eager.scalar, other.scalar)
+    try:
+        return _pair(eager.tensor.data[index].item(), other.tensor.data[index].item())
+    except (NotImplementedError, RuntimeError):  # a bits dtype
+        return None, None
+
+
+def first_unequal(unequal: Any) -> tuple[int, ...]:
+    """Return the index of the first true element; empty for a tensor without dimensions."""
+    return tuple(int(position[0]) for position in unequal.nonzero(as_tuple=True)) if unequal.dim() else ()
 
 
 def far_apart(eager: TensorSnapshot, other: TensorSnapshot) -> Any:
@@ -43,17 +50,6 @@ def far_apart(eager: TensorSnapshot, other: TensorSnapshot) -> Any:
     relative = FAR.get(eager.dtype.rpartition(".")[2], FAR_OTHERWISE)
     far = ~torch.isclose(theirs.to(double), mine.to(double), rtol=relative, atol=0.0, equal_nan=True)
     return far if far.any() else different
-
-
-def _describe_elements(eager: TensorSnapshot, other: TensorSnapshot) -> str:
-    different = far_apart(eager, other)
-    index = tuple(int(position[0]) for position in different.nonzero(as_tuple=True)) if eager.shape else ()
-    count = f"{int(different.sum())} of {eager.data.numel()} elements differ" if eager.shape else "value differs"
-    try:
-        mine, theirs = _pair(eager.data[index].item(), other.data[index].item())
-    except (NotImplementedError, RuntimeError):  # a bits dtype, which is not a number
-        return count
-    return f"{count}: eager {mine}, this {theirs}" + (f" at {list(index)}" if index else "")
 
 
 def parts(seen: Snapshot) -> str:

@@ -18,8 +18,8 @@ from recapture.judge.observe import Raised, see_raised
 from recapture.judge.steps import carry_out
 from recapture.judge.verdict import CellEvents, Failure, Ruling, decide
 from recapture.records.cell_facts import CellFacts
-from recapture.records.kinds import OTHER_RANK
-from recapture.records.record import Difference, ErrorInfo, Phase
+from recapture.records.difference import Difference
+from recapture.records.record import ErrorInfo, Phase
 from recapture.records.verdicts import Verdict
 from recapture.run.overrides import Variation, varied
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 EXAMINE = f"{__name__}:examine"
 """The name of `examine`, which runs a cell unless its plan names another function."""
 
-DETAIL = 200
-"""Characters of a note about an input that a compiler refuses."""
+MOST_REFUSAL = 178
+"""Characters of the error in a note about an input that a compiler refuses; the sentence is then 200 long."""
 
 
 class CellSpec(msgspec.Struct, frozen=True):
@@ -152,8 +152,10 @@ def result_of(ruling: Ruling, trial: CellEvents) -> CellResult:
 
 
 def _refusal(failure: Failure) -> Difference:
-    text = f"{OTHER_RANK}{failure.raised.type}: {scrub(failure.raised.message)}"
-    return Difference(str(failure.input), "call", "exception", shorten(encodable(one_line(text)), DETAIL))
+    text = f"{failure.raised.type}: {scrub(failure.raised.message)}"
+    return Difference(
+        str(failure.input), "call", "exception", unlike="rank", other=shorten(encodable(one_line(text)), MOST_REFUSAL)
+    )
 
 
 def _error(raised: Raised) -> ErrorInfo:

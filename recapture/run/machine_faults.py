@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from recapture.records.verdicts import SILENTLY_WRONG
 
 if TYPE_CHECKING:
-    from recapture.records.record import Difference
+    from recapture.records.difference import Difference
     from recapture.run.cell import CellResult
 
 
@@ -25,4 +25,4 @@ def explainable(found: CellResult) -> bool:
 
 
 def _eager_alone_raises(one: Difference) -> bool:
-    return one.kind == "exception" and one.detail.endswith(", this returned")
+    return one.unlike == "raises" and one.other is None

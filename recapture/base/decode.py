@@ -38,7 +38,8 @@ class Format(Generic[T]):
 
     `older` are earlier versions that the type describes, too. `check` raises ValueError, naming the field, for
     impossible values that the type allows. `encode` writes a document as its files have it: what it encodes to the same
-    bytes again cannot have a duplicate field, which saves a second parse.
+    bytes again cannot have a duplicate field, which saves a second parse. Any other document is parsed again as plain
+    JSON, and `check_document` raises ValueError for what the type cannot refuse.
     """
 
     def __init__(
@@ -50,10 +51,11 @@ class Format(Generic[T]):
         *,
         older: Sequence[int] = (),
         encode: Callable[[T], bytes] | None = None,
+        check_document: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self._decoder = msgspec.json.Decoder(kind)
         self._versions = (*older, version)
-        self._noun, self._check, self._encode = noun, check, encode
+        self._noun, self._check, self._encode, self._check_document = noun, check, encode, check_document
 
     def decode(self, data: bytes) -> T:
         """Return the document; raises ValueError with the reason if this version does not understand it."""
@@ -63,6 +65,8 @@ class Format(Generic[T]):
                 fields = json.loads(data, object_pairs_hook=_unique, parse_int=_integer, parse_float=_float)
                 if "schema" not in fields:
                     raise ValueError("missing required field `schema`")
+                if self._check_document is not None:
+                    self._check_document(found)
             if self._check is not None:
                 self._check(document)
         except RecursionError:

@@ -5,6 +5,7 @@ Nothing here needs another package: the judge makes differences, also inside a s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -113,7 +114,7 @@ class InputChange(NamedTuple):
     """
 
     where: str
-    what: str
+    what: Literal["type", "value", "dtype", "shape", "stride", "items"]
     value: str
     example: str
 
@@ -126,7 +127,7 @@ class InputChange(NamedTuple):
         return f"{self.where} has {self.what} {self.value}, the example's {self.example}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Difference:
     """One way in which the captured callable differed from eager.
 
@@ -183,10 +184,12 @@ class Difference:
         return f" at {list(self.at)}" if self.at and self.eager is not None else ""
 
     def _unlike_example(self) -> str:
-        if not self.changes:
-            return ""
+        return f"; {self.changes_in_words()}" if self.changes else ""
+
+    def changes_in_words(self, words: Callable[[InputChange], str] = str) -> str:
+        """Return in what the input is unlike the example; `words` says it for one argument."""
         more = f" and {self.more_changes} more" if self.more_changes else ""
-        return "; " + ", ".join(map(str, self.changes)) + more
+        return ", ".join(map(words, self.changes)) + more
 
 
 def sentence_of(difference: Difference) -> str:

@@ -51,9 +51,6 @@ KINDS: dict[str, Kind] = {
 }
 """Every kind of difference, in the order of the reports."""
 
-OTHER_RANK = "refuses another rank: "
-"""Beginning of the detail of a note about an input of another rank, which an exporter refuses; the error follows."""
-
 
 class Strict(NamedTuple):
     """A difference that decides the verdict only where the case asks for it: its meaning, and its kind."""

@@ -2,6 +2,8 @@
 
 History of the file format, newest first (``SCHEMA_VERSION``):
 
+3. A difference has fields, from which its sentence is made (`recapture.records.difference`). Empty fields are left out.
+   Records of version 2 become records of this version when they are read: they were judged by the same rules.
 2. `Record.noted`: differences that do not decide the verdict, with kind, input and place. `Difference` says how far
    numbers differ. Kinds have the names of `recapture.records.kinds`. The phase ``backward``.
 1. first version. It is still read: kinds get their present names, and `schema` stays 1.
@@ -12,6 +14,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -19,16 +22,18 @@ import msgspec
 from recapture.base.decode import LARGEST, Format, too_large
 from recapture.base.errors import UsageError
 from recapture.base.files import append_line, read_regular, write_atomically
+from recapture.records.difference import Difference, sentence_of
 from recapture.records.guilty_stage import GuiltyStage, check_stage
-from recapture.records.kinds import KINDS, Bits, current_kind
+from recapture.records.kinds import KINDS
+from recapture.records.older_versions import OlderRecords
 from recapture.records.verdicts import RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-SCHEMA_VERSION: Literal[2] = 2  # repeated in the annotations of `schema`, so that other versions are refused
-OLDER_VERSIONS = (1,)
+SCHEMA_VERSION: Literal[3] = 3  # repeated in the annotations of `schema`, so that other versions are refused
+OLDER_VERSIONS = (1, 2)
 """Versions of records that are still read."""
 
 TIMINGS_VERSION: Literal[1] = 1
@@ -39,9 +44,6 @@ PARTIAL = "conformance.partial.jsonl"
 TIMINGS = "timings.jsonl"
 MOST_OUTPUT = 512 << 20
 """Bytes of the largest file of cells' printed output that is read."""
-
-OMITTED = ("explanation",)
-"""Fields of a record that the file omits if they are empty: records without them keep their bytes."""
 
 EXAMPLE = "example"
 """Name of the input that a compiler captures with."""
@@ -69,24 +71,6 @@ class ClaimResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     expected: str
     holds: bool | None
-
-
-class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One way in which the captured callable differed from eager.
-
-    `input` is ``example`` or ``held_out[i]``, ``capture`` for an effect of capturing itself, or ``original`` for the
-    original callable after the capture. `where` is a path such as ``result[0]``, ``args[1]`` or ``state['weight']``.
-    `kind` is one of `recapture.records.kinds.KINDS`. For numbers, `bits` says how they differ, `ulps` is the largest
-    distance of two elements in units in the last place, and `elements` says how many of how many elements differ.
-    """
-
-    input: str
-    where: str
-    kind: str
-    detail: str
-    bits: Bits | None = None
-    ulps: int | None = None
-    elements: tuple[int, int] | None = None
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -119,7 +103,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     claims: tuple[ClaimResult, ...] = ()
     case_hash: str
     stage: GuiltyStage | msgspec.UnsetType = msgspec.UNSET
-    schema: Literal[1, 2] = SCHEMA_VERSION
+    schema: Literal[1, 3] = SCHEMA_VERSION
 
     @property
     def cell(self) -> str:
@@ -176,7 +160,7 @@ def read_jsonl(
     file may contain a cell more than once; a finished file may not. Raises UsageError, naming file, line and field,
     for content that this version does not understand and for impossible values (see `_check_record`).
     """
-    form: Format[R] = _FORMATS[kind]
+    decode: Callable[[bytes], R] = _DECODERS[kind]
     rows: list[R] = []
     lines = read_regular(path).split(b"\n")
     torn = lines.pop()  # the text after the last newline: empty in a complete file
@@ -186,7 +170,7 @@ def read_jsonl(
         row = known.get(line)
         if row is None:
             try:
-                row = known[line] = _with_current_kinds(form.decode(line))
+                row = known[line] = decode(line)
             except ValueError as error:
                 raise UsageError(f"{path}:{number}: {error}") from None
         rows.append(row)
@@ -234,6 +218,7 @@ def json_schema() -> dict[str, Any]:
     schema = schema_of(Record, f"recapture conformance record, version {SCHEMA_VERSION}")
     schema["$defs"]["Record"]["properties"]["schema"]["enum"] = [SCHEMA_VERSION]
     schema["$defs"]["Difference"]["properties"]["kind"]["enum"] = list(KINDS)
+    schema["$defs"]["Difference"]["additionalProperties"] = False
     return schema
 
 
@@ -251,19 +236,31 @@ def _line(row: Record | Timing) -> bytes:
 
 
 def _record_text(row: Record) -> bytes:
-    text = msgspec.json.encode(row)
-    # Of an empty field only the name and the brackets are written. Within a string, quotation marks have a backslash.
-    for name in OMITTED if row.schema == SCHEMA_VERSION else (*OMITTED, "noted"):  # version 1 does not have `noted`
-        text = text.replace(f'"{name}":[],'.encode(), b"")
-    return text
+    if row.schema != SCHEMA_VERSION:
+        return _OLDER.text(row)
+    return _EMPTY.sub(b"", msgspec.json.encode(row))
 
 
-def _with_current_kinds(row: R) -> R:
-    """Return a row with the present names of the kinds of differences."""
-    if not isinstance(row, Record) or row.schema == SCHEMA_VERSION:
-        return row
-    differences = tuple(msgspec.structs.replace(one, kind=current_kind(one.kind, one.where)) for one in row.differences)
-    return msgspec.structs.replace(row, differences=differences)
+def _empty_fields() -> re.Pattern[bytes]:
+    """Return a pattern of what msgspec writes for the fields of records and differences that are empty."""
+    in_records = [field.name for field in msgspec.structs.fields(Record) if field.default in (None, ())]
+    in_differences = [field.name for field in dataclass_fields(Difference) if field.default in (None, ())]
+    records, differences = ("|".join(names).encode() for names in (in_records, in_differences))
+    # The last field of a record and the first of a difference are never empty, so that one comma goes with the field.
+    # Nothing inside a string matches, because quotation marks have a backslash there.
+    return re.compile(rb'"(?:%b)":(?:null|\[\]),|,"(?:%b)":(?:null|\[\])' % (records, differences))
+
+
+_EMPTY = _empty_fields()
+_DIFFERENCE_FIELDS = frozenset(field.name for field in dataclass_fields(Difference))
+
+
+def _check_names(document: dict[str, Any]) -> None:
+    """Raise ValueError for a field of a difference that this version does not have: msgspec ignores it."""
+    for name in ("differences", "noted"):
+        for index, difference in enumerate(document.get(name) or ()):
+            for unknown in difference.keys() - _DIFFERENCE_FIELDS:
+                raise ValueError(f"Object contains unknown field `{unknown}` - at `$.{name}[{index}]`")
 
 
 def _check_record(row: Record) -> None:
@@ -294,17 +291,16 @@ def _check_record(row: Record) -> None:
     if row.stage is not msgspec.UNSET:
         check_stage(row.stage, row.verdict)
     for name, differences in (("differences", row.differences), ("noted", row.noted)):
-        for one in differences:
-            _check_difference(name, one, row.schema)
-    if row.schema != SCHEMA_VERSION and row.noted:
-        raise ValueError(f"`schema` is {row.schema}, which has no `noted`")
+        for difference in differences:
+            _check_difference(name, difference)
 
 
-def _check_difference(name: str, one: Difference, version: int) -> None:
-    """Raise ValueError for a difference in the field `name` that no run of this version can have recorded."""
-    kind = one.kind if version == SCHEMA_VERSION else current_kind(one.kind, one.where)
-    if kind not in KINDS:
+def _check_difference(name: str, one: Difference) -> None:
+    """Raise ValueError for a difference in the field `name` that no run can have recorded."""
+    if one.kind not in KINDS:
         raise ValueError(f"`{name}` has a difference of the unknown kind {one.kind!r}")
+    if one.unlike is not None and not sentence_of(one):
+        raise ValueError(f"`{name}` has one unlike in {one.unlike}, but with other sides than such a difference has")
     if name == "differences" and one.bits == "rounding":
         raise ValueError(f"`{name}` has one that is only rounding")
     if too_large(one.ulps):
@@ -320,7 +316,31 @@ def _check_timing(row: Timing) -> None:
 
 
 _OUTPUT = msgspec.json.Decoder(dict[str, str])
-_FORMATS: dict[type[Any], Format[Any]] = {
-    Record: Format(Record, "record", SCHEMA_VERSION, _check_record, older=OLDER_VERSIONS, encode=_record_text),
-    Timing: Format(Timing, "record", TIMINGS_VERSION, _check_timing, encode=msgspec.json.encode),
+_OLDER = OlderRecords(Record, OLDER_VERSIONS)
+
+
+_PRESENT = Format(
+    Record,
+    "record",
+    SCHEMA_VERSION,
+    _check_record,
+    older=OLDER_VERSIONS,
+    encode=_record_text,
+    check_document=_check_names,
+)
+_PRESENT_ENDING = f'"schema":{SCHEMA_VERSION}}}'.encode()
+"""The end of a line that a run of this version wrote."""
+
+
+def _decode_record(line: bytes) -> Record:
+    if line.endswith(_PRESENT_ENDING) or not _OLDER.understands(line):
+        return _PRESENT.decode(line)
+    record: Record = _OLDER.decode(line, SCHEMA_VERSION)
+    _check_record(record)
+    return record
+
+
+_DECODERS: dict[type[Any], Callable[[bytes], Any]] = {
+    Record: _decode_record,
+    Timing: Format(Timing, "record", TIMINGS_VERSION, _check_timing, encode=msgspec.json.encode).decode,
 }

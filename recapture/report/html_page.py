@@ -211,7 +211,7 @@ def _detail(record: Record, reason: Reason | None, folder: str | None) -> dict[s
     built["folder"] = f"{quote(folder)}/" if folder else None
     for name, differences in (("differences", record.differences), ("noted", record.noted)):
         for one, difference in zip(built[name], differences, strict=True):
-            one["far"] = how_far(difference)
+            one["far"], one["detail"] = how_far(difference), difference.detail
     stage = stage_of(record)
     if stage is not None:
         built["stage"] = culprit(stage) + (f"; workaround: {stage.workaround}" if stage.workaround else "")

@@ -12,17 +12,14 @@ from recapture.report.reasons.sentence import Reason, family
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from recapture.records.record import Difference, Record
+    from recapture.records.difference import Difference, InputChange
+    from recapture.records.record import Record
+
+_PROXY = "torch.fx.proxy.Proxy"
+"""The type of what fx passes through the code that it traces."""
 
 SHORT = 70
 """Characters of the longest detail that is quoted."""
-
-_UNLIKE = re.compile(r"; ((?:args|kwargs)\S* (?:is|has) .*)")
-"""The remark of a difference that says in what an input is unlike the example."""
-
-_REORDERED = re.compile(r"has (\d+) items, the example's \1(?!\d)")
-_RAISES = re.compile(r"eager raises (\S+), this returned")
-_TYPES = re.compile(r"eager gives (\S+), this (?:gives )?(\S+)")
 
 RETURNED = {
     "jit.trace": "a trace returns tensors and plain containers of tensors alone",
@@ -62,7 +59,7 @@ def _output(record: Record, first: Sequence[Difference]) -> Reason | None:
 
 
 def _proxy(_: Record, first: Sequence[Difference]) -> Reason | None:
-    if not any("fx.proxy.Proxy" in one.detail for one in first):
+    if not any(_PROXY in (one.eager or "", one.other or "") for one in first):
         return None
     return Reason(
         "lost effect", "tracing replaced state by a proxy and left it there: the code assigns to it, and fx ran it once"
@@ -72,18 +69,24 @@ def _proxy(_: Record, first: Sequence[Difference]) -> Reason | None:
 def unlike_example(record: Record) -> bool:
     """Whether a cell is right on the example, and wrong on an input that it says has other sizes, dtypes or values."""
     first = [one for one in record.differences if one.input == record.input]
-    unlike = any(_UNLIKE.search(one.detail) or one.kind in ("shape", "dtype", "type") for one in first)
+    unlike = any(one.changes or one.kind in ("shape", "dtype", "type") for one in first)
     return record.verdict is Verdict.SPECIALIZED and unlike
 
 
 def _unlike(record: Record, first: Sequence[Difference]) -> Reason | None:
     if family(record.compiler) != "aoti" or not unlike_example(record):
         return None
-    unlike = next((found[1] for one in first if (found := _UNLIKE.search(one.detail))), "")
+    changes = next((one.changes_in_words(_change) for one in first if one.changes), "")
     shown = next((one for one in first if one.kind in ("shape", "dtype", "type")), None)
-    how = _REORDERED.sub("has its items in another order", unlike) or f"{_shown(shown)}"
+    how = changes or _shown(shown)
     text = f"the library is compiled for inputs like the example, and takes {record.input} for one unchecked: {how}"
     return Reason("unchecked input", text)
+
+
+def _change(change: InputChange) -> str:
+    """Return a change of an input in words; one of the order of items says so, where the numbers are the same."""
+    reordered = change.what == "items" and change.value == change.example
+    return f"{change.where} has its items in another order" if reordered else str(change)
 
 
 def _shown(difference: Difference | None) -> str:
@@ -99,7 +102,7 @@ def _effect(record: Record, first: Sequence[Difference]) -> Reason | None:
         return None
     place, detail = changed.where, f" ({changed.detail})" if len(changed.detail) <= SHORT else ""
     kind = family(record.compiler)
-    if changed.input == "capture" or "this does" in changed.detail:
+    if changed.input == "capture" or changed.unlike == "set":
         return Reason("lost effect", f"capturing itself changes {place}, which eager leaves alone in that way{detail}")
     if kind == "compile":
         return Reason("compiled", f"the compiled call leaves {place} with another content than eager{detail}")
@@ -115,10 +118,10 @@ def _effect(record: Record, first: Sequence[Difference]) -> Reason | None:
 
 
 def _exception(record: Record, first: Sequence[Difference]) -> Reason | None:
-    found = next((match for one in first if (match := _RAISES.search(one.detail))), None)
-    if found is None:
+    raised = next((one.eager for one in first if eager_alone_raises(one)), None)
+    if raised is None:
         return None
-    kind, raised = family(record.compiler), found[1]
+    kind = family(record.compiler)
     if kind == "jit.script":
         return Reason("lost exception", f"TorchScript computes a result {_on(record)} where Python raises {raised}")
     if kind == "compile":
@@ -128,23 +131,22 @@ def _exception(record: Record, first: Sequence[Difference]) -> Reason | None:
 
 
 def _type(record: Record, first: Sequence[Difference]) -> Reason | None:
-    found = next((match for one in first if one.kind == "type" and (match := _TYPES.search(one.detail))), None)
+    found = next((one for one in first if one.kind == "type" and one.unlike == "type"), None)
     if found is None or (record.verdict is Verdict.SPECIALIZED and family(record.compiler) != "compile"):
         return None
     why = RETURNED.get(family(record.compiler), "the compiler returns what its graph can hold")
-    return Reason("other type", f"{why}: {found[2]} in the place of eager's {found[1]}")
+    return Reason("other type", f"{why}: {found.other} in the place of eager's {found.eager}")
 
 
 def _alias(record: Record, first: Sequence[Difference]) -> Reason | None:
     if not first or first[0].kind != "alias":
         return None
     one = first[0]
-    if "here, not in eager" in one.detail:
-        text = f"{one.where} {one.detail}: a copy that eager makes was left out"
-    elif "in eager, not here" in one.detail:
-        text = f"{one.where} {one.detail}: it is a copy where eager returns a view or the tensor itself"
-    else:
-        text = f"{one.where} {one.detail}"
+    text = f"{one.where} {one.detail}"
+    if one.unlike == "memory" and one.eager is None:
+        text += ": a copy that eager makes was left out"
+    elif one.unlike == "memory":
+        text += ": it is a copy where eager returns a view or the tensor itself"
     return Reason("shared memory", f"{text}, which a later write shows ({_on(record)})")
 
 
@@ -158,13 +160,13 @@ def _after(_: Record, first: Sequence[Difference]) -> Reason | None:
 def _gradient(record: Record, first: Sequence[Difference]) -> Reason | None:
     """Return the reason of a gradient that differs although the values of the results do not."""
     kind = family(record.compiler)
-    gradual = all(one.kind == "gradient" or "requires_grad" in one.detail for one in first)
+    gradual = all(one.kind == "gradient" or one.unlike == "requires_grad" for one in first)
     if kind in ("compile", "jit.script") or record.verdict is Verdict.SPECIALIZED or not first or not gradual:
         return None
-    details = " ".join(one.detail for one in first)
-    if "requires_grad True in eager, False here" in details or "in eager, none on the other side" in details:
+    required = {one.eager for one in first if one.unlike == "requires_grad"}
+    if "True" in required or any(one.unlike == "gradient" and one.eager is not None for one in first):
         how = "the graph records no operators between the argument and the result that autograd could follow back"
-    elif "requires_grad False in eager, True here" in details:
+    elif "False" in required:
         how = "the graph has the operators, but not that gradients were off (no_grad, detach, a gradient as a result)"
     else:
         how = (
@@ -296,12 +298,17 @@ def _quoted(record: Record) -> str:
 def eager_raises(records: Sequence[Record], label: str | None) -> str:
     """Return the type that eager raises on an input, as cells that return there have recorded it; empty if none has."""
     found = (
-        match[1]
+        one.eager
         for record in records
         for one in record.differences
-        if one.input == label and (match := _RAISES.search(one.detail))
+        if one.input == label and eager_alone_raises(one) and one.eager is not None
     )
     return next(found, "")
+
+
+def eager_alone_raises(difference: Difference) -> bool:
+    """Whether eager raises an exception where the compiled call returns."""
+    return difference.unlike == "raises" and difference.other is None
 
 
 def _same(record: Record, other: Record) -> bool:

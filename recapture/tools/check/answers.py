@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from recapture.base.text import one_line, plural, shorten
-from recapture.records.kinds import KINDS, OTHER_RANK
+from recapture.records.kinds import KINDS
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report.summary import explain
 
@@ -191,7 +191,7 @@ def row_of(record: Record, inputs: Sequence[str], seconds: float = 0.0, *, rando
             named(f"{one.input}: {one.where} ({one.kind}): {one_line(one.detail)}") for one in record.differences
         ),
         wrong_on=tuple(dict.fromkeys(on)),
-        other_ranks=tuple(named(one.input) for one in record.noted if one.detail.startswith(OTHER_RANK)),
+        other_ranks=tuple(named(one.input) for one in record.noted if one.unlike == "rank"),
         break_reasons=tuple(one_line(one) for one in record.break_reasons),
         seconds=round(seconds, 2),
     )

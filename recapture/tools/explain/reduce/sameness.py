@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 WORDS = 8
 """Words of a message's first line that must stay the same; numbers, quoted names and addresses do not count."""
 
-_SIDES = re.compile(r"eager (?P<eager>.*?), this (?P<other>[^;]*?)(?: at \[.*)?(?:;.*)?$", re.DOTALL)
-"""The two sides in the detail of a difference."""
+_COMPARED = frozenset(
+    "value type structure items keys dtype device layout flags property raises setting".split()
+)
+"""What differences are unlike in whose sides identify a fault; those of others are places, or say no more than these."""
 
 _NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?j?")
 _CHANGING = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|\d+(?:\.\d+)?|…")
@@ -102,12 +104,12 @@ def _steps(place: str) -> list[str]:
 
 def _sides(difference: Difference) -> str | None:
     """Return how the two sides of a difference look, with ``#`` for every finite number."""
-    found = _SIDES.search(difference.detail)
-    if found is None:
+    # Where sizes and texts differ, they are what gets smaller.
+    if KINDS[difference.kind].shrinks or difference.unlike not in _COMPARED:
         return None
-    sides = [_NUMBER.sub(_sort_of_number, found[name]) for name in ("eager", "other")]
-    if KINDS[difference.kind].shrinks:  # sizes and texts are what gets smaller
+    if difference.eager is None and difference.other is None:
         return None
+    sides = [_NUMBER.sub(_sort_of_number, side or "") for side in (difference.eager, difference.other)]
     return f"{difference.bits or ''} {sides[0]} / {sides[1]}"
 
 

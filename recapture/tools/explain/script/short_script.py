@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from recapture.records.record import Difference
     from recapture.run.cell import CellResult
 
-_OTHER = re.compile(r"\b(?:args|result)(?:\[[^\]]*\]|\.\w+)*")
+_OTHER = re.compile(r"(?:args|result)(?:\[[^\]]*\]|\.\w+)*")
 _STATE = "{**dict(target.named_parameters()), **dict(target.named_buffers())}"
 
 
@@ -88,10 +88,10 @@ def _property(one: Difference, path: str) -> str | None:
     if one.kind == "type":
         return f'f"{{type({path}).__module__}}.{{type({path}).__qualname__}}"'
     if one.kind == "alias":
-        other = _OTHER.search(one.detail)
-        if other is None:
+        partner = one.eager or one.other or ""
+        if not _OTHER.fullmatch(partner):
             return None
-        return f"{path}.untyped_storage().data_ptr() == {other[0]}.untyped_storage().data_ptr()"
+        return f"{path}.untyped_storage().data_ptr() == {partner}.untyped_storage().data_ptr()"
     if one.kind == "metadata":
         return f"({path}.requires_grad, {path}.stride())"
     return None

@@ -113,7 +113,7 @@ def test_where_the_machine_breaks_eager_too_nothing_passed():
     assert (found.verdict, found.reason) == (Verdict.ENVIRONMENT, check.reason)
     assert judged(Verdict.PASS, "nothing of the kind").verdict is Verdict.PASS
     assert judged(Verdict.WRONG, "RuntimeError: Numpy is not available").verdict is Verdict.WRONG
-    eager_alone = Difference("example", "result", "exception", "eager raises RuntimeError, this returned")
+    eager_alone = Difference("example", "result", "exception", unlike="raises", eager="RuntimeError")
     value = Difference("held_out[0]", "result", "value", "value differs: eager 1, this 2")
     for differences, verdict in (([eager_alone], Verdict.ENVIRONMENT), ([eager_alone, value], Verdict.WRONG)):
         told = judged(Verdict.WRONG, "RuntimeError: Numpy is not available", differences=differences)

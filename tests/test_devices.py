@@ -111,7 +111,7 @@ def entry(tmp_path):
 
 
 def wrong(detail, **more):
-    difference = Difference(input="held_out[0]", where="result", kind="value", detail=detail)
+    difference = Difference("held_out[0]", "result", "value", detail)
     return record(Verdict.SPECIALIZED, input="held_out[0]", differences=(difference,), **{"device": "cuda", **more})
 
 
@@ -247,8 +247,8 @@ def test_diff_counts_what_nothing_explains(capfd, tmp_path):
 
 
 def test_diff_tells_a_change_of_notes_that_many_cells_share_once(capfd, tmp_path):
-    noted = Difference(input="example", where="environ['A']", kind="state", detail="another value than eager leaves")
-    other = Difference(input="example", where="environ['B']", kind="state", detail="another value than eager leaves")
+    noted = Difference("example", "environ['A']", "state", unlike="environment")
+    other = Difference("example", "environ['B']", "state", unlike="environment")
     cases = [f"a::case{number}" for number in range(30)]
     old: list[Record] = [right(case=case) for case in cases]
     new = [right(case=case, noted=(noted,)) for case in cases[1:]] + [right(case=cases[0], noted=(noted, other))]

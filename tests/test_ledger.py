@@ -127,11 +127,11 @@ def test_what_was_resumed_from_finished_results_does_not_run_after_another_inter
 def test_cells_that_an_older_version_judged_run_again_and_keep_their_version_if_they_are_not_selected(tmp_path):
     fill(ledger(tmp_path, "abc"))
     path = tmp_path / "conformance.jsonl"
-    path.write_text(path.read_text().replace('"noted":[],', "").replace('"schema":2', '"schema":1'))
+    path.write_text(path.read_text().replace('"schema":3', '"schema":1'))
     assert fill(ledger(tmp_path, "a", "s", resume=True)) == "a"
-    assert [row.schema for row in read_results(tmp_path).records] == [2, 1, 1]
+    assert [row.schema for row in read_results(tmp_path).records] == [3, 1, 1]
     assert fill(ledger(tmp_path, "abc", resume=True)) == "bc"
-    assert [row.schema for row in read_results(tmp_path).records] == [2, 2, 2]
+    assert [row.schema for row in read_results(tmp_path).records] == [3, 3, 3]
 
 
 def test_an_interrupted_selective_run_is_resumed_beside_the_finished_rows(tmp_path):

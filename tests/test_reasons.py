@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from planted_records import evidence
+from planted_records import difference, evidence
 
 from recapture.base.errors import UsageError
 from recapture.base.source_lines import SourceLine, source_line
@@ -49,7 +49,7 @@ def committed(directory):
     return records, reasons(records)
 
 
-VALUE = Difference("held_out[0]", "result", "value", "1 of 2 elements differ: eager 1, this 2 at [0]")
+VALUE = difference("held_out[0]", "result", "value", "1 of 2 elements differ: eager 1, this 2 at [0]")
 
 
 @pytest.mark.parametrize("directory", find_results(COMMITTED), ids=lambda path: f"{path.parent.name}-{path.name}")
@@ -153,7 +153,7 @@ def test_the_stage_of_a_wrong_compile_cell_is_read_from_the_other_backends():
     assert reason_of(compiled, [dynamo, aot]).kind == "Inductor"
     assert reason_of(compiled, [dynamo, wrong("compile:aot_eager", VALUE)]).kind == "AOTAutograd"
     assert reason_of(compiled, [wrong("compile:eager", VALUE)]).kind == "Dynamo"
-    elsewhere = Difference("held_out[1]", "result", "dtype", "eager torch.int64, this torch.float32")
+    elsewhere = difference("held_out[1]", "result", "dtype", "eager torch.int64, this torch.float32")
     assert reason_of(compiled, [wrong("compile:eager", elsewhere)]).kind == "compiled"
     other_device = msgspec.structs.replace(wrong("compile:eager", VALUE), device="cuda")
     assert reason_of(compiled, [other_device]).kind == "compiled"
@@ -264,13 +264,13 @@ def test_a_size_that_stays_static_is_advised_to_be_dynamic_only_where_it_was_not
 )  # fmt: skip
 def test_a_gradient_that_capturing_changes_is_told_from_a_value(details, words):
     *metadata, gradient = details
-    differences = [Difference("example", "result", "metadata", one) for one in metadata]
-    differences.append(Difference("example", "gradients.args[0]", "gradient", gradient))
+    differences = [difference("example", "result", "metadata", one) for one in metadata]
+    differences.append(difference("example", "gradients.args[0]", "gradient", gradient))
     reason = reason_of(wrong("make_fx", *differences))
     assert reason.kind == "capture changes it"
     assert words in str(reason)
     assert gradient in str(reason)
-    value = Difference("example", "result", "value", "1 of 2 elements differ: eager 1, this 2 at [0]")
+    value = difference("example", "result", "value", "1 of 2 elements differ: eager 1, this 2 at [0]")
     assert "autograd" not in str(reason_of(wrong("make_fx", value, *differences)))
 
 
@@ -324,7 +324,7 @@ def test_a_message_longer_than_a_run_writes_takes_no_longer_to_read():
         for verdict in Verdict:
             one = record(verdict, error=ErrorInfo(message, message, "0123456789"), graph_breaks=1)
             one = msgspec.structs.replace(one, reason=message, break_reasons=[message], notes=[message])
-            differences = [msgspec.structs.replace(VALUE, where=message, detail=message)]
+            differences = [Difference("held_out[0]", message, "value", message)]
             found = reason_of(msgspec.structs.replace(one, differences=differences, explanation=(message,)))
             assert (found is None) == (verdict is Verdict.PASS)
     assert time.process_time() - began < 5
@@ -334,7 +334,7 @@ def test_hostile_text_in_a_reason_is_escaped_in_every_report():
     rows = [
         refused("export", HOSTILE),
         msgspec.structs.replace(
-            wrong("compile", msgspec.structs.replace(VALUE, detail="</li><script>|\x1b[31m")),
+            wrong("compile", Difference("held_out[0]", "result", "value", "</li><script>|\x1b[31m")),
             explanation=("<script>\x1b[31m",),
         ),
     ]

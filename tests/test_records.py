@@ -49,9 +49,19 @@ FULL = record(
     error=ErrorInfo("RuntimeError", "größer\n\u2028 …", "0123456789"),
     reason="why",
     differences=(
-        Difference("held_out[1]", "result[0]", "value", "eager 1, this 2", bits="value", ulps=8388608, elements=(1, 1)),
+        Difference(
+            "held_out[1]",
+            "result[0]",
+            "value",
+            unlike="value",
+            eager="1",
+            other="2",
+            bits="value",
+            ulps=8388608,
+            elements=(1, 1),
+        ),
     ),
-    noted=(Difference("example", "result[0]", "metadata", "stride (1, 2) in eager, (2, 1) here"),),
+    noted=(Difference("example", "result[0]", "metadata", unlike="stride", eager="(1, 2)", other="(2, 1)"),),
     notes=("warned: TracerWarning",),
     graphs=2,
     graph_breaks=1,
@@ -76,12 +86,14 @@ def test_what_is_written_is_read(tmp_path):
 def test_what_was_written_is_parsed_once(tmp_path, monkeypatch):
     """The parse in Python that finds a field given twice takes ten times as long as the other."""
     older = msgspec.structs.replace(FULL, schema=1, noted=(), case="s::c")
-    quoting = record("s::d", notes=('"explanation":[],', '\\"noted\\":[],'))
+    quoting = record("s::d", notes=('"explanation":[],', '\\"noted\\":[],', '"error":null,', ',"text":null'))
     rows = [FULL, record("s::b"), older, record("s::e", explanation=("a line",)), quoting]
     write_jsonl(tmp_path / CONFORMANCE, rows)
     monkeypatch.setattr(decode.json, "loads", None)
     assert set(read_conformance(tmp_path)) == set(rows)
-    assert b'"noted":[]' not in (tmp_path / CONFORMANCE).read_bytes().splitlines()[2]
+    lines = (tmp_path / CONFORMANCE).read_bytes().splitlines()
+    assert b'"noted":[]' not in lines[2]
+    assert b'"graphs":null' not in lines[1]
 
 
 def test_rows_are_sorted_from_any_order(tmp_path):
@@ -123,8 +135,8 @@ def test_a_torn_last_line_is_dropped_only_where_that_is_expected(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"schema": 3}, r"c\.jsonl:2: record schema 3 is not understood by this version, which reads 1 and 2"),
-        ({"schema": 3, "brand_new": 1}, "record schema 3 is not understood"),
+        ({"schema": 4}, r"c\.jsonl:2: record schema 4 is not understood by this version, which reads 1 and 2 and 3"),
+        ({"schema": 4, "brand_new": 1}, "record schema 4 is not understood"),
         ({"schema": None}, "record schema None"),
         ({"schema": "1"}, "record schema '1'"),
         ({"brand_new": 1}, "unknown field `brand_new`"),
@@ -212,9 +224,13 @@ def test_what_a_case_may_ask_for_is_of_a_known_kind():
     assert {strict.kind for strict in STRICT.values()} <= KINDS.keys()
 
 
-def test_fields_of_a_difference_that_are_not_set_are_not_written():
-    assert msgspec.json.encode(Difference("example", "result", "dtype", "")) == (
-        b'{"input":"example","where":"result","kind":"dtype","detail":""}'
+def test_empty_fields_are_not_written(tmp_path):
+    different = Difference("example", "result", "dtype", unlike="dtype", eager="torch.int64", other="torch.int32")
+    write_jsonl(tmp_path / "c", [record(noted=(different,))])
+    assert (tmp_path / "c").read_text() == (
+        '{"case":"s::a","compiler":"compile","device":"cpu","verdict":"pass","noted":[{"input":"example",'
+        '"where":"result","kind":"dtype","unlike":"dtype","eager":"torch.int64","other":"torch.int32"}],'
+        '"case_hash":"0","schema":3}\n'
     )
 
 
@@ -272,7 +288,7 @@ WRONG = record(verdict=Verdict.WRONG, input="example", differences=(Difference("
 
 
 def with_difference(**changes):
-    return {"differences": [{"input": "example", "where": "result", "kind": "value", "detail": "", **changes}]}
+    return {"differences": [{"input": "example", "where": "result", "kind": "value", **changes}]}
 
 
 @pytest.mark.parametrize(
@@ -287,13 +303,20 @@ def with_difference(**changes):
         (with_difference(elements=[3, 2]), r"`elements` of `differences` is \[3, 2\]"),
         (with_difference(elements=[0, 2]), "which is not a part of a whole"),
         (with_difference(elements=[1]), "Expected `array` of length 2"),
+        (with_difference(unlike="mood"), r"'mood' - at `\$\.differences\[0\]\.unlike`"),
+        (with_difference(detail="eager 1, this 2"), r"unknown field `detail` - at `\$\.differences\[0\]`"),
+        (with_difference(unlike="dtype", eager="torch.int64"), "one unlike in dtype, but with other sides than"),
         (
             with_difference(input="held_out[0]") | {"input": "held_out[0]"},
             "wrong, but `differences` has none on example",
         ),
         ({"verdict": "pass", "input": None}, "`verdict` is pass, but `differences` has 1"),
-        ({"schema": 1, "noted": with_difference()["differences"]}, "`schema` is 1, which has no `noted`"),
-        ({"schema": 1} | with_difference(kind="vibes"), "unknown kind 'vibes'"),
+        (
+            {"schema": 1, "noted": with_difference(detail="")["differences"]} | with_difference(detail=""),
+            "has no `noted`",
+        ),
+        ({"schema": 1} | with_difference(kind="vibes", detail=""), "unknown kind 'vibes'"),
+        ({"schema": 2} | with_difference(), "missing required field `detail`"),
     ],
 )
 def test_impossible_differences_are_refused(tmp_path, change, says):
@@ -349,7 +372,8 @@ def test_the_schema_is_written_by_its_module(tmp_path):
 
 def test_records_obey_the_schema(tmp_path):
     checks = {version: validator(version) for version in (*OLDER_VERSIONS, SCHEMA_VERSION)}
-    write_jsonl(tmp_path / CONFORMANCE, [FULL, record("s::b"), record("s::c", schema=1)])
+    first = msgspec.structs.replace(FULL, noted=(), differences=(), case="s::c", schema=1)
+    write_jsonl(tmp_path / CONFORMANCE, [FULL, record("s::b"), first])
     files = [tmp_path / CONFORMANCE, *sorted((RESOURCES / "images").rglob(CONFORMANCE))]
     lines = [json.loads(line) for path in files for line in path.read_bytes().splitlines()]
     assert len(lines) > 5
@@ -358,7 +382,7 @@ def test_records_obey_the_schema(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", [{"schema": 3}, {"verdict": "great"}, {"brand_new": 1}, {"graphs": "3"}, {"error": {"type": "E"}}]
+    "change", [{"schema": 4}, {"verdict": "great"}, {"brand_new": 1}, {"graphs": "3"}, {"error": {"type": "E"}}]
 )
 def test_the_schema_refuses_what_the_reader_refuses(change):
     row = json.loads(msgspec.json.encode(FULL))

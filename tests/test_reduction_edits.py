@@ -3,8 +3,9 @@
 import ast
 
 import pytest
+from planted_records import difference
 
-from recapture.records.record import Difference, ErrorInfo
+from recapture.records.record import ErrorInfo
 from recapture.records.verdicts import Verdict
 from recapture.run.cell import CellResult
 from recapture.tools.explain.reduce.edits import (
@@ -177,7 +178,7 @@ def wrong(*differences, verdict=Verdict.WRONG, on="example"):
 
 def value(where, detail="1 of 1 elements differ: eager 3, this 2 at [0]", kind="value", on="example"):
     """Return a difference."""
-    return Difference(on, where, kind, detail, bits="value" if kind == "value" else None)
+    return difference(on, where, kind, detail, bits="value" if kind == "value" else None)
 
 
 def test_the_same_fault_may_move_to_a_place_that_contains_it_and_nowhere_else():

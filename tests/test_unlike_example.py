@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from recapture.judge.compare import MOST_NAMED
 from recapture.judge.snapshot import see
 from recapture.judge.steps import stays_inside, unlike_example
+from recapture.records.difference import Difference
 
 ONES = torch.ones
 
@@ -33,5 +35,8 @@ ONES = torch.ones
     ],
 )  # fmt: skip
 def test_arguments_unlike_the_example(example, given, words, inside):
-    assert unlike_example(see(example), see(given)) == words
+    changes = unlike_example(see(example), see(given))
+    more = len(changes[MOST_NAMED:]) or None
+    difference = Difference("held_out[0]", "result", "value", changes=changes[:MOST_NAMED], more_changes=more)
+    assert difference.changes_in_words() == words
     assert stays_inside(see(example), see(given)) == inside

@@ -36,8 +36,8 @@ def recorded(once, warm, tmp_path):
     ("damage", "complaint"),
     [
         (
-            lambda text: text.replace('"schema":2', '"schema":3', 1),
-            ":1: record schema 3 is not understood by this version, which reads 1 and 2",
+            lambda text: text.replace('"schema":3', '"schema":4', 1),
+            ":1: record schema 4 is not understood by this version, which reads 1 and 2 and 3",
         ),
         (lambda text: text.replace("eager", "ea\nger", 1), ":1: not a JSON record: "),
         (lambda text: text[:-5], ": the last line is cut off; the run that wrote it was interrupted"),

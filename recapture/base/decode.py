@@ -66,7 +66,7 @@ class Format(Generic[T]):
                 if "schema" not in fields:
                     raise ValueError("missing required field `schema`")
                 if self._check_document is not None:
-                    self._check_document(found)
+                    self._check_document(fields)
             if self._check is not None:
                 self._check(document)
         except RecursionError:

@@ -49,9 +49,7 @@ Unlike = Literal[
 
 
 class Sentence(NamedTuple):
-    """The sentence where both sides have something, where eager alone has, where the other side alone has, and where
-    neither does; empty where no difference is of this form.
-    """
+    """The sentence for each set of sides that have something; empty where no difference is of this form."""
 
     both: str = ""
     eager: str = ""

@@ -62,14 +62,19 @@ _NOTHING_TO_SHOW = {"set": "set", "capture": "changed"}
 def _patterns() -> Iterator[tuple[Unlike, re.Pattern[str], dict[str, str]]]:
     """Yield a pattern for every sentence, with the sides that it does not show; those of values last."""
     for unlike in sorted(SENTENCES, key=lambda name: name == "value"):
-        for form, sides in (("both", ("eager", "other")), ("eager", ("eager",)), ("other", ("other",)), ("neither", ())):
+        for form, sides in (
+            ("both", ("eager", "other")),
+            ("eager", ("eager",)),
+            ("other", ("other",)),
+            ("neither", ()),
+        ):
             sentence = getattr(SENTENCES[unlike], form)
             if sentence and unlike != "value":
                 pattern = re.escape(sentence)
                 for side in sides:
                     # The eager side ends at the first place where the rest of the sentence fits.
                     pattern = pattern.replace(
-                        re.escape("{%s}" % side), f"(?P<{side}>{_SIDE.get(unlike, '.*?' if side == 'eager' else '.*')})"
+                        re.escape(f"{{{side}}}"), f"(?P<{side}>{_SIDE.get(unlike, '.*?' if side == 'eager' else '.*')})"
                     )
                 hidden = {side: _NOTHING_TO_SHOW[unlike] for side in sides if f"(?P<{side}>" not in pattern}
                 yield unlike, re.compile(pattern, re.DOTALL), hidden
@@ -158,8 +163,8 @@ def _change(text: str) -> InputChange | None:
         if match is not None:
             names = match.groupdict()
             types = _TYPE_NAME.fullmatch(names["value"]) and _TYPE_NAME.fullmatch(names["example"])
-            what = names.get("what") or what or ("type" if types else "value")
-            return InputChange(names["where"], what, names["value"], names["example"])
+            aspect: Any = names.get("what") or what or ("type" if types else "value")
+            return InputChange(names["where"], aspect, names["value"], names["example"])
     return None
 
 
@@ -209,9 +214,7 @@ class OlderRecords:
 
     def text(self, record: msgspec.Struct) -> bytes:
         """Return the line of a record that is still of an older version."""
-        changed = {
-            name: tuple(map(sentence_difference, getattr(record, name))) for name in ("differences", "noted")
-        }
+        changed = {name: tuple(map(sentence_difference, getattr(record, name))) for name in ("differences", "noted")}
         return _older_text(_converted(record, self._older, changed))
 
 

@@ -29,7 +29,7 @@ from recapture.records.older_versions import OlderRecords
 from recapture.records.verdicts import RIGHT, SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 SCHEMA_VERSION: Literal[3] = 3  # repeated in the annotations of `schema`, so that other versions are refused

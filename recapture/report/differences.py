@@ -39,14 +39,14 @@ def place(label: str) -> str:
 def how_far(difference: Difference) -> str:
     """Return how far numbers differ, such as ``signed-zero, 3 of 25 elements, 4 ulp``; empty if it is not known.
 
-    The elements are left out if the detail names them already.
+    The elements are left out if the sentence names them already.
     """
     parts: list[str] = []
     if difference.bits not in (None, "value"):
         parts.append(str(difference.bits))
     if difference.elements is not None:
-        share = "{} of {} elements".format(*difference.elements)
-        parts += [share] if share not in difference.detail else []
+        # The sentence counts elements where it says which of them is the first that differs.
+        parts += [] if difference.at else ["{} of {} elements".format(*difference.elements)]
     if difference.ulps is not None:
         parts.append(f"{difference.ulps:.1e} ulp" if difference.ulps >= LARGE else f"{difference.ulps} ulp")
     return ", ".join(parts)

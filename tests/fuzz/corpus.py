@@ -6,6 +6,7 @@ of a matrix, and the tables of ``suites`` and ``docker`` (`tests.fuzz.tables`).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import tempfile
@@ -103,7 +104,7 @@ def renewed() -> bytes:
             schema=SCHEMA_VERSION,
             noted=(Difference("example", "result", "value", "-0.0", bits="signed-zero", ulps=0, elements=(1, 4)),),
             differences=tuple(
-                msgspec.structs.replace(one, bits="value", ulps=7, elements=(2, 4)) for one in row.differences
+                dataclasses.replace(one, bits="value", ulps=7, elements=(2, 4)) for one in row.differences
             ),
         )
         for row in read_jsonl(IMAGES / OLD / "conformance.jsonl", Record)

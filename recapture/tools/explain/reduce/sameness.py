@@ -22,10 +22,21 @@ if TYPE_CHECKING:
 WORDS = 8
 """Words of a message's first line that must stay the same; numbers, quoted names and addresses do not count."""
 
-_COMPARED = frozenset(
-    "value type structure items keys dtype device layout flags property raises setting".split()
-)
-"""What differences are unlike in whose sides identify a fault; those of others are places, or say no more than these."""
+_COMPARED = {
+    "value",
+    "type",
+    "structure",
+    "items",
+    "keys",
+    "dtype",
+    "device",
+    "layout",
+    "flags",
+    "property",
+    "raises",
+    "setting",
+}
+"""What differences are unlike in whose sides identify a fault; others have places there, or no more than one pair."""
 
 _NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?j?")
 _CHANGING = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|\d+(?:\.\d+)?|…")

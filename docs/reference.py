@@ -5,6 +5,7 @@ Sphinx calls `write` before it reads the pages (see conf.py).
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ from recapture.command.examples import EXAMPLES
 from recapture.command.main import cli
 from recapture.machine import environment, hardware, origins
 from recapture.machine.doctor import register
-from recapture.records import guilty_stage, kinds, verdicts
+from recapture.records import difference, guilty_stage, kinds, verdicts
 from recapture.records import record as records
 from recapture.tools.compare.changes import CATEGORIES, FAIL_ON, SPEED_CATEGORIES
 from recapture.tools.speed import speedups
@@ -101,27 +102,30 @@ def kind_rows() -> list[list[str]]:
     ]
 
 
-def fields_of(kind: type[msgspec.Struct]) -> str:
-    """Describe one struct: its docstring, then its fields with their types."""
+def fields_of(kind: type[Any]) -> str:
+    """Describe one struct or dataclass: its docstring, then its fields with their types."""
     docs = member_docs(kind)
-    defaults = {field.name: field for field in msgspec.structs.fields(kind)}
     types: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         types |= vars(base).get("__annotations__", {})
+    if dataclasses.is_dataclass(kind):
+        required = {field.name: field.default is dataclasses.MISSING for field in dataclasses.fields(kind)}
+    else:
+        required = {field.name: field.required for field in msgspec.structs.fields(kind)}
     rows = []
-    for name in kind.__struct_fields__:
-        needed = "yes" if defaults[name].required else "no"
+    for name in required:
+        needed = "yes" if required[name] else "no"
         rows.append([f"`{name}`", f"`{types[name]}`", needed, plain(docs.get(name, ""))])
     if not any(row[3] for row in rows):
         return f"{docstring(kind)}\n\n{grid(['field', 'type', 'required'], [row[:3] for row in rows])}"
     return f"{docstring(kind)}\n\n{grid(['field', 'type', 'required', 'meaning'], rows)}"
 
 
-FILES: dict[str, tuple[str, tuple[type[msgspec.Struct], ...]]] = {
+FILES: dict[str, tuple[str, tuple[type[Any], ...]]] = {
     "conformance.jsonl": (
         """One JSON object per line, one line per cell, sorted by case, compiler and device. It holds no times,
 addresses, paths or dates: two runs of one installation give the same bytes.""",
-        (records.Record, records.ErrorInfo, records.Difference, records.ClaimResult, guilty_stage.GuiltyStage),
+        (records.Record, records.ErrorInfo, difference.Difference, records.ClaimResult, guilty_stage.GuiltyStage),
     ),
     "timings.jsonl": ("The time and memory of each cell. These figures differ from run to run.", (records.Timing,)),
     "environment.json": (

@@ -2,8 +2,9 @@
 
 import re
 
+from recapture.records.difference import Difference
 from recapture.records.older_versions import SentenceDifference, difference_of
-from recapture.records.record import Difference, ErrorInfo
+from recapture.records.record import ErrorInfo
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 
 

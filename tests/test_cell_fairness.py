@@ -9,7 +9,7 @@ import torch
 
 from recapture.machine.doctor import Check
 from recapture.pool.protocol import Ended
-from recapture.records.record import Difference
+from recapture.records.difference import Difference
 from recapture.records.verdicts import Verdict
 from recapture.run.cell import CellResult, CellSpec, examine
 from recapture.run.machine_faults import explainable

@@ -18,8 +18,9 @@ from recapture.known.devices import (
     load_device_differences,
     matching,
 )
+from recapture.records.difference import Difference
 from recapture.records.directories import Results, read_results
-from recapture.records.record import Difference, ErrorInfo, Record, write_jsonl
+from recapture.records.record import ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -10,8 +10,9 @@ from planted_records import evidence
 from rich.console import Console
 
 from recapture.machine.environment import SuiteEntry
+from recapture.records.difference import Difference
 from recapture.records.directories import Results, read_results
-from recapture.records.record import ClaimResult, Difference, ErrorInfo, write_jsonl
+from recapture.records.record import ClaimResult, ErrorInfo, write_jsonl
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.tools.compare.cell_changes import category, diff
 from recapture.tools.compare.changes import CATEGORIES, matching_changes

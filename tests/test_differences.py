@@ -3,8 +3,9 @@
 import planted_records
 import pytest
 
+from recapture.records.difference import Difference
 from recapture.records.kinds import KINDS
-from recapture.records.record import Difference, Record
+from recapture.records.record import Record
 from recapture.records.verdicts import Verdict
 from recapture.report import differences, summary
 from recapture.report.groups import noted_groups

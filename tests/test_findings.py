@@ -14,7 +14,8 @@ from recapture.cases.compilers import builtin_compilers
 from recapture.command.main import main
 from recapture.known.confirmation import UNDOCUMENTED
 from recapture.known.findings import FAULTS, findings_by_cell, known_findings, load_findings
-from recapture.records.record import Difference, Record, read_conformance
+from recapture.records.difference import Difference
+from recapture.records.record import Record, read_conformance
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 from recapture.report.findings import finding_of, issues_of, known_lines
 from recapture.tools.explain.explain_cells import explanation_of

@@ -8,7 +8,8 @@ from planted_records import evidence
 
 from recapture.base.errors import UsageError
 from recapture.command.main import main
-from recapture.records.record import Difference, Record, write_jsonl
+from recapture.records.difference import Difference
+from recapture.records.record import Record, write_jsonl
 from recapture.records.releases import read_by_age, version_key
 from recapture.records.verdicts import Verdict
 from recapture.report.history import history

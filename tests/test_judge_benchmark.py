@@ -18,8 +18,9 @@ from benchmarks.judge.planting import Defect, Nothing, Run, change_first, clearl
 from benchmarks.judge.sample import QUICK
 from benchmarks.judge.tables import blame_table, blames, catch_table, catches
 from recapture.cases.case import Case, case
+from recapture.records.difference import Difference
 from recapture.records.kinds import KINDS, STRICT
-from recapture.records.record import Difference, Record
+from recapture.records.record import Record
 from recapture.records.verdicts import Verdict
 
 

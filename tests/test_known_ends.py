@@ -7,7 +7,8 @@ import pytest
 from test_environment import environment
 
 from recapture.machine.environment import TorchInfo, write_environment
-from recapture.records.record import Difference, ErrorInfo, Record, write_jsonl
+from recapture.records.difference import Difference
+from recapture.records.record import ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.run.cell import CellResult
 from recapture.run.earlier_outcomes import CellOfCase, end_of, known_ends

@@ -12,7 +12,8 @@ from recapture.cases.collection import collect_suite
 from recapture.cases.compilers import builtin_compilers
 from recapture.command.main import main
 from recapture.known.issues import KnownIssue, known_issues, load_issues
-from recapture.records.record import Difference, ErrorInfo, Record
+from recapture.records.difference import Difference
+from recapture.records.record import ErrorInfo, Record
 from recapture.records.verdicts import Verdict
 from recapture.tools.compare.issues import compare_issues, to_markdown
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from conftest import REPOSITORY
 
-from recapture.records.record import Difference, ErrorInfo, Record, write_jsonl
+from recapture.records.difference import Difference
+from recapture.records.record import ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from conftest import records_below, run_in_process
 
 from recapture.base.errors import UsageError
 from recapture.command.main import _run
-from recapture.records.record import Difference, ErrorInfo, Record, read_conformance
+from recapture.records.difference import Difference
+from recapture.records.record import ErrorInfo, Record, read_conformance
 from recapture.records.verdicts import RIGHT, Verdict
 from recapture.tools.check import session
 from recapture.tools.check.migrate_command import lines_in_the_way

@@ -15,8 +15,9 @@ from planted_records import difference, evidence
 from recapture.base.errors import UsageError
 from recapture.base.source_lines import SourceLine, source_line
 from recapture.records.artifact_folders import ARTIFACTS, INDEX, artifacts_folder, left_artifacts
+from recapture.records.difference import Difference
 from recapture.records.directories import find_results, read_results
-from recapture.records.record import Difference, ErrorInfo, Record, read_jsonl, write_jsonl
+from recapture.records.record import ErrorInfo, Record, read_jsonl, write_jsonl
 from recapture.records.verdicts import RIGHT, Verdict
 from recapture.report.html_page import render_html
 from recapture.report.markdown import render_conformance

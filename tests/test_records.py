@@ -13,6 +13,7 @@ from recapture.base import decode
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.records import schema
+from recapture.records.difference import Difference
 from recapture.records.kinds import BITS, KINDS, STRICT, Bits
 from recapture.records.record import (
     CONFORMANCE,
@@ -20,7 +21,6 @@ from recapture.records.record import (
     PARTIAL,
     SCHEMA_VERSION,
     ClaimResult,
-    Difference,
     ErrorInfo,
     Record,
     Timing,

@@ -8,8 +8,9 @@ from planted_records import evidence
 from recapture.base.errors import UsageError
 from recapture.cases.name_filter import matcher
 from recapture.command.main import main
+from recapture.records.difference import Difference
 from recapture.records.directories import Results
-from recapture.records.record import Difference, ErrorInfo, Record, write_jsonl
+from recapture.records.record import ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.report.captures import captures
 from recapture.report.captures_markdown import model_captures

@@ -11,9 +11,10 @@ import pytest
 
 from recapture.command.main import main
 from recapture.known.claims import published_claims
+from recapture.records.difference import Difference
 from recapture.records.directories import read_results
 from recapture.records.kinds import KINDS
-from recapture.records.record import ClaimResult, Difference, ErrorInfo, Record
+from recapture.records.record import ClaimResult, ErrorInfo, Record
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 from recapture.report.claim_sources import source_text
 from recapture.report.html_page import render_html

@@ -12,8 +12,9 @@ from recapture.base.errors import UsageError
 from recapture.base.escape import markdown_code as code
 from recapture.base.escape import markdown_text as plain
 from recapture.known.claims import published_claims
+from recapture.records.difference import Difference
 from recapture.records.directories import read_results
-from recapture.records.record import ClaimResult, Difference, ErrorInfo, Record
+from recapture.records.record import ClaimResult, ErrorInfo, Record
 from recapture.records.verdicts import Verdict
 from recapture.report.document import Table, code_span
 from recapture.report.markdown import render_conformance, write_report

@@ -4,7 +4,8 @@ import pytest
 
 from recapture.base.escape import markdown_text as plain
 from recapture.base.text import one_line
-from recapture.records.record import ClaimResult, Difference, ErrorInfo, Record
+from recapture.records.difference import Difference
+from recapture.records.record import ClaimResult, ErrorInfo, Record
 from recapture.records.verdicts import Verdict
 from recapture.report import summary
 from recapture.report.groups import failure_groups

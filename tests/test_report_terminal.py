@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from recapture.records.difference import Difference
 from recapture.records.directories import read_results
-from recapture.records.record import Difference, ErrorInfo, Record
+from recapture.records.record import ErrorInfo, Record
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 from recapture.report.run_progress import RunProgress
 from recapture.report.terminal import print_summary

@@ -13,8 +13,9 @@ from planted_scripts import in_process, printers
 from recapture.cases.collection import find_suites
 from recapture.cases.source import closure
 from recapture.machine.environment import read_environment, write_environment
+from recapture.records.difference import Difference
 from recapture.records.directories import find_results, read_results
-from recapture.records.record import Difference, ErrorInfo, Record, write_jsonl
+from recapture.records.record import ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.tools.explain.script.repro import Recorded, SuitePrinter, fault_in, recorded_line
 

@@ -5,8 +5,9 @@ import dataclasses
 import msgspec
 import pytest
 
+from recapture.records.difference import Difference
 from recapture.records.guilty_stage import GuiltyStage
-from recapture.records.record import Difference, ErrorInfo, Record, append_record, read_jsonl, write_jsonl
+from recapture.records.record import ErrorInfo, Record, append_record, read_jsonl, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.report.differences_markdown import silent_wrongs
 from recapture.report.html_page import render_html

@@ -16,7 +16,8 @@ from recapture.command.main import _run
 from recapture.images import environments
 from recapture.machine.environment import read_environment
 from recapture.machine.pins import load_images
-from recapture.records.record import Difference, ErrorInfo, Record, read_jsonl, write_jsonl
+from recapture.records.difference import Difference
+from recapture.records.record import ErrorInfo, Record, read_jsonl, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.report.history import PackageChange, TurnEntry, history, turning_points
 from recapture.tools.compare.changed_words import changed_words, failure_words, only_wording

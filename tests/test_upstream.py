@@ -14,8 +14,8 @@ from conftest import REPOSITORY
 from recapture.base.errors import UsageError
 from recapture.command.main import _run
 from recapture.machine.environment import read_environment
+from recapture.records.difference import Difference
 from recapture.records.directories import read_results
-from recapture.records.record import Difference
 from recapture.records.verdicts import FAILING, SILENTLY_WRONG, Verdict
 from recapture.run.cell import CellResult
 from recapture.tools.explain.reduce import reducing

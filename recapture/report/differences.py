@@ -13,8 +13,9 @@ from recapture.report.stage_words import stage_changed
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from recapture.records.difference import Difference
     from recapture.records.directories import Results
-    from recapture.records.record import Difference, Record
+    from recapture.records.record import Record
 
 _PLACES = {"capture": "while capturing", "original": "on the original after capture"}
 """Words for the inputs that are no arguments."""

@@ -24,7 +24,8 @@ from recapture.report.suspects import FEWEST, suspects
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from recapture.records.record import Difference, Record
+    from recapture.records.difference import Difference
+    from recapture.records.record import Record
     from recapture.report.groups import Group
     from recapture.report.reasons.reason import Key
     from recapture.report.reasons.sentence import Reason

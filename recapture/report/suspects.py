@@ -13,7 +13,8 @@ from recapture.report.summary import in_report_order
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from recapture.records.record import Difference, Record
+    from recapture.records.difference import Difference
+    from recapture.records.record import Record
 
 FEWEST = 4
 """Number of ways to capture that show the same difference from which eager itself is suspect."""

@@ -16,7 +16,8 @@ from pathlib import Path
 import msgspec
 
 from recapture.machine.pins import load_images, lock_hash
-from recapture.records.record import SCHEMA_VERSION, Difference, Record, read_jsonl, write_jsonl
+from recapture.records.difference import Difference
+from recapture.records.record import SCHEMA_VERSION, Record, read_jsonl, write_jsonl
 from recapture.records.shard_files import ShardCell, ShardPlan
 from recapture.records.verdicts import Verdict
 from recapture.tools.fleet.work import MatrixWork, WorkImage, WorkTask

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from recapture.base.text import one_line, plural, shorten
-from recapture.records.record import Difference, Record
+from recapture.records.difference import Difference
+from recapture.records.record import Record
 from recapture.report.differences import changed_note, identity, notes_of, place
 from recapture.tools.compare.changes import Change
 

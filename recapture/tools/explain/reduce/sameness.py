@@ -15,7 +15,8 @@ from recapture.records.kinds import KINDS
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
-    from recapture.records.record import Difference, ErrorInfo, Record
+    from recapture.records.difference import Difference
+    from recapture.records.record import ErrorInfo, Record
     from recapture.run.cell import CellResult
 
 

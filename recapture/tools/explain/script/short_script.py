@@ -14,7 +14,7 @@ from recapture.tools.explain.reduce.program import copied, definition_of, option
 
 if TYPE_CHECKING:
     from recapture.cases.compiler import Compiler
-    from recapture.records.record import Difference
+    from recapture.records.difference import Difference
     from recapture.run.cell import CellResult
 
 _OTHER = re.compile(r"(?:args|result)(?:\[[^\]]*\]|\.\w+)*")

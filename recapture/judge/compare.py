@@ -140,8 +140,15 @@ class _Comparer:
     def _difference(
         self, where: str, kind: str, unlike: Unlike, eager: object, other: object, **numbers: Any
     ) -> Difference:
-        sides = {name: encodable(str(side)) for name, side in (("eager", eager), ("other", other)) if side is not None}
-        return Difference(self.label, encodable(where), self.kind or kind, unlike=unlike, **sides, **numbers)
+        return Difference(
+            self.label,
+            encodable(where),
+            self.kind or kind,
+            unlike=unlike,
+            eager=None if eager is None else encodable(str(eager)),
+            other=None if other is None else encodable(str(other)),
+            **numbers,
+        )
 
     def for_training(self, where: str, kind: str, unlike: Unlike, eager: object = None, other: object = None) -> None:
         """Add a difference that concerns autograd: a note if the compiler is for inference only."""

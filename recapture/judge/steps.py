@@ -22,7 +22,7 @@ from recapture.judge.snapshot import Snapshot, describe
 from recapture.judge.torch_state import read_flags, restore_flags
 from recapture.judge.verdict import Call, CellEvents, Failure, decide, failed_loudly
 from recapture.judge.wording import short
-from recapture.records.difference import Difference, InputChange
+from recapture.records.difference import Aspect, Difference, InputChange
 from recapture.torch_api.compat import allow_recompilations, device_works, pytree, seed_everything
 from recapture.torch_api.watch import CaptureLog, watch_dynamo
 
@@ -398,7 +398,7 @@ def _unlike(where: str, example: Snapshot, given: Snapshot) -> Iterator[InputCha
         yield _change(where, "value", short(given.scalar), short(example.scalar))
 
 
-def _change(where: str, what: str, value: str, example: str) -> InputChange:
+def _change(where: str, what: Aspect, value: str, example: str) -> InputChange:
     return InputChange(encodable(where), what, encodable(value), encodable(example))
 
 

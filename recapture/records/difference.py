@@ -105,6 +105,10 @@ _BITS = {"signed-zero": "zeros of another sign", "nan-payload": "NaNs with other
 """Sentences about numbers that are equal and whose bits differ."""
 
 
+Aspect = Literal["type", "value", "dtype", "shape", "stride", "items"]
+"""What an argument and the example's may be unlike in."""
+
+
 class InputChange(NamedTuple):
     """In what one argument is unlike the example's: `what` is type, value, dtype, shape, stride or items.
 
@@ -112,7 +116,7 @@ class InputChange(NamedTuple):
     """
 
     where: str
-    what: Literal["type", "value", "dtype", "shape", "stride", "items"]
+    what: Aspect
     value: str
     example: str
 

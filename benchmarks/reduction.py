@@ -67,7 +67,7 @@ def reduce_one(pool: WorkerPool, record: Record, seconds: float) -> dict[str, ob
             reduced = reduction.run(lambda _: None)
             if reduced.ending == "interrupted":
                 raise KeyboardInterrupt
-            script = choose(reduction, reduced.program, reduced.found)
+            script = choose(reduction, reduced.program, reduced.result)
     except RecaptureError as error:
         return {"cell": record.cell, "failed": str(error)}
     return {
@@ -80,7 +80,7 @@ def reduce_one(pool: WorkerPool, record: Record, seconds: float) -> dict[str, ob
         "whole_seconds": round(time.monotonic() - begin, 1),
         "ending": reduced.ending,
         "stage": reduced.stage,
-        "kept": bool(reduced.holds) and same_fault(fault_of(record), fault_of(reduced.found)),
+        "kept": bool(reduced.holds) and same_fault(fault_of(record), fault_of(reduced.result)),
         "script": None if script is None else script.said,
         "script_shows": script is not None and script.shows,
         "case": reduced.case,
@@ -116,7 +116,7 @@ def run_alone(rows: list[dict[str, object]], records: dict[str, Record]) -> int:
             spec = CellSpec(suite, "", case, compiler, "cpu")
             place = TryPlace(spec, Path(folder), Path(folder))
             runner = CandidateRunner(pool, place, timeout=120.0, memory=16 << 30, deadline=float("inf"))
-            result, _ = runner.findings(str(row["case"]))
+            result, _ = runner.result(str(row["case"]))
             same = same_fault(fault_of(records[str(row["cell"])]), fault_of(result))
             same_count += same
             if not same:

@@ -168,7 +168,7 @@ def test_what_a_reduction_gives_does_not_depend_on_how_many_tries_run_at_once(re
 def test_the_place_of_a_difference_is_kept(reduced):
     found = reduced("two_results::casts")
     assert found.holds
-    assert (found.found.differences[0].kind, found.found.differences[0].where) == ("dtype", "result[0][1]")
+    assert (found.result.differences[0].kind, found.result.differences[0].where) == ("dtype", "result[0][1]")
     assert found.fault == "wrong: dtype of result[0][1] on example"
 
 
@@ -233,7 +233,7 @@ def test_tries_that_an_interruption_leaves_over_do_not_disturb_the_next_ones(poo
         found = one.run(lambda _: None)
         assert found.ending == "interrupted"
         assert pool.left_over
-        again, _ = one.runner.findings(found.case)
+        again, _ = one.runner.result(found.case)
     assert again.verdict is Verdict.SPECIALIZED
     assert not pool.left_over
 
@@ -399,7 +399,7 @@ def test_the_guilty_stage_of_an_inductor_fault_stays_inductor(pool):
     options = ReduceOptions(jobs=2, seconds=60.0)
     with open_reduction("types::python_big_int::compile", options, pool) as one:
         found = one.run(lambda _: None)
-        again, _ = one.runner.findings(found.case, "aot_eager")
+        again, _ = one.runner.result(found.case, "aot_eager")
     assert (found.stage, found.holds) == ("Inductor", True)
     assert found.searched_with == "compile"
     assert again.verdict in (Verdict.PASS, Verdict.PASS_WITH_BREAKS)

@@ -62,7 +62,7 @@ def test_the_script_shows_what_the_record_says(record, pool, tmp_path):
     with open_reduction(record.cell, ReduceOptions(jobs=2), pool) as one:
         facts = gather(one, None)
         text = issue_text(facts, None)
-    assert facts.found.verdict is record.verdict
+    assert facts.result.verdict is record.verdict
     assert facts.script.end.status == 1, facts.script.end.output
     script = script_in(text)
     done = execute(script, tmp_path)

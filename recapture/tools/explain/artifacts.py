@@ -78,9 +78,9 @@ class ArtifactFolder:
             self._collect()
 
     @contextmanager
-    def receiving(self, witness: CaptureRecorder, compiler: Compiler) -> Iterator[None]:
+    def receiving(self, recorder: CaptureRecorder, compiler: Compiler) -> Iterator[None]:
         """Keep what torch leaves from here on."""
-        witness.on_graph = self._graph
+        recorder.on_graph = self._graph
         with ExitStack() as stack:
             if compiler.uses_dynamo or compiler.generates_code:
                 debug_folder(self.path / WORKING)
@@ -110,28 +110,28 @@ class ArtifactFolder:
     def _collect(self) -> None:
         """Move what Inductor left to ``inductor/``, a folder for each graph."""
         work = self.path / WORKING
-        for found in sorted(work.glob("*/torchinductor/*")):
-            if found.is_dir() and not found.is_symlink():
-                place = self.path / "inductor" / found.name
+        for file in sorted(work.glob("*/torchinductor/*")):
+            if file.is_dir() and not file.is_symlink():
+                place = self.path / "inductor" / file.name
                 place.parent.mkdir(exist_ok=True)
                 if not place.exists():
-                    found.rename(place)
+                    file.rename(place)
         shutil.rmtree(work, ignore_errors=True)
 
-    def finish(self, cell: str, findings: CellResult, ruling: Ruling) -> None:
+    def finish(self, cell: str, result: CellResult, ruling: Ruling) -> None:
         """Write the exception, and the list of what is here."""
         if ruling.raised is not None:
             self._write("error.txt", ruling.raised.traceback)
         self._collect()
         lines = [f"- {markdown_code(name)}: {meaning(name)}" for name in self.files()]
         missing = [] if self._has_trace or release() >= (2, 4) else ["", "This release writes no structured trace."]
-        head = f"# {markdown_code(cell)}\n\nVerdict: {findings.verdict}. Left by `recapture explain --debug`.\n"
+        head = f"# {markdown_code(cell)}\n\nVerdict: {result.verdict}. Left by `recapture explain --debug`.\n"
         self._write(INDEX, "\n".join([head, *lines, *missing, ""]))
 
     def files(self) -> tuple[str, ...]:
         """Return the artifacts, by name, relative to the folder."""
-        found = (one for one in self.path.rglob("*") if one.is_file() and WORKING not in one.parts)
-        names = (one.relative_to(self.path).as_posix() for one in found)
+        paths = (path for path in self.path.rglob("*") if path.is_file() and WORKING not in path.parts)
+        names = (path.relative_to(self.path).as_posix() for path in paths)
         return tuple(sorted(name for name in names if name != INDEX))
 
 

@@ -108,7 +108,7 @@ class CaptureRecorder:
 
     def captured(self, captured: Any, compiler: Compiler) -> None:
         """Note the callable that a compiler returned, if it shows its graph."""
-        if any(one.origin == "torch.export" for one in self._graphs) or not self._graph(compiler.name, captured):
+        if any(graph.origin == "torch.export" for graph in self._graphs) or not self._graph(compiler.name, captured):
             return
 
     def _graph(self, origin: str, captured: Any) -> bool:
@@ -125,9 +125,9 @@ class CaptureRecorder:
         return operators is not None
 
     @staticmethod
-    def _keep(facts: list[Any], one: Any) -> None:
-        if len(facts) < MOST_FACTS and one not in facts[-1:]:
-            facts.append(one)
+    def _keep(facts: list[Any], fact: Any) -> None:
+        if len(facts) < MOST_FACTS and fact not in facts[-1:]:
+            facts.append(fact)
 
     def _event(self, name: str, _about: dict[str, Any], payload: str) -> None:
         if self._phase == "reference":
@@ -139,24 +139,24 @@ class CaptureRecorder:
 
     def _break(self, payload: str, label: str | None) -> BreakFacts:
         """Return a graph break from the text of the trace, or from a reason that ends in ``at FILE:LINE``."""
-        said = torch_reports.graph_break_text(payload)
-        found = re.search(r"Graph break in user code at (\S+):(\d+)", payload) or re.search(
+        text = torch_reports.graph_break_text(payload)
+        match = re.search(r"Graph break in user code at (\S+):(\d+)", payload) or re.search(
             r" at (\S+):(\d+)$", payload
         )
-        reason = re.sub(r" at \S+:\d+$", "", said.reason)
+        reason = re.sub(r" at \S+:\d+$", "", text.reason)
         return BreakFacts(
             reason=shorten(scrub(reason), MOST_TEXT),
-            place=self.place(found[1], int(found[2])) if found else None,
-            explanation=None if said.explanation is None else shorten(scrub(said.explanation), MOST_TEXT),
-            hints=_texts(said.hints),
-            id=said.id,
+            place=self.place(match[1], int(match[2])) if match else None,
+            explanation=None if text.explanation is None else shorten(scrub(text.explanation), MOST_TEXT),
+            hints=_texts(text.hints),
+            id=text.id,
             input=label,
         )
 
     def place(self, name: str, line: int, text: str = "") -> SourcePlace:
         """Return a line of source; a package's file keeps its folders, any other file has its name alone."""
-        folders, found, rest = name.rpartition("-packages/")
-        short = rest if found and folders.endswith(("site", "dist")) else name.rpartition("/")[2]
+        folders, separator, inner = name.rpartition("-packages/")
+        short = inner if separator and folders.endswith(("site", "dist")) else name.rpartition("/")[2]
         return SourcePlace(encodable(short), line, shorten(text or linecache.getline(name, line), 200))
 
     def facts(self, ruling: Ruling, trial: CellEvents) -> CellFacts:
@@ -186,15 +186,15 @@ class CaptureRecorder:
         if raised is None:
             return None
         message = scrub(raised.message)
-        said = torch_reports.graph_break_text(raised.message)
-        suggested = [*said.hints, *_SUGGESTION.findall(message)]
+        text = torch_reports.graph_break_text(raised.message)
+        suggested = [*text.hints, *_SUGGESTION.findall(message)]
         return RefusalFacts(
             type=raised.type,
             message=message,
             place=self._place_of(raised.error, raised.message),
-            explanation=None if said.explanation is None else shorten(scrub(said.explanation), MOST_TEXT),
+            explanation=None if text.explanation is None else shorten(scrub(text.explanation), MOST_TEXT),
             hints=_texts(suggested),
-            id=said.id,
+            id=text.id,
         )
 
     def _place_of(self, error: BaseException, message: str) -> SourcePlace | None:
@@ -203,7 +203,7 @@ class CaptureRecorder:
             frames = torch_reports.stack_of(error)
         except Exception:  # an exception of the case's own
             frames = []
-        own = [one for one in frames if one.filename == str(self.suite)]
+        own = [frame for frame in frames if frame.filename == str(self.suite)]
         if own and own[-1].lineno:
             return self.place(own[-1].filename, own[-1].lineno)
         named = source_line(scrub(message))
@@ -219,13 +219,13 @@ BESIDE_A_GUARD = r"^\d+/\d+: | \(user code shown.*| \([\w/]+\.py:\d+ in \w+\)|;?
 def guards(payload: str) -> tuple[str, ...]:
     """Return the guards that failed, without what torch writes beside them."""
     try:
-        found = json.loads(payload)
+        data = json.loads(payload)
     except ValueError:
-        found = payload.splitlines()
-    texts = found if isinstance(found, list) else [found]
-    return _texts(re.sub(BESIDE_A_GUARD, "", str(one), flags=re.DOTALL) for one in texts)
+        data = payload.splitlines()
+    texts = data if isinstance(data, list) else [data]
+    return _texts(re.sub(BESIDE_A_GUARD, "", str(text), flags=re.DOTALL) for text in texts)
 
 
 def _texts(texts: Any) -> tuple[str, ...]:
     """Return texts on one line each, scrubbed, without repetitions."""
-    return tuple(dict.fromkeys(shorten(scrub(str(one)), MOST_TEXT) for one in texts if str(one).strip()))
+    return tuple(dict.fromkeys(shorten(scrub(str(text)), MOST_TEXT) for text in texts if str(text).strip()))

@@ -68,13 +68,13 @@ def rungs_below(family: Family, top: StageName, backends: Collection[str]) -> tu
         return ()
     if family == "aoti":
         return AOTI
-    found = []
+    rungs = []
     for rung in COMPILE:
         if rung.stage == top:
             break
         if rung.backend in backends:
-            found.append(rung)
-    return tuple(found)
+            rungs.append(rung)
+    return tuple(rungs)
 
 
 def lowest_rung(
@@ -220,12 +220,12 @@ def switches_of(stage: StageName, family: Family) -> tuple[Switch, ...]:
 def in_order(switches: Sequence[Switch], record: Record) -> list[Switch]:
     """Return the switches that can be tried together, the parts that are likeliest for a record first."""
     kind = record.differences[0].kind if record.differences else ""
-    names = {one.name for one in switches}
-    together = [one for one in switches if not one.last and one.milder_than not in names]
+    names = {switch.name for switch in switches}
+    together = [switch for switch in switches if not switch.last and switch.milder_than not in names]
     weights: dict[str, int] = {}
-    for one in together:
-        weights[one.part] = weights.get(one.part, 0) + weight_of(one, kind)
-    return sorted(together, key=lambda one: (-weights[one.part], one.part, -one.weight))
+    for switch in together:
+        weights[switch.part] = weights.get(switch.part, 0) + weight_of(switch, kind)
+    return sorted(together, key=lambda switch: (-weights[switch.part], switch.part, -switch.weight))
 
 
 def weight_of(switch: Switch, kind: str) -> int:
@@ -236,20 +236,20 @@ def weight_of(switch: Switch, kind: str) -> int:
 def last_resort(switches: Sequence[Switch], record: Record) -> list[Switch]:
     """Return the switches that are tried alone, after the others; some are for errors only."""
     silent = record.verdict in SILENTLY_WRONG
-    return [one for one in switches if one.last and not (silent and one.name == "suppress_errors")]
+    return [switch for switch in switches if switch.last and not (silent and switch.name == "suppress_errors")]
 
 
 def combined(switches: Sequence[Switch], backend: str | None) -> Variation:
     """Return the variation that several switches make together, for a rung of the ladder."""
     settings: dict[str, dict[str, Any]] = {}
     arguments: dict[str, Any] = {}
-    for one in switches:
-        if one.module is not None:
-            settings.setdefault(one.module, {})[one.name] = one.value
-        elif one.name == "backend":
-            backend = one.value
+    for switch in switches:
+        if switch.module is not None:
+            settings.setdefault(switch.module, {})[switch.name] = switch.value
+        elif switch.name == "backend":
+            backend = switch.value
         else:
-            arguments[one.name] = one.value
+            arguments[switch.name] = switch.value
     return Variation(backend=backend, settings=settings, arguments=arguments)
 
 
@@ -257,13 +257,13 @@ def code_of(switches: Sequence[Switch], family: Family) -> str | None:
     """Return switches as the code that a user writes; None for those that only tell parts apart."""
     patches: dict[str, dict[str, Any]] = {}
     parts = []
-    for one in switches:
-        if one.module is not None:
-            patches.setdefault(one.module, {})[one.name] = one.value
-        elif one.name == "backend":
+    for switch in switches:
+        if switch.module is not None:
+            patches.setdefault(switch.module, {})[switch.name] = switch.value
+        elif switch.name == "backend":
             return None
         else:
-            parts.append(f"{CALLS[family]}(…, {one.name}={one.value!r})")
+            parts.append(f"{CALLS[family]}(…, {switch.name}={switch.value!r})")
     texts = [f"{module}.patch({_literal(values)})" for module, values in patches.items()]
     return ", ".join([*texts, *parts])
 
@@ -305,17 +305,17 @@ def facts(payload: bytes, enter: Callable[[str], None]) -> bytes:
     rungs = rungs_below(family, top, backends() if family == "compile" else ())
     stages = dict.fromkeys([*(rung.stage for rung in rungs), top])
     usable = {
-        stage: tuple(one for one in switches_of(stage, family) if _is_usable(one, source, spec.device))
+        stage: tuple(switch for switch in switches_of(stage, family) if _is_usable(switch, source, spec.device))
         for stage in stages
     }
     absent = {
         stage: tuple(
             dict.fromkeys(
-                one.part
-                for one in switches_of(stage, family)
-                if one.module is not None
-                and (spec.device == "cuda" or one.name != "triton.cudagraphs")
-                and one.part not in {kept.part for kept in usable[stage]}
+                switch.part
+                for switch in switches_of(stage, family)
+                if switch.module is not None
+                and (spec.device == "cuda" or switch.name != "triton.cudagraphs")
+                and switch.part not in {usable_switch.part for usable_switch in usable[stage]}
             )
         )
         for stage in stages

@@ -67,17 +67,17 @@ def explain_cells(
         )
         summary = run_cells(run, progress, warn)
         environment = summary.environment
-        kept = options.results / environment.image / environment.capability / ARTIFACTS
+        artifacts = options.results / environment.image / environment.capability / ARTIFACTS
         folders = {}
         for record in summary.selected if options.debug else ():
             suite, _, case = record.case.partition("::")
-            made = artifacts_folder(place / ARTIFACTS, suite, case, record.compiler)
-            if made.is_dir():
-                folders[record.cell] = _keep(made, artifacts_folder(kept, suite, case, record.compiler))
+            written = artifacts_folder(place / ARTIFACTS, suite, case, record.compiler)
+            if written.is_dir():
+                folders[record.cell] = _keep(written, artifacts_folder(artifacts, suite, case, record.compiler))
         return summary, folders
 
 
-def _keep(made: Path, folder: Path) -> Path:
+def _keep(written: Path, folder: Path) -> Path:
     """Move a folder of artifacts to its place; an older one there is replaced. Returns the place."""
     import shutil
 
@@ -87,7 +87,7 @@ def _keep(made: Path, folder: Path) -> Path:
         if folder.exists():
             shutil.rmtree(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(made, folder, symlinks=True)
+        shutil.copytree(written, folder, symlinks=True)
     except OSError as error:
         raise EnvironmentUnfitError(f"cannot write {folder}: {error.strerror}") from None
     return folder
@@ -98,10 +98,10 @@ def recorded_beside(options: ExplainOptions, summary: RunSummary) -> list[Record
     directory = options.results / summary.environment.image / summary.environment.capability
     hashes = {record.case: record.case_hash for record in summary.selected}
     try:
-        found = read_results(directory).records if holds_results(directory) else ()
+        records = read_results(directory).records if holds_results(directory) else ()
     except UsageError:
         return []
-    return [record for record in found if hashes.get(record.case) == record.case_hash]
+    return [record for record in records if hashes.get(record.case) == record.case_hash]
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

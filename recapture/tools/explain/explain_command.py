@@ -45,24 +45,24 @@ def explain_command(context: click.Context, options: ExplainOptions, where: Imag
         _parse_trace(folder)
     beside = [*summary.selected, *recorded_beside(options, summary)]
     environment = summary.environment
-    found = [
+    explanations = [
         explanation_of(
             record,
             summary.facts.get(record.cell),
             torch=environment.torch.version,
             image=environment.image,
-            beside=[one for one in beside if one.case == record.case],
+            beside=[other for other in beside if other.case == record.case],
             folder=str(folders[record.cell]) if record.cell in folders else None,
         )
         for record in summary.selected
     ]
     if as_json:
-        echo_json(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        echo_json(msgspec.json.format(msgspec.json.encode(explanations), indent=2).decode() + "\n")
         return 0
-    for number, one in enumerate(found):
+    for number, explanation in enumerate(explanations):
         if number:
             echo("")
-        echo("\n".join(explanation_lines(one, brief=len(found) > 1)))
+        echo("\n".join(explanation_lines(explanation, brief=len(explanations) > 1)))
     return 0
 
 

@@ -29,26 +29,28 @@ MOST_OPERATORS = 12
 """Operators of one graph that are shown."""
 
 
-def explanation_lines(one: Explanation, *, brief: bool = False) -> list[str]:
+def explanation_lines(explanation: Explanation, *, brief: bool = False) -> list[str]:
     """Return the lines of one explained cell; `brief` for one of several."""
-    record = one.record
-    head = f"{one.cell} on torch {one.torch}: {record.verdict}"
+    record = explanation.record
+    head = f"{explanation.cell} on torch {explanation.torch}: {record.verdict}"
     head += f" ({record.phase})" if record.phase and record.verdict not in RIGHT else ""
     head += f" on {record.input}" if record.input and record.verdict not in RIGHT else ""
     lines = [head]
-    if one.why:
-        lines.append(f"why: {one.why}")
-    known = [f"known: {line}" for line in one.known]
+    if explanation.why:
+        lines.append(f"why: {explanation.why}")
+    known = [f"known: {line}" for line in explanation.known]
     most = MOST_BRIEF if brief else MOST
-    lines += _listed("difference", [describe_difference(found) for found in record.differences], most)
-    if one.facts is not None:
-        lines += _facts(one.facts, most, brief=brief)
+    lines += _listed("difference", [describe_difference(difference) for difference in record.differences], most)
+    if explanation.facts is not None:
+        lines += _facts(explanation.facts, most, brief=brief)
     elif record.reason:
         lines.append(f"reason: {record.reason}")
-    if one.folder:
-        lines.append(f"artifacts: {one.folder}")
-    shown = [shorten(line, LONGEST) if not line.startswith(" ") else f"  {shorten(line, LONGEST)}" for line in lines]
-    return [*shown, *known]  # whole: a shortened line would end before the address of the thread
+    if explanation.folder:
+        lines.append(f"artifacts: {explanation.folder}")
+    shortened = [
+        shorten(line, LONGEST) if not line.startswith(" ") else f"  {shorten(line, LONGEST)}" for line in lines
+    ]
+    return [*shortened, *known]  # whole: a shortened line would end before the address of the thread
 
 
 def _listed(noun: str, texts: list[str], most: int) -> Iterator[str]:
@@ -61,7 +63,7 @@ def _listed(noun: str, texts: list[str], most: int) -> Iterator[str]:
 def _facts(facts: CellFacts, most: int, *, brief: bool) -> Iterator[str]:
     if facts.refusal is not None:
         yield from _refusal(facts.refusal)
-    warned = [f"{one.category} at {one.place}: {one.message}" for one in facts.warnings]
+    warned = [f"{warning.category} at {warning.place}: {warning.message}" for warning in facts.warnings]
     yield from _listed("warning", list(dict.fromkeys(warned)), most)
     yield from _graphs(facts, most)
     if not facts.uses_dynamo or (facts.refusal is not None and not facts.graphs):
@@ -70,8 +72,8 @@ def _facts(facts: CellFacts, most: int, *, brief: bool) -> Iterator[str]:
         yield f"graph breaks: {UNKNOWN}"
     else:
         yield f"graph breaks: {_distinct(facts)}"
-        for found in list({(one.place, one.reason): one for one in facts.breaks}.values())[:most]:
-            yield from _break(found)
+        for graph_break in list({(fact.place, fact.reason): fact for fact in facts.breaks}.values())[:most]:
+            yield from _break(graph_break)
     if facts.recompiles is None:
         yield f"recompilations: {UNKNOWN}"
     else:
@@ -83,31 +85,31 @@ def _facts(facts: CellFacts, most: int, *, brief: bool) -> Iterator[str]:
 
 
 def _distinct(facts: CellFacts) -> int:
-    return len({(one.place, one.reason) for one in facts.breaks or ()})
+    return len({(graph_break.place, graph_break.reason) for graph_break in facts.breaks or ()})
 
 
 def _refusal(refusal: RefusalFacts) -> Iterator[str]:
     lines = [line.strip() for line in refusal.message.splitlines() if line.strip()] or ["no message"]
-    said = lines[-1] if lines[0].startswith("The following operation failed") else f"{refusal.type}: {lines[0]}"
-    yield f"raised: {said}"
+    message = lines[-1] if lines[0].startswith("The following operation failed") else f"{refusal.type}: {lines[0]}"
+    yield f"raised: {message}"
     if refusal.place is not None:
         yield f"  at {refusal.place}"
     yield from _said(refusal)
 
 
-def _said(one: RefusalFacts | BreakFacts) -> Iterator[str]:
-    if one.explanation:
-        yield f"  torch: {one.explanation}" + (f" [{one.id}]" if one.id else "")
-    for hint in one.hints[:3]:
+def _said(facts: RefusalFacts | BreakFacts) -> Iterator[str]:
+    if facts.explanation:
+        yield f"  torch: {facts.explanation}" + (f" [{facts.id}]" if facts.id else "")
+    for hint in facts.hints[:3]:
         yield f"  torch suggests: {hint}"
 
 
-def _break(found: BreakFacts) -> Iterator[str]:
-    on = f" (on {found.input})" if found.input else ""
-    yield f"  at {found.place or 'an unknown line'}{on}: {found.reason}"
-    if found.explanation and found.explanation != found.reason:
-        yield f"    torch: {found.explanation}" + (f" [{found.id}]" if found.id else "")
-    for hint in found.hints[-1:]:
+def _break(graph_break: BreakFacts) -> Iterator[str]:
+    on = f" (on {graph_break.input})" if graph_break.input else ""
+    yield f"  at {graph_break.place or 'an unknown line'}{on}: {graph_break.reason}"
+    if graph_break.explanation and graph_break.explanation != graph_break.reason:
+        yield f"    torch: {graph_break.explanation}" + (f" [{graph_break.id}]" if graph_break.id else "")
+    for hint in graph_break.hints[-1:]:
         yield f"    torch suggests: {hint}"
 
 
@@ -117,12 +119,12 @@ def _graphs(facts: CellFacts, most: int) -> Iterator[str]:
         return
     yield f"graphs: {len(facts.graphs)}"
     for number, graph in enumerate(facts.graphs[:most]):
-        shown = ", ".join(f"{count} {name}" for name, count in list(graph.operators.items())[:MOST_OPERATORS])
-        rest = len(graph.operators) - MOST_OPERATORS
-        shown += f" and {rest} more" if rest > 0 else ""
+        names = ", ".join(f"{count} {name}" for name, count in list(graph.operators.items())[:MOST_OPERATORS])
+        remaining = len(graph.operators) - MOST_OPERATORS
+        names += f" and {remaining} more" if remaining > 0 else ""
         total = plural(sum(graph.operators.values()), "operator")
         on = f" on {graph.input}" if graph.input else ""
-        yield f"  {number} by {graph.origin}{on}: {total}" + (f": {shown}" if shown else "")
+        yield f"  {number} by {graph.origin}{on}: {total}" + (f": {names}" if names else "")
     if len(facts.graphs) > most:
         yield f"  and {plural(len(facts.graphs) - most, 'graph')} more"
 

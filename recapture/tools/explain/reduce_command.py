@@ -60,14 +60,14 @@ def reduce_command(
             echo(f"{size.lines} lines, {size.bytes} bytes", err=True)
 
     with open_reduction(cell, options) as reduction:
-        found = reduction.run(advanced)
-        script = choose(reduction, found.program, found.found) if found.ending != "interrupted" else None
+        reduced = reduction.run(advanced)
+        script = choose(reduction, reduced.program, reduced.result) if reduced.ending != "interrupted" else None
     if output is not None:
-        write_atomically(output, (script.text if script else found.case).encode(errors="backslashreplace"))
+        write_atomically(output, (script.text if script else reduced.case).encode(errors="backslashreplace"))
     if as_json:
-        echo_json(msgspec.json.format(msgspec.json.encode(reduction_data(found, script)), indent=2).decode() + "\n")
+        echo_json(msgspec.json.format(msgspec.json.encode(reduction_data(reduced, script)), indent=2).decode() + "\n")
     else:
-        echo(reduction_text(found, script), nl=False)
+        echo(reduction_text(reduced, script), nl=False)
     if reduction.interruption is not None:  # it ends the command, now that the program is printed
         raise reduction.interruption
     return 0

@@ -38,7 +38,7 @@ def print_staged(console: Console, staged: Staged) -> None:
     if report.steps:
         say(console)
         rows: list[list[Inline]] = [["  the whole compiler", "", str(record.verdict)]]
-        rows += [[f"  {one.words}", _styled(one.outcome), one.shown] for one in report.steps]
+        rows += [[f"  {step.words}", _styled(step.outcome), step.shown] for step in report.steps]
         say_table(console, Table(["  tried", "shows", "verdict"], rows))
         say(console, f"  {plural(len(report.steps), 'extra cell')}, {duration_text(staged.seconds)}")
     for remark in report.remarks:
@@ -53,18 +53,18 @@ def staged_json(staged: Sequence[Staged]) -> str:
     """Return what was found about cells as JSON, indented."""
     rows: list[dict[str, Any]] = [
         {
-            "cell": one.record.cell,
-            "device": one.record.device,
-            "verdict": str(one.record.verdict),
-            "stage": None if one.report.stage is None else msgspec.to_builtins(one.report.stage),
-            "unknown": one.report.unknown,
+            "cell": cell.record.cell,
+            "device": cell.record.device,
+            "verdict": str(cell.record.verdict),
+            "stage": None if cell.report.stage is None else msgspec.to_builtins(cell.report.stage),
+            "unknown": cell.report.unknown,
             "steps": [
-                {"tried": step.words, "outcome": step.outcome, "verdict": step.shown} for step in one.report.steps
+                {"tried": step.words, "outcome": step.outcome, "verdict": step.shown} for step in cell.report.steps
             ],
-            "remarks": list(one.report.remarks),
-            "seconds": one.seconds,
+            "remarks": list(cell.report.remarks),
+            "seconds": cell.seconds,
         }
-        for one in staged
+        for cell in staged
     ]
     document = {"schema": 1, "cells": rows}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

@@ -76,15 +76,15 @@ def stage_cells(
     memory: int,
     budget: int = BUDGET,
     known: Mapping[Key, Record] = MappingProxyType({}),
-    found: Callable[[Staged], object] = lambda _: None,
+    finished: Callable[[Staged], object] = lambda _: None,
 ) -> list[Staged]:
-    """Find the guilty stages of cells, and return them in their order; `found` receives each as it is found.
+    """Find the guilty stages of cells, and return them in their order; `finished` receives each when its search ends.
 
     `timeout` is in seconds and `memory` in bytes, both for each trial; `budget` is the most extra cells for each cell.
     `known` are records of the same run: those of compilers that are rungs of a ladder are not run again. The pool must
     have preloaded what the cells need.
     """
-    work = _Trials(pool, [_Searching(cell, record) for cell, record in cells], budget, timeout, memory, known, found)
+    work = _Trials(pool, [_Searching(cell, record) for cell, record in cells], budget, timeout, memory, known, finished)
     Driver(pool, work, timeout=timeout, memory=memory).run()
     return [work.finished[cell.key] for cell in work.order]
 
@@ -99,11 +99,11 @@ class _Trials:
     timeout: float
     memory: int
     rows: Mapping[Key, Record]
-    found: Callable[[Staged], object]
+    announce: Callable[[Staged], object]
     finished: dict[Key, Staged] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.order = [one.cell for one in self.searches]
+        self.order = [searching.cell for searching in self.searches]
         self.ready = deque(self.searches)
         self.outcomes = OutcomeReader(
             CellResult, timeout=self.timeout, memory=self.memory, checks=(), explainable=lambda _: False
@@ -125,7 +125,7 @@ class _Trials:
         """Do nothing at the start of a trial."""
 
     def ended(self, task: _Searching, ended: Ended) -> None:
-        """Give the findings of a trial to its search, which says what runs next."""
+        """Give the result of a run to its search, which says what runs next."""
         task.seconds += ended.seconds
         if task.trial is None:
             self._start(task, ended.result)
@@ -156,8 +156,8 @@ class _Trials:
         rows = {name: self.rows.get((case, name, device)) for name in RUNGS_RECORDED}
         return {RUNGS_RECORDED[name]: row for name, row in rows.items() if row is not None}
 
-    def _continue(self, task: _Searching, findings: CellResult) -> None:
-        self._advance(task, lambda steps: steps.send(findings))
+    def _continue(self, task: _Searching, result: CellResult) -> None:
+        self._advance(task, lambda steps: steps.send(result))
 
     def _advance(self, task: _Searching, step: Callable[[Any], StageRun]) -> None:
         try:
@@ -171,7 +171,7 @@ class _Trials:
     def _finish(self, task: _Searching, report: StageReport) -> None:
         staged = Staged(task.record, report, round(task.seconds, 1))
         self.finished[task.cell.key] = staged
-        self.found(staged)
+        self.announce(staged)
 
 
 class StageRecorder:
@@ -207,5 +207,5 @@ class StageRecorder:
             memory=options.memory,
             budget=self.budget,
             known=ledger.done,
-            found=record,
+            finished=record,
         )

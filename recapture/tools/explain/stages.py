@@ -92,19 +92,22 @@ def outcome(cell: Shown, trial: Shown) -> Outcome:
     if trial.verdict in RIGHT:
         return "right"
     if cell.verdict in SILENTLY_WRONG:
-        wanted = next((one for one in cell.differences if one.input == cell.input), cell.differences[0])
+        first = next(
+            (difference for difference in cell.differences if difference.input == cell.input), cell.differences[0]
+        )
         same = any(
-            (one.input, one.where, one.kind) == (wanted.input, wanted.where, wanted.kind) for one in trial.differences
+            (difference.input, difference.where, difference.kind) == (first.input, first.where, first.kind)
+            for difference in trial.differences
         )
         return "same" if same and trial.verdict in SILENTLY_WRONG else "other"
     return "same" if cell.verdict is trial.verdict and _failure(cell) == _failure(trial) else "other"
 
 
-def _failure(shown: Shown) -> tuple[object, ...]:
-    if shown.error is None:
-        return (shown.phase, shown.reason if shown.verdict is Verdict.CRASH else None)
-    words = re.sub(r"backend='[^']*'|\d+|\bfn_\w+", "…", shown.error.message).split()[:12]
-    return (shown.phase, shown.error.type, words)
+def _failure(result: Shown) -> tuple[object, ...]:
+    if result.error is None:
+        return (result.phase, result.reason if result.verdict is Verdict.CRASH else None)
+    words = re.sub(r"backend='[^']*'|\d+|\bfn_\w+", "…", result.error.message).split()[:12]
+    return (result.phase, result.error.type, words)
 
 
 def find_stage(
@@ -131,7 +134,7 @@ def find_stage(
 def search(
     cell: Record, facts: StageFacts, budget: int = BUDGET, known: Mapping[str, Shown] = MappingProxyType({})
 ) -> Search:
-    """Search the guilty stage of a cell: yields trials, receives their findings, and returns the report."""
+    """Search the guilty stage of a cell: yields trials, receives their results, and returns the report."""
     if not stageable(cell):
         return StageReport(None, unknown=f"the cell is {cell.verdict}: no stage is guilty")
     if facts.family is None or facts.top is None:
@@ -166,11 +169,11 @@ class _Search:
         rung, refused = yield from self._ladder()
         stage: StageName = rung.stage if rung is not None else self.top
         self.backend = rung.backend if rung is not None else None
-        found: GuiltyStage | None = None
+        stage_found: GuiltyStage | None = None
         if refused and self.facts.checks_inputs and self.left > 0:
-            found = yield from self._input_checks(stage)
-        if found is None:
-            found = yield from self._switches(stage)
+            stage_found = yield from self._input_checks(stage)
+        if stage_found is None:
+            stage_found = yield from self._switches(stage)
         if not self.confirmed and len(self.steps) < self.budget:
             again = yield from self._try("the same again, in another process", Variation(backend=self.backend))
             if again != "same":
@@ -182,14 +185,14 @@ class _Search:
             return StageReport(None, tuple(self.steps), unknown, tuple(self.remarks))
         if absent := self.facts.absent.get(stage):
             self.remarks.append(f"this release has no switch for: {', '.join(absent)}")
-        return StageReport(found, tuple(self.steps), None, tuple(self.remarks), rung)
+        return StageReport(stage_found, tuple(self.steps), None, tuple(self.remarks), rung)
 
     def _try(self, words: str, variation: Variation) -> Generator[StageRun, CellResult, Outcome]:
         """Run one extra cell; one that shows the same with the guilty rung's own backend confirms the stage."""
-        self.last = findings = yield StageRun(words, variation)
-        found = outcome(self.cell, findings)
-        self.steps.append(StageStep(words, found, _shown(findings)))
-        return found
+        self.last = result = yield StageRun(words, variation)
+        compared = outcome(self.cell, result)
+        self.steps.append(StageStep(words, compared, _shown(result)))
+        return compared
 
     def _ladder(self) -> Generator[StageRun, CellResult, tuple[Rung | None, bool]]:
         """Find the lowest rung that shows the same.
@@ -204,25 +207,25 @@ class _Search:
                 rung = steps.send(same)
             except StopIteration as end:
                 return end.value, refused
-            shown = self.known.get(rung.backend)
-            if shown is not None:
-                found = outcome(self.cell, shown)
+            result = self.known.get(rung.backend)
+            if result is not None:
+                compared = outcome(self.cell, result)
             elif len(self.steps) < self.budget:
-                found = yield from self._try(rung.words, Variation(backend=rung.backend))
-                shown = self.last
+                compared = yield from self._try(rung.words, Variation(backend=rung.backend))
+                result = self.last
             else:
                 same = None
                 continue
-            refused |= found == "other" and self.cell.verdict in SILENTLY_WRONG
-            if found == "other":
-                self.remarks.append(f"up to {STAGES[rung.stage]} it does something else: {_shown(shown)}")
-            same = found == "same"
+            refused |= compared == "other" and self.cell.verdict in SILENTLY_WRONG
+            if compared == "other":
+                self.remarks.append(f"up to {STAGES[rung.stage]} it does something else: {_shown(result)}")
+            same = compared == "same"
 
     def _input_checks(self, stage: StageName) -> Generator[StageRun, CellResult, GuiltyStage | None]:
         """Try AOTInductor's own checks: they refuse what the exported program refuses."""
-        found = yield from self._try("with AOTI_RUNTIME_CHECK_INPUTS=1", CHECKED)
-        self.confirmed |= found == "same"
-        if found == "same" or self.last.verdict in SILENTLY_WRONG:
+        compared = yield from self._try("with AOTI_RUNTIME_CHECK_INPUTS=1", CHECKED)
+        self.confirmed |= compared == "same"
+        if compared == "same" or self.last.verdict in SILENTLY_WRONG:
             return None
         return GuiltyStage(stage, "input checks", "AOTI_RUNTIME_CHECK_INPUTS=1")
 
@@ -231,67 +234,69 @@ class _Search:
         switches = self.facts.switches.get(stage, ())
         together = in_order(switches, self.cell)
         smallest: list[Switch] = []
-        found: Outcome = "same"
+        compared: Outcome = "same"
         if together and self.left > 0:
             what = _words(together) if len(together) <= MOST_NAMED else f"all {len(together)} switches at once"
-            found = yield from self._with(together, what)
-            if found == "right":
+            compared = yield from self._with(together, what)
+            if compared == "right":
                 smallest = yield from self._narrow(together)
-            elif found == "other":  # together they do something else: at least the likeliest part alone
-                first = [one for one in together if one.part == together[0].part]
+            elif compared == "other":  # together they do something else: at least the likeliest part alone
+                first = [switch for switch in together if switch.part == together[0].part]
                 fewer = len(first) < len(together)
                 if fewer and self.left > 0 and (yield from self._with(first, _words(first))) == "right":
                     smallest = first
         if not smallest:
-            for one in last_resort(switches, self.cell):
-                if self.left > 0 and (yield from self._with([one], _words([one]))) == "right":
-                    smallest = [one]
+            for switch in last_resort(switches, self.cell):
+                if self.left > 0 and (yield from self._with([switch], _words([switch]))) == "right":
+                    smallest = [switch]
                     break
         if len(smallest) == 1:
-            milder = [one for one in switches if one.milder_than == smallest[0].name]
+            milder = [switch for switch in switches if switch.milder_than == smallest[0].name]
             if milder and self.left > 0 and (yield from self._with(milder, _words(milder))) == "right":
                 smallest = milder
         return self._guilty(stage, smallest)
 
     def _with(self, switches: Sequence[Switch], words: str) -> Generator[StageRun, CellResult, Outcome]:
-        found = yield from self._try(f"with {words}", combined(switches, self.backend))
-        if found == "same" and not any(one.name == "backend" for one in switches):
+        compared = yield from self._try(f"with {words}", combined(switches, self.backend))
+        if compared == "same" and not any(switch.name == "backend" for switch in switches):
             self.confirmed = True
-        return found
+        return compared
 
     def _narrow(self, switches: list[Switch]) -> Generator[StageRun, CellResult, list[Switch]]:
         """Return the smallest part of switches, which together cure the cell, that was seen to cure it."""
         smallest = candidates = switches
         while self.left > 0 and candidates:
-            first, rest = self._halves(candidates)
+            first, second = self._halves(candidates)
             if first == smallest:
                 break
-            found = yield from self._with(first, _words(first))
-            if found == "right":
+            compared = yield from self._with(first, _words(first))
+            if compared == "right":
                 smallest = candidates = first
             else:
-                candidates = rest
+                candidates = second
         return smallest
 
     def _halves(self, switches: list[Switch]) -> tuple[list[Switch], list[Switch]]:
         """Divide switches where half of their weight is, but no part while there are several."""
-        parts = list(dict.fromkeys(one.part for one in switches))
+        parts = list(dict.fromkeys(switch.part for switch in switches))
         if self.left <= FEW and len(parts) > 1:
-            return [one for one in switches if one.part == parts[0]], [one for one in switches if one.part != parts[0]]
+            return [switch for switch in switches if switch.part == parts[0]], [
+                one for one in switches if one.part != parts[0]
+            ]
         if len(switches) == 1:
             return switches, []
         kind = self.cell.differences[0].kind if self.cell.differences else ""
-        half, total = sum(weight_of(one, kind) for one in switches) / 2, 0.0
+        half, total = sum(weight_of(switch, kind) for switch in switches) / 2, 0.0
         places: list[tuple[float, int]] = []
-        for place, one in enumerate(switches[:-1], 1):
-            total += weight_of(one, kind)
-            if len(parts) == 1 or switches[place].part != one.part:
+        for place, switch in enumerate(switches[:-1], 1):
+            total += weight_of(switch, kind)
+            if len(parts) == 1 or switches[place].part != switch.part:
                 places.append((abs(total - half), place))
         _, place = min(places)
         return switches[:place], switches[place:]
 
     def _guilty(self, stage: StageName, cure: Sequence[Switch]) -> GuiltyStage:
-        parts = list(dict.fromkeys(one.part for one in cure))
+        parts = list(dict.fromkeys(switch.part for switch in cure))
         if not parts:
             return GuiltyStage(stage)
         if len(cure) > MOST_NAMED:
@@ -304,13 +309,13 @@ class _Search:
 
 
 def _words(switches: Sequence[Switch]) -> str:
-    parts = " and ".join(dict.fromkeys(one.part for one in switches))
+    parts = " and ".join(dict.fromkeys(switch.part for switch in switches))
     if len(switches) > MOST_NAMED:
         return f"the switches of {parts}"
     return f"{', '.join(f'{one.name}={one.value!r}' for one in switches)} ({parts})"
 
 
-def _shown(findings: Shown) -> str:
+def _shown(result: Shown) -> str:
     """Return a trial's verdict, with the type of its error."""
-    kind = f": {findings.error.type.rsplit('.', 1)[-1]}" if findings.error is not None else ""
-    return f"{findings.verdict}{kind}"
+    kind = f": {result.error.type.rsplit('.', 1)[-1]}" if result.error is not None else ""
+    return f"{result.verdict}{kind}"

@@ -55,12 +55,12 @@ class Candidate(msgspec.Struct, frozen=True):
 
 def attempt(payload: bytes, enter: Callable[[str], None]) -> bytes:
     """Run a candidate: `Candidate` → `CellResult`."""
-    given = msgspec.json.decode(payload, type=Candidate)
-    if given.imports not in sys.path:
-        sys.path.append(given.imports)
-    protect_files((*given.writable, str(Path.cwd())))
+    candidate = msgspec.json.decode(payload, type=Candidate)
+    if candidate.imports not in sys.path:
+        sys.path.append(candidate.imports)
+    protect_files((*candidate.writable, str(Path.cwd())))
     skip_guard_timing()
-    return msgspec.json.encode(examine(given.spec, enter))
+    return msgspec.json.encode(examine(candidate.spec, enter))
 
 
 def protect_files(writable: tuple[str, ...]) -> None:
@@ -68,7 +68,7 @@ def protect_files(writable: tuple[str, ...]) -> None:
 
     This lasts until the process ends.
     """
-    roots = tuple(os.path.realpath(one) for one in (*writable, *ALWAYS))
+    roots = tuple(os.path.realpath(folder) for folder in (*writable, *ALWAYS))
     owner = os.getpid()
 
     def check(event: str, arguments: tuple[Any, ...]) -> None:

@@ -42,9 +42,9 @@ class Condition(NamedTuple):
     backend: str | None = None
     shows: bool = True
 
-    def holds(self, found: CellResult) -> bool:
-        """Whether findings meet the condition."""
-        return same_fault(self.fault, fault_of(found)) is self.shows
+    def holds(self, result: CellResult) -> bool:
+        """Whether a result meets the condition."""
+        return same_fault(self.fault, fault_of(result)) is self.shows
 
 
 class Try(NamedTuple):
@@ -86,7 +86,7 @@ class CandidateRunner:
         self.checks = checks
         self._known.clear()
 
-    def findings(self, text: str, backend: str | None = None) -> tuple[CellResult, float]:
+    def result(self, text: str, backend: str | None = None) -> tuple[CellResult, float]:
         """Run a program once; return what it shows, and the seconds of its process."""
         path = self.write(text)
         try:
@@ -95,10 +95,10 @@ class CandidateRunner:
             self.remove(path)
 
     def run_file(self, path: str, backend: str | None = None) -> tuple[CellResult, float]:
-        """Run a program's file once, as `findings` does."""
+        """Run a program's file once, as `result` does."""
         run = _Single(self, path, backend)
         Driver(self.pool, run, timeout=self.timeout, memory=self.memory).run()
-        return run.found, run.seconds
+        return run.result, run.seconds
 
     def first(self, candidates: Iterable[ast.Module | None]) -> tuple[int, ast.Module] | None:
         """Return the first candidate that meets every check, with its number; None if none does before the deadline."""
@@ -123,8 +123,8 @@ class CandidateRunner:
         """Remove a program's file."""
         folder = self.place.folder / path.split("/")[-2]
         with contextlib.suppress(OSError):
-            for one in folder.iterdir():
-                one.unlink()
+            for file in folder.iterdir():
+                file.unlink()
             folder.rmdir()
 
     def request(self, path: str, backend: str | None) -> Request:
@@ -157,7 +157,7 @@ class _Single:
         self.runner = runner
         self.backend = backend
         self.seconds = 0.0
-        self.found: CellResult
+        self.result: CellResult
         self._waiting = [Try(0, "", path, 0)]
 
     def next(self, running: Collection[Try]) -> Try | None:  # noqa: ARG002
@@ -173,12 +173,12 @@ class _Single:
 
     def ended(self, task: Try, ended: Ended) -> None:  # noqa: ARG002
         """Keep the result."""
-        self.found, self.seconds = self.runner.outcome(ended), ended.seconds
+        self.result, self.seconds = self.runner.outcome(ended), ended.seconds
 
     def given_up(self, task: Try, reason: str) -> None:  # noqa: ARG002
         """Keep that the program killed its server."""
         reader = OutcomeReader(CellResult, timeout=0.0, memory=0, checks=(), explainable=lambda _: False)
-        self.found = reader.crash(reason)
+        self.result = reader.crash(reason)
 
 
 class _Batch:

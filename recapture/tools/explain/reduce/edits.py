@@ -58,13 +58,13 @@ def _lists(tree: ast.Module) -> Iterator[tuple[int, str, list[Any]]]:
     for index, node in enumerate(ast.walk(tree)):
         for field in LISTS:
             body = getattr(node, field, None)
-            if isinstance(body, list) and not all(isinstance(one, ast.Pass) for one in body):
+            if isinstance(body, list) and not all(isinstance(statement, ast.Pass) for statement in body):
                 yield index, field, body
 
 
 def _must_stay(run: list[ast.stmt], name: str) -> bool:
     """Whether a run at the top level has an import or the case itself."""
-    return any(is_import(one) or getattr(one, "name", None) == name for one in run)
+    return any(is_import(statement) or getattr(statement, "name", None) == name for statement in run)
 
 
 def _delete(index: int, field: str, start: int, end: int, nodes: list[ast.AST]) -> None:
@@ -85,21 +85,23 @@ def _inline(index: int, field: str, place: int, nodes: list[ast.AST]) -> bool:
     variable, value = node.targets[0].id, node.value
     if not body:
         return False
-    scope = [inner for one in body for inner in ast.walk(one)]
-    names = [one for one in ast.walk(nodes[0]) if isinstance(one, ast.Name) and one.id == variable]
-    used = [one for one in names if isinstance(one.ctx, ast.Load)]
-    if len(names) != len(used) or not used or any(one not in scope for one in used):
+    scope = [inner for statement in body for inner in ast.walk(statement)]
+    names = [inner for inner in ast.walk(nodes[0]) if isinstance(inner, ast.Name) and inner.id == variable]
+    used = [inner for inner in names if isinstance(inner.ctx, ast.Load)]
+    if len(names) != len(used) or not used or any(inner not in scope for inner in used):
         return False
     if len(used) > 1 and sum(1 for _ in ast.walk(value)) > SIMPLE:
         return False
     _Replace({variable: value}).visit(nodes[0])
-    return all(len(line) <= LONGEST for one in body for line in ast.unparse(one).splitlines())
+    return all(len(line) <= LONGEST for statement in body for line in ast.unparse(statement).splitlines())
 
 
 def _returned(node: ast.FunctionDef) -> ast.expr | None:
     """Return the value of a function that consists of one return and has plain parameters."""
-    given = node.args
-    plain = not (given.vararg or given.kwarg or given.kwonlyargs or given.defaults or node.decorator_list)
+    parameters = node.args
+    plain = not (
+        parameters.vararg or parameters.kwarg or parameters.kwonlyargs or parameters.defaults or node.decorator_list
+    )
     only = node.body[0] if len(node.body) == 1 else None
     return only.value if plain and isinstance(only, ast.Return) else None
 
@@ -112,9 +114,9 @@ def _inline_function(place: int, nodes: list[ast.AST]) -> bool:
     if not isinstance(node, ast.FunctionDef):
         return False
     value = _returned(node)
-    names = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
-    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and _calls(one, node.name, len(names))]
-    used = [one for one in ast.walk(tree) if isinstance(one, ast.Name) and one.id == node.name]
+    names = [parameter.arg for parameter in (*node.args.posonlyargs, *node.args.args)]
+    calls = [inner for inner in ast.walk(tree) if isinstance(inner, ast.Call) and _calls(inner, node.name, len(names))]
+    used = [inner for inner in ast.walk(tree) if isinstance(inner, ast.Name) and inner.id == node.name]
     if value is None or not calls or len(calls) != len(used):
         return False
     _ReplaceCalls(calls, names, value).visit(tree)
@@ -122,7 +124,7 @@ def _inline_function(place: int, nodes: list[ast.AST]) -> bool:
 
 
 def _calls(call: ast.Call, name: str, count: int) -> bool:
-    plain = not call.keywords and not any(isinstance(one, ast.Starred) for one in call.args)
+    plain = not call.keywords and not any(isinstance(argument, ast.Starred) for argument in call.args)
     return isinstance(call.func, ast.Name) and call.func.id == name and plain and len(call.args) == count
 
 
@@ -209,12 +211,12 @@ def item_drops(tree: ast.Module, name: str) -> Iterator[Edit]:  # noqa: ARG001 -
 
 def number_edits(tree: ast.Module, name: str) -> Iterator[Edit]:  # noqa: ARG001 - as the other edits
     """Yield smaller numbers: everywhere where one stands, then in one place; and tensors of ones for random ones."""
-    found = list(_expressions(tree))
-    numbers = {node.value for _, node in found if _is_number(node)}  # type: ignore[attr-defined]
+    expressions = list(_expressions(tree))
+    numbers = {node.value for _, node in expressions if _is_number(node)}  # type: ignore[attr-defined]
     for value in sorted(numbers, key=abs, reverse=True):
         for smaller in _smaller(value):
             yield partial(_put_everywhere, value, smaller)
-    for place, node in found:
+    for place, node in expressions:
         if _is_number(node):
             for smaller in _smaller(node.value):  # type: ignore[attr-defined]
                 yield partial(_put, place, ast.Constant(smaller))
@@ -228,9 +230,9 @@ def _expressions(tree: ast.Module) -> Iterator[tuple[Spot, ast.expr]]:
             if isinstance(value, ast.expr):
                 yield Spot(index, field, None), value
             elif isinstance(value, list):
-                for position, one in enumerate(value):
-                    if isinstance(one, ast.expr):
-                        yield Spot(index, field, position), one
+                for position, item in enumerate(value):
+                    if isinstance(item, ast.expr):
+                        yield Spot(index, field, position), item
 
 
 def _parts(node: ast.expr) -> Iterator[tuple[str, int | None]]:
@@ -243,20 +245,20 @@ def _parts(node: ast.expr) -> Iterator[tuple[str, int | None]]:
         if isinstance(value, ast.expr) and field not in ("func", "slice", "test"):
             yield field, None
         elif isinstance(value, list):
-            for position, one in enumerate(value):
-                if isinstance(one, ast.keyword):
+            for position, item in enumerate(value):
+                if isinstance(item, ast.keyword):
                     yield f"{field}.value", position
-                elif isinstance(one, ast.expr):
+                elif isinstance(item, ast.expr):
                     yield field, position
 
 
 def _replace_by_part(place: Spot, path: tuple[str, int | None], nodes: list[ast.AST]) -> bool:
     node = place.get(nodes)
     field, position = path
-    first, _, rest = field.partition(".")
+    first, _, attribute = field.partition(".")
     part = getattr(node, first)
     part = part if position is None else part[position]
-    part = getattr(part, rest) if rest else part
+    part = getattr(part, attribute) if attribute else part
     if isinstance(part, ast.Starred):
         part = part.value
     if not isinstance(part, ast.expr):
@@ -277,16 +279,16 @@ def _rename(place: Spot, attribute: str, nodes: list[ast.AST]) -> None:
 
 
 def _put_everywhere(value: Any, smaller: Any, nodes: list[ast.AST]) -> bool:
-    same = [one for one in nodes if _is_number(one) and one.value == value and type(one.value) is type(value)]  # type: ignore[attr-defined]
-    for one in same:
-        one.value = smaller  # type: ignore[attr-defined]
+    same = [other for other in nodes if _is_number(other) and other.value == value and type(other.value) is type(value)]  # type: ignore[attr-defined]
+    for number in same:
+        number.value = smaller  # type: ignore[attr-defined]
     return len(same) > 1  # a single one is another edit
 
 
 def _drop(index: int, field: str, start: int, end: int, nodes: list[ast.AST]) -> bool:
     node = nodes[index]
     items = getattr(node, field)
-    numbers = isinstance(node, ast.List) and all(isinstance(one, (ast.Constant, ast.UnaryOp)) for one in items)
+    numbers = isinstance(node, ast.List) and all(isinstance(item, (ast.Constant, ast.UnaryOp)) for item in items)
     del items[start:end]
     if numbers and not items:  # an empty tensor is no simpler to read
         return False
@@ -304,9 +306,9 @@ def _is_number(node: ast.AST) -> bool:
 def _smaller(value: float) -> list[float]:
     """Return simpler numbers; a size of zero is not simpler to read."""
     if isinstance(value, int):
-        return [one for one in dict.fromkeys((1, 2, value // 2, value - 1)) if 0 < one < value]
+        return [smaller for smaller in dict.fromkeys((1, 2, value // 2, value - 1)) if 0 < smaller < value]
     plain = (1.0, float(round(value)) if abs(value) < 1e15 else 1.0)
-    return [one for one in dict.fromkeys(plain) if abs(one) < abs(value)]
+    return [smaller for smaller in dict.fromkeys(plain) if abs(smaller) < abs(value)]
 
 
 INPUTS = ("example", "held_out")
@@ -318,7 +320,7 @@ def input_edits(tree: ast.Module, name: str) -> Iterator[Edit]:
     target = definition_of(tree, name)
     if target is None:
         return
-    for call in (one for one in target.decorator_list if isinstance(one, ast.Call)):
+    for call in (decorator for decorator in target.decorator_list if isinstance(decorator, ast.Call)):
         for keyword in call.keywords:
             if keyword.arg != "example":
                 yield partial(_without_option, name, keyword.arg)
@@ -355,8 +357,12 @@ def without_unused_imports(tree: ast.Module) -> Edit:
             for field in ("body", "orelse"):
                 body = getattr(holder, field, None)
                 if isinstance(body, list):
-                    kept = [one for one in body if not is_import(one) or is_future(one) or _keep_used(one, used)]
-                    body[:] = kept or ([] if holder is top or field == "orelse" else [ast.Pass()])
+                    statements = [
+                        statement
+                        for statement in body
+                        if not is_import(statement) or is_future(statement) or _keep_used(statement, used)
+                    ]
+                    body[:] = statements or ([] if holder is top or field == "orelse" else [ast.Pass()])
 
     return clean
 
@@ -364,9 +370,11 @@ def without_unused_imports(tree: ast.Module) -> Edit:
 def _keep_used(node: ast.stmt, used: set[str]) -> bool:
     """Leave the used names in an import; False if there are none."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
-        kept = [one for one in node.names if one.name == "*" or (one.asname or one.name).split(".")[0] in used]
-        node.names = kept or node.names
-        return bool(kept)
+        aliases = [
+            alias for alias in node.names if alias.name == "*" or (alias.asname or alias.name).split(".")[0] in used
+        ]
+        node.names = aliases or node.names
+        return bool(aliases)
     return not imported_names(node)
 
 
@@ -374,13 +382,15 @@ def _called(target: ast.FunctionDef | ast.ClassDef) -> ast.FunctionDef | None:
     """Return the function itself, or the method `forward` of a class."""
     if isinstance(target, ast.FunctionDef):
         return target
-    methods = [one for one in target.body if isinstance(one, ast.FunctionDef) and one.name == "forward"]
+    methods = [
+        statement for statement in target.body if isinstance(statement, ast.FunctionDef) and statement.name == "forward"
+    ]
     return methods[-1] if methods else None
 
 
 def _parameters(function: ast.FunctionDef | None, target: ast.AST) -> list[ast.arg]:
-    found = [] if function is None else function.args.args
-    return found[1:] if isinstance(target, ast.ClassDef) else found
+    parameters = [] if function is None else function.args.args
+    return parameters[1:] if isinstance(target, ast.ClassDef) else parameters
 
 
 def _target(nodes: list[ast.AST], name: str) -> ast.FunctionDef | ast.ClassDef | None:
@@ -390,8 +400,8 @@ def _target(nodes: list[ast.AST], name: str) -> ast.FunctionDef | ast.ClassDef |
 
 def _without_option(name: str, option: str | None, nodes: list[ast.AST]) -> None:
     target = _target(nodes, name)
-    for call in (one for one in getattr(target, "decorator_list", []) if isinstance(one, ast.Call)):
-        call.keywords = [one for one in call.keywords if one.arg != option]
+    for call in (decorator for decorator in getattr(target, "decorator_list", []) if isinstance(decorator, ast.Call)):
+        call.keywords = [keyword for keyword in call.keywords if keyword.arg != option]
 
 
 def _without_input(name: str, position: int, nodes: list[ast.AST]) -> bool:
@@ -399,14 +409,14 @@ def _without_input(name: str, position: int, nodes: list[ast.AST]) -> bool:
     target = _target(nodes, name)
     if target is None or (forward := _called(target)) is None:
         return False
-    one = _parameters(forward, target)[position]
-    _remove_argument(forward.args, forward.args.args.index(one))
-    for call in (one for one in target.decorator_list if isinstance(one, ast.Call)):
-        for keyword in (one for one in call.keywords if one.arg in INPUTS):
+    parameter = _parameters(forward, target)[position]
+    _remove_argument(forward.args, forward.args.args.index(parameter))
+    for call in (decorator for decorator in target.decorator_list if isinstance(decorator, ast.Call)):
+        for keyword in (argument for argument in call.keywords if argument.arg in INPUTS):
             for inner in ast.walk(keyword.value):
-                made = inner.body if isinstance(inner, ast.Lambda) else None
-                if isinstance(made, ast.Tuple) and len(made.elts) > position:
-                    del made.elts[position]
+                returned = inner.body if isinstance(inner, ast.Lambda) else None
+                if isinstance(returned, ast.Tuple) and len(returned.elts) > position:
+                    del returned.elts[position]
     return True
 
 
@@ -423,7 +433,7 @@ def _without_parameter(index: int, position: int, nodes: list[ast.AST]) -> bool:
     node = nodes[index]
     if not isinstance(node, ast.FunctionDef):
         return False
-    one = node.args.args[position]
+    parameter = node.args.args[position]
     is_method = bool(node.args.args) and node.args.args[0].arg in ("self", "cls")
     if is_method and position == 0:
         return False
@@ -434,22 +444,22 @@ def _without_parameter(index: int, position: int, nodes: list[ast.AST]) -> bool:
             place = position - is_method
             if len(call.args) > place:
                 del call.args[place]
-            call.keywords = [other for other in call.keywords if other.arg != one.arg]
+            call.keywords = [other for other in call.keywords if other.arg != parameter.arg]
     return True
 
 
 def _annotated(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    given = node.args
-    every = (*given.posonlyargs, *given.args, *given.kwonlyargs)
-    return node.returns is not None or any(one.annotation is not None for one in every)
+    parameters = node.args
+    every = (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
+    return node.returns is not None or any(parameter.annotation is not None for parameter in every)
 
 
 def _without_annotations(index: int, nodes: list[ast.AST]) -> None:
     node = nodes[index]
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         node.returns = None
-        for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-            one.annotation = None
+        for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            parameter.annotation = None
 
 
 def _without_default(index: int, nodes: list[ast.AST]) -> bool:
@@ -478,9 +488,9 @@ def _as_function(name: str, nodes: list[ast.AST]) -> bool:
     if forward is None or not forward.args.args:
         return False
     owner = forward.args.args[0].arg
-    if any(isinstance(one, ast.Name) and one.id == owner for part in forward.body for one in ast.walk(part)):
+    if any(isinstance(inner, ast.Name) and inner.id == owner for part in forward.body for inner in ast.walk(part)):
         return False
     _remove_argument(forward.args, 0)
     forward.name, forward.decorator_list = name, target.decorator_list
     top.body[top.body.index(target)] = forward
-    return not any(isinstance(one, DEFINITION) and one is target for one in top.body)
+    return not any(isinstance(statement, DEFINITION) and statement is target for statement in top.body)

@@ -58,14 +58,16 @@ def case_program(path: Path, name: str, made_by: str | None = None) -> Program:
     `made_by` names the function that makes a generated case. Raises KeyError if the file does not define it.
     """
     parsed = parse_file(path)
-    wanted = made_by or name
-    needed = parsed.needs(wanted)
+    definition = made_by or name
+    needed = parsed.needs(definition)
     body = [node for node in parsed.body if node in needed or (is_import(node) and _is_ours(node))]
     tree = ast.Module(body=copy.deepcopy(body), type_ignores=[])
     for node in ast.walk(tree):
-        if isinstance(node, DEFINITION) and node.name != wanted:
-            node.decorator_list = [one for one in node.decorator_list if dotted(called_part(one)) not in parsed.ours]
-    return Program(_without_words(tree, wanted, parsed.ours), name, parsed.ours)
+        if isinstance(node, DEFINITION) and node.name != definition:
+            node.decorator_list = [
+                decorator for decorator in node.decorator_list if dotted(called_part(decorator)) not in parsed.ours
+            ]
+    return Program(_without_words(tree, definition, parsed.ours), name, parsed.ours)
 
 
 def whole_program(path: Path, name: str) -> Program:
@@ -80,26 +82,32 @@ def _is_ours(node: ast.stmt) -> bool:
     return any(PROJECT in (module, alias.name.split(".")[0]) for alias in getattr(node, "names", []))
 
 
-def _without_words(tree: ast.Module, wanted: str, ours: frozenset[str]) -> ast.Module:
+def _without_words(tree: ast.Module, name: str, ours: frozenset[str]) -> ast.Module:
     """Remove docstrings and the options of the case that only describe it."""
     for node in ast.walk(tree):
         if isinstance(node, (*DEFINITION, ast.Module)) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-        for one in options_of(node, ours) if getattr(node, "name", None) == wanted else ():
-            one.keywords = [keyword for keyword in one.keywords if keyword.arg not in ("claims", "compilers")]
+        for call in options_of(node, ours) if getattr(node, "name", None) == name else ():
+            call.keywords = [keyword for keyword in call.keywords if keyword.arg not in ("claims", "compilers")]
     return ast.fix_missing_locations(tree)
 
 
 def options_of(node: ast.AST, ours: frozenset[str]) -> list[ast.Call]:
     """Return the calls of this project's decorators on a definition."""
-    found = [one for one in getattr(node, "decorator_list", []) if dotted(called_part(one)) in ours]
-    return [one for one in found if isinstance(one, ast.Call)]
+    decorators = [
+        decorator for decorator in getattr(node, "decorator_list", []) if dotted(called_part(decorator)) in ours
+    ]
+    return [decorator for decorator in decorators if isinstance(decorator, ast.Call)]
 
 
 def definition_of(tree: ast.Module, name: str) -> ast.FunctionDef | ast.ClassDef | None:
     """Return the top-level function or class with this name; None if there is none, or if it is a coroutine."""
-    found = [one for one in tree.body if isinstance(one, (ast.FunctionDef, ast.ClassDef)) and one.name == name]
-    return found[-1] if found else None
+    definitions = [
+        statement
+        for statement in tree.body
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and statement.name == name
+    ]
+    return definitions[-1] if definitions else None
 
 
 def copied(tree: ast.Module, change: Callable[[list[ast.AST]], object]) -> ast.Module | None:
@@ -132,13 +140,13 @@ def _unparsed(node: ast.stmt) -> str:
     decorators = getattr(node, "decorator_list", [])
     if not decorators or max(map(len, text.splitlines())) <= LONGEST:
         return text
-    first, rest = text.split("\n", 1)
-    one = decorators[0]
-    if len(decorators) > 1 or not isinstance(one, ast.Call) or len(first) <= LONGEST:
+    first, following = text.split("\n", 1)
+    decorator = decorators[0]
+    if len(decorators) > 1 or not isinstance(decorator, ast.Call) or len(first) <= LONGEST:
         return text
-    arguments = [*map(ast.unparse, one.args), *(ast.unparse(keyword) for keyword in one.keywords)]
+    arguments = [*map(ast.unparse, decorator.args), *(ast.unparse(keyword) for keyword in decorator.keywords)]
     lines = "".join(f"    {argument},\n" for argument in arguments)
-    return f"@{ast.unparse(one.func)}(\n{lines})\n{rest}"
+    return f"@{ast.unparse(decorator.func)}(\n{lines})\n{following}"
 
 
 def unbound(tree: ast.AST) -> frozenset[str]:

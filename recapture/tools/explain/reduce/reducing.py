@@ -87,8 +87,8 @@ class Search:
         """Search until nothing helps any more, or until the time is over."""
         while True:
             before = weight(self.best.tree)
-            for one in PASSES:
-                self._exhaust(one)
+            for edits_of in PASSES:
+                self._exhaust(edits_of)
                 if self.runner.is_over:
                     return
             if weight(self.best.tree) == before:
@@ -96,16 +96,16 @@ class Search:
         self._exhaust(lambda tree, _: iter([without_unused_imports(tree)]))
         self.finished = not self.runner.is_over
 
-    def _exhaust(self, one: Pass) -> None:
+    def _exhaust(self, edits_of: Pass) -> None:
         """Apply the edits of a pass until none of them gives a smaller program; go on behind the last that did."""
         begin = 0
         while not self.runner.is_over:
-            edits = list(one(self.best.tree, self.best.name))
+            edits = list(edits_of(self.best.tree, self.best.name))
             order = [*edits[begin:], *edits[:begin]]
-            found = self.runner.first(map(self._candidate, order))
-            if found is None:
+            success = self.runner.first(map(self._candidate, order))
+            if success is None:
                 return
-            number, tree = found
+            number, tree = success
             begin = (begin + number) % max(len(edits), 1)
             self.best = self.best._replace(tree=tree)
             self._advanced(self.best)
@@ -163,7 +163,7 @@ class ReduceOptions:
 class Reduced:
     """A reduced cell.
 
-    `program` is the smallest program, and `found` what it shows; `before` and `after` are sizes of the case alone in
+    `program` is the smallest program, and `result` what it shows; `before` and `after` are sizes of the case alone in
     its file. `stage` is the part of the compiler at fault, as far as its backends show it. `seconds` is the time of the
     search. `holds` says whether the cell's own compiler showed the same fault again at the
     end; None if it was not run, because the reduction was interrupted.
@@ -182,7 +182,7 @@ class Reduced:
     ending: Ending
     holds: bool | None
     program: Program
-    found: CellResult
+    result: CellResult
 
     @property
     def case(self) -> str:
@@ -213,11 +213,11 @@ def _cell(pool: WorkerPool, address: str, options: ReduceOptions) -> CellSpec:
         raise UsageError(f"{address!r} is not a cell: write suite::case::compiler")
     selection = find_suites((address,))
     suites = collect_suites(pool, selection.suites)
-    failed = [one for one in suites if one.error is not None]
+    failed = [suite for suite in suites if suite.error is not None]
     if failed:
         raise UsageError(f"suite {failed[0].name!r} cannot be collected: {failed[0].error}")
     cells = plan_cells(RunOptions(selection=selection, device=options.device), suites, failed)
-    modules = sorted({module for one in suites for module in one.imports})
+    modules = sorted({module for suite in suites for module in suite.imports})
     level = preload_level(options.device, modules, {cells[0].spec.compiler}, compiles=True)
     if (pool.level, pool.modules) != (level, modules):
         pool.prepare(level, modules)
@@ -243,17 +243,17 @@ class Reduction:
 
         `advanced` is called with every smaller program. Raises UsageError for a cell that shows no fault.
         """
-        program, found, fault = self.begin()
-        stage, checks = self._checks(program, found)
+        program, result, fault = self.begin()
+        stage, checks = self._checks(program, result)
         self.runner.deadline = time.monotonic() + self.options.seconds
         search = Search(self.runner, program, advanced)
         holds = None
         try:
-            holds, found = self._search(search, checks, found)
+            holds, result = self._search(search, checks, result)
             if holds is False and checks[0].backend is not None:  # what the lower backend shows is another fault
                 search, holds = Search(self.runner, program, advanced), None
-                checks = (Condition(fault), *(one for one in checks if not one.shows))
-                holds, found = self._search(search, checks, found)
+                checks = (Condition(fault), *(condition for condition in checks if not condition.shows))
+                holds, result = self._search(search, checks, result)
         except KeyboardInterrupt as interruption:
             self.interruption = interruption
         if holds is False:
@@ -273,43 +273,43 @@ class Reduction:
             ending=ending,
             holds=holds,
             program=search.best,
-            found=found,
+            result=result,
         )
 
     def begin(self) -> tuple[Program, CellResult, Fault]:
         """Return the program to begin with, and its fault. Raises UsageError if there is no fault, or none alone."""
         path, name = Path(self.spec.path), self.spec.case
-        found, seconds = self.runner.run_file(self.spec.path)
-        if not found.verdict.facts.reducible:
-            why = f": {one_line(found.reason)}" if found.reason else ""
-            raise UsageError(f"{self.address} is {found.verdict} here{why}: there is nothing to reduce")
-        if found.verdict is not Verdict.TIMEOUT:
+        result, seconds = self.runner.run_file(self.spec.path)
+        if not result.verdict.facts.reducible:
+            why = f": {one_line(result.reason)}" if result.reason else ""
+            raise UsageError(f"{self.address} is {result.verdict} here{why}: there is nothing to reduce")
+        if result.verdict is not Verdict.TIMEOUT:
             self.runner.timeout = min(self.options.timeout, max(SHORTEST, SLOWER * seconds))
-        fault = fault_of(found)
+        fault = fault_of(result)
         programs = []
         with contextlib.suppress(KeyError):  # a generated case
             programs.append(case_program(path, name))
         programs.append(whole_program(path, name))
         for program in programs:
-            again = self.runner.findings(program.text)[0]
+            again = self.runner.result(program.text)[0]
             if same_fault(fault, fault_of(again)):
                 return program, again, fault_of(again)
         raise UsageError(
             f"{self.address} cannot be reduced: in a file of its own it is {again.verdict}, not {fault.verdict}"
         )
 
-    def _checks(self, program: Program, found: CellResult) -> tuple[str | None, tuple[Condition, ...]]:
+    def _checks(self, program: Program, result: CellResult) -> tuple[str | None, tuple[Condition, ...]]:
         """Return the stage at fault, and what candidates must show: the fault with the lowest backend that has it.
 
         A candidate must not show it with the backend below that one, so that the stage stays the same.
         """
-        fault = fault_of(found)
+        fault = fault_of(result)
         facts = self._facts() if fault.verdict is not Verdict.UNSTABLE and fault.phase != "reference" else StageFacts()
         if facts.top is None:
             return None, (Condition(fault),)
-        rung = self._lowest_rung(program, found, facts.rungs)
+        rung = self._lowest_rung(program, result, facts.rungs)
         below = facts.rungs[: facts.rungs.index(rung)] if rung is not None else facts.rungs
-        before = [Condition(fault, one.backend, shows=False) for one in below[-1:]]
+        before = [Condition(fault, rung_below.backend, shows=False) for rung_below in below[-1:]]
         if rung is None:
             return STAGES[facts.top], (Condition(fault), *before)
         return STAGES[rung.stage], (Condition(fault, rung.backend), *before)
@@ -318,15 +318,15 @@ class Reduction:
         """Return what is known about the stages of the cell's compiler: nothing if it cannot be examined."""
         pool = self.runner.pool
         try:
-            found = pool.client.run(FACTS, self.spec, StageFacts, timeout=FACTS_SECONDS)
+            facts = pool.client.run(FACTS, self.spec, StageFacts, timeout=FACTS_SECONDS)
         except ServerDiedError:
             pool.restart()
             return StageFacts()
-        return StageFacts() if isinstance(found, Ended) else found
+        return StageFacts() if isinstance(facts, Ended) else facts
 
-    def _lowest_rung(self, program: Program, found: CellResult, rungs: tuple[Rung, ...]) -> Rung | None:
+    def _lowest_rung(self, program: Program, result: CellResult, rungs: tuple[Rung, ...]) -> Rung | None:
         """Return the lowest rung that shows the fault of a program; None for the whole compiler."""
-        steps = lowest_rung(rungs, found.error.type if found.error is not None else "")
+        steps = lowest_rung(rungs, result.error.type if result.error is not None else "")
         same: bool | None = None
         while True:
             try:
@@ -334,12 +334,12 @@ class Reduction:
             except StopIteration as end:
                 lowest: Rung | None = end.value
                 return lowest
-            shown, _ = self.runner.findings(program.text, rung.backend)
-            same = same_fault(fault_of(found), fault_of(shown))
+            partial_result, _ = self.runner.result(program.text, rung.backend)
+            same = same_fault(fault_of(result), fault_of(partial_result))
 
-    def _search(self, search: Search, checks: tuple[Condition, ...], found: CellResult) -> tuple[bool, CellResult]:
+    def _search(self, search: Search, checks: tuple[Condition, ...], result: CellResult) -> tuple[bool, CellResult]:
         """Search, and run the cell's own compiler on the result: whether it shows the fault, and what it shows."""
         self.runner.expect(checks)
         search.run()
-        again, _ = self.runner.findings(search.best.text)
-        return (True, again) if same_fault(checks[0].fault, fault_of(again)) else (False, found)
+        again, _ = self.runner.result(search.best.text)
+        return (True, again) if same_fault(checks[0].fault, fault_of(again)) else (False, result)

@@ -19,35 +19,35 @@ ENDINGS = {
 """How a search ended, in words."""
 
 
-def reduction_text(found: Reduced, script: Standalone | None) -> str:
+def reduction_text(reduced: Reduced, script: Standalone | None) -> str:
     """Return the report of a reduction: size before and after, tries, and the program in both forms.
 
     `script` is the program without recapture; None if it was not made.
     """
     lines = [
-        f"{found.cell} on {found.device}: {one_line(found.fault)}",
-        f"{_size(found.before)} → {_size(found.after)}; {_tries(found)}; {ENDINGS[found.ending]}",
-        *([f"stage: {found.stage}, searched with {found.searched_with}"] if found.stage else []),
-        _kept(found),
+        f"{reduced.cell} on {reduced.device}: {one_line(reduced.fault)}",
+        f"{_size(reduced.before)} → {_size(reduced.after)}; {_tries(reduced)}; {ENDINGS[reduced.ending]}",
+        *([f"stage: {reduced.stage}, searched with {reduced.searched_with}"] if reduced.stage else []),
+        _kept(reduced),
         "",
         "# the smallest program as a case",
-        found.case.rstrip(),
+        reduced.case.rstrip(),
     ]
     if script is not None:
         lines += ["", f"# the same without recapture ({script.said})", script.text.rstrip()]
     return "\n".join(lines) + "\n"
 
 
-def _tries(found: Reduced) -> str:
-    count = "1 try" if found.tries == 1 else f"{found.tries} tries"
-    return f"{count} in {duration_text(found.seconds)}, {found.tries_per_second:.1f} a second"
+def _tries(reduced: Reduced) -> str:
+    count = "1 try" if reduced.tries == 1 else f"{reduced.tries} tries"
+    return f"{count} in {duration_text(reduced.seconds)}, {reduced.tries_per_second:.1f} a second"
 
 
-def _kept(found: Reduced) -> str:
-    if found.holds is None:
+def _kept(reduced: Reduced) -> str:
+    if reduced.holds is None:
         return "verdict: not checked again, because the reduction was interrupted"
-    if found.holds:
-        return f"verdict: {found.verdict} again when it ran once more, with the same difference or error"
+    if reduced.holds:
+        return f"verdict: {reduced.verdict} again when it ran once more, with the same difference or error"
     return "verdict: not kept by any smaller program, so this is the whole case"
 
 
@@ -55,24 +55,24 @@ def _size(size: Size) -> str:
     return f"{plural(size.lines, 'line')}, {plural(size.bytes, 'byte')}"
 
 
-def reduction_data(found: Reduced, script: Standalone | None) -> dict[str, Any]:
+def reduction_data(reduced: Reduced, script: Standalone | None) -> dict[str, Any]:
     """Return a reduction as JSON-compatible data."""
     return {
         "schema": 1,
-        "cell": found.cell,
-        "device": found.device,
-        "verdict": str(found.verdict),
-        "fault": found.fault,
-        "stage": found.stage,
-        "searched_with": found.searched_with,
-        "before": {"lines": found.before.lines, "bytes": found.before.bytes},
-        "after": {"lines": found.after.lines, "bytes": found.after.bytes},
-        "tries": found.tries,
-        "seconds": found.seconds,
-        "tries_per_second": round(found.tries_per_second, 2),
-        "ending": found.ending,
-        "verdict_kept": found.holds,
-        "case": found.case,
+        "cell": reduced.cell,
+        "device": reduced.device,
+        "verdict": str(reduced.verdict),
+        "fault": reduced.fault,
+        "stage": reduced.stage,
+        "searched_with": reduced.searched_with,
+        "before": {"lines": reduced.before.lines, "bytes": reduced.before.bytes},
+        "after": {"lines": reduced.after.lines, "bytes": reduced.after.bytes},
+        "tries": reduced.tries,
+        "seconds": reduced.seconds,
+        "tries_per_second": round(reduced.tries_per_second, 2),
+        "ending": reduced.ending,
+        "verdict_kept": reduced.holds,
+        "case": reduced.case,
         "script": None if script is None else script.text,
         "script_runs": None if script is None else script.said,
     }

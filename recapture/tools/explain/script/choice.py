@@ -57,19 +57,19 @@ class Standalone(NamedTuple):
         return f"{self.form}, {lines}; it exits with {self.end.status} here"
 
 
-def choose(reduction: Reduction, program: Program, found: CellResult) -> Standalone | None:
+def choose(reduction: Reduction, program: Program, result: CellResult) -> Standalone | None:
     """Return the first script that shows the fault: a short one, or one with recapture's whole comparison.
 
     A short one must also exit with 0 where nothing is compiled. None if there is none: a short one cannot see the
     difference, and the whole comparison cannot be printed.
     """
     last = None
-    for text, form, has_backends in _scripts(reduction, program, found):
-        one = Standalone(text, form, run(reduction, text), has_backends)
-        if not one.shows:
-            last = one
+    for text, form, has_backends in _scripts(reduction, program, result):
+        candidate = Standalone(text, form, run(reduction, text), has_backends)
+        if not candidate.shows:
+            last = candidate
         elif form != SHORT or run(reduction, without_compiler(text)).status == 0:
-            return one
+            return candidate
     return last
 
 
@@ -78,26 +78,26 @@ def run(reduction: Reduction, text: str, *arguments: str) -> ScriptEnd:
     runner = reduction.runner
     path = runner.write(text)
     try:
-        given = ScriptRun(path, arguments, str(runner.place.imports), (str(runner.pool.home.path),))
-        return run_in_child(runner.pool, given, timeout=2 * runner.timeout + START_SECONDS, memory=runner.memory)
+        script = ScriptRun(path, arguments, str(runner.place.imports), (str(runner.pool.home.path),))
+        return run_in_child(runner.pool, script, timeout=2 * runner.timeout + START_SECONDS, memory=runner.memory)
     finally:
         runner.remove(path)
 
 
-def _scripts(reduction: Reduction, program: Program, found: CellResult) -> Iterator[tuple[str, str, bool]]:
+def _scripts(reduction: Reduction, program: Program, result: CellResult) -> Iterator[tuple[str, str, bool]]:
     """Yield scripts, the shortest first, with their form in words and whether they take a backend's name."""
     spec = reduction.spec
     compiler = None if spec.compiler_file else builtin_compilers().get(spec.compiler)
     parts = case_parts(program.tree, program.name, program.decorators)
-    looked = looked_at(found)
+    looked = looked_at(result)
     if compiler is not None and parts is not None and looked is not None and spec.device == "cpu":
-        title = f"{reduction.address}: {found.verdict}"
+        title = f"{reduction.address}: {result.verdict}"
         fallback = needs_fallback(parts, compiler)
-        sides = (True,) if looked.separate or found.verdict.facts.died else (False, True)
+        sides = (True,) if looked.separate or result.verdict.facts.died else (False, True)
         seconds = round(reduction.runner.timeout)
         for separate in sides:
             for random in (True, False) if fallback else (False,):
-                text = short_script(title, parts, compiler, looked, found.verdict, Form(separate, random), seconds)
+                text = short_script(title, parts, compiler, looked, result.verdict, Form(separate, random), seconds)
                 if text is None:
                     continue
                 try:

@@ -37,14 +37,14 @@ def script(address: str, device: str, results: Path = Path("results")) -> str:
 def printed(pool: WorkerPool, cell: CellToPrint) -> str:
     """Return the script of a cell, made by a child of an open pool. Raises UsageError if there can be none."""
     try:
-        found = pool.client.run(PRINT, cell, Printed, timeout=COLLECT_SECONDS, memory=COLLECT_MEMORY)
+        answer = pool.client.run(PRINT, cell, Printed, timeout=COLLECT_SECONDS, memory=COLLECT_MEMORY)
     except ServerDiedError:
         raise UsageError(f"suite {cell.suite!r} killed the worker server on import") from None
-    if isinstance(found, Ended):
-        raise UsageError(f"suite {cell.suite!r} died on import: {cause_of_death(found)}")
-    if found.error is not None:
-        raise UsageError(found.error)
-    return found.text
+    if isinstance(answer, Ended):
+        raise UsageError(f"suite {cell.suite!r} died on import: {cause_of_death(answer)}")
+    if answer.error is not None:
+        raise UsageError(answer.error)
+    return answer.text
 
 
 def script_of_cell(pool: WorkerPool, suite: SuiteFile, case: str, compiler: str, device: str, results: Path) -> str:

@@ -161,10 +161,10 @@ class SuitePrinter:
 
     def check(self, case: str, compiler: str) -> None:
         """Raise UsageError, with the most similar name, for an unknown case or compiler."""
-        names = [one.name for one in self.cases]
-        for one in self._refused:
-            if one.name == case and case not in names:
-                raise UsageError(str(one))
+        names = [case_.name for case_ in self.cases]
+        for refused in self._refused:
+            if refused.name == case and case not in names:
+                raise UsageError(str(refused))
         if case not in names:
             raise UsageError(f"unknown case {case!r}{did_you_mean(case, names)}")
         if compiler not in self.compilers:
@@ -197,7 +197,7 @@ class SuitePrinter:
         taken = _defined(parts.code.body) | _defined(source.body)
         title = ": ".join(filter(None, [f"{address} on {device}", _summary(parts.case)]))
         header = _header(title, parts.case.requires, recorded)
-        faults = tuple(dict.fromkeys(one.fault for one in recorded if one.fault))
+        faults = tuple(dict.fromkeys(record.fault for record in recorded if record.fault))
         program = _program(parts, compiler, None if own else source, taken, self.suite.name, device, faults)
         try:
             _check_syntax(header)
@@ -213,7 +213,7 @@ class SuitePrinter:
     def _parts(self, name: str, *more: str) -> _Parts:
         key = (name, *more)
         if key not in self._known:
-            case = next(one for one in self.cases if one.name == name)
+            case = next(case_ for case_ in self.cases if case_.name == name)
             try:
                 code = closure(self.suite.path, case.made_by or name, *more)
             except KeyError:

@@ -45,15 +45,15 @@ class ScriptEnd(msgspec.Struct, frozen=True):
 
 def run_script(payload: bytes, _enter: Callable[[str], None]) -> bytes:
     """Run a script in this process: `ScriptRun` → `ScriptEnd`."""
-    given = msgspec.json.decode(payload, type=ScriptRun)
-    sys.argv = [given.path, *given.arguments]
-    if given.imports not in sys.path:
-        sys.path.append(given.imports)
-    protect_files((*given.writable, str(Path.cwd())))
+    script = msgspec.json.decode(payload, type=ScriptRun)
+    sys.argv = [script.path, *script.arguments]
+    if script.imports not in sys.path:
+        sys.path.append(script.imports)
+    protect_files((*script.writable, str(Path.cwd())))
     status: int | str | None = 0
     with contextlib.redirect_stdout(io.StringIO()) as file:
         try:
-            runpy.run_path(given.path, run_name="__main__")
+            runpy.run_path(script.path, run_name="__main__")
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         except BaseException:
@@ -65,11 +65,11 @@ def run_script(payload: bytes, _enter: Callable[[str], None]) -> bytes:
 def run_in_child(pool: WorkerPool, run: ScriptRun, *, timeout: float, memory: int) -> ScriptEnd:
     """Run a script in a child of a pool; `timeout` is in seconds, `memory` in bytes."""
     try:
-        found = pool.client.run(RUN_SCRIPT, run, ScriptEnd, timeout=timeout, memory=memory)
+        answer = pool.client.run(RUN_SCRIPT, run, ScriptEnd, timeout=timeout, memory=memory)
     except ServerDiedError:
         pool.restart()
         return ScriptEnd(None, "killed the worker server")
-    return ScriptEnd(None, cause_of_death(found)) if isinstance(found, Ended) else found
+    return ScriptEnd(None, cause_of_death(answer)) if isinstance(answer, Ended) else answer
 
 
 RUN_SCRIPT = task_name(run_script)

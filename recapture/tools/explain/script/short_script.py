@@ -125,25 +125,27 @@ def case_parts(tree: ast.Module, name: str, ours: frozenset[str]) -> CaseParts |
     calls = [] if target is None else options_of(target, ours)
     if target is None or len(calls) != 1 or calls[0].args:
         return None
-    options = {one.arg: one.value for one in calls[0].keywords}
+    options = {keyword.arg: keyword.value for keyword in calls[0].keywords}
     if None in options or "example" not in options or options.keys() - SHOWN - {"backward"}:
         return None
     held_out = options.get("held_out", ast.List([], ast.Load()))
     if not isinstance(held_out, (ast.List, ast.Tuple)):
         return None
     makers = {"example": options["example"]}
-    makers |= {f"held_out[{index}]": one for index, one in enumerate(held_out.elts)}
+    makers |= {f"held_out[{index}]": maker for index, maker in enumerate(held_out.elts)}
     without = _without_project(tree, name, ours)
-    futures = [one for one in without.body if is_future(one)]
-    others = [one for one in without.body if not is_future(one)]
-    count = next((index for index, one in enumerate(others) if not isinstance(one, (ast.Import, ast.ImportFrom))), 0)
+    futures = [statement for statement in without.body if is_future(statement)]
+    others = [statement for statement in without.body if not is_future(statement)]
+    count = next(
+        (index for index, statement in enumerate(others) if not isinstance(statement, (ast.Import, ast.ImportFrom))), 0
+    )
     return CaseParts(
         futures=_text(futures),
         imports=_text(others[:count]),
         body=_text(others[count:]),
         target=name,
         is_module=isinstance(target, ast.ClassDef),
-        inputs={label: ast.unparse(one) for label, one in makers.items()},
+        inputs={label: ast.unparse(maker) for label, maker in makers.items()},
         backward=ast.unparse(options["backward"]) != "False" if "backward" in options else True,
     )
 
@@ -159,10 +161,10 @@ def _without_project(tree: ast.Module, name: str, ours: frozenset[str]) -> ast.M
         for node in nodes:
             decorators = getattr(node, "decorator_list", None)
             if decorators:
-                decorators[:] = [one for one in decorators if dotted(called_part(one)) not in ours]
+                decorators[:] = [decorator for decorator in decorators if dotted(called_part(decorator)) not in ours]
             body = getattr(node, "body", None)
             if isinstance(body, list):
-                body[:] = [one for one in body if not _imports_project(one)] or [ast.Pass()]
+                body[:] = [statement for statement in body if not _imports_project(statement)] or [ast.Pass()]
 
     stripped = copied(tree, strip)
     if stripped is None:
@@ -188,10 +190,10 @@ def capture_text(compiler: Compiler) -> tuple[str, bool] | None:
     """
     call = _torch_compile_call(compiler)
     if call is not None:
-        kept = [ast.unparse(one) for one in call.keywords if one.arg != "mode"]
-        modes = [ast.unparse(one.value) for one in call.keywords if one.arg == "mode"]
+        keywords = [ast.unparse(keyword) for keyword in call.keywords if keyword.arg != "mode"]
+        modes = [ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "mode"]
         more = [f'**({{"mode": {mode}}} if BACKEND == "inductor" else {{}})' for mode in modes]
-        options = ", ".join(["fn", *kept, "backend=BACKEND", *more])
+        options = ", ".join(["fn", *keywords, "backend=BACKEND", *more])
         return f"def capture(fn, example):\n    return torch.compile({options})\n", True
     tree = ast.parse(compiler.to_source())
     if any(_imports_project(node) for node in ast.walk(tree)):
@@ -203,11 +205,11 @@ def capture_text(compiler: Compiler) -> tuple[str, bool] | None:
             node.name = "capture"
         if isinstance(node, ast.FunctionDef):
             node.returns = None
-            for one in (*node.args.args, *node.args.posonlyargs, *node.args.kwonlyargs):
-                one.annotation = None
+            for parameter in (*node.args.args, *node.args.posonlyargs, *node.args.kwonlyargs):
+                parameter.annotation = None
             if node.args.vararg:
                 node.args.vararg.annotation = None
-    tree.body = [one for one in tree.body if not is_future(one)]
+    tree.body = [statement for statement in tree.body if not is_future(statement)]
     cleaned = copied(ast.fix_missing_locations(tree), without_unused_imports(tree))
     return text_of(cleaned or tree), False
 
@@ -218,10 +220,15 @@ def _torch_compile_call(compiler: Compiler) -> ast.Call | None:
         tree = ast.parse(compiler.to_source())
     except (KeyError, OSError, SyntaxError):  # its source cannot be read
         return None
-    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and ast.unparse(one.func) == "torch.compile"]
+    calls = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.compile"
+    ]
     if len(calls) != 1 or len(calls[0].args) != 1:
         return None
-    plain = all(isinstance(one.value, ast.Constant) and one.arg not in (None, "backend") for one in calls[0].keywords)
+    plain = all(
+        isinstance(keyword.value, ast.Constant) and keyword.arg not in (None, "backend")
+        for keyword in calls[0].keywords
+    )
     return calls[0] if plain else None
 
 
@@ -329,7 +336,7 @@ def short_script(
         *([CHOSEN] if has_backend else []),
         *([FALLBACK] if form.fallback_random else []),
     ]
-    inputs = "".join(f"    {label!r}: {made},\n" for label, made in parts.inputs.items())
+    inputs = "".join(f"    {label!r}: {maker},\n" for label, maker in parts.inputs.items())
     pieces = [
         parts.body.strip("\n"),
         f"INPUTS = {{\n{inputs}}}",
@@ -386,19 +393,21 @@ def _more(looked: Looked) -> list[str]:
 def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> str:
     """Return the function that compares the two sides."""
     where = "program." if form.separate else ""
-    made = f"{where}{parts.target}" + ("()" if parts.is_module else "")
+    make_target = f"{where}{parts.target}" + ("()" if parts.is_module else "")
     fresh = ["    program = fresh()"] if form.separate else []
     inputs = f"{where}INPUTS"
     own = "captured" if not compiler.shares_state or compiler.name.startswith("jit.script") else "target"
 
     def call(function: str, make: str, target: str) -> str:
-        return f"outcome({', '.join([*(target if one == 'target' else one for one in _more(looked)), function, make])})"
+        return (
+            f"outcome({', '.join([*(target if name == 'target' else name for name in _more(looked)), function, make])})"
+        )
 
     lines = [
         "def main():",
         *fresh,
         "    torch.manual_seed(0)",
-        f"    target = {made}",
+        f"    target = {make_target}",
         f"    eager = {{name: {call('target', 'make', 'target')} for name, make in {inputs}.items()}}",
     ]
     if looked.numbers:
@@ -410,7 +419,9 @@ def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> s
     arguments = f'target, {inputs}["example"]()'
     if compiler.sees_held_out:
         arguments += f', tuple(make() for name, make in {inputs}.items() if name != "example")'
-    again = [*fresh, "    torch.manual_seed(0)", f"    target = {made}"] if form.separate or parts.is_module else []
+    again = (
+        [*fresh, "    torch.manual_seed(0)", f"    target = {make_target}"] if form.separate or parts.is_module else []
+    )
     lines += [
         *again,
         "    torch.manual_seed(1)",

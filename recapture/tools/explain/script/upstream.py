@@ -39,7 +39,7 @@ class Upstream(NamedTuple):
 
     address: str
     device: str
-    found: CellResult
+    result: CellResult
     script: Standalone
     backends: tuple[tuple[str, ScriptEnd], ...]
     environment: Environment
@@ -49,12 +49,12 @@ class Upstream(NamedTuple):
 def gather(reduction: Reduction, reduced: Reduced | None) -> Upstream:
     """Run what an issue states. Raises UsageError for a cell without a fault, or without any script."""
     if reduced is None:
-        program, found, _ = reduction.begin()
+        program, result, _ = reduction.begin()
     else:
-        program, found = reduced.program, reduced.found
-    if found.verdict is Verdict.UNSTABLE:
+        program, result = reduced.program, reduced.result
+    if result.verdict is Verdict.UNSTABLE:
         raise UsageError(f"{reduction.address} is unstable: eager disagrees with itself, so no compiler is at fault")
-    script = choose(reduction, program, found)
+    script = choose(reduction, program, result)
     if script is None:
         raise UsageError(f"{reduction.address} cannot be printed as a script")
     backends = LADDER if script.has_backends else ()
@@ -63,7 +63,7 @@ def gather(reduction: Reduction, reduced: Reduced | None) -> Upstream:
     environment = pool.client.run(tasks.ENVIRONMENT, reduction.spec.device, Environment, timeout=SURVEY_SECONDS)
     if isinstance(environment, Ended):
         raise EnvironmentUnfitError("this environment cannot be described")
-    return Upstream(reduction.address, reduction.spec.device, found, script, outcomes, environment, reduced)
+    return Upstream(reduction.address, reduction.spec.device, result, script, outcomes, environment, reduced)
 
 
 MOST_OUTPUT = 4000
@@ -86,11 +86,11 @@ def issue_text(facts: Upstream, histories: Sequence[CellHistory] | None) -> str:
     """
     compiler = facts.address.split("::")[-1]
     lines = [
-        f"<!-- title: {_comment(compiler, facts.found)} -->",
+        f"<!-- title: {_comment(compiler, facts.result)} -->",
         "",
         "### 🐛 Describe the bug",
         "",
-        f"{code(compiler)} {_does(facts.found)}. {plain(_evidence(facts.found))}",
+        f"{code(compiler)} {_does(facts.result)}. {plain(_evidence(facts.result))}",
         "",
         *_script(facts),
         *_backends(facts),
@@ -106,34 +106,34 @@ def issue_text(facts: Upstream, histories: Sequence[CellHistory] | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _comment(compiler: str, found: CellResult) -> str:
+def _comment(compiler: str, result: CellResult) -> str:
     """Return a title that can stand in a comment of HTML."""
-    text = printable(f"{compiler}: {_title(found)}", keep="")
+    text = printable(f"{compiler}: {_title(result)}", keep="")
     return re.sub(r"[<>]|-{2,}", " ", text)
 
 
-def _title(found: CellResult) -> str:
-    if found.differences and found.error is None:
-        first = next(one for one in found.differences if one.input == found.input)
-        return f"{found.verdict}: {first.kind} of {first.where} differs from eager"
-    if found.error is not None:
-        return f"{found.error.type.rpartition('.')[2]}: {next(iter(found.error.message.splitlines()), '')}"[:200]
-    return f"{found.verdict}: {found.reason or ''}"
+def _title(result: CellResult) -> str:
+    if result.differences and result.error is None:
+        first = next(difference for difference in result.differences if difference.input == result.input)
+        return f"{result.verdict}: {first.kind} of {first.where} differs from eager"
+    if result.error is not None:
+        return f"{result.error.type.rpartition('.')[2]}: {next(iter(result.error.message.splitlines()), '')}"[:200]
+    return f"{result.verdict}: {result.reason or ''}"
 
 
-def _does(found: CellResult) -> str:
-    if found.error is not None and found.phase is not None and found.verdict is Verdict.ERROR:
-        return PHASES.get(str(found.phase), "raises an exception")
-    return found.verdict.facts.does or f"is {found.verdict}"
+def _does(result: CellResult) -> str:
+    if result.error is not None and result.phase is not None and result.verdict is Verdict.ERROR:
+        return PHASES.get(str(result.phase), "raises an exception")
+    return result.verdict.facts.does or f"is {result.verdict}"
 
 
-def _evidence(found: CellResult) -> str:
-    if found.error is not None:
-        return f"Eager runs the same code. It raises {found.error.type}."
-    if found.differences:
-        first = next(one for one in found.differences if one.input == found.input)
+def _evidence(result: CellResult) -> str:
+    if result.error is not None:
+        return f"Eager runs the same code. It raises {result.error.type}."
+    if result.differences:
+        first = next(difference for difference in result.differences if difference.input == result.input)
         return f"On {first.input}, {first.where} differs ({first.kind}): {first.detail}."
-    return f"{found.reason}." if found.reason else ""
+    return f"{result.reason}." if result.reason else ""
 
 
 def _script(facts: Upstream) -> list[str]:
@@ -169,11 +169,11 @@ def _releases(histories: Sequence[CellHistory] | None) -> list[str]:
     if not histories:
         return ["Other releases: not recorded.", ""]
     lines = []
-    for one in histories:
-        known = [entry for entry in one.entries if entry.record is not None]
+    for history in histories:
+        known = [entry for entry in history.entries if entry.record is not None]
         verdicts = ", ".join(f"{entry.torch} {entry.record.verdict}" for entry in known if entry.record is not None)
-        turns = "; ".join(f"{IN_WORDS[turn.kind]} {turn.image}" for turn in one.turns) or "no turn among these"
-        lines.append(f"- {plain(one.capability)}: {plain(turns)}. Recorded: {plain(verdicts)}.")
+        turns = "; ".join(f"{IN_WORDS[turn.kind]} {turn.image}" for turn in history.turns) or "no turn among these"
+        lines.append(f"- {plain(history.capability)}: {plain(turns)}. Recorded: {plain(verdicts)}.")
     return ["Releases, from recorded runs of the whole case:", "", *lines, ""]
 
 
@@ -188,26 +188,26 @@ def _fenced(text: str, language: str) -> list[str]:
     return [f"{fence}{language}", printable(text.rstrip("\n"), keep="\n\t"), fence]
 
 
-def versions(one: Environment) -> str:
+def versions(environment: Environment) -> str:
     """Return an installation as torch's collect_env prints it; hosts, users and paths are not recorded."""
-    gpu = one.gpu is not None
+    gpu = environment.gpu is not None
     lines = [
-        f"PyTorch version: {one.torch.version}",
-        f"CUDA used to build PyTorch: {one.torch.cuda or 'N/A'}",
+        f"PyTorch version: {environment.torch.version}",
+        f"CUDA used to build PyTorch: {environment.torch.cuda or 'N/A'}",
         "",
-        f"OS: {one.platform}",
-        *(f"{name}: {version or 'Could not collect'}" for name, version in sorted(one.compilers.items())),
-        f"Libc version: {(one.libc or 'N/A').replace(' ', '-')}",
+        f"OS: {environment.platform}",
+        *(f"{name}: {version or 'Could not collect'}" for name, version in sorted(environment.compilers.items())),
+        f"Libc version: {(environment.libc or 'N/A').replace(' ', '-')}",
         "",
-        f"Python version: {one.python}",
+        f"Python version: {environment.python}",
         f"Is CUDA available: {gpu}",
-        f"GPU models and configuration: {one.gpu.name if one.gpu is not None else 'No CUDA'}",
-        f"cuDNN version: {one.torch.cudnn or 'N/A'}" if gpu else "cuDNN version: not used",
+        f"GPU models and configuration: {environment.gpu.name if environment.gpu is not None else 'No CUDA'}",
+        f"cuDNN version: {environment.torch.cudnn or 'N/A'}" if gpu else "cuDNN version: not used",
         "",
-        f"CPU: {one.cpu.model}, {plural(one.cpu.cores, 'core')}",
+        f"CPU: {environment.cpu.model}, {plural(environment.cpu.cores, 'core')}",
         "",
         "Versions of relevant libraries:",
-        *_packages(one.packages.items()),
+        *_packages(environment.packages.items()),
     ]
     return "\n".join(lines)
 

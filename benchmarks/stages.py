@@ -87,7 +87,7 @@ def chosen(records: Sequence[Record], family: str, *, every: bool) -> list[Recor
 
 
 def search(records: Sequence[Record], family: str, budget: int, jobs: int) -> list[Staged]:
-    """Run cells again, with those that are rungs of their ladders, and search their stages."""
+    """Run cells again, with those that are prefixes of their compilers, and search their stages."""
     cells = {record.cell for record in records}
     if family == "compile":  # a whole run has these cells anyway
         cells |= {f"{record.case}::compile:{name}" for record in records for name in ("eager", "aot_eager")}

@@ -30,7 +30,7 @@ def test_a_planted_fault_has_the_verdict_the_stage_and_the_part_that_were_plante
 
 
 def test_the_backends_name_the_component_that_fails(found):
-    """The ladder of the tutorial's function: right up to the decompositions, wrong with Inductor."""
+    """The prefixes that were run of the tutorial's function: right up to the decompositions, wrong with Inductor."""
     report = found[1]["inductor::of_floats::neg-doubled"].report
     assert [step.outcome for step in report.steps[:2]] == ["right", "right"]
     assert report.stage.name == "inductor"

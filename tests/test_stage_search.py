@@ -43,7 +43,7 @@ def test_a_resumed_run_keeps_the_stages_that_it_knows(explained, capsys):
     assert "searching" not in capsys.readouterr().err
 
 
-def test_the_command_prints_the_answer_first_and_then_the_ladder(warm, capsys):
+def test_the_command_prints_the_answer_first_and_then_the_steps(warm, capsys):
     assert _run(["stage", f"{FAULTY}::of_change::lost-mutation", "--budget", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["faulty_capture::of_change::lost-mutation", "  guilty: AOTAutograd"]

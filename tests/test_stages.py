@@ -24,7 +24,7 @@ from recapture.tools.explain.compiler_stages import (
     Switch,
     code_of,
     family_of,
-    rungs_below,
+    prefixes_below,
     switches_of,
     top_stage,
 )
@@ -37,34 +37,34 @@ WRONG = Record(
 RIGHT = CellResult(verdict=Verdict.PASS)
 SAME = CellResult(verdict=Verdict.WRONG, input="example", differences=(VALUE,))
 RAISES = CellResult(verdict=Verdict.ERROR, phase="capture", error=ErrorInfo("RuntimeError", "no such operator", "0"))
-RUNGS = ("eager", "aot_eager", "aot_eager_decomp_partition")
+BACKENDS = ("eager", "aot_eager", "aot_eager_decomp_partition")
 
 STAGES = ("dynamo", "aot_autograd", "decompositions", "inductor")
 FACTS = StageFacts(
     family="compile",
     top="inductor",
-    rungs=COMPILE,
+    prefixes=COMPILE,
     switches={stage: switches_of(stage, "compile") for stage in STAGES},  # type: ignore[misc]
 )
 
 
 class Played:
-    """A compiler whose fault begins at a rung, and is cured by settings; it counts how often it runs."""
+    """A compiler whose fault begins at a prefix, and is cured by settings; it counts how often it runs."""
 
     def __init__(self, guilty, cured_by=(), together=None):
         self.guilty, self.cured_by, self.together, self.tried = guilty, cured_by, together, []
 
     def __call__(self, variation):
         self.tried.append(variation)
-        rung = RUNGS.index(variation.backend) if variation.backend in RUNGS else len(RUNGS)
+        prefix = BACKENDS.index(variation.backend) if variation.backend in BACKENDS else len(BACKENDS)
         settings = {name for values in variation.settings.values() for name in values}
-        if rung < self.guilty or settings & set(self.cured_by):
+        if prefix < self.guilty or settings & set(self.cured_by):
             return RIGHT
         return self.together if self.together is not None and len(settings) > 3 else SAME
 
 
 @pytest.mark.parametrize(("guilty", "name"), list(enumerate(STAGES)))
-def test_the_ladder_finds_the_first_guilty_stage_within_the_budget(guilty, name):
+def test_the_prefixes_show_the_first_guilty_stage_within_the_budget(guilty, name):
     compiler = Played(guilty)
     report = find_stage(WRONG, FACTS, compiler)
     assert report.stage == GuiltyStage(name)  # type: ignore[misc]
@@ -109,7 +109,7 @@ def test_cells_of_the_same_run_that_are_rungs_do_not_run_again():
         ("torch._inductor.exc.InductorError", 3, "aot_eager_decomp_partition"),
     ],
 )
-def test_the_type_of_an_error_says_where_the_ladder_begins(kind, guilty, first):
+def test_the_type_of_an_error_says_which_prefix_is_tried_first(kind, guilty, first):
     failure = failed("no such operator", kind=kind)
     cell = msgspec.structs.replace(
         WRONG, verdict=Verdict.ERROR, input=None, differences=(), phase="capture", error=failure.error
@@ -118,7 +118,7 @@ def test_the_type_of_an_error_says_where_the_ladder_begins(kind, guilty, first):
 
     def run(variation):
         tried.append(variation.backend)
-        return failure if (RUNGS.index(variation.backend) if variation.backend else 3) >= guilty else RIGHT
+        return failure if (BACKENDS.index(variation.backend) if variation.backend else 3) >= guilty else RIGHT
 
     report = find_stage(cell, FACTS, run)
     assert tried[0] == first
@@ -186,7 +186,7 @@ def test_what_the_exported_program_refuses_is_blamed_on_missing_input_checks():
     def run(variation):
         return refuses if variation.backend or variation.variables else SAME
 
-    facts = StageFacts(family="aoti", top="inductor", rungs=AOTI, checks_inputs=True)
+    facts = StageFacts(family="aoti", top="inductor", prefixes=AOTI, checks_inputs=True)
     report = find_stage(WRONG, facts, run)
     assert report.stage == GuiltyStage("inductor", "input checks", "AOTI_RUNTIME_CHECK_INPUTS=1")
 
@@ -217,7 +217,7 @@ def test_a_trial_shows_the_same_is_right_or_does_something_else(cell, trial, exp
 
 
 @pytest.mark.parametrize(
-    ("source", "family", "top", "rungs"),
+    ("source", "family", "top", "prefixes"),
     [
         ("return torch.compile(fn)", "compile", "inductor", 3),
         ('return torch.compile(fn, mode="max-autotune")', "compile", "inductor", 3),
@@ -229,16 +229,16 @@ def test_a_trial_shows_the_same_is_right_or_does_something_else(cell, trial, exp
         ("return torch.jit.trace(fn, example)", None, None, None),
     ],
 )
-def test_the_stages_of_a_compiler_are_read_from_its_source(source, family, top, rungs):
+def test_the_stages_of_a_compiler_are_read_from_its_source(source, family, top, prefixes):
     assert family_of(source) == family
     if family is not None:
         assert top_stage(family, source) == top
     if family is not None and top is not None:
-        assert len(rungs_below(family, top, RUNGS)) == rungs
+        assert len(prefixes_below(family, top, BACKENDS)) == prefixes
 
 
-def test_only_rungs_that_the_release_has_are_on_the_ladder():
-    assert [rung.stage for rung in rungs_below("compile", "inductor", ["eager"])] == ["dynamo"]
+def test_only_prefixes_that_the_release_has_are_tried():
+    assert [prefix.stage for prefix in prefixes_below("compile", "inductor", ["eager"])] == ["dynamo"]
 
 
 def test_a_workaround_is_code():

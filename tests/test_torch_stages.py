@@ -20,7 +20,7 @@ def called(monkeypatch):
         yield calls
 
 
-def test_the_backends_of_the_ladder_exist_on_this_release():
+def test_the_backends_of_the_prefixes_exist_on_this_release():
     assert {"eager", "aot_eager", "aot_eager_decomp_partition", "inductor"} <= backends()
 
 

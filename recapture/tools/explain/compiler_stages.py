@@ -1,4 +1,4 @@
-"""The ladder of each family of compilers: from the first stage alone to the whole compiler."""
+"""The stages of each family of compilers: the compiler up to a stage, and the switches that turn parts of a stage off."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Family = Literal["compile", "export", "aoti"]
 
 
-class Rung(NamedTuple):
+class StagePrefix(NamedTuple):
     """The compiler with its stages up to one: the last of them, the backend that does it, and words for people."""
 
     stage: StageName
@@ -32,15 +32,15 @@ class Rung(NamedTuple):
 
 
 COMPILE = (
-    Rung("dynamo", "eager", "Dynamo alone (backend eager)"),
-    Rung("aot_autograd", "aot_eager", "and AOTAutograd (aot_eager)"),
-    Rung("decompositions", "aot_eager_decomp_partition", "and decompositions (aot_eager_decomp_partition)"),
+    StagePrefix("dynamo", "eager", "Dynamo alone (backend eager)"),
+    StagePrefix("aot_autograd", "aot_eager", "and AOTAutograd (aot_eager)"),
+    StagePrefix("decompositions", "aot_eager_decomp_partition", "and decompositions (aot_eager_decomp_partition)"),
 )
 AOTI = (
-    Rung("export", EXPORTED, "the exported program"),
-    Rung("decompositions", DECOMPOSED, "and decompositions (run_decompositions)"),
+    StagePrefix("export", EXPORTED, "the exported program"),
+    StagePrefix("decompositions", DECOMPOSED, "and decompositions (run_decompositions)"),
 )
-STAGE_OF_BACKEND: dict[str, StageName] = {rung.backend: rung.stage for rung in COMPILE}
+STAGE_OF_BACKEND: dict[str, StageName] = {prefix.backend: prefix.stage for prefix in COMPILE}
 
 _BACKEND = re.compile(r"""\bbackend\s*=\s*["'](\w+)["']""")
 
@@ -62,42 +62,42 @@ def top_stage(family: Family, source: str) -> StageName | None:
     return "inductor" if named is None or named[1] == "inductor" else STAGE_OF_BACKEND.get(named[1])
 
 
-def rungs_below(family: Family, top: StageName, backends: Collection[str]) -> tuple[Rung, ...]:
-    """Return the rungs below a compiler whose last stage is `top`, of those that this release has, lowest first."""
+def prefixes_below(family: Family, top: StageName, backends: Collection[str]) -> tuple[StagePrefix, ...]:
+    """Return the prefixes below a compiler whose last stage is `top`, of those that this release has, shortest first."""
     if family == "export":
         return ()
     if family == "aoti":
         return AOTI
-    rungs = []
-    for rung in COMPILE:
-        if rung.stage == top:
+    prefixes = []
+    for prefix in COMPILE:
+        if prefix.stage == top:
             break
-        if rung.backend in backends:
-            rungs.append(rung)
-    return tuple(rungs)
+        if prefix.backend in backends:
+            prefixes.append(prefix)
+    return tuple(prefixes)
 
 
-def lowest_rung(
-    rungs: Sequence[Rung], error: str = "", known: Collection[str] = ()
-) -> Generator[Rung, bool | None, Rung | None]:
-    """Search the lowest rung that shows what the whole compiler shows, by halves.
+def shortest_prefix(
+    prefixes: Sequence[StagePrefix], error: str = "", known: Collection[str] = ()
+) -> Generator[StagePrefix, bool | None, StagePrefix | None]:
+    """Search the shortest prefix that shows what the whole compiler shows, by halves.
 
-    Yields a rung and receives whether it shows the same; None means that there is no time left for it. Returns None for
+    Yields a prefix and receives whether it shows the same; None means that there is no time left for it. Returns None for
     the whole compiler. `error` is the type of its exception, and `known` are backends that cost no time.
     """
-    low, high = 0, len(rungs)
+    low, high = 0, len(prefixes)
     while low < high:
-        place = _next_place(rungs, low, high, error, known)
-        same = yield rungs[place]
+        place = _next_place(prefixes, low, high, error, known)
+        same = yield prefixes[place]
         if same is None:
             break
         low, high = (low, place) if same else (place + 1, high)
-    return rungs[high] if high < len(rungs) else None
+    return prefixes[high] if high < len(prefixes) else None
 
 
-def _next_place(rungs: Sequence[Rung], low: int, high: int, error: str, known: Collection[str]) -> int:
-    """Return the rung to try: one that is known, the one that an error's type points at, or the middle."""
-    there = [place for place in range(low, high) if rungs[place].backend in known]
+def _next_place(prefixes: Sequence[StagePrefix], low: int, high: int, error: str, known: Collection[str]) -> int:
+    """Return the prefix to try: one that is known, the one that an error's type points at, or the middle."""
+    there = [place for place in range(low, high) if prefixes[place].backend in known]
     if there:
         return there[len(there) // 2]
     if error.startswith("torch._dynamo.exc.") and not error.endswith("BackendCompilerFailed"):
@@ -240,7 +240,7 @@ def last_resort(switches: Sequence[Switch], record: Record) -> list[Switch]:
 
 
 def combined(switches: Sequence[Switch], backend: str | None) -> Variation:
-    """Return the variation that several switches make together, for a rung of the ladder."""
+    """Return the variation that several switches make together, for the compiler up to a stage."""
     settings: dict[str, dict[str, Any]] = {}
     arguments: dict[str, Any] = {}
     for switch in switches:
@@ -277,7 +277,7 @@ def _value(value: object) -> str:
 
 
 class StageFacts(msgspec.Struct, frozen=True):
-    """A compiler's ladder below its last stage `top`, and by stage the switches that this release has.
+    """A compiler's prefixes below its last stage `top`, and by stage the switches that this release has.
 
     `family` is None if the compiler has no stages that can be told apart, and `absent` names, by stage, the parts for
     which this release has no switch. `plain` is whether it calls `torch.compile` without arguments that Dynamo reads.
@@ -286,7 +286,7 @@ class StageFacts(msgspec.Struct, frozen=True):
 
     family: Family | None = None
     top: StageName | None = None
-    rungs: tuple[Rung, ...] = ()
+    prefixes: tuple[StagePrefix, ...] = ()
     switches: dict[StageName, tuple[Switch, ...]] = {}
     absent: dict[StageName, tuple[str, ...]] = {}
     plain: bool = False
@@ -302,8 +302,8 @@ def facts(payload: bytes, enter: Callable[[str], None]) -> bytes:
     top = top_stage(family, source) if family is not None else None
     if family is None or top is None:
         return msgspec.json.encode(StageFacts())
-    rungs = rungs_below(family, top, backends() if family == "compile" else ())
-    stages = dict.fromkeys([*(rung.stage for rung in rungs), top])
+    prefixes = prefixes_below(family, top, backends() if family == "compile" else ())
+    stages = dict.fromkeys([*(prefix.stage for prefix in prefixes), top])
     usable = {
         stage: tuple(switch for switch in switches_of(stage, family) if _is_usable(switch, source, spec.device))
         for stage in stages
@@ -322,7 +322,7 @@ def facts(payload: bytes, enter: Callable[[str], None]) -> bytes:
     }
     checks = family == "aoti" and release() >= (2, 7)
     plain = family == "compile" and not re.search(r"\b(dynamic|fullgraph)\s*=", source)
-    return msgspec.json.encode(StageFacts(family, top, rungs, usable, absent, plain, checks))
+    return msgspec.json.encode(StageFacts(family, top, prefixes, usable, absent, plain, checks))
 
 
 def _is_usable(switch: Switch, source: str, device: str) -> bool:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from recapture.run.plan import Key, PlannedCell
     from recapture.run.runner import OpenRun
 
-RUNGS_RECORDED = {"compile:eager": "eager", "compile:aot_eager": "aot_eager"}
-"""Compilers that ship and are rungs of the ladder of `torch.compile`, with the backend of each."""
+PREFIXES_RECORDED = {"compile:eager": "eager", "compile:aot_eager": "aot_eager"}
+"""Compilers that ship and are prefixes of `torch.compile`, with the backend of each."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def stage_cells(
     """Find the guilty stages of cells, and return them in their order; `finished` receives each when its search ends.
 
     `timeout` is in seconds and `memory` in bytes, both for each trial; `budget` is the most extra cells for each cell.
-    `known` are records of the same run: those of compilers that are rungs of a ladder are not run again. The pool must
+    `known` are records of the same run: those of compilers that are prefixes of the cell's compiler are not run again. The pool must
     have preloaded what the cells need.
     """
     work = _Trials(pool, [_Searching(cell, record) for cell, record in cells], budget, timeout, memory, known, finished)
@@ -149,12 +149,12 @@ class _Trials:
         self._advance(task, next)
 
     def known(self, task: _Searching, facts: StageFacts) -> dict[str, Record]:
-        """Return the cells that were run already and are rungs of a cell's ladder: those of other compilers."""
+        """Return the cells that were run already and are prefixes of a cell: those of other compilers."""
         if not facts.plain or task.cell.spec.compiler_file is not None:
             return {}
         case, _, device = task.cell.key
-        rows = {name: self.rows.get((case, name, device)) for name in RUNGS_RECORDED}
-        return {RUNGS_RECORDED[name]: row for name, row in rows.items() if row is not None}
+        rows = {name: self.rows.get((case, name, device)) for name in PREFIXES_RECORDED}
+        return {PREFIXES_RECORDED[name]: row for name, row in rows.items() if row is not None}
 
     def _continue(self, task: _Searching, result: CellResult) -> None:
         self._advance(task, lambda steps: steps.send(result))

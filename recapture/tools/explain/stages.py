@@ -1,4 +1,4 @@
-"""Finds the guilty stage of a wrong or failing cell: the ladder first, then the switches of the stage.
+"""Finds the guilty stage of a wrong or failing cell: the compiler up to each stage first, then the switches of a stage.
 
 Each trial is the cell in a process of its own, where eager runs too, and is judged as any cell is. It shows the same as
 the cell, or is right, or does something else. The guilty stage is the lowest one that shows the same in two processes.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from recapture.records.guilty_stage import STAGES, GuiltyStage, StageName
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.run.overrides import Variation
-from recapture.tools.explain.compiler_stages import code_of, combined, in_order, last_resort, lowest_rung, weight_of
+from recapture.tools.explain.compiler_stages import code_of, combined, in_order, last_resort, shortest_prefix, weight_of
 from recapture.tools.explain.run_options import BUDGET
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from recapture.records.record import Record
     from recapture.run.cell import CellResult
-    from recapture.tools.explain.compiler_stages import Family, Rung, StageFacts, Switch
+    from recapture.tools.explain.compiler_stages import Family, StageFacts, StagePrefix, Switch
 
 MOST_NAMED = 3
 """The most settings that a recorded workaround has; a longer one says little."""
@@ -69,8 +69,8 @@ class StageReport:
     steps: tuple[StageStep, ...] = ()
     unknown: str | None = None
     remarks: tuple[str, ...] = ()
-    rung: Rung | None = None
-    """The rung of the guilty stage; None for the whole compiler."""
+    prefix: StagePrefix | None = None
+    """The prefix of the guilty stage; None for the whole compiler."""
 
     @property
     def cells(self) -> int:
@@ -119,7 +119,7 @@ def find_stage(
 ) -> StageReport:
     """Find the guilty stage of a cell with at most `budget` extra cells, each of which `run` runs.
 
-    `known` are cells that were run already and are rungs of this one's ladder, by backend.
+    `known` are cells that were run already and are prefixes of this one, by backend.
     """
     searching = search(cell, facts, budget, known)
     try:
@@ -158,7 +158,7 @@ class _Search:
     last: Shown = field(init=False)
     """What the last extra cell showed."""
     backend: str | None = None
-    """That of the guilty rung, once it is known."""
+    """That of the guilty prefix, once it is known."""
 
     @property
     def left(self) -> int:
@@ -166,9 +166,9 @@ class _Search:
         return self.budget - len(self.steps) - (not self.confirmed)
 
     def run(self) -> Search:
-        rung, refused = yield from self._ladder()
-        stage: StageName = rung.stage if rung is not None else self.top
-        self.backend = rung.backend if rung is not None else None
+        prefix, refused = yield from self._prefixes()
+        stage: StageName = prefix.stage if prefix is not None else self.top
+        self.backend = prefix.backend if prefix is not None else None
         stage_found: GuiltyStage | None = None
         if refused and self.facts.checks_inputs and self.left > 0:
             stage_found = yield from self._input_checks(stage)
@@ -185,40 +185,40 @@ class _Search:
             return StageReport(None, tuple(self.steps), unknown, tuple(self.remarks))
         if absent := self.facts.absent.get(stage):
             self.remarks.append(f"this release has no switch for: {', '.join(absent)}")
-        return StageReport(stage_found, tuple(self.steps), None, tuple(self.remarks), rung)
+        return StageReport(stage_found, tuple(self.steps), None, tuple(self.remarks), prefix)
 
     def _try(self, words: str, variation: Variation) -> Generator[StageRun, CellResult, Outcome]:
-        """Run one extra cell; one that shows the same with the guilty rung's own backend confirms the stage."""
+        """Run one extra cell; one that shows the same with the guilty prefix's own backend confirms the stage."""
         self.last = result = yield StageRun(words, variation)
         compared = outcome(self.cell, result)
         self.steps.append(StageStep(words, compared, _shown(result)))
         return compared
 
-    def _ladder(self) -> Generator[StageRun, CellResult, tuple[Rung | None, bool]]:
-        """Find the lowest rung that shows the same.
+    def _prefixes(self) -> Generator[StageRun, CellResult, tuple[StagePrefix | None, bool]]:
+        """Find the shortest prefix that shows the same.
 
-        Returns None for the whole compiler, and whether a lower rung refuses what the cell is silently wrong on.
+        Returns None for the whole compiler, and whether a shorter prefix refuses what the cell is silently wrong on.
         """
-        steps = lowest_rung(self.facts.rungs, self.cell.error.type if self.cell.error else "", self.known)
+        steps = shortest_prefix(self.facts.prefixes, self.cell.error.type if self.cell.error else "", self.known)
         refused = False
         same: bool | None = None
         while True:
             try:
-                rung = steps.send(same)
+                prefix = steps.send(same)
             except StopIteration as end:
                 return end.value, refused
-            result = self.known.get(rung.backend)
+            result = self.known.get(prefix.backend)
             if result is not None:
                 compared = outcome(self.cell, result)
             elif len(self.steps) < self.budget:
-                compared = yield from self._try(rung.words, Variation(backend=rung.backend))
+                compared = yield from self._try(prefix.words, Variation(backend=prefix.backend))
                 result = self.last
             else:
                 same = None
                 continue
             refused |= compared == "other" and self.cell.verdict in SILENTLY_WRONG
             if compared == "other":
-                self.remarks.append(f"up to {STAGES[rung.stage]} it does something else: {_shown(result)}")
+                self.remarks.append(f"up to {STAGES[prefix.stage]} it does something else: {_shown(result)}")
             same = compared == "same"
 
     def _input_checks(self, stage: StageName) -> Generator[StageRun, CellResult, GuiltyStage | None]:

@@ -23,7 +23,7 @@ from recapture.records.guilty_stage import STAGES
 from recapture.records.verdicts import Verdict
 from recapture.run.plan import RunOptions, plan_cells
 from recapture.run.preparation import IMPORTS, collect_suites, preload_level
-from recapture.tools.explain.compiler_stages import FACTS, StageFacts, lowest_rung
+from recapture.tools.explain.compiler_stages import FACTS, StageFacts, shortest_prefix
 from recapture.tools.explain.reduce.attempt import ATTEMPT
 from recapture.tools.explain.reduce.candidates import CandidateRunner, Condition, TryPlace
 from recapture.tools.explain.reduce.edits import (
@@ -54,7 +54,7 @@ Pass = Callable[[ast.Module, str], Iterator[Edit]]
 
 if TYPE_CHECKING:
     from recapture.run.cell import CellResult, CellSpec
-    from recapture.tools.explain.compiler_stages import Rung
+    from recapture.tools.explain.compiler_stages import StagePrefix
     from recapture.tools.explain.reduce.candidates import CandidateRunner
 
 PASSES: tuple[Pass, ...] = (
@@ -307,12 +307,12 @@ class Reduction:
         facts = self._facts() if fault.verdict is not Verdict.UNSTABLE and fault.phase != "reference" else StageFacts()
         if facts.top is None:
             return None, (Condition(fault),)
-        rung = self._lowest_rung(program, result, facts.rungs)
-        below = facts.rungs[: facts.rungs.index(rung)] if rung is not None else facts.rungs
-        before = [Condition(fault, rung_below.backend, shows=False) for rung_below in below[-1:]]
-        if rung is None:
+        prefix = self._shortest_prefix(program, result, facts.prefixes)
+        below = facts.prefixes[: facts.prefixes.index(prefix)] if prefix is not None else facts.prefixes
+        before = [Condition(fault, prefix_below.backend, shows=False) for prefix_below in below[-1:]]
+        if prefix is None:
             return STAGES[facts.top], (Condition(fault), *before)
-        return STAGES[rung.stage], (Condition(fault, rung.backend), *before)
+        return STAGES[prefix.stage], (Condition(fault, prefix.backend), *before)
 
     def _facts(self) -> StageFacts:
         """Return what is known about the stages of the cell's compiler: nothing if it cannot be examined."""
@@ -324,17 +324,19 @@ class Reduction:
             return StageFacts()
         return StageFacts() if isinstance(facts, Ended) else facts
 
-    def _lowest_rung(self, program: Program, result: CellResult, rungs: tuple[Rung, ...]) -> Rung | None:
-        """Return the lowest rung that shows the fault of a program; None for the whole compiler."""
-        steps = lowest_rung(rungs, result.error.type if result.error is not None else "")
+    def _shortest_prefix(
+        self, program: Program, result: CellResult, prefixes: tuple[StagePrefix, ...]
+    ) -> StagePrefix | None:
+        """Return the shortest prefix that shows the fault of a program; None for the whole compiler."""
+        steps = shortest_prefix(prefixes, result.error.type if result.error is not None else "")
         same: bool | None = None
         while True:
             try:
-                rung = steps.send(same)
+                prefix = steps.send(same)
             except StopIteration as end:
-                lowest: Rung | None = end.value
+                lowest: StagePrefix | None = end.value
                 return lowest
-            partial_result, _ = self.runner.result(program.text, rung.backend)
+            partial_result, _ = self.runner.result(program.text, prefix.backend)
             same = same_fault(fault_of(result), fault_of(partial_result))
 
     def _search(self, search: Search, checks: tuple[Condition, ...], result: CellResult) -> tuple[bool, CellResult]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from recapture.tools.explain.script.choice import Standalone
     from recapture.tools.explain.script.script_runs import ScriptEnd
 
-LADDER = ("eager", "aot_eager", "inductor")
+BACKENDS = ("eager", "aot_eager", "inductor")
 """The backends of `torch.compile` that an issue compares, in the order of their stages."""
 
 
@@ -57,7 +57,7 @@ def gather(reduction: Reduction, reduced: Reduced | None) -> Upstream:
     script = choose(reduction, program, result)
     if script is None:
         raise UsageError(f"{reduction.address} cannot be printed as a script")
-    backends = LADDER if script.has_backends else ()
+    backends = BACKENDS if script.has_backends else ()
     outcomes = tuple((name, run(reduction, script.text, name)) for name in backends)
     pool = reduction.runner.pool
     environment = pool.client.run(tasks.ENVIRONMENT, reduction.spec.device, Environment, timeout=SURVEY_SECONDS)

@@ -1,4 +1,4 @@
-"""The stages of each family of compilers: the compiler up to a stage, and the switches that turn parts of a stage off."""
+"""The stages of each family of compilers: a compiler up to a stage, and switches that turn parts of a stage off."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def top_stage(family: Family, source: str) -> StageName | None:
 
 
 def prefixes_below(family: Family, top: StageName, backends: Collection[str]) -> tuple[StagePrefix, ...]:
-    """Return the prefixes below a compiler whose last stage is `top`, of those that this release has, shortest first."""
+    """Return the prefixes of a compiler whose last stage is `top`, of those that this release has, shortest first."""
     if family == "export":
         return ()
     if family == "aoti":
@@ -82,8 +82,8 @@ def shortest_prefix(
 ) -> Generator[StagePrefix, bool | None, StagePrefix | None]:
     """Search the shortest prefix that shows what the whole compiler shows, by halves.
 
-    Yields a prefix and receives whether it shows the same; None means that there is no time left for it. Returns None for
-    the whole compiler. `error` is the type of its exception, and `known` are backends that cost no time.
+    Yields a prefix and receives whether it shows the same; None means that there is no time left for it. Returns None
+    for the whole compiler. `error` is the type of its exception, and `known` are backends that cost no time.
     """
     low, high = 0, len(prefixes)
     while low < high:

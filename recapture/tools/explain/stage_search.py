@@ -81,8 +81,8 @@ def stage_cells(
     """Find the guilty stages of cells, and return them in their order; `finished` receives each when its search ends.
 
     `timeout` is in seconds and `memory` in bytes, both for each trial; `budget` is the most extra cells for each cell.
-    `known` are records of the same run: those of compilers that are prefixes of the cell's compiler are not run again. The pool must
-    have preloaded what the cells need.
+    `known` are records of the same run: those of compilers that are prefixes of the cell's compiler are not run again.
+    The pool must have preloaded what the cells need.
     """
     work = _Trials(pool, [_Searching(cell, record) for cell, record in cells], budget, timeout, memory, known, finished)
     Driver(pool, work, timeout=timeout, memory=memory).run()

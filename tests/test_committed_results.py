@@ -11,7 +11,7 @@ from recapture.cases.collection import shipped_suites
 from recapture.machine.pins import load_images
 from recapture.records.directories import find_results, read_results
 from recapture.records.verdicts import Verdict
-from recapture.report.markdown import render_conformance
+from recapture.report.conformance_report import render_conformance
 from recapture.tools.compare.overview import overview, to_markdown
 from recapture.tools.speed.figures import derive
 from recapture.tools.speed.report import render_speedups

@@ -8,8 +8,7 @@ from recapture.records.kinds import KINDS
 from recapture.records.record import Record
 from recapture.records.verdicts import Verdict
 from recapture.report import differences, summary
-from recapture.report.groups import noted_groups
-from recapture.report.suspects import suspects
+from recapture.report.groups import noted_groups, suspects
 
 
 def one(kind="value", label="held_out[0]", where="result", detail="", **far):

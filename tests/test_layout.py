@@ -136,7 +136,12 @@ def test_imports_go_down_alone(lint):
 
 
 PLANTED_IMPORTS = (
-    ("records.verdicts", "import recapture.{}", "report.markdown", "Each layer imports only the layers below it"),
+    (
+        "records.verdicts",
+        "import recapture.{}",
+        "report.conformance_report",
+        "Each layer imports only the layers below it",
+    ),
     ("base.text", "import recapture.{}", "machine.pins", "Each layer imports only the layers below it"),
     (
         "run.runner",

@@ -19,8 +19,8 @@ from recapture.records.difference import Difference
 from recapture.records.directories import find_results, read_results
 from recapture.records.record import ErrorInfo, Record, read_jsonl, write_jsonl
 from recapture.records.verdicts import RIGHT, Verdict
+from recapture.report.conformance_report import render_conformance
 from recapture.report.html_page import render_html
-from recapture.report.markdown import render_conformance
 from recapture.report.reasons.reason import key_of, reason_of, reasons
 from recapture.report.reasons.sentence import KINDS_OF_REASONS
 

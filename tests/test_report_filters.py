@@ -12,11 +12,10 @@ from recapture.records.difference import Difference
 from recapture.records.directories import Results
 from recapture.records.record import ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
-from recapture.report.captures import captures
-from recapture.report.captures_markdown import model_captures
 from recapture.report.cell_filter import CellFilter
-from recapture.report.markdown import render_conformance
-from recapture.report.static_shapes import is_static_refusal, static_refusals
+from recapture.report.conformance_report import captures, model_captures, render_conformance
+from recapture.report.groups import is_static_refusal, static_refusals
+from recapture.report.markdown_writer import to_markdown
 
 
 def record(case, compiler="export", verdict=Verdict.PASS, **more):
@@ -107,7 +106,7 @@ def test_the_share_of_captured_models_and_the_coverage_of_the_means():
 
 
 def test_the_table_of_models_has_the_coverage_beside_every_mean():
-    text = model_captures(MODELS)
+    text = to_markdown(model_captures(MODELS))
     lines = [[part.strip() for part in line.strip("|").split("|")] for line in text.splitlines() if "`compile`" in line]
     assert lines[0] == ["`compile`", "2 of 2", "100 %", "1", "0", "0", "2.5 (2 of 2)", "1.5 (2 of 2)"]
     assert lines[2] == ["`compile`", "2 of 3", "67 %", "1", "**1**", "0", "2.5 (2 of 3)", "1.5 (2 of 3)"]

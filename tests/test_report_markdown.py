@@ -16,8 +16,8 @@ from recapture.records.difference import Difference
 from recapture.records.directories import read_results
 from recapture.records.record import ClaimResult, ErrorInfo, Record
 from recapture.records.verdicts import Verdict
+from recapture.report.conformance_report import render_conformance, write_report
 from recapture.report.document import Table, code_span
-from recapture.report.markdown import render_conformance, write_report
 from recapture.report.markdown_writer import link, table_markdown
 
 IMAGES = Path(__file__).parent / "resources" / "results" / "images"
@@ -265,7 +265,7 @@ def test_reading_and_rendering_results_never_imports_torch():
     script = (
         "import sys; from pathlib import Path\n"
         "from recapture.tools.compare.cell_changes import diff; from recapture.tools.compare.diff_report import to_json; from recapture.report import history; from recapture.records.directories import read_results\n"
-        "from recapture.report import html_page as html, markdown, terminal\n"
+        "from recapture.report import html_page as html, conformance_report as markdown, terminal_summary as terminal\n"
         f"one = read_results(Path({str(BARE)!r}))\n"
         "markdown.render_conformance(one.records, one.environment); html.render_html(one.records, one.environment)\n"
         "to_json(diff(one, one)); assert 'torch' not in sys.modules, 'torch was imported'"

@@ -8,10 +8,9 @@ from recapture.records.difference import Difference
 from recapture.records.record import ClaimResult, ErrorInfo, Record
 from recapture.records.verdicts import Verdict
 from recapture.report import summary
+from recapture.report.conformance_report import render_conformance
 from recapture.report.groups import failure_groups
-from recapture.report.markdown import render_conformance
-from recapture.report.matrix_size import MOST_CASES, MOST_COMPILERS, in_matrix
-from recapture.report.summary import ClaimStatus
+from recapture.report.summary import MOST_CASES, MOST_COMPILERS, ClaimStatus, in_matrix
 
 
 def record(case="s::c", compiler="compile", verdict=Verdict.PASS, **fields):

@@ -11,7 +11,7 @@ from recapture.records.directories import read_results
 from recapture.records.record import ErrorInfo, Record
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 from recapture.report.run_progress import RunProgress
-from recapture.report.terminal import print_summary
+from recapture.report.terminal_summary import print_summary
 
 BARE = Path(__file__).parent / "resources" / "results" / "images" / "bare-torch2.11.0-cu130" / "cpu"
 

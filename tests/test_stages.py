@@ -9,11 +9,11 @@ from recapture.records.difference import Difference
 from recapture.records.guilty_stage import GuiltyStage
 from recapture.records.record import ErrorInfo, Record, append_record, read_jsonl, write_jsonl
 from recapture.records.verdicts import Verdict
-from recapture.report.differences_markdown import silent_wrongs
+from recapture.report.conformance_report import guilty_stages, silent_wrongs
 from recapture.report.html_page import render_html
+from recapture.report.markdown_writer import to_markdown
 from recapture.report.reasons.reason import reasons
 from recapture.report.stage_words import culprit, stage_changed
-from recapture.report.stages_markdown import guilty_stages
 from recapture.run.cell import CellResult
 from recapture.tools.compare.cell_changes import category
 from recapture.tools.explain.compiler_stages import (
@@ -281,17 +281,17 @@ def test_a_stage_that_no_run_can_have_recorded_is_refused(tmp_path, change, mess
 
 
 def test_reports_name_the_stage_and_the_workaround_of_a_silent_wrong():
-    text = silent_wrongs([GUILTY], reasons([GUILTY]))
+    text = to_markdown(silent_wrongs([GUILTY], reasons([GUILTY])))
     assert "guilty: **Inductor, vectorization**; workaround: `torch._inductor.config.patch" in text
-    assert "| Inductor, vectorization | silently wrong " in guilty_stages([GUILTY])
-    assert guilty_stages([WRONG]) == ""
+    assert "| Inductor, vectorization | silently wrong " in to_markdown(guilty_stages([GUILTY]))
+    assert list(guilty_stages([WRONG])) == []
     assert "Inductor, vectorization; workaround" in render_html([GUILTY], None)
 
 
 def test_a_hostile_workaround_stays_text():
     hostile = msgspec.structs.replace(WRONG, stage=GuiltyStage("inductor", "**x**|<b>", "`a`|<script>"))
-    assert "<script>" not in guilty_stages([hostile]).replace("`` `a`\\|<script> ``", "")
-    assert "<b>" not in guilty_stages([hostile])
+    assert "<script>" not in to_markdown(guilty_stages([hostile])).replace("`` `a`\\|<script> ``", "")
+    assert "<b>" not in to_markdown(guilty_stages([hostile]))
 
 
 def test_another_stage_is_a_note_of_the_diff_and_a_missing_one_is_nothing():

@@ -37,8 +37,8 @@ ADDITIONS: dict[str, type[ReportAddition]] = {tool.__name__: tool for tool in of
 def _render_one(found: list[Path], cells: CellFilter, output: Path, *, as_html: bool) -> None:
     """Render the one results directory in a list to a file or to standard output."""
     from recapture.records.directories import read_results
+    from recapture.report.conformance_report import render_conformance
     from recapture.report.html_page import render_html
-    from recapture.report.markdown import render_conformance
 
     if len(found) > 1:
         raise UsageError(f"--output takes one results directory, and there are {len(found)}: {found[0]}, {found[1]} …")
@@ -129,9 +129,9 @@ def _report_records(
     """Write the reports beside some records, print their summary, and return them."""
     from recapture.records.artifact_folders import left_artifacts
     from recapture.records.directories import read_results
+    from recapture.report.conformance_report import write_report
     from recapture.report.html_page import render_html
-    from recapture.report.markdown import write_report
-    from recapture.report.terminal import print_summary
+    from recapture.report.terminal_summary import print_summary
 
     if not cells:
         write_report(path)

@@ -59,7 +59,7 @@ def run_command(
     from recapture.base.start_times import described
     from recapture.cases.collection import shipped_groups, shipped_suites
     from recapture.cases.compilers import builtin_compilers
-    from recapture.report.markdown import write_report
+    from recapture.report.conformance_report import write_report
     from recapture.report.run_progress import RunProgress
     from recapture.report.terminal_writer import SafeConsole
     from recapture.run.runner import run_cells
@@ -160,7 +160,7 @@ def _print_text(options: RunOptions, summary: RunSummary) -> None:
     """Print the table of what was selected, and where the results are."""
     import msgspec
 
-    from recapture.report.terminal import print_summary
+    from recapture.report.terminal_summary import print_summary
     from recapture.report.terminal_writer import SafeConsole
 
     console = SafeConsole()

@@ -21,18 +21,18 @@ from recapture.report.differences import (
     silent_kinds,
 )
 from recapture.report.groups import (
+    FEWEST,
     break_groups,
     failure_groups,
     not_run_groups,
     noted_groups,
     remark_groups,
+    suspects,
     together,
 )
-from recapture.report.matrix_size import in_matrix
 from recapture.report.reasons.reason import key_of, lines_by_case, reasons
 from recapture.report.stage_words import culprit, stage_of
-from recapture.report.summary import ClaimStatus
-from recapture.report.suspects import FEWEST, suspects
+from recapture.report.summary import ClaimStatus, in_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -131,15 +131,21 @@ def render_html(
     return page.rstrip() + "\n"
 
 
-def _all_groups(records: Sequence[Record], found: Mapping[Key, Reason]) -> dict[str, list[dict[str, Any]]]:
-    """Return the groups of cells that the page lists, by the name that its template uses."""
-    return {
-        "failures": _groups(failure_groups(records), found),
-        "breaks": _groups(break_groups(records)),
-        "noted": _groups(noted_groups(records)),
-        "remarks": _groups(remark_groups(records)),
-        "not_run": _groups(not_run_groups(records)),
+def _all_groups(records: Sequence[Record], whys: Mapping[Key, Reason]) -> dict[str, str]:
+    """Return the groups of cells that the page lists as HTML, by the name that its template uses."""
+    groups = {
+        "failures": failure_groups(records),
+        "breaks": break_groups(records),
+        "noted": noted_groups(records),
+        "remarks": remark_groups(records),
+        "not_run": not_run_groups(records),
     }
+    return {name: to_html(_folded(group, whys) for group in members) for name, members in groups.items()}
+
+
+def _folded(group: Group, whys: Mapping[Key, Reason]) -> Fold:
+    """Return a group with all its reasons: the page has more room than the report."""
+    return folded(group, whys, limit=TEXT_LIMIT, why_limit=TEXT_LIMIT, most_whys=len(group.records))
 
 
 def _sections(groups: Mapping[str, object], *, has_claims: bool, has_environment: bool) -> list[tuple[str, str, bool]]:
@@ -281,18 +287,3 @@ def _wrong_cases(records: Iterable[Record], places: Mapping[tuple[str, str], int
             }
         )
     return sorted(found, key=lambda case: -len(case["cells"]))
-
-
-def _groups(groups: Iterable[Group], found: Mapping[Key, Reason] | None = None) -> list[dict[str, Any]]:
-    known = found or {}
-    return [
-        {
-            "whys": list(dict.fromkeys(known[key_of(one)].text for one in group.records if key_of(one) in known)),
-            "lines": lines_by_case(group.records, known),
-            "title": group.title,
-            "text": shorten(group.text, TEXT_LIMIT),
-            "number": len(group.records),
-            "cases": together(group.records),
-        }
-        for group in groups
-    ]

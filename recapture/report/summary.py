@@ -11,19 +11,37 @@ from typing import TYPE_CHECKING
 from recapture.base.text import shorten
 from recapture.cases.compiler import Family
 from recapture.cases.compilers import compiler_facts
-from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict, legend, mark_of
+from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Tone, Verdict, legend, mark_of
 from recapture.report.differences import describe_difference, kinds_of, place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from recapture.records.record import Record
 
 LEGEND = {mark: words for mark, (words, _) in legend().items()}
 """The character for each outcome of a cell, with its meaning."""
 
+COLOURS: dict[Tone, str] = {
+    "right": "green",
+    "broken": "cyan",
+    "wrong": "bold red",
+    "failing": "yellow",
+    "none": "dim",
+}
+"""The style of an outcome on a terminal, by the tone of its verdict."""
+
 TYPE_LIMIT = 100
 """Characters shown of an exception's type."""
+
+MOST_COMPILERS = 100
+"""Largest number of columns of a matrix."""
+
+MOST_SUITES = 300
+"""Largest number of suites with a matrix and a column of counts."""
+
+MOST_CASES = 5000
+"""Largest number of rows of all matrices together."""
 
 _FAMILIES = list(Family)
 _COUNTED = re.compile(r"\b(graphs|graph_breaks|recompiles)=")
@@ -182,13 +200,7 @@ def measured_with_kinds(record: Record) -> str:
 
 def colour(record: Record | None) -> str:
     """Return the terminal's style for a cell's outcome; empty if there is no cell."""
-    if record is None:
-        return ""
-    if record.verdict in RIGHT:
-        return "green" if record.verdict is Verdict.PASS else "cyan"
-    if record.verdict in SILENTLY_WRONG:
-        return "bold red"
-    return "yellow" if record.verdict in FAILING else "dim"
+    return "" if record is None else COLOURS[record.verdict.facts.tone]
 
 
 def silent_wrongs(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -234,3 +246,24 @@ def first_line(text: str) -> str:
     """Return the first line of a message, or the whole message if Dynamo gives only a place."""
     text = text.strip()
     return text if text.startswith("from user code:") else text.split("\n", 1)[0]
+
+
+def in_matrix(records: Sequence[Record]) -> tuple[Sequence[Record], str]:
+    """Return the records that matrices and tables of counts show, and a text about omitted ones, else empty."""
+    suites, cases = suites_in_order(records), sorted({record.case for record in records})
+    shown_suites = set(suites[:MOST_SUITES])
+    shown_cases = {*[case for case in cases if suite_of(case) in shown_suites][:MOST_CASES]}
+    shown = [record for record in records if record.case in shown_cases]
+    shown_compilers = set(compilers_in_order(shown)[:MOST_COMPILERS])
+    shown = [record for record in shown if record.compiler in shown_compilers]
+    compilers = {record.compiler for record in records}
+    parts = [
+        f"{all_of_them - number} of {all_of_them} {noun}"
+        for all_of_them, number, noun in (
+            (len(suites), len(shown_suites), "suites"),
+            (len(compilers), len(shown_compilers), "compilers"),
+            (len(cases), len(shown_cases), "cases"),
+        )
+        if all_of_them > number
+    ]
+    return (shown, f"Left out of the matrix: {', '.join(parts)}; the records have them.") if parts else (records, "")

@@ -39,7 +39,10 @@ PER_INPUT = 2
 MODULES = (
     "scipy.stats",
     *(f"recapture.command.{name}" for name in ("images", "main", "report")),
-    *(f"recapture.report.{name}" for name in ("terminal_writer", "html_page", "markdown", "terminal")),
+    *(
+        f"recapture.report.{name}"
+        for name in ("terminal_writer", "html_page", "conformance_report", "terminal_summary")
+    ),
     *(f"recapture.run.{name}" for name in ("cell", "result_files")),
     *(f"recapture.tools.check.{name}" for name in ("across", "across_report", "check_report")),
     *(f"recapture.tools.compare.{name}" for name in ("diff_command", "history_command")),

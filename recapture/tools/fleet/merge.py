@@ -32,7 +32,7 @@ from recapture.records.directories import (
 )
 from recapture.records.record import CONFORMANCE, PARTIAL, TIMINGS, Record, Timing, read_output
 from recapture.records.shard_files import SHARD, ShardPlan, read_shard
-from recapture.report.markdown import write_report
+from recapture.report.conformance_report import write_report
 from recapture.run.attempts import ATTEMPTS, SHARDS, refuse_other_than_folders
 from recapture.run.plan import Key
 from recapture.run.result_files import finish, rows_of

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING
 from recapture.base.text import one_line, plural, shorten
 from recapture.cases.compilers import plain_name
 from recapture.records.directories import REPORT
-from recapture.records.verdicts import Tone
 from recapture.report import environment_facts, summary
 from recapture.report.differences import commonest_difference, noted_numbers, silent_kinds
 from recapture.report.document import Span, Table
-from recapture.report.groups import failure_groups
-from recapture.report.matrix_size import in_matrix
+from recapture.report.groups import FEWEST, failure_groups, static_refusals, suspects
 from recapture.report.stage_words import culprit, stage_of
-from recapture.report.static_shapes import static_refusals
-from recapture.report.summary import ClaimStatus
-from recapture.report.suspects import FEWEST, suspects
+from recapture.report.summary import ClaimStatus, in_matrix
 from recapture.report.terminal_writer import GAP, say, say_all, terminal_lines
 
 if TYPE_CHECKING:
@@ -31,13 +27,7 @@ if TYPE_CHECKING:
     from recapture.report.document import Inline
     from recapture.report.groups import Group
 
-STYLES: dict[Tone, str] = {
-    "right": "green",
-    "broken": "cyan",
-    "wrong": "bold white on red",
-    "failing": "yellow",
-    "none": "dim",
-}
+MARK_STYLES = summary.COLOURS | {"wrong": "bold white on red"}
 """The style of a mark in the matrix, by the tone of its verdict."""
 
 MATRIX_CASES = 100
@@ -280,7 +270,7 @@ def _print_claims(console: Console, records: Sequence[Record]) -> None:
 
 
 def _styled(record: Record) -> Span:
-    return Span(summary.mark(record), style=STYLES[record.verdict.facts.tone])
+    return Span(summary.mark(record), style=MARK_STYLES[record.verdict.facts.tone])
 
 
 def _filled(parts: Sequence[str], width: int) -> list[str]:

@@ -103,7 +103,7 @@ class TestArchitecture:
         for name in ("tools/package_graph.py", "pyproject.toml"):
             shutil.copy(ROOT / name, tmp_path / name)
         planted = tmp_path / "recapture" / "base" / "text.py"
-        planted.write_text(planted.read_text() + "\n\ndef planted():\n    import recapture.report.markdown\n")
+        planted.write_text(planted.read_text() + "\n\ndef planted():\n    import recapture.report.conformance_report\n")
         planted = tmp_path / "recapture" / "tools" / "compare" / "__init__.py"
         planted.write_text(planted.read_text() + "\n\ndef planted():\n    import recapture.tools.fleet\n")
         ended = subprocess.run(

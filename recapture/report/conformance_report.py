@@ -559,18 +559,10 @@ def _folds(title: str, intro: str, groups: Sequence[Group]) -> Iterator[Block]:
         yield from map(folded, groups)
 
 
-def folded(
-    group: Group,
-    whys: Mapping[Key, Reason] | None = None,
-    *,
-    limit: int = MESSAGE_LIMIT,
-    why_limit: int = WHY_LIMIT,
-    most_whys: int = MOST_WHYS,
-) -> Fold:
-    """Return a group of cells as one line that opens to its cells.
+def folded(group: Group, whys: Mapping[Key, Reason] | None = None, *, limit: int = MESSAGE_LIMIT) -> Fold:
+    """Return a group of cells as one line that opens to its cells; `limit` are the characters shown of its message.
 
-    With reasons, the most frequent are said once, and beside a case is the line of its code. `limit` and `why_limit`
-    are the characters shown of the message and of a reason, `most_whys` is the number of reasons shown.
+    With reasons, the most frequent are said once, and beside a case is the line of its code.
     """
     summary_line: list[str | Span] = [f"{plural(len(group.records), 'cell')}: "]
     if group.title not in ("graph break", "note"):
@@ -579,9 +571,9 @@ def folded(
         summary_line.append(code_span(shorten(group.text, limit)))
     known = whys or {}
     counted = Counter(known[key_of(record)].text for record in group.records if key_of(record) in known)
-    blocks: list[Block] = [Paragraph(f"Why: {shorten(why, why_limit)}") for why, _ in counted.most_common(most_whys)]
-    if len(counted) > most_whys:
-        others = plural(len(counted) - most_whys, "other reason")
+    blocks: list[Block] = [Paragraph(f"Why: {shorten(why, WHY_LIMIT)}") for why, _ in counted.most_common(MOST_WHYS)]
+    if len(counted) > MOST_WHYS:
+        others = plural(len(counted) - MOST_WHYS, "other reason")
         blocks.append(Paragraph([f"and {others} like these: see ", code_span("recapture explain CELL")]))
     lines = lines_by_case(group.records, known)
     return Fold(summary_line, [*blocks, Items(list(map(Item, _cells(together(group.records), lines))))])

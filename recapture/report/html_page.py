@@ -13,6 +13,7 @@ from recapture.records.kinds import KINDS
 from recapture.records.verdicts import OUTCOMES, legend
 from recapture.report import environment_facts, summary
 from recapture.report.claim_sources import address, sentence, source_text
+from recapture.report.conformance_report import folded
 from recapture.report.differences import (
     commonest_difference,
     how_far,
@@ -28,9 +29,9 @@ from recapture.report.groups import (
     noted_groups,
     remark_groups,
     suspects,
-    together,
 )
-from recapture.report.reasons.reason import key_of, lines_by_case, reasons
+from recapture.report.html_writer import to_html
+from recapture.report.reasons.reason import key_of, reasons
 from recapture.report.stage_words import culprit, stage_of
 from recapture.report.summary import ClaimStatus, in_matrix
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from recapture.machine.environment import Environment
     from recapture.records.record import Record
-    from recapture.report.groups import Group
     from recapture.report.reasons.reason import Key
     from recapture.report.reasons.sentence import Reason
 
@@ -140,12 +140,9 @@ def _all_groups(records: Sequence[Record], whys: Mapping[Key, Reason]) -> dict[s
         "remarks": remark_groups(records),
         "not_run": not_run_groups(records),
     }
-    return {name: to_html(_folded(group, whys) for group in members) for name, members in groups.items()}
-
-
-def _folded(group: Group, whys: Mapping[Key, Reason]) -> Fold:
-    """Return a group with all its reasons: the page has more room than the report."""
-    return folded(group, whys, limit=TEXT_LIMIT, why_limit=TEXT_LIMIT, most_whys=len(group.records))
+    return {
+        name: to_html(folded(group, whys, limit=TEXT_LIMIT) for group in members) for name, members in groups.items()
+    }
 
 
 def _sections(groups: Mapping[str, object], *, has_claims: bool, has_environment: bool) -> list[tuple[str, str, bool]]:

@@ -320,7 +320,7 @@ def test_the_page_is_filtered_by_kind_of_silent_or_noted_difference_and_shows_ho
 
 def test_notes_are_counted_by_kind_and_compiler_on_the_page():
     page = render_html(KINDS_SHOWN, None)
-    table = page.split('<section id="noted">')[1].split("</table>")[0]
+    table = page.split('id="noted">')[1].split("</table>")[0]
     assert re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", table) == ["compiler", "alias", "value", "fx", "1", "1"]
     assert re.search(r">value 1</span>", page)
     assert "reference is suspect" not in page

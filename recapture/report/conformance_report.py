@@ -12,9 +12,9 @@ from recapture.base.files import write_atomically
 from recapture.base.text import one_line, plural, shorten
 from recapture.machine.environment import Environment
 from recapture.records.artifact_folders import INDEX, left_artifacts
+from recapture.records.difference import Difference
 from recapture.records.directories import REPORT, read_results
 from recapture.records.kinds import KINDS
-from recapture.records.difference import Difference
 from recapture.records.record import Record
 from recapture.records.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report import environment_facts, summary

@@ -11,6 +11,7 @@ from conftest import SUITES
 
 from recapture.base.errors import UsageError
 from recapture.base.files import append_line
+from recapture.base.option_fields import GIB
 from recapture.cases.collection import CaseInfo, Selection
 from recapture.machine.environment import ENVIRONMENT, read_environment, write_environment
 from recapture.records import record as records
@@ -19,7 +20,6 @@ from recapture.records.record import TIMINGS, Record, Timing, read_jsonl, write_
 from recapture.records.verdicts import Verdict
 from recapture.report.environment_facts import origins as origins_in_words
 from recapture.run import result_files as ledger_files
-from recapture.run import runner
 from recapture.run.cell import CellSpec
 from recapture.run.plan import PlannedCell, RunOptions
 from recapture.run.result_files import Ledger, settle
@@ -42,7 +42,7 @@ def ledger(
         device="cpu",
         jobs=1,
         timeout=10.0,
-        memory=runner.GIB,
+        memory=GIB,
         results=directory,
         resume=resume,
     )

@@ -26,14 +26,14 @@ def plant(path, kind, treasure):
         path.symlink_to(treasure)
     elif kind == "a FIFO":
         os.mkfifo(path)
-    elif kind == "a folder":
+    elif kind == "a directory":
         path.mkdir()
     elif kind == "a socket":
         with socket.socket(socket.AF_UNIX) as one:
             one.bind(os.path.relpath(path))
 
 
-KINDS = ("a symbolic link", "a FIFO", "a folder", "a socket")
+KINDS = ("a symbolic link", "a FIFO", "a directory", "a socket")
 
 
 @pytest.fixture

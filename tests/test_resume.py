@@ -12,10 +12,10 @@ import pytest
 from conftest import SUITES, records_below, results_below, run_in_process
 from planted_bench import QUICK, TINY, bench, only
 
+from recapture.base.option_fields import GIB
 from recapture.cases.collection import Selection
 from recapture.machine.environment import SuiteEntry, read_environment
 from recapture.records.record import Record, read_jsonl
-from recapture.run import runner
 from recapture.run.plan import RunOptions
 from recapture.run.result_files import Ledger
 from recapture.tools.speed.speedups import read_speedups
@@ -149,7 +149,7 @@ def test_a_whole_run_keeps_the_rows_of_a_suite_that_broke_and_drops_those_of_cas
         device="cpu",
         jobs=1,
         timeout=10.0,
-        memory=runner.GIB,
+        memory=GIB,
         results=tmp_path / "results",
         resume=False,
     )

@@ -26,10 +26,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 
 from benchmarks.computations import HALF, Computation, all_computations
+from recapture.base.escape import indented_json
 from recapture.judge.perturbation import perturbed
 from recapture.judge.rounding import explained, largest_ratio, same_bits
 from recapture.judge.snapshot import Snapshot, see
@@ -206,7 +206,7 @@ def main() -> int:
             "torch": str(torch.__version__),
             "rows": [asdict(tally) for tally in all_tallies],
         }
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(facts)) + b"\n")  # an infinite ratio is null
+        options.json.write_bytes(indented_json(facts).encode())  # an infinite ratio is null
     return 1 if total["blamed"] else 0
 
 

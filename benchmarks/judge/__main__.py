@@ -28,6 +28,7 @@ from benchmarks.judge.planting import DEFECTS_ATTRIBUTE, Defect
 from benchmarks.judge.sample import QUICK, QUICK_EQUALS
 from benchmarks.judge.tables import blame_table, blames, catch_table, catches
 from recapture.base.errors import UsageError
+from recapture.base.escape import indented_json
 from recapture.records.directories import find_results, read_results
 from recapture.records.record import CONFORMANCE, Record, read_conformance
 from recapture.run.durations import Expected, earlier_runs
@@ -199,7 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.markdown is not None:
         options.markdown.write_text("\n\n".join(f"## {title}\n\n{text}" for title, text in sections) + "\n")
     if options.json is not None:
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+        options.json.write_bytes(indented_json(report).encode())
     for problem in problems:
         print(problem, file=sys.stderr)
     wrong = [*problems, *(item for item in caught if item.missed), *(item for item in blamed if item.blamed)]

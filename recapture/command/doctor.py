@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.command.in_images import ImageOptions, run_in_images
 from recapture.command.options import takes
-from recapture.command.output import echo, echo_json
+from recapture.command.output import echo, print_json
 
 
 @click.command()
@@ -30,7 +29,7 @@ def doctor(context: click.Context, where: ImageOptions, device: str, as_json: bo
 
     checks = examine(device)
     if as_json:
-        echo_json(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode() + "\n")
+        print_json(checks)
     else:
         echo(render(checks), nl=False)
     if any(one.status == "fault" for one in checks):

@@ -6,12 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.text import plural
 from recapture.command.options import require_torch, suite_option
-from recapture.command.output import echo
+from recapture.command.output import echo, print_json
 from recapture.known.issues import chosen_issues
 from recapture.machine.hardware import cores
 
@@ -211,7 +210,7 @@ def _source_as_text(source: Source) -> Iterator[str]:
 
 def _print(lines: Iterable[str], rows: list[Any], *, as_json: bool) -> None:
     if as_json:
-        echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+        print_json(rows)
     else:
         for line in lines:
             echo(line)

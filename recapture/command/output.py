@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.base.escape import json_text
+from recapture.base.escape import indented_json, json_text
 from recapture.base.text import printable, shorten
 
 if TYPE_CHECKING:
@@ -98,9 +98,7 @@ def echo_json(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print plain data and msgspec's structures as an indented JSON document."""
-    import msgspec
-
-    echo_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    echo_json(indented_json(value))
 
 
 def echo_source(text: str) -> None:

@@ -21,6 +21,7 @@ from typing import Literal
 import msgspec
 
 from recapture.base.decode import Count, Format
+from recapture.base.escape import indented_json
 from recapture.base.files import is_file_name, write_atomically
 from recapture.base.scrub import without_paths
 from recapture.base.text import shorten
@@ -190,7 +191,7 @@ def without_private_paths(environment: Environment) -> Environment:
 def write_environment(path: Path, environment: Environment) -> None:
     """Write an environment as indented JSON, atomically, without private paths."""
     public = without_private_paths(environment)
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(public), indent=2) + b"\n")
+    write_atomically(path, indented_json(public).encode())
 
 
 def read_environment(path: Path) -> Environment:

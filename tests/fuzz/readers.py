@@ -91,10 +91,9 @@ def requirements(root: Path) -> None:
 
 def answers(root: Path) -> None:
     """Read the kept answers of ``check --across``, and what a check in another environment printed; print all forms."""
-    import msgspec
 
     from recapture.base.text import printable
-    from recapture.command.output import echo, echo_json
+    from recapture.command.output import echo, print_json
     from recapture.tools.check import across_report as of_several
     from recapture.tools.check import check_report as of_one
     from recapture.tools.check.across import kept_answer, printed_report
@@ -116,7 +115,7 @@ def answers(root: Path) -> None:
     across = AcrossReport(target="m.py:Net", device="cpu", releases=tuple(releases))
     found = failures(across, ("any", "regression"))
     echo(of_several.across_text(across))
-    echo_json(msgspec.json.format(msgspec.json.encode(across.to_dict())).decode() + "\n")
+    print_json(across.to_dict())
     (root / "across.md").write_text(printable(of_several.across_markdown(across)))
     (root / "across.html").write_text(printable(of_several.across_page(across)))
     for line in of_several.across_annotations(across, found):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import option
 from recapture.command.in_images import typed_words
-from recapture.command.output import echo, echo_error, echo_json
+from recapture.command.output import echo, echo_error, print_json
 from recapture.machine.pins import Image, find_releases
 
 if TYPE_CHECKING:
@@ -112,14 +112,13 @@ def _runs(context: click.Context, request: CheckRequest, options: AcrossOptions)
 
 
 def _print(report: AcrossReport, found: list[str], *, as_json: bool, html_file: Path | None, github: bool) -> None:
-    import msgspec
 
     from recapture.base.files import write_output
     from recapture.base.text import printable
     from recapture.tools.check.across_report import across_annotations, across_markdown, across_page, across_text
 
     if as_json:
-        echo_json(msgspec.json.format(msgspec.json.encode(report.to_dict())).decode() + "\n")
+        print_json(report.to_dict())
     else:
         echo(across_text(report))
     try:

@@ -14,7 +14,7 @@ from recapture.base.errors import UsageError
 from recapture.base.text import plural
 from recapture.command.command_table import of_tools
 from recapture.command.options import PathParameter, require_torch, takes
-from recapture.command.output import echo, echo_json, write_file
+from recapture.command.output import echo, print_json, write_file
 from recapture.tools.check.across_command import AcrossOptions, across_only, check_across
 from recapture.tools.check.arguments import CheckArguments, request_of
 
@@ -84,7 +84,7 @@ def check_command(
         import msgspec
 
         found = {"sentence": report.sentence, **msgspec.to_builtins(report)}
-        echo_json(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+        print_json(found)
     else:
         echo(f"\n{report.sentence}")
         echo(f"tried: {report.inputs_in_words}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recapture.command.options import require_torch, takes
-from recapture.command.output import echo, echo_json
+from recapture.command.output import echo, print_json
 from recapture.tools.check.arguments import CheckArguments, request_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def migrate_command(target: str, options: CheckArguments, *, as_json: bool) -> N
     report = MigrationReport(report=result.report, lines=lines_in_the_way(result.obstacles))
     if as_json:
         data = {"sentence": report.sentence, **msgspec.to_builtins(report)}
-        echo_json(msgspec.json.format(msgspec.json.encode(data)).decode() + "\n")
+        print_json(data)
     else:
         echo(migration_text(report))
 

@@ -8,7 +8,7 @@ import click
 
 from recapture.command.in_images import ImageOptions, run_in_images
 from recapture.command.options import require_torch, takes
-from recapture.command.output import echo, echo_json
+from recapture.command.output import echo, print_json
 from recapture.tools.explain.explain_cells import ExplainOptions, explain_cells, recorded_beside
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ def explain_command(context: click.Context, options: ExplainOptions, where: Imag
     case, SUITE all cells of a suite. Nothing is recorded. With --debug, the graphs, the generated code and torch's
     trace are left in results/IMAGE/CAPABILITY/debug/, which the report links.
     """
-    import msgspec
-
     from recapture.report.run_progress import RunProgress
     from recapture.report.terminal_writer import SafeConsole
     from recapture.tools.explain.explain_cells import explanation_of
@@ -57,7 +55,7 @@ def explain_command(context: click.Context, options: ExplainOptions, where: Imag
         for record in summary.selected
     ]
     if as_json:
-        echo_json(msgspec.json.format(msgspec.json.encode(explanations), indent=2).decode() + "\n")
+        print_json(explanations)
         return 0
     for number, explanation in enumerate(explanations):
         if number:

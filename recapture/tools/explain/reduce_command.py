@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.command.in_images import ImageOptions, run_in_images
 from recapture.command.options import PathParameter, require_torch, takes
-from recapture.command.output import echo, echo_json
+from recapture.command.output import echo, print_json
 from recapture.tools.explain.reduce.reducing import ReduceOptions
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def reduce_command(
     if output is not None:
         write_atomically(output, (script.text if script else reduced.case).encode(errors="backslashreplace"))
     if as_json:
-        echo_json(msgspec.json.format(msgspec.json.encode(reduction_data(reduced, script)), indent=2).decode() + "\n")
+        print_json(reduction_data(reduced, script))
     else:
         echo(reduction_text(reduced, script), nl=False)
     if reduction.interruption is not None:  # it ends the command, now that the program is printed

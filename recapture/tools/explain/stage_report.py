@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from recapture.base.escape import indented_json
 from recapture.base.text import duration_text, plural
 from recapture.report import summary
 from recapture.report.document import Inline, Span, Table
@@ -67,4 +68,4 @@ def staged_json(staged: Sequence[Staged]) -> str:
         for cell in staged
     ]
     document = {"schema": 1, "cells": rows}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    return indented_json(document)

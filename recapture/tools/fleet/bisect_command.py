@@ -11,7 +11,7 @@ from recapture.base.errors import RecaptureError, UsageError
 from recapture.base.text import plural
 from recapture.cases.collection import find_suites
 from recapture.command.options import PathParameter, check_device
-from recapture.command.output import echo, echo_json
+from recapture.command.output import echo, print_json
 from recapture.images.package_versions import releases_from
 from recapture.machine.pins import Image, find_image, load_images
 from recapture.records.directories import find_results, read_results
@@ -93,7 +93,7 @@ def bisect_command(
                 what = search.failed.get(name) or (f"it is {record.verdict}" if record else "it is not recorded")
                 raise UsageError(f"{cell} is not {'bad' if should_be_bad else 'right'} in {name}: {what}")
     if as_json:
-        echo_json(msgspec.json.format(msgspec.json.encode(_data(cell, search)), indent=2).decode() + "\n")
+        print_json(_data(cell, search))
     else:
         _print(cell, search)
 
@@ -155,7 +155,7 @@ def _over_packages(
 
     search = search_packages(changed, bad_with)
     if as_json:
-        echo_json(msgspec.json.format(msgspec.json.encode(_package_data(runs.cell, search)), indent=2).decode() + "\n")
+        print_json(_package_data(runs.cell, search))
         return
     echo(f"{runs.cell}: right in {good.name}, bad in {bad.name}")
     for names, is_wrong in search.trials:

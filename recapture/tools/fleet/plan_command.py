@@ -17,7 +17,7 @@ from recapture.cases.compilers import builtin_compilers
 from recapture.command.in_images import typed_words
 from recapture.command.matrix_options import MatrixOptions
 from recapture.command.options import PathParameter, console, takes
-from recapture.command.output import echo, echo_json, echo_source
+from recapture.command.output import echo, echo_json, echo_source, print_json
 from recapture.report.document import Inline, Table
 from recapture.report.terminal_writer import say, say_table
 from recapture.run.durations import committed_results
@@ -66,7 +66,7 @@ def plan(
         raise UsageError("--format slurm needs a --folder on a disk that all nodes share, and no other format does")
     work = typed_work(context, options, matrix)
     if form == "json":
-        echo_json(msgspec.json.format(msgspec.json.encode(work), indent=2).decode() + "\n")
+        print_json(work)
     elif form == "slurm" and folder is not None:
         folder = plain_folder(folder)
         prepare(folder, work)

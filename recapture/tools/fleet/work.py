@@ -18,6 +18,7 @@ import msgspec
 
 from recapture.base.decode import Format
 from recapture.base.errors import UsageError
+from recapture.base.escape import indented_json
 from recapture.base.files import write_atomically
 from recapture.known.issues import chosen_issues
 from recapture.machine.pins import Image, can_run_on, lock_hash, lock_path
@@ -155,7 +156,7 @@ def prepare(folder: Path, work: MatrixWork) -> bool:
         for task in work.tasks
     ]
     write_atomically(folder / TASKS, "".join(f"{line}\n" for line in lines).encode())
-    write_atomically(folder / WORK, msgspec.json.format(msgspec.json.encode(work), indent=2) + b"\n")
+    write_atomically(folder / WORK, indented_json(work).encode())
     return True
 
 

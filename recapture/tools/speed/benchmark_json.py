@@ -11,8 +11,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-import msgspec
-
+from recapture.base.escape import indented_json
 from recapture.base.text import one_line
 from recapture.machine.environment import Environment
 from recapture.tools.speed.speedups import Measured, Row, Speedups
@@ -29,7 +28,7 @@ def benchmark_json(benchmarks: Sequence[Speedups], form: BenchmarkFormat) -> str
     """Return the rows that have figures as the JSON of another tool: an array with an object for each figure."""
     entries = _pytorch if form == "pytorch" else _github_action_benchmark
     found = [entry for speedups in benchmarks for entry in entries(speedups)]
-    return msgspec.json.format(msgspec.json.encode(found)).decode() + "\n"
+    return indented_json(found)
 
 
 def _measured(speedups: Speedups) -> Iterator[tuple[Row, Measured]]:

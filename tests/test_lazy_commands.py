@@ -61,7 +61,12 @@ def test_the_help_of_a_command_imports_that_command_alone(name):
     assert {other for other, place in places.items() if place in modules} == {name}
     assert "torch" not in modules
     # A tool may add options to a command of the core; whatever else a tool does is not imported for a help.
-    added = {module_of(place).split(".")[2] for place in ROLES.get(f"additions to {name}", ())}
+    added = {
+        module_of(place).split(".")[2]
+        for role, places in ROLES.items()
+        if role == f"additions to {name}"
+        for place in places
+    }
     own_tool = {places[name].split(".")[2]} if places[name].startswith("recapture.tools.") else set()
     tools = {
         module.split(".")[2] for module in modules if module.startswith("recapture.tools.") and module.count(".") > 2

@@ -5,6 +5,8 @@ import dataclasses
 import msgspec
 import pytest
 
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import builtin_compilers
 from recapture.records.difference import Difference
 from recapture.records.guilty_stage import GuiltyStage
 from recapture.records.record import ErrorInfo, Record, append_record, read_jsonl, write_jsonl
@@ -14,7 +16,7 @@ from recapture.report.html_page import render_html
 from recapture.report.markdown_writer import to_markdown
 from recapture.report.reasons.reason import reasons
 from recapture.report.stage_words import culprit, stage_changed
-from recapture.run.cell import CellResult
+from recapture.run.cell import CellResult, CellSpec
 from recapture.tools.compare.cell_changes import category
 from recapture.tools.explain.compiler_stages import (
     AOTI,
@@ -23,10 +25,9 @@ from recapture.tools.explain.compiler_stages import (
     StageFacts,
     Switch,
     code_of,
-    family_of,
+    facts,
     prefixes_below,
     switches_of,
-    top_stage,
 )
 from recapture.tools.explain.stages import find_stage, outcome
 
@@ -41,10 +42,10 @@ BACKENDS = ("eager", "aot_eager", "aot_eager_decomp_partition")
 
 STAGES = ("dynamo", "aot_autograd", "decompositions", "inductor")
 FACTS = StageFacts(
-    family="compile",
+    family=Family.DYNAMO,
     top="inductor",
     prefixes=COMPILE,
-    switches={stage: switches_of(stage, "compile") for stage in STAGES},  # type: ignore[misc]
+    switches={stage: switches_of(stage, Family.DYNAMO) for stage in STAGES},  # type: ignore[misc]
 )
 
 
@@ -139,7 +140,9 @@ def test_switches_that_together_do_something_else_cure_nothing():
 
 
 def test_the_only_switch_of_a_stage_is_not_tried_twice():
-    strict = StageFacts(family="export", top="export", switches={"export": switches_of("export", "export")[:1]})
+    strict = StageFacts(
+        family=Family.EXPORT, top="export", switches={"export": switches_of("export", Family.EXPORT)[:1]}
+    )
 
     def run(variation):
         return RAISES if variation.arguments else SAME
@@ -186,7 +189,7 @@ def test_what_the_exported_program_refuses_is_blamed_on_missing_input_checks():
     def run(variation):
         return refuses if variation.backend or variation.variables else SAME
 
-    facts = StageFacts(family="aoti", top="inductor", prefixes=AOTI, checks_inputs=True)
+    facts = StageFacts(family=Family.AOTI, top="inductor", prefixes=AOTI, checks_inputs=True)
     report = find_stage(WRONG, facts, run)
     assert report.stage == GuiltyStage("inductor", "input checks", "AOTI_RUNTIME_CHECK_INPUTS=1")
 
@@ -217,36 +220,63 @@ def test_a_trial_shows_the_same_is_right_or_does_something_else(cell, trial, exp
 
 
 @pytest.mark.parametrize(
-    ("source", "family", "top", "prefixes"),
+    ("name", "top", "prefixes"),
     [
-        ("return torch.compile(fn)", "compile", "inductor", 3),
-        ('return torch.compile(fn, mode="max-autotune")', "compile", "inductor", 3),
-        ('return torch.compile(fn, backend="aot_eager")', "compile", "aot_autograd", 1),
-        ('return torch.compile(fn, backend="eager")', "compile", "dynamo", 0),
-        ('return torch.compile(fn, backend="mine")', "compile", None, None),
-        ("return exported(torch.export.export(fn, example))", "export", "export", 0),
-        ("inductor.aoti_compile_and_package(torch.export.export(fn, example))", "aoti", "inductor", 2),
-        ("return torch.jit.trace(fn, example)", None, None, None),
+        ("compile", "inductor", 3),
+        ("compile:max-autotune", "inductor", 3),
+        ("compile:aot_eager", "aot_autograd", 1),
+        ("compile:eager", "dynamo", 0),
+        ("export:dynamic", "export", 0),
+        ("aoti", "inductor", 2),
     ],
 )
-def test_the_stages_of_a_compiler_are_read_from_its_source(source, family, top, prefixes):
-    assert family_of(source) == family
-    if family is not None:
-        assert top_stage(family, source) == top
-    if family is not None and top is not None:
-        assert len(prefixes_below(family, top, BACKENDS)) == prefixes
+def test_the_stages_of_a_compiler_are_those_of_its_declaration(name, top, prefixes):
+    compiler = builtin_compilers()[name]
+    assert compiler.last_stage == top
+    assert isinstance(compiler.family, Family)
+    assert len(prefixes_below(compiler.family, top, BACKENDS)) == prefixes
+
+
+@pytest.mark.parametrize(
+    ("options", "stages"),
+    [
+        ("family='dynamo'", 4),
+        ("family='dynamo', last_stage='aot_autograd'", 2),
+        ("family='dynamo', last_stage='other'", 0),
+        ("family='trace'", 0),
+        ("family='tvm'", 0),
+        ("since=None", 0),
+    ],
+)
+def test_a_compiler_of_a_user_has_the_stages_that_it_declares(tmp_path, options, stages):
+    path = tmp_path / "own.py"
+    path.write_text(
+        f"from recapture import compiler\n\n\n@compiler('own', {options})\ndef own(fn, example):\n    return fn\n"
+    )
+    spec = CellSpec(
+        suite="own",
+        path=str(path),
+        case="f",
+        compiler="own",
+        device="cpu",
+        compiler_suite="own",
+        compiler_file=str(path),
+    )
+    found = msgspec.json.decode(facts(msgspec.json.encode(spec), lambda _: None), type=StageFacts)
+    assert len(found.switches) == stages
+    assert (found.family is None) == (stages == 0)
 
 
 def test_only_prefixes_that_the_release_has_are_tried():
-    assert [prefix.stage for prefix in prefixes_below("compile", "inductor", ["eager"])] == ["dynamo"]
+    assert [prefix.stage for prefix in prefixes_below(Family.DYNAMO, "inductor", ["eager"])] == ["dynamo"]
 
 
 def test_a_workaround_is_code():
     switches = [Switch("a", "cpp.flag", "off"), Switch("b", "cse", False, "torch._functorch.config")]
-    assert code_of(switches, "compile") == (
+    assert code_of(switches, Family.DYNAMO) == (
         'torch._inductor.config.patch({"cpp.flag": "off"}), torch._functorch.config.patch({"cse": False})'
     )
-    assert code_of([Switch("c", "strict", False, None)], "aoti") == "torch.export.export(…, strict=False)"
+    assert code_of([Switch("c", "strict", False, None)], Family.AOTI) == "torch.export.export(…, strict=False)"
 
 
 GUILTY = msgspec.structs.replace(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from recapture.cases.requirements import absent_modules
 from recapture.cases.source import closure
@@ -17,13 +17,15 @@ from recapture.cases.source import closure
 if TYPE_CHECKING:
     from recapture.records.guilty_stage import StageName
 
+    LastStage: TypeAlias = StageName | Literal["other"]
+
 Capture = Callable[..., Callable[..., Any]]
 """``capture(fn, example) -> callable``; it may also accept ``concrete_args`` (set by a case) and ``held_out``."""
 
 COMPILERS_ATTRIBUTE = "__recapture_compilers__"
 """Name of the list in a file's namespace that `@compiler` appends to."""
 
-OTHER_STAGE = "other"
+OTHER_STAGE: Literal["other"] = "other"
 """The last stage of a compiler that ends with one that is not torch's, such as a backend of a user."""
 
 
@@ -87,7 +89,7 @@ class CompilerFacts:
     name: str
     family: str
     """A member of `Family`, or the name of another family."""
-    last_stage: str | None = None
+    last_stage: LastStage | None = None
     arguments: Mapping[str, object] = field(default_factory=dict)
     uses_dynamo: bool = False
     generates_code: bool = False
@@ -119,11 +121,6 @@ class CompilerFacts:
     def torch_alone(self) -> bool:
         """Whether it needs only ``import torch``."""
         return isinstance(self.family, Family) and self.family.torch_alone
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it goes through every stage of its family."""
-        return isinstance(self.family, Family) and self.last_stage == self.family.last_stage
 
     @property
     def cuda_graphs(self) -> bool:
@@ -175,7 +172,7 @@ def compiler(
     requires: Sequence[str] = (),
     unavailable: Callable[[], str | None] | None = None,
     family: str | None = None,
-    last_stage: str | None = None,
+    last_stage: LastStage | None = None,
     arguments: Mapping[str, object] | None = None,
     uses_dynamo: bool = False,
     generates_code: bool = False,

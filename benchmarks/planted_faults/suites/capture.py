@@ -45,7 +45,7 @@ def of_silu(x):
     return torch.nn.functional.silu(x) + 1
 
 
-@compiler("guard-of-a-flag-dropped")
+@compiler("guard-of-a-flag-dropped", family="dynamo")
 def guard_of_a_flag_dropped(fn, example):
     """Dynamo does not check that a Python constant is the one it captured with."""
     from torch._dynamo.guards import GuardBuilder
@@ -58,7 +58,7 @@ def guard_of_a_flag_dropped(fn, example):
     return torch.compile(fn)
 
 
-@compiler("wrong-operator-in-the-graph")
+@compiler("wrong-operator-in-the-graph", family="dynamo")
 def wrong_operator_in_the_graph(fn, example):
     """Dynamo writes an addition into its graph where the program subtracts."""
     from torch._dynamo.output_graph import OutputGraph
@@ -76,7 +76,7 @@ def wrong_operator_in_the_graph(fn, example):
     return torch.compile(fn)
 
 
-@compiler("mutation-not-written-back")
+@compiler("mutation-not-written-back", family="dynamo")
 def mutation_not_written_back(fn, example):
     """Functionalization takes changed arguments for unchanged ones."""
     from torch._functorch._aot_autograd import collect_metadata_analysis
@@ -85,7 +85,7 @@ def mutation_not_written_back(fn, example):
     return torch.compile(fn)
 
 
-@compiler("wrong-backward-from-the-partitioner")
+@compiler("wrong-backward-from-the-partitioner", family="dynamo")
 def wrong_backward_from_the_partitioner(fn, example):
     """The min-cut partitioner writes a sum into the backward graph where it needs a product."""
     from torch._dynamo.backends import debugging
@@ -107,7 +107,7 @@ def wrong_backward_from_the_partitioner(fn, example):
     return torch.compile(fn)
 
 
-@compiler("different-expressions-merged")
+@compiler("different-expressions-merged", family="dynamo")
 def different_expressions_merged(fn, example):
     """The elimination of common subexpressions takes a cosine for a sine of the same argument."""
     from torch._functorch import partitioners
@@ -137,7 +137,7 @@ def plant_decomposition():
         table[torch.ops.aten.silu.default] = wrong
 
 
-@compiler("wrong-decomposition")
+@compiler("wrong-decomposition", family="dynamo")
 def wrong_decomposition(fn, example):
     """An activation is decomposed with the wrong sign."""
     plant_decomposition()

@@ -62,21 +62,29 @@ def packaged(fn, example):
     return torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program))
 
 
-@compiler("export-writes-another-operator", shares_state=False)
+@compiler("export-writes-another-operator", family="exported_program", shares_state=False)
 def export_writes_another_operator(fn, example):
     """The exported program adds where the code subtracts."""
     plant_in_export()
     return torch.export.export(Module(fn), example).module()
 
 
-@compiler("aoti-of-a-wrong-program", shares_state=False, checks_inputs=False, inference_only=True)
+@compiler(
+    "aoti-of-a-wrong-program", family="aot_inductor", shares_state=False, checks_inputs=False, inference_only=True
+)
 def aoti_of_a_wrong_program(fn, example):
     """AOTInductor of a program that adds where the code subtracts."""
     plant_in_export()
     return packaged(fn, example)
 
 
-@compiler("aoti-with-a-wrong-decomposition", shares_state=False, checks_inputs=False, inference_only=True)
+@compiler(
+    "aoti-with-a-wrong-decomposition",
+    family="aot_inductor",
+    shares_state=False,
+    checks_inputs=False,
+    inference_only=True,
+)
 def aoti_with_a_wrong_decomposition(fn, example):
     """AOTInductor with the wrong sign in the decomposition of an activation."""
     from torch._inductor import decomposition
@@ -89,7 +97,7 @@ def aoti_with_a_wrong_decomposition(fn, example):
     return packaged(fn, example)
 
 
-@compiler("aoti-with-a-wrong-relu", shares_state=False, checks_inputs=False, inference_only=True)
+@compiler("aoti-with-a-wrong-relu", family="aot_inductor", shares_state=False, checks_inputs=False, inference_only=True)
 def aoti_with_a_wrong_relu(fn, example):
     """AOTInductor with Inductor's own test fault in the code of a rectifier."""
     from torch._inductor import config

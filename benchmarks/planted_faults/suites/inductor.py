@@ -72,19 +72,19 @@ def with_neg(text, fn):
     return torch.compile(fn)
 
 
-@compiler("neg-without-cast")
+@compiler("neg-without-cast", family="dynamo")
 def neg_without_cast(fn, example):
     """The code of a negation without the cast of its result, as I3 plants it."""
     return with_neg(lambda x: f"-{x}", fn)
 
 
-@compiler("neg-doubled")
+@compiler("neg-doubled", family="dynamo")
 def neg_doubled(fn, example):
     """The code of a negation doubles its operand instead, as I4 plants it."""
     return with_neg(lambda x: f"decltype({x})(2 * {x})", fn)
 
 
-@compiler("neg-doubled-in-vectors")
+@compiler("neg-doubled-in-vectors", family="dynamo")
 def neg_doubled_in_vectors(fn, example):
     """The vectorized code of a negation doubles it; the code for single elements is right."""
     from torch._inductor.codegen.cpp import CppVecOverrides
@@ -101,25 +101,25 @@ def with_relu(fault, fn):
     return torch.compile(fn)
 
 
-@compiler("relu-wrong")
+@compiler("relu-wrong", family="dynamo")
 def relu_wrong(fn, example):
     """Inductor's own test fault: a rectifier with wrong values."""
     return with_relu("accuracy", fn)
 
 
-@compiler("relu-does-not-compile")
+@compiler("relu-does-not-compile", family="dynamo")
 def relu_does_not_compile(fn, example):
     """Inductor's own test fault: code that the C++ compiler refuses."""
     return with_relu("compile_error", fn)
 
 
-@compiler("relu-raises")
+@compiler("relu-raises", family="dynamo")
 def relu_raises(fn, example):
     """Inductor's own test fault: code that raises when it runs."""
     return with_relu("runtime_error", fn)
 
 
-@compiler("log1p-wrong")
+@compiler("log1p-wrong", family="dynamo")
 def log1p_wrong(fn, example):
     """Inductor's own test fault: a logarithm with wrong values."""
     from torch._inductor import config
@@ -128,7 +128,7 @@ def log1p_wrong(fn, example):
     return torch.compile(fn)
 
 
-@compiler("lowering-of-another-operator")
+@compiler("lowering-of-another-operator", family="dynamo")
 def lowering_of_another_operator(fn, example):
     """Subtraction is lowered as addition."""
     from torch._inductor.lowering import lowerings
@@ -138,7 +138,7 @@ def lowering_of_another_operator(fn, example):
     return torch.compile(fn)
 
 
-@compiler("fusion-moves-a-mutation")
+@compiler("fusion-moves-a-mutation", family="dynamo")
 def fusion_moves_a_mutation(fn, example):
     """Fused nodes run in the reverse order, so that a read comes after the write."""
     from torch._inductor.scheduler import FusedSchedulerNode
@@ -153,7 +153,7 @@ def fusion_moves_a_mutation(fn, example):
     return torch.compile(fn)
 
 
-@compiler("wrong-pattern")
+@compiler("wrong-pattern", family="dynamo")
 def wrong_pattern(fn, example):
     """A pattern after the gradients replaces products by sums."""
     from torch._inductor.fx_passes import post_grad
@@ -169,7 +169,7 @@ def wrong_pattern(fn, example):
     return torch.compile(fn)
 
 
-@compiler("stale-cache-entry")
+@compiler("stale-cache-entry", family="dynamo")
 def stale_cache_entry(fn, example):
     """The cache of whole graphs has one key for all, and an entry of another function."""
     from torch._inductor import codecache, config

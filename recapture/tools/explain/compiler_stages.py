@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from recapture.cases.compiler import OTHER_STAGE, Compiler, Family
 from recapture.pool.protocol import task_name
 from recapture.records.guilty_stage import StageName
 from recapture.records.verdicts import SILENTLY_WRONG
@@ -19,8 +19,6 @@ from recapture.torch_api.stages import DECOMPOSED, EXPORTED, backends, has_setti
 if TYPE_CHECKING:
     from recapture.records.guilty_stage import StageName
     from recapture.records.record import Record
-
-Family = Literal["compile", "export", "aoti"]
 
 
 class StagePrefix(NamedTuple):
@@ -40,33 +38,13 @@ AOTI = (
     StagePrefix("export", EXPORTED, "the exported program"),
     StagePrefix("decompositions", DECOMPOSED, "and decompositions (run_decompositions)"),
 )
-STAGE_OF_BACKEND: dict[str, StageName] = {prefix.backend: prefix.stage for prefix in COMPILE}
-
-_BACKEND = re.compile(r"""\bbackend\s*=\s*["'](\w+)["']""")
-
-
-def family_of(source: str) -> Family | None:
-    """Return the family of a compiler by what its source calls; None if no stage of it can be told from another."""
-    if "aoti_compile_and_package" in source:
-        return "aoti"
-    if re.search(r"\btorch\.compile\b", source):
-        return "compile"
-    return "export" if re.search(r"\bexport\.export\(", source) and "onnx" not in source else None
-
-
-def top_stage(family: Family, source: str) -> StageName | None:
-    """Return the last stage of a compiler, given its source; None for a backend that is not torch's."""
-    if family == "export":
-        return "export"
-    named = _BACKEND.search(source) if family == "compile" else None
-    return "inductor" if named is None or named[1] == "inductor" else STAGE_OF_BACKEND.get(named[1])
 
 
 def prefixes_below(family: Family, top: StageName, backends: Collection[str]) -> tuple[StagePrefix, ...]:
     """Return the prefixes of a compiler whose last stage is `top`, of those that this release has, shortest first."""
-    if family == "export":
+    if family == Family.EXPORT:
         return ()
-    if family == "aoti":
+    if family == Family.AOTI:
         return AOTI
     prefixes = []
     for prefix in COMPILE:
@@ -108,7 +86,11 @@ def _next_place(prefixes: Sequence[StagePrefix], low: int, high: int, error: str
 INDUCTOR = "torch._inductor.config"
 DYNAMO = "torch._dynamo.config"
 FUNCTORCH = "torch._functorch.config"
-CALLS = {"compile": "torch.compile", "export": "torch.export.export", "aoti": "torch.export.export"}
+CALLS = {
+    Family.DYNAMO: "torch.compile",
+    Family.EXPORT: "torch.export.export",
+    Family.AOTI: "torch.export.export",
+}
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -205,13 +187,13 @@ TIMES = 6
 
 def switches_of(stage: StageName, family: Family) -> tuple[Switch, ...]:
     """Return the switches of a stage, whatever the release."""
-    if stage == "export":
+    if stage == Family.EXPORT.last_stage:
         return EXPORT_SWITCHES
     if stage == "dynamo":
         return DYNAMO_SWITCHES + COMPILE_ARGUMENTS
     if stage == "inductor":
         return INDUCTOR_SWITCHES
-    if family != "compile":
+    if family != Family.DYNAMO:
         return ()
     # The other partitioner has a backend of its own, which does not decompose.
     return (*FUNCTORCH_SWITCHES, PARTITIONER) if stage == "aot_autograd" else FUNCTORCH_SWITCHES
@@ -297,15 +279,14 @@ def facts(payload: bytes, enter: Callable[[str], None]) -> bytes:
     """Find the facts about a cell's compiler in a child, because that imports much of torch."""
     enter("capture")
     spec = msgspec.json.decode(payload, type=CellSpec)
-    source = compiler_of(spec).to_source()
-    family = family_of(source)
-    top = top_stage(family, source) if family is not None else None
-    if family is None or top is None:
+    compiler = compiler_of(spec)
+    family, top = compiler.family, compiler.last_stage
+    if not isinstance(family, Family) or top is None or top == OTHER_STAGE:
         return msgspec.json.encode(StageFacts())
-    prefixes = prefixes_below(family, top, backends() if family == "compile" else ())
+    prefixes = prefixes_below(family, top, backends() if family == Family.DYNAMO else ())
     stages = dict.fromkeys([*(prefix.stage for prefix in prefixes), top])
     usable = {
-        stage: tuple(switch for switch in switches_of(stage, family) if _is_usable(switch, source, spec.device))
+        stage: tuple(one for one in switches_of(stage, family) if _is_usable(one, compiler, spec.device))
         for stage in stages
     }
     absent = {
@@ -320,26 +301,23 @@ def facts(payload: bytes, enter: Callable[[str], None]) -> bytes:
         )
         for stage in stages
     }
-    checks = family == "aoti" and release() >= (2, 7)
-    plain = family == "compile" and not re.search(r"\b(dynamic|fullgraph)\s*=", source)
+    checks = family == Family.AOTI and release() >= (2, 7)
+    plain = family == Family.DYNAMO and not compiler.arguments.keys() & {"dynamic", "fullgraph"}
     return msgspec.json.encode(StageFacts(family, top, prefixes, usable, absent, plain, checks))
 
 
-def _is_usable(switch: Switch, source: str, device: str) -> bool:
-    """Whether a switch exists on this release and changes something for a compiler with this source."""
+def _is_usable(switch: Switch, compiler: Compiler, device: str) -> bool:
+    """Whether a switch exists on this release and changes something for a compiler."""
     if switch.name == "triton.cudagraphs":  # modes turn them on
         return device == "cuda"
     if switch.module is not None:
         return has_setting(switch.module, switch.name, switch.value)
     if switch.name == "backend":
         return switch.value in backends()
-    named = re.search(rf"\b{switch.name}\s*=\s*(True|False)", source) or re.search(
-        rf'"{switch.name}"\s*:\s*(True|False)', source
-    )
     if switch.name == "strict" and release() < (2, 2):  # torch 2.1 has no such argument
         return False
-    default = "True" if switch.name == "strict" and release() < (2, 8) else "False"
-    return (named[1] if named else default) != str(switch.value)
+    default = switch.name == "strict" and release() < (2, 8)
+    return bool(compiler.arguments.get(switch.name, default) != switch.value)
 
 
 FACTS = task_name(facts)

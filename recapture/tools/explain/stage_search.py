@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.base.text import plural
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import builtin_compilers
 from recapture.pool.driver import Driver, Request
 from recapture.run.cell import EXAMINE, CellResult
 from recapture.run.outcomes import OutcomeReader
 from recapture.run.shared_processes import compiles
 from recapture.run.tasks import CELL
-from recapture.tools.explain.compiler_stages import FACTS, StageFacts
+from recapture.tools.explain.compiler_stages import COMPILE, FACTS, StageFacts
 from recapture.tools.explain.run_options import BUDGET
 from recapture.tools.explain.stages import Search, StageReport, StageRun, search, stageable
 
@@ -27,7 +29,12 @@ if TYPE_CHECKING:
     from recapture.run.plan import Key, PlannedCell
     from recapture.run.runner import OpenRun
 
-PREFIXES_RECORDED = {"compile:eager": "eager", "compile:aot_eager": "aot_eager"}
+PREFIXES_RECORDED = {
+    compiler.name: prefix.backend
+    for prefix in COMPILE
+    for compiler in builtin_compilers().values()
+    if compiler.family == Family.DYNAMO and compiler.last_stage == prefix.stage
+}
 """Compilers that ship and are prefixes of `torch.compile`, with the backend of each."""
 
 

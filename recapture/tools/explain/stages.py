@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from recapture.cases.compilers import EAGER
 from recapture.records.guilty_stage import STAGES, GuiltyStage, StageName
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.run.overrides import Variation
@@ -22,9 +23,10 @@ from recapture.tools.explain.run_options import BUDGET
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from recapture.cases.compiler import Family
     from recapture.records.record import Record
     from recapture.run.cell import CellResult
-    from recapture.tools.explain.compiler_stages import Family, StageFacts, StagePrefix, Switch
+    from recapture.tools.explain.compiler_stages import StageFacts, StagePrefix, Switch
 
 MOST_NAMED = 3
 """The most settings that a recorded workaround has; a longer one says little."""
@@ -80,7 +82,7 @@ class StageReport:
 
 def stageable(record: Record) -> bool:
     """Whether a cell is wrong or fails because of its compiler, so that a stage of it can be guilty."""
-    return record.verdict in SILENTLY_WRONG | FAILING and record.phase != "reference" and record.compiler != "eager"
+    return record.verdict in SILENTLY_WRONG | FAILING and record.phase != "reference" and record.compiler != EAGER
 
 
 def outcome(cell: Shown, trial: Shown) -> Outcome:

@@ -18,13 +18,13 @@ def of_change(x):
     return x * 2
 
 
-@compiler("unplanted")
+@compiler("unplanted", family="dynamo", last_stage="aot_autograd")
 def unplanted(fn, example):
     """Nothing is planted: right."""
     return torch.compile(fn, backend="aot_eager")
 
 
-@compiler("wrong-graph")
+@compiler("wrong-graph", family="dynamo", last_stage="aot_autograd")
 def wrong_graph(fn, example):
     """Dynamo adds where the program subtracts."""
     from torch._dynamo.output_graph import OutputGraph
@@ -42,7 +42,7 @@ def wrong_graph(fn, example):
     return torch.compile(fn, backend="aot_eager")
 
 
-@compiler("lost-mutation")
+@compiler("lost-mutation", family="dynamo", last_stage="aot_autograd")
 def lost_mutation(fn, example):
     """Functionalization takes changed arguments for unchanged ones."""
     from torch._functorch._aot_autograd import collect_metadata_analysis

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.text import one_line
+from recapture.cases.compiler import Family
 from recapture.cases.syntax import PROJECT, called_part, dotted, is_future
 from recapture.records.verdicts import Verdict
 from recapture.tools.explain.reduce.edits import without_unused_imports
@@ -396,7 +397,7 @@ def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> s
     make_target = f"{where}{parts.target}" + ("()" if parts.is_module else "")
     fresh = ["    program = fresh()"] if form.separate else []
     inputs = f"{where}INPUTS"
-    own = "captured" if not compiler.shares_state or compiler.name.startswith("jit.script") else "target"
+    own = "captured" if not compiler.shares_state or compiler.family == Family.SCRIPT else "target"
 
     def call(function: str, make: str, target: str) -> str:
         return (

@@ -162,6 +162,7 @@ def _git(directory: Path, *arguments: str) -> str | None:
     if not directory.is_dir():
         return None
     try:
+        # The limit is for a network file system that does not answer.
         command = ["git", "-C", str(directory), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -173,6 +174,7 @@ def _cudnn(version: int | None) -> str | None:
     """Return cuDNN's version as text: 8500 is 8.5.0, 91900 is 9.19.0."""
     if not version:
         return None
+    # cuDNN 9 changed how it encodes its version.
     major = 10_000 if version >= 90_000 else 1_000
     return f"{version // major}.{version % major // 100}.{version % 100}"
 
@@ -180,7 +182,13 @@ def _cudnn(version: int | None) -> str | None:
 def _first_line(command: list[str]) -> str | None:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, "LC_ALL": "C"}
+            # The line is recorded, so it has the same words in every locale.
+            command,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

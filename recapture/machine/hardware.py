@@ -77,6 +77,7 @@ def gpu_info(capability: str) -> GpuInfo:
     """Return what is known about torch's device 0; `capability` is, for example, ``sm_90``."""
     import torch
 
+    # The last digit is the minor number: sm_90 is 9.0, and sm_100 is 10.0.
     number = ".".join((capability[3:-1], capability[-1]))
     known = GpuInfo(name=torch.cuda.get_device_name(0), capability=number)
     try:

@@ -45,6 +45,7 @@ def image_for(
         mismatches = _mismatches(packages, python_version, image)
         if not mismatches:
             return ImageMatch(image.name, image.lock_hash, [])
+        # The image with the fewest differences says best what to install.
         if nearest is None or len(mismatches) < len(nearest[1]):
             nearest = (image.name, mismatches)
     bare = f"bare-torch{torch}-{'cu' + cuda.replace('.', '') if cuda else 'cpu'}"

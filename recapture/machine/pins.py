@@ -53,6 +53,7 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     newer: dict[str, dt.date] = {}
 
     def __post_init__(self) -> None:
+        # A version that cannot be compared would otherwise fail far from its table.
         for name in ("torch", "python"):
             try:
                 Version(getattr(self, name))

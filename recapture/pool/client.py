@@ -173,6 +173,7 @@ class Client:
             stderr=self.log,
             pass_fds=[server_end.fileno()],
             env=self._environment(),
+            # Ctrl-C then reaches the host alone, which closes the socket in good order.
             start_new_session=True,
         )
         server_end.close()
@@ -208,6 +209,7 @@ class Client:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self.log.close()
+        # Segments outlive the processes that created them, whose ids are all that says whose they are.
         known = self._kill_survivors().union(*self._pids.values())
         for segment in segments():
             if segment.creator in known and segment.id not in self._others:

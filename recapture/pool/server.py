@@ -280,6 +280,7 @@ class Server:
         if self.fork:
             preload(request.level, request.modules)
             gc.collect()
+            # Objects that the collector moves between its lists are written to, and their pages copied.
             gc.freeze()  # so that children keep sharing the parent's pages
             if request.many and request.level != "bare":  # a bare server is small, and has few or short-lived children
                 use_huge_pages()
@@ -321,6 +322,7 @@ class Server:
         pid = os.fork()
         if pid == 0:
             with contextlib.suppress(OSError):  # the host has died
+                # Before any code of the task runs: it may kill this server.
                 self._send(Processes(task.id, [os.getpid()]))
             link = self.links.inherited()
             for resource in self.private:
@@ -419,6 +421,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     os.dup2(2, 1)  # no output of a library may reach the host's standard output
     link = socket.socket(fileno=options.fd)
+    # No program that a task starts may keep the link open.
     os.set_inheritable(options.fd, False)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host has died
         server = Server(

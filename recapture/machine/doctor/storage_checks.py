@@ -68,6 +68,7 @@ def executable_caches(facts: Facts) -> Finding:
     refused = []
     for what, place in places.items():
         existing = _nearest_existing(place)
+        # The mount option is not the only obstacle, so a library is loaded as well.
         if os.statvfs(existing).f_flag & os.ST_NOEXEC or (sample is not None and _refuses_to_load(sample, existing)):
             refused.append(f"{what} ({existing})" if what != str(existing) else what)
     if not refused:
@@ -211,6 +212,7 @@ def _filesystem(path: Path) -> str:
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
         fields = line.split()
         point = Path(fields[4].replace("\\040", " "))
+        # Of several mounts on one directory the last counts: it hides the others.
         if (point == resolved or point in resolved.parents) and len(point.parts) >= best:
             best, kind = len(point.parts), fields[fields.index("-") + 1]
     return kind

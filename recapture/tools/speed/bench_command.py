@@ -59,6 +59,7 @@ def bench_command(
         return run_in_images(context, where, results=options.results, device=options.device)
     if channels_last:
         options = dataclasses.replace(options, layouts=(*options.layouts, "channels-last"))
+    # A layout may be named twice, also by --channels-last: each row is measured once.
     options = dataclasses.replace(options, layouts=tuple(dict.fromkeys(options.layouts)))
     console = SafeConsole(highlight=False)
     if not console.is_terminal:  # a file or a pipe has no width

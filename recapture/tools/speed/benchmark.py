@@ -64,6 +64,7 @@ def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[
     check_names(options)
     with WorkerPool(
         device=options.device,
+        # One more than may compile at a time: with several GPUs, a row is timed beside them.
         jobs=options.compile_jobs + 1,
         worker=options.worker,
         whole_graphs=True,
@@ -71,6 +72,7 @@ def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[
     ) as pool:
         modules = modules_of(options)
         pool.client.preload("bare", modules)
+        # The doctor's checks take seconds, and run while the workloads are collected.
         begin_survey(pool)
         infos = collect(pool, options)
         caches = Path(pool.home.name) / "bench"
@@ -88,6 +90,7 @@ def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[
             warn(text)
         notable = [check for check in checks if check.status in ("fault", "warning")]
         environment = without_private_paths(msgspec.structs.replace(environment, doctor=notable))
+        # Under the lock, because `recapture report` may be writing the same file.
         with writing(path):
             moved = set_aside_others(path, environment)
         if moved is not None:
@@ -130,6 +133,7 @@ def _method(options: BenchOptions, worker: str) -> dict[str, str | int | float]:
 
 
 def _slug(environment: Environment) -> str:
+    # On a CPU the file has the same name on every machine; `set_aside_others` tells two models apart.
     name = environment.gpu.name if environment.gpu is not None and environment.gpu.name else environment.capability
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
@@ -210,6 +214,7 @@ class RowExecution:
         options = self.options
         number = len(row.processes)
         folder = None
+        # One profile for a row: another process would show the same, and cost as much.
         if options.profile and timing and number == 0:
             folder = self._profile_folder(row)
             folder.mkdir(parents=True, exist_ok=True)
@@ -221,6 +226,7 @@ class RowExecution:
             device=options.device,
             timing=timing,
             seconds=options.seconds,
+            # Each process has another order of its rounds, which is the same whenever the benchmark is repeated.
             seed=number,
             cache=row.cache,
             # Twice the number of available cores, because compiling processes do not use all cores all the time.
@@ -248,6 +254,7 @@ class RowExecution:
             row.processes.append(outcome)
         else:
             row.cold = outcome
+        # A failure ends the row at once: its figures need every process to be right.
         if outcome.verdict not in RIGHT or len(row.processes) == self.options.processes:
             self._finish(row, outcome)
         else:
@@ -269,6 +276,7 @@ class RowExecution:
     def _finish(self, planned: PlannedRow, outcome: Outcome) -> None:
         jobs = self.schedule.compiling_beside(planned)
         planned.row = make_row(planned, outcome, self.sampler, compile_jobs=jobs)
+        # No other row uses these caches, and together they would fill a disk.
         shutil.rmtree(planned.cache, ignore_errors=True)
         self.file.write()
         if planned.processes and planned.processes[0].operators is not None:

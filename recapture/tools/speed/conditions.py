@@ -81,6 +81,7 @@ class GpuSampler:
             handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
             uuid = _ask(nvml.nvmlDeviceGetUUID, handle)
             handles.append((handle, uuid.decode() if isinstance(uuid, bytes) else str(uuid)))
+        # The second name is the older one, which newer drivers still know.
         reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or getattr(
             nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None
         )
@@ -105,6 +106,7 @@ class GpuSampler:
         """Return the CPU's conditions with those of the GPU added, for a window in monotonic seconds."""
         if uuid is None:
             return cpu
+        # NVML's UUID has the prefix GPU-, which torch's lacks.
         seen = [sample for sample in self._samples if window[0] <= sample.at <= window[1] and uuid in sample.uuid]
         if not seen:
             return cpu
@@ -163,6 +165,7 @@ def cpu_conditions(
 
     others = steal = None
     if before is not None and after is not None:
+        # The process's clock and the machine's tick at other times: a difference may be below zero.
         others = round(max(0.0, after[0] - before[0] - own) / seconds, 3)
         steal = round(max(0.0, after[1] - before[1]) / seconds / (os.cpu_count() or 1), 4)
     return Conditions(
@@ -181,6 +184,7 @@ def _cpu_times() -> tuple[float, float] | None:
     text = _read("/proc/stat")
     if text is None:
         return None
+    # The first line sums all CPUs. Guest time, the last fields, is a part of user time already.
     fields = [float(field) / os.sysconf("SC_CLK_TCK") for field in text.splitlines()[0].split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields
     return user + nice + system + irq + softirq, steal

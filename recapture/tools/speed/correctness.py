@@ -208,6 +208,7 @@ def _distances(
     if rows and group in GROUPS_AS_A_WHOLE:
         eager_error, error = (hypot(*errors) for errors in zip(*((row[3], row[4]) for row in rows), strict=True))
         return [("", total or 1.0, eager_error, error)], None
+    # The root mean square of the group's elements: a tensor of far smaller ones is judged by the group.
     level = total / (sum(count for _, count, _, _, _ in rows) or 1) ** 0.5
     return [
         (name, max(norm, SMALL * level * count**0.5) or 1.0, eager_error, error)
@@ -278,8 +279,10 @@ def _judged(products: list[list[float]], *, with_float64: bool) -> str | None:
     if not eager_length / LONGER <= length <= eager_length * LONGER:
         ratio = length / eager_length if eager_length else float("inf")
         return f"parameters: the steps are {ratio:.2g} times as long as eager's"
+    # Eager's own steps do not point where float64's do: they are mostly noise, and have no direction.
     if not eager_length or (with_float64 and cosine(0, 2) < AGREE):
         return None
+    # The candidate has as much noise as eager, which lowers a cosine; a wrong gradient lowers it further.
     least = cosine(0, 2) / 2 if with_float64 else 0.0
     towards = cosine(1, 2)
     if towards < least:

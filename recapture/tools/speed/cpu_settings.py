@@ -33,9 +33,11 @@ def physical_cores(allowed: set[int] | None = None, cpus: Path = CPUS) -> list[i
     first_of_core: dict[frozenset[int], int] = {}
     for cpu in usable:
         siblings = _numbers(_read(cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list"))
+        # A list without the CPU itself cannot be right: the CPU then counts as a core of its own.
         first_of_core.setdefault(siblings if cpu in siblings else frozenset({cpu}), cpu)
     cores = sorted(first_of_core.values())
     nodes = {cpu: _node(cpus / f"cpu{cpu}") for cpu in cores}
+    # From the largest node on, the threads share one node's memory if it has cores enough.
     sizes = {node: list(nodes.values()).count(node) for node in nodes.values()}
     return sorted(cores, key=lambda cpu: (-sizes[nodes[cpu]], nodes[cpu], cpu))
 

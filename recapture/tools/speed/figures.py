@@ -58,6 +58,7 @@ def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, see
     """
     import numpy as np
 
+    # In logarithms a ratio of 2 and a ratio of ½ are equally far from 1.
     pairs = [(np.log(np.asarray(eager)), np.log(np.asarray(other))) for eager, other in processes]
     ratios = [eager - other for eager, other in pairs]
     medians = [float(np.median(logs)) for logs in ratios]
@@ -118,10 +119,12 @@ def compare_runs(old: Sequence[float], new: Sequence[float]) -> SpeedComparison 
     middle = fmean(new) - fmean(old)
     shares = [variance(side) / len(side) for side in (old, new)]
     error = math.sqrt(sum(shares))
+    # Equal estimates on each side leave no variance to divide by.
     if error == 0:
         low = high = surely_low = surely_high = middle
         p_value = float(middle == 0)
     else:
+        # The degrees of freedom of Welch and Satterthwaite: the sides may differ in variance and in number.
         freedom = sum(shares) ** 2 / sum(
             share**2 / (len(side) - 1) for share, side in zip(shares, (old, new), strict=True)
         )
@@ -160,6 +163,7 @@ def _bootstrap(ratios: Sequence[Any], seed: int) -> Any:
     for logs in ratios:
         values = np.asarray(logs)
         count = len(values)
+        # The usual length for correlated samples: it grows with the cube root of their number.
         block = max(1, round(count ** (1 / 3)))
         starts = random.integers(0, count, size=(DRAWS, math.ceil(count / block)))
         wrapped = np.concatenate([values, values[: block - 1]])  # for equal probabilities
@@ -178,6 +182,7 @@ def geometric_mean(values: Sequence[float]) -> float | None:
 
 def measure(processes: tuple[Process, ...], outcomes: list[Outcome], starts: list[Start | None]) -> Measured:
     """Return the figures of timed processes; `starts` are the cold start and the warm start, None if unknown."""
+    # The median of medians: one disturbed process does not move the row's time.
     eager = median(median(process.eager.seconds) for process in processes)
     candidate = median(median(process.candidate.seconds) for process in processes)
     even = [_break_even(start, processes[0].eager_start, eager, candidate) for start in starts]
@@ -238,6 +243,7 @@ def _break_even(start: Start | None, eager_start: Start, eager: float, candidate
     """Return the iterations that save the compile time minus the time of eager's first calls; None means never."""
     if start is None or candidate >= eager:
         return None
+    # Eager's first calls are slow, too: only what compiling costs beyond them has to be saved.
     cost = start.total - eager_start.total
     return max(0.0, round(cost / (eager - candidate), 1))
 

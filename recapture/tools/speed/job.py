@@ -110,13 +110,16 @@ def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
     """Run one job in this process; `enter` is called at the start of each phase, to show where a crash happened."""
     enter("reference")
     if job.gpu is not None:
+        # CUDA reads the variable when it starts, which it has not: the server never initialises it.
         visible = [index for index in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if index]
         os.environ["CUDA_VISIBLE_DEVICES"] = visible[job.gpu] if visible else str(job.gpu)
     import torch
 
     if job.steady:
+        # Before torch makes its threads, which inherit the cores.
         cpu_settings.fix_cores(job.cpu_threads)
         cpu_settings.keep_freed_memory()
+    # The pool gives a process one thread, so that results can be repeated; speed is that of all cores.
     torch.set_num_threads(job.cpu_threads)
     keep_caches(job.cache, job.compile_threads)
     workload = load_workload(job.model)
@@ -239,6 +242,7 @@ class _Measurement:
             make_shapes_dynamic()
         before = allocated(self.job.device)
         self.candidate = Subject(self.workload, configuration, self.job.device)
+        # Nothing that the variants before have compiled may shorten this compilation.
         reset_dynamo()
         compile_seconds()  # discards earlier figures
         self.capturing = True
@@ -269,6 +273,7 @@ class _Measurement:
         subjects = [subject for subject in (self.eager, self.twin, self.candidate) if subject is not None]
         for subject in subjects:  # the check and the probes came in between
             subject.timed_calls(2)
+        # Recording a graph takes far longer than replaying it: it has to show if that happens while timing.
         recorded = recorded_cudagraphs()
         watch = CpuWatch()
         timed = interleave(subjects, job.device, job.seconds, seed=job.seed)
@@ -332,6 +337,7 @@ def _uuid(device: str) -> str | None:
 
 
 def _failed(phase: str, error: BaseException) -> Outcome:
+    # Most compilers capture at the first call.
     if phase == "call" and is_capture_error(error):
         phase = "capture"
     kind, message = qualified(type(error)), safe_text(error)

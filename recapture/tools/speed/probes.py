@@ -24,6 +24,7 @@ def allocated(device: str) -> int:
         torch.cuda.synchronize()
         return int(torch.cuda.memory_allocated())
     _return_free_memory()
+    # Free pages that the allocator kept until now would count as the next model's.
     return _status("VmRSS") or 0
 
 
@@ -118,6 +119,7 @@ def operators(subject: Subject, device: str, trace: Path | None) -> list[tuple[s
 def _profiled(subject: Subject, device: str, then: Callable[[Any], object] | None = None) -> Any:
     from torch.profiler import ProfilerActivity, profile
 
+    # The first iteration runs without the profiler, which starts up in it otherwise.
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
     _iterate(subject)
     with profile(activities=activities) as profiler:

@@ -50,6 +50,7 @@ def best(rows: Sequence[Row]) -> Best | None:
     if not faster:
         return None
     faster.sort(key=lambda pair: -pair[1].speedup[0])
+    # What reaches the lower end of the largest speedup cannot be told from it.
     least = faster[0][1].speedup[1]
     alike = [(row, measured) for row, measured in faster if measured.speedup[2] >= least]
 
@@ -113,6 +114,7 @@ def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
     grown = drift(row)
     if grown is not None:
         first, last = map(time_text, grown)
+        # First, because it makes all other figures of the row doubtful.
         texts.insert(0, f"no steady state: an iteration took {first} at first and {last} at last")
     if row.measured.kernel is not None and not row.reasons.recorded:  # recording a graph launches no kernels
         share = row.measured.kernel / row.measured.seconds
@@ -137,6 +139,7 @@ def _of_the_machine(row: Row) -> list[str]:
     marks_by_text: dict[str, list[str]] = {}
     for process in row.processes:
         for mark in process.conditions.marks:
+            # Processes report the same with other numbers: one text with their range says it once.
             marks_by_text.setdefault(NUMBER.sub("\0", mark), []).append(mark)
     described = []
     for text, marks in marks_by_text.items():
@@ -182,6 +185,7 @@ def drift(row: Row) -> tuple[float, float] | None:
     """
     thirds = []
     for process in row.processes:
+        # Without the middle third, a slow trend shows as two levels.
         third = len(process.candidate.seconds) // 3
         if third == 0:
             return None

@@ -251,6 +251,7 @@ def _means(rows: Sequence[Row]) -> str:
     for (way, compiler, dynamic), by_workload in by_way.items():
         if compiler == EAGER and way.endswith("as in eager"):
             continue
+        # A row without a steady state has no single speed that a mean could count.
         values = [row.measured.speedup[0] for row in by_workload.values() if row.measured and drift(row) is None]
         mean = geometric_mean(values)
         name = way + (" dynamic" if dynamic else "")
@@ -450,6 +451,7 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
 def _table_lines(rows: Sequence[Row], width: int) -> list[Text]:
     """Return a table of one workload with as many of its columns as fit into `width` characters."""
     lines: list[Text] = []
+    # The widest table that fits, or the narrowest if none does.
     for columns in COLUMNS if width >= WIDE else COLUMNS[1:]:
         lines = terminal_lines(_table(rows, columns))
         if max(line.cell_len for line in lines) <= width:

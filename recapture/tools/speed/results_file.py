@@ -84,6 +84,7 @@ class SpeedupsFile:
         self.rows = rows
         self.resume = resume
         on_file = self._on_file() if resume else None
+        # A row marked `again` is older than the run that is resumed.
         done = {row.key: row for row in on_file.rows if not row.again} if on_file else {}
         for planned in rows:
             row = done.get(planned.key)
@@ -95,6 +96,7 @@ class SpeedupsFile:
         on_file = self._on_file()
         planned = {row.key for row in self.rows}
         done = {planned.key: planned.row for planned in self.rows if planned.row is not None}
+        # Rows on file stay, because another benchmark may have written them meanwhile.
         before = {
             row.key: msgspec.structs.replace(row, again=row.again or row.key in planned)
             for row in (on_file.rows if on_file else ())

@@ -217,6 +217,7 @@ def _described(pool: WorkerPool, spec: ModelSpec) -> list[WorkloadInfo]:
     try:
         described = pool.client.run(tasks.WORKLOADS, spec, list[WorkloadInfo], timeout=COLLECT_SECONDS)
     except ServerDiedError:
+        # The other files still have to be collected.
         pool.restart()
         return [WorkloadInfo(spec=spec, error="killed the worker server on import")]
     return [WorkloadInfo(spec=spec, error=cause_of_death(described))] if isinstance(described, Ended) else described
@@ -276,5 +277,6 @@ def plan_rows(infos: list[WorkloadInfo], options: BenchOptions) -> list[tuple[Wo
             layouts=options.layouts,
             dynamic=options.dynamic,
         ):
+            # Two addresses may select the same row.
             rows.setdefault((info.spec.name, configuration), (info, configuration))
     return list(rows.values())

@@ -141,6 +141,7 @@ class Subject:
                 begin = time.perf_counter()
                 self.iterate(number)
                 synchronize(self.device)
+                # Only now have the kernels ended that the call launched.
                 seconds.append(time.perf_counter() - begin)
                 if after and number in after:
                     after[number]()

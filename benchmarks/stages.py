@@ -30,9 +30,9 @@ from benchmarks.planted_faults.__main__ import Silent
 from benchmarks.side_by_side import append_row, run_parts
 from recapture.cases.collection import find_suites
 from recapture.records.record import Record, read_conformance
+from recapture.report.differences import culprit
 from recapture.report.document import Table
 from recapture.report.markdown_writer import table_markdown
-from recapture.report.stage_words import culprit
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
 from recapture.tools.explain.run_options import BUDGET, EXPLAIN

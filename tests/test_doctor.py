@@ -11,10 +11,9 @@ from click.testing import CliRunner
 from planted_machine import NAMES, faults, needs_cxx, needs_mounts, without
 
 from recapture.base.errors import UsageError
-from recapture.command.doctor import doctor
+from recapture.command.doctor import checks_table, doctor
 from recapture.machine.doctor import Check, examine, explain, register
 from recapture.machine.doctor.facts import release
-from recapture.report.checks_table import render
 
 MESSAGES = [
     (
@@ -183,7 +182,7 @@ def test_the_table_names_every_check_and_counts_what_is_wrong(monkeypatch):
     monkeypatch.setenv("COLUMNS", "150")
     monkeypatch.delenv("CXX", raising=False)
     checks = [made("cxx-compiler", "fault"), made("memory", "warning"), made("libcuda", "unknown")]
-    text = render(checks)
+    text = checks_table(checks)
     assert all(one.name in text for one in checks)
     assert text.splitlines()[-1] == "1 fault, 1 warning, 1 unknown"
 

@@ -12,10 +12,10 @@ from recapture.records.guilty_stage import GuiltyStage
 from recapture.records.record import ErrorInfo, Record, append_record, read_jsonl, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.report.conformance_report import guilty_stages, silent_wrongs
+from recapture.report.differences import culprit, stage_changed
 from recapture.report.html_page import render_html
 from recapture.report.markdown_writer import to_markdown
 from recapture.report.reasons.reason import reasons
-from recapture.report.stage_words import culprit, stage_changed
 from recapture.run.cell import CellResult, CellSpec
 from recapture.tools.compare.cell_changes import category
 from recapture.tools.explain.compiler_stages import (

@@ -17,9 +17,9 @@ from pathlib import Path
 from benchmarks.planted_faults.expected import FAULTS, Fault
 from recapture.cases.collection import find_suites
 from recapture.records.record import Record
+from recapture.report.differences import stage_of
 from recapture.report.document import Table
 from recapture.report.markdown_writer import table_markdown
-from recapture.report.stage_words import stage_of
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
 from recapture.tools.explain.run_options import EXPLAIN

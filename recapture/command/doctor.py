@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.text import plural
 from recapture.command.in_images import ImageOptions, run_in_images
 from recapture.command.options import takes
 from recapture.command.output import echo, print_json
+
+if TYPE_CHECKING:
+    from recapture.machine.doctor.register import Check
+
+FALLBACK_SIZE = (120, 24)
+"""Columns and lines of the table if the output is not a terminal."""
 
 
 @click.command()
@@ -25,13 +36,29 @@ def doctor(context: click.Context, where: ImageOptions, device: str, as_json: bo
     if where.images:
         return run_in_images(context, where, results=None, device=device)
     from recapture.machine.doctor import examine
-    from recapture.report.checks_table import render
 
     checks = examine(device)
     if as_json:
         print_json(checks)
     else:
-        echo(render(checks), nl=False)
-    if any(one.status == "fault" for one in checks):
+        echo(checks_table(checks), nl=False)
+    if any(check.status == "fault" for check in checks):
         context.exit(EnvironmentUnfitError.exit_status)
     return 0
+
+
+def checks_table(checks: Sequence[Check]) -> str:
+    """Return a table of the checks, as wide as the terminal, and a last line with the number of problems."""
+    from recapture.report.document import Table
+    from recapture.report.terminal_writer import terminal_lines
+
+    rows = [[check.name, check.status, check.found, check.mend] for check in checks]
+    width = shutil.get_terminal_size(FALLBACK_SIZE).columns
+    lines = terminal_lines(Table(["check", "status", "found", "fix"], rows), width=width, wrapped=(2, 3))
+    faults, warnings, unknown = (
+        sum(check.status == status for check in checks) for status in ("fault", "warning", "unknown")
+    )
+    counts = [plural(faults, "fault")] if faults else []
+    counts += [plural(warnings, "warning")] if warnings else []
+    counts += [f"{unknown} unknown"] if unknown else []
+    return "\n".join([*(line.plain for line in lines), "", ", ".join(counts) or "nothing is wrong", ""])

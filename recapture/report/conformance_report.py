@@ -19,7 +19,7 @@ from recapture.records.record import Record
 from recapture.records.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report import environment_facts, summary
 from recapture.report.claim_sources import address, sentence
-from recapture.report.differences import how_far, kinds_of, noted_by_compiler, place, silent_kinds
+from recapture.report.differences import culprit, how_far, kinds_of, noted_by_compiler, place, silent_kinds, stage_of
 from recapture.report.document import (
     Block,
     Fold,
@@ -51,7 +51,6 @@ from recapture.report.groups import (
 from recapture.report.markdown_writer import to_markdown
 from recapture.report.reasons.reason import Key, key_of, lines_by_case, reasons
 from recapture.report.reasons.sentence import Reason
-from recapture.report.stage_words import culprit, stage_of
 from recapture.report.summary import ClaimStatus, suite_of
 
 MESSAGE_LIMIT = 200

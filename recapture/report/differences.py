@@ -1,4 +1,4 @@
-"""What differences say: in words, how often each kind occurs, and which cells have one of a kind."""
+"""What differs, in words: a cell's differences, how often each kind occurs, its guilty stage, and its notes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import dataclasses
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from recapture.base.text import one_line, shorten
+from recapture.records.guilty_stage import STAGES, GuiltyStage
 from recapture.records.kinds import KINDS
-from recapture.report.stage_words import stage_changed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -139,6 +141,24 @@ def commonest_difference(cells: Iterable[Record]) -> tuple[str, int]:
 def identity(difference: Difference) -> tuple[str, str, str, str]:
     """Return what identifies a difference: not its figures, which change with every kernel."""
     return (difference.input, difference.where, difference.kind, difference.bits or "value")
+
+
+def stage_of(record: Record) -> GuiltyStage | None:
+    """Return the guilty stage that a record names, if it names one."""
+    return None if record.stage is msgspec.UNSET else record.stage
+
+
+def culprit(stage: GuiltyStage) -> str:
+    """Return a stage and its part, such as ``Inductor, vectorization``."""
+    return STAGES[stage.name] + (f", {stage.part}" if stage.part else "")
+
+
+def stage_changed(old: Record | None, new: Record | None) -> str:
+    """Return a note if both records name a guilty stage, and not the same; else an empty text."""
+    before, after = (None if record is None else stage_of(record) for record in (old, new))
+    if before is None or after is None or culprit(before) == culprit(after):
+        return ""
+    return f"guilty stage: {culprit(before)} → {culprit(after)}"
 
 
 def notes_of(record: Record) -> dict[tuple[str, ...], str]:

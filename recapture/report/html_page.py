@@ -16,10 +16,12 @@ from recapture.report.claim_sources import address, sentence, source_text
 from recapture.report.conformance_report import folded
 from recapture.report.differences import (
     commonest_difference,
+    culprit,
     how_far,
     noted_by_compiler,
     noted_numbers,
     silent_kinds,
+    stage_of,
 )
 from recapture.report.groups import (
     FEWEST,
@@ -32,7 +34,6 @@ from recapture.report.groups import (
 )
 from recapture.report.html_writer import to_html
 from recapture.report.reasons.reason import key_of, reasons
-from recapture.report.stage_words import culprit, stage_of
 from recapture.report.summary import ClaimStatus, in_matrix
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from recapture.base.text import one_line, plural, shorten
 from recapture.cases.compilers import plain_name
 from recapture.records.directories import REPORT
 from recapture.report import environment_facts, summary
-from recapture.report.differences import commonest_difference, noted_numbers, silent_kinds
+from recapture.report.differences import commonest_difference, culprit, noted_numbers, silent_kinds, stage_of
 from recapture.report.document import Span, Table
 from recapture.report.groups import FEWEST, failure_groups, static_refusals, suspects
-from recapture.report.stage_words import culprit, stage_of
 from recapture.report.summary import ClaimStatus, in_matrix
 from recapture.report.terminal_writer import GAP, say, say_all, terminal_lines
 

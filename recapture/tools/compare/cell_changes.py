@@ -15,8 +15,7 @@ from recapture.records.directories import BEFORE, Results, find_results, holds_r
 from recapture.records.record import Record
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report import environment_facts, summary
-from recapture.report.differences import has_kind, identity, notes_of
-from recapture.report.stage_words import stage_changed
+from recapture.report.differences import has_kind, identity, notes_of, stage_changed
 from recapture.tools.compare.benchmarks import (
     diff_speeds,
     environment_of_benchmark,

@@ -14,7 +14,7 @@ from recapture.records.record import Record
 from recapture.records.verdicts import outcome_of
 from recapture.report import summary
 from recapture.report.claim_sources import address
-from recapture.report.differences import changed_note, kinds_in_words, kinds_of
+from recapture.report.differences import changed_note, kinds_in_words, kinds_of, stage_changed
 from recapture.report.document import (
     Block,
     Heading,
@@ -30,7 +30,6 @@ from recapture.report.document import (
     verbatim,
 )
 from recapture.report.markdown_writer import to_markdown as markdown
-from recapture.report.stage_words import stage_changed
 from recapture.tools.compare.changed_words import WORDS_LIMIT, changed_alike, failure_words, told_apart
 from recapture.tools.compare.changes import (
     CATEGORIES,

@@ -9,8 +9,8 @@ import msgspec
 from recapture.base.escape import indented_json
 from recapture.base.text import duration_text, plural
 from recapture.report import summary
+from recapture.report.differences import culprit
 from recapture.report.document import Inline, Span, Table
-from recapture.report.stage_words import culprit
 from recapture.report.terminal_writer import say, say_table
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 ``python tools/package_graph.py --write`` writes docs/packages.svg and the table in ARCHITECTURE.md; without ``--write``
 it prints the table. An import of a higher layer, of one tool by another, or a cycle, ends it with exit status 1. It
-needs grimp, which comes with import-linter. The order of the layers, and the tools, are those of pyproject.toml.
+needs grimp, which comes with import-linter. The order of the layers is that of pyproject.toml.
 """
 
 from __future__ import annotations
@@ -35,18 +35,15 @@ TOOLS = "tools"
 
 def layers(pyproject: Path = ROOT / "pyproject.toml") -> list[str]:
     """Return the packages of the core, highest layer first, as the contract of import-linter lists them."""
-    return [name for name in _contract("layers", "layers", pyproject) if name != TOOLS]
-
-
-def tools(pyproject: Path = ROOT / "pyproject.toml") -> list[str]:
-    """Return the tools, as ``tools.NAME``, that import-linter keeps independent of each other."""
-    return _contract("independence", "modules", pyproject)
-
-
-def _contract(kind: str, field: str, pyproject: Path) -> list[str]:
     contracts = tomllib.loads(pyproject.read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-    contract = next(contract for contract in contracts if contract["type"] == kind)
-    return [name.removeprefix("recapture.") for name in contract[field]]
+    contract = next(contract for contract in contracts if contract["type"] == "layers")
+    names = [name.removeprefix("recapture.") for name in contract["layers"]]
+    return [name for name in names if name != TOOLS]
+
+
+def tools(folder: Path = ROOT / "recapture" / TOOLS) -> list[str]:
+    """Return the tools, as ``tools.NAME``: a folder each."""
+    return [f"{TOOLS}.{path.parent.name}" for path in sorted(folder.glob("*/__init__.py"))]
 
 
 def package_of(module: str) -> str:

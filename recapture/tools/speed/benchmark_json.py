@@ -27,8 +27,8 @@ MARKED = "recapture"
 def benchmark_json(benchmarks: Sequence[Speedups], form: BenchmarkFormat) -> str:
     """Return the rows that have figures as the JSON of another tool: an array with an object for each figure."""
     entries = _pytorch if form == "pytorch" else _github_action_benchmark
-    found = [entry for speedups in benchmarks for entry in entries(speedups)]
-    return indented_json(found)
+    metrics = [entry for speedups in benchmarks for entry in entries(speedups)]
+    return indented_json(metrics)
 
 
 def _measured(speedups: Speedups) -> Iterator[tuple[Row, Measured]]:

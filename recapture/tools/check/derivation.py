@@ -2,47 +2,61 @@
 
 from __future__ import annotations
 
+import ctypes
 import dis
+import faulthandler
 import inspect
 import re
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from recapture.base.exceptions import qualified, safe_text
-from recapture.base.scrub import encodable
+from recapture.base.paths import PACKAGE
+from recapture.base.scrub import encodable, scrub
 from recapture.base.text import one_line, plural, shorten
 from recapture.judge.compare import Rules, compare
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.observe import ARGUMENTS_SEED
 from recapture.judge.snapshot import see
 from recapture.pool.protocol import task_name
-from recapture.tools.check import loading
-from recapture.tools.check.case_text import Prepared, example_expression, found_expression
-from recapture.tools.check.imports import ImportsOfTarget
-from recapture.tools.check.likeness import same_arguments, same_ranks
-from recapture.tools.check.loading import TargetError
-from recapture.tools.check.mining import about_nonfinite, codes_of, mined
+from recapture.tools.check.case_text import Prepared
+from recapture.tools.check.input_changes import BELOW_ZERO, FAR_BEYOND, unchangeable_in
+from recapture.tools.check.loading import OwnCode, TargetError, order_of_names
 from recapture.tools.check.request import CheckRequest
+from recapture.tools.check.source_facts import INSTALLED, ImportsOfTarget, about_nonfinite, codes_of, mined
 from recapture.tools.check.variants import derive, variants
-from recapture.torch_api.compat import seed_everything
+from recapture.torch_api.compat import is_out_of_memory, seed_everything
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from types import TracebackType
 
     from recapture.judge.observe import Observation
 
+STAGES = {
+    "load": "while its file is loaded",
+    "arguments": "while its inputs are made",
+    "call": "in the call with the example",
+    "source": "while recapture reads its source",
+}
+"""What a child does before it tries derived inputs, by the name of the phase. Later phases are names of inputs."""
 
-SECONDS = 4.0
-"""Seconds of eager calls that the derived inputs may cost in each cell; a slow model gets fewer of them."""
+AFFORDED_SECONDS = 10.0
+"""Seconds that the calls with one derived input may take, and more if the example is slow."""
 
-MOST_INPUTS = 40
-"""The most derived inputs; each is called with every compiler."""
+TIMES_AS_SLOW = 20
+"""How many times as long as the example's call the calls with one derived input may take."""
 
-FEWEST_INPUTS = 5
-"""The number of derived inputs that even a slow model gets."""
+SHARE_OF_TIMEOUT = 0.8
+"""Part of the timeout after which no other derived input is tried."""
+
+TOO_SLOW = "Timeout ("
+"""What Python's watchdog writes when the calls with a derived input take too long."""
 
 MOST_REFUSED = 6
 """The most inputs that eager refuses and every compiler is called with, each for another reason."""
@@ -50,32 +64,42 @@ MOST_REFUSED = 6
 OF_VALUES = (ValueError, ArithmeticError, AssertionError, IndexError, RuntimeError)
 """Exceptions that refuse values and shapes. Others, as a TypeError, mostly say that a variant is of a wrong type."""
 
+OF_RANGES = re.compile(r"index|range|bound", re.IGNORECASE)
+"""What messages say about integers that are too small or too large."""
+
 REASON = 120
 """Characters of eager's reason for refusing an input."""
 
+M_PERTURB = -6
+"""The option of glibc's ``mallopt`` that fills new memory with a byte."""
 
 NO_GPU = "--device cuda: torch finds no GPU that it can use; `recapture doctor` says why"
 """The error where there is none."""
 
 
+Stability = Literal["steady", "depends on calls", "uninitialised"]
+"""Whether eager does the same on the example again, and if not, why."""
+
+
 class Preparation(msgspec.Struct, frozen=True):
-    """A request, and the names of the derived inputs that must not be tried, because one killed the child."""
+    """A request, its time limit in seconds, and why some derived inputs are not tried: each ended an earlier child."""
 
     request: CheckRequest
-    without: tuple[str, ...] = ()
+    timeout: float = 600.0
+    without: dict[str, str] = {}
 
 
 def prepare(payload: bytes, enter: Callable[[str], None]) -> bytes:
-    """Examine a target: `Preparation` → `Prepared`. `enter` is called with the name of each input that is tried."""
-    todo = msgspec.json.decode(payload, type=Preparation)
-    enter("reference")
+    """Examine a target: `Preparation` → `Prepared`. `enter` is called with each stage, and each input that is tried."""
+    preparation = msgspec.json.decode(payload, type=Preparation)
+    enter("load")
     try:
-        if todo.request.device == "cuda" and not _has_gpu():
+        if preparation.request.device == "cuda" and not _has_gpu():
             return msgspec.json.encode(Prepared(error=NO_GPU))
-        found = _Examination(todo.request).run(set(todo.without), enter)
+        prepared = _Examination(preparation, enter).run()
     except TargetError as error:
-        found = Prepared(error=_line(error))
-    return msgspec.json.encode(found)
+        prepared = Prepared(error=_line(error))
+    return msgspec.json.encode(prepared)
 
 
 def _has_gpu() -> bool:
@@ -87,22 +111,28 @@ def _has_gpu() -> bool:
 class _Examination:
     """One target in this process."""
 
-    def __init__(self, request: CheckRequest) -> None:
-        self.request = request
-        names = dict(vars(loading))
+    def __init__(self, preparation: Preparation, enter: Callable[[str], None]) -> None:
+        self.request = preparation.request
+        self.timeout = preparation.timeout
+        self.without = preparation.without
+        self.enter = enter
+        self.began = time.monotonic()
         with ImportsOfTarget() as imports:
-            self.found: Any = eval(found_expression(request), names)  # noqa: S307 - the expression is this project's
+            self.own = OwnCode(**self.request.own_code)
             self.built = self._built()
+        self.unwrapped = self.built
         self.modules = imports.modules
-        names["FOUND"] = self.built
-        expression = compile(example_expression(request), "the example", "eval")
-        self.example: Callable[[], tuple[Any, ...]] = lambda: eval(expression, names)  # noqa: S307
-        self.kind, self.name = _kind(self.built, request.name)
+        self.calling: dict[str, Any] = {}
+        self.remarks: list[str] = []
+        self.kind, self.name = _kind(self.built, self.request.name)
+        self.seen: list[Any] = []
+        self.raising: dict[str, str] = {}
+        """Inputs that compilers are called with although eager refuses them, by eager's reason without its numbers."""
 
     def _built(self) -> Any:
         """Make the target. What its class or factory raises is the user's to mend, and told in one line."""
         try:
-            return loading.build(self.found, self.request.name)
+            return self.own.load()
         except TargetError:
             raise
         except BaseException as error:
@@ -110,117 +140,278 @@ class _Examination:
             why = f"the module {error.name!r} is not installed" if absent else safe_text(error)  # type: ignore[attr-defined]
             raise TargetError(f"{self.request.title} cannot be made: {qualified(type(error))}: {why}") from None
 
-    def run(self, without: set[str], enter: Callable[[str], None]) -> Prepared:
+    def run(self) -> Prepared:
         """Call eager on the example and on every derived input."""
         request = self.request
-        self._arguments()  # refused here, in words of the target
+        self.enter("arguments")
+        self._arguments()
+        self.enter("call")
+        if request.train:
+            self._ask_for_gradients()
         subject = self._subject()
         self._first_call(subject)
+        subject.start_again()
         began = time.perf_counter()
-        first = self._call(subject, "example", self.example)
+        first = self._call(subject, "example", self.own.example)
         seconds = time.perf_counter() - began
         if first.raised is not None:
-            text = shorten(one_line(first.raised.message), 300)
-            raise TargetError(f"{request.title} raises {first.raised.type} on its input: {text}")
+            raise TargetError(self._raises(first))
+        stability = self._stability(subject)
+        if stability == "uninitialised":
+            self._judge_form_alone(subject)
+        subject = self._subject(anew=stability == "depends on calls")
+        first = self._call(subject, "example", self.own.example)
         subject.start_again()
-        other = self._call(subject, "example", self.example, seed="another")
-        random = bool(compare(first, other, rules=Rules(show_values=False)).differences)
-        codes, keys = codes_of(self.built)
+        other = self._call(subject, "example", self.own.example, seed="another")
+        random = stability == "steady" and bool(compare(first, other, rules=Rules(show_values=False)).differences)
+        if request.train and first.gradients is None:
+            self.remarks.append("--train compares no gradients: neither an input nor a parameter requires one")
+        self.enter("source")
+        codes, keys = codes_of(self.unwrapped)
         prepared = Prepared(
             kind=self.kind,
             name=self.name,
+            calling=self.calling,
             constants=tuple(mined(codes, keys)),
             nonfinite=about_nonfinite(codes),
             modules=self.modules,
             seconds=round(seconds, 4),
             random=random,
+            depends_on_calls=stability == "depends on calls",
+            remarks=tuple(self.remarks),
         )
-        if not request.derive:
-            return prepared
-        most = max(FEWEST_INPUTS, min(MOST_INPUTS, int(SECONDS / max(seconds, 1e-6))))
-        return self._derived(prepared, subject, without, enter, most)
+        return self._derived(prepared, subject) if request.derive else prepared
+
+    # --- the example --------------------------------------------------------------------------------------------------
+
+    def _arguments(self) -> None:
+        """Make the example once, and find out how the target takes it. Raises TargetError, in words of the target."""
+        seed_everything(ARGUMENTS_SEED)
+        try:
+            given = self.own.given()
+            if callable(given) and not hasattr(given, "dtype"):
+                given = given()
+            if isinstance(given, dict):
+                names, by_name = order_of_names(self.built, given)
+                self._call_as(names=names, by_name=by_name)
+            example = self.own.arguments(given)
+        except TargetError:
+            raise
+        except BaseException as error:  # a user's function of inputs may raise anything
+            raise TargetError(f"the example cannot be made: {qualified(type(error))}: {safe_text(error)}") from None
+        for path, tensor in unchangeable_in(example, "args"):
+            kind = type(tensor).__name__ if type(tensor).__name__ != "Tensor" else f"{tensor.layout} tensor"
+            self.remarks.append(f"{path} is a {kind}, of which no other inputs are derived")
+        try:
+            signature = inspect.signature(getattr(self.built, "forward", self.built))
+        except (TypeError, ValueError):
+            return
+        try:
+            signature.bind(*example)
+        except TypeError as error:
+            raise TargetError(self._does_not_take(signature, example, error)) from None
+
+    def _does_not_take(self, signature: inspect.Signature, example: tuple[Any, ...], error: TypeError) -> str:
+        takes = f"{self.request.title} takes {signature}, and {plural(len(example), 'input')} given: {error}"
+        parameters = signature.parameters.values()
+        if not parameters:
+            return f"{takes}; a function without arguments is a target if it makes a function or a torch.nn.Module"
+        if any(
+            parameter.kind == parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+            for parameter in parameters
+        ):
+            return f"{takes}; for inputs that are given by name, name a function with --inputs that returns a dict"
+        return f"{takes}; give each argument once with --input, or all with --inputs"
+
+    def _call_as(self, **calling: Any) -> None:
+        """Change how the target is called, or what its inputs are."""
+        self.calling |= calling
+        for name, value in calling.items():
+            setattr(self.own, name, value)
+        if "by_name" in calling or "form" in calling:
+            self.built = self.own.load()
+
+    def _ask_for_gradients(self) -> None:
+        """Let floating-point inputs require a gradient, unless the target's parameters do or it cannot take them so."""
+        import torch
+
+        if isinstance(self.built, torch.nn.Module) and any(one.requires_grad for one in self.built.parameters()):
+            return
+        self._call_as(gradients=True)
+        subject = self._subject()
+        if self._call(subject, "example", self.own.example).raised is not None:
+            self._call_as(gradients=False)
+        subject.start_again()
 
     def _first_call(self, subject: FreshCase) -> None:
         """Call eager, which may take longer than later; raise TargetError for a factory that needs arguments."""
         import torch
 
-        made: list[Any] = []
+        results: list[Any] = []
 
-        def called(*args: Any) -> Any:
-            made.append(subject.target(*args))
-            return made[-1]
+        def call(*args: Any) -> Any:
+            results.append(subject.target(*args))
+            return results[-1]
 
-        subject.call(called, "example", self.example)
-        if made and isinstance(made[0], torch.nn.Module):
+        subject.call(call, "example", self.own.example)
+        if results and isinstance(results[0], torch.nn.Module):
             raise TargetError(
                 f"{self.request.title} needs arguments, and returns a torch.nn.Module: write a function without "
                 "arguments that makes it"
             )
 
-    def _derived(
-        self, prepared: Prepared, subject: FreshCase, without: set[str], enter: Callable[[str], None], most: int
-    ) -> Prepared:
-        """Call eager on derived inputs until `most` are accepted, and note what it refuses."""
-        facts = prepared.facts(self.request)
-        example = self._arguments()
-        seen = [see(example)]
-        kept: list[str] = []
-        other_ranks: list[str] = []
+    def _raises(self, first: Observation) -> str:
+        """Say what eager raises on the example, where, and what to do about a file that it does not find."""
+        if first.raised is None:
+            return ""
+        text = scrub(shorten(one_line(first.raised.message), 300))
+        where = _line_of(first.raised.error)
+        message = f"{self.request.title} raises {first.raised.type} on its input{where}: {text}"
+        if isinstance(first.raised.error, FileNotFoundError):
+            message += "; a call runs in an empty folder: read files when the target is made, or by their whole path"
+        return message
+
+    def _stability(self, subject: FreshCase) -> Stability:
+        """Say whether the example gives the same again, also where new memory has another content."""
+        calls = []
+        for byte in (0x55, 0x55, 0x2A):
+            subject.start_again()
+            with NewMemory(byte):
+                calls.append(self._call(subject, "example", self.own.example))
+        first, again, otherwise = calls
+        if compare(first, again, rules=Rules(show_values=False)).differences:
+            return "depends on calls"
+        unlike = compare(first, otherwise, rules=Rules(show_values=False)).differences
+        return "uninitialised" if any(difference.where.startswith("result") for difference in unlike) else "steady"
+
+    def _judge_form_alone(self, subject: FreshCase) -> None:
+        """Replace the numbers of a result that nothing was written to: its shapes and dtypes are judged."""
+        form = _form_of_result(subject.target(*self.own.example()))
+        if form:
+            self._call_as(form=form)
+            self.remarks.append(
+                "the result contains memory that nothing was written to: shapes and dtypes alone are judged"
+            )
+
+    # --- derived inputs -----------------------------------------------------------------------------------------------
+
+    def _derived(self, prepared: Prepared, subject: FreshCase) -> Prepared:
+        """Call eager on derived inputs until enough are accepted, and note what it refuses and cannot afford."""
+        example = self.own.example()
+        self.seen = [see(example)]
+        afforded = min(max(AFFORDED_SECONDS, TIMES_AS_SLOW * prepared.seconds), self.timeout)
+        names = list(variants(example, **prepared.facts(self.request)))
+        probes = [name for name in (BELOW_ZERO, FAR_BEYOND) if name in names]
+        accepted: dict[str, list[str]] = {"accepted": [], "other rank": []}
         refused: list[tuple[str, str]] = []
-        raising: dict[str, str] = {}
-        names = list(variants(example, **facts))
-        for number, name in enumerate(names):
-            if len(kept) + len(other_ranks) == most:
-                names = names[number:]
-                break
-            if name in without:
-                refused.append((name, "the process died"))
+        unaffordable: list[tuple[str, str]] = []
+        untried: list[str] = []
+        late = False
+        for name in [*probes, *(name for name in names if name not in probes)]:
+            late = late or time.monotonic() - self.began > SHARE_OF_TIMEOUT * self.timeout
+            if late or sum(map(len, accepted.values())) >= self.request.most_inputs:
+                untried.append(name)
                 continue
-            enter(name)
-            tried = self._tried(subject, name, facts, seen, raising)
-            if tried.outcome == "kept":
-                (kept if same_ranks(seen[0], seen[-1]) else other_ranks).append(name)
+            if name in self.without:
+                unaffordable.append((name, self.without[name]))
+                continue
+            self.enter(name)
+            # In C, without Python's lock: one long operation on a large integer holds it.
+            faulthandler.dump_traceback_later(afforded, exit=True, file=sys.__stderr__ or 2)
+            tried = self._tried(subject, name, prepared)
+            faulthandler.cancel_dump_traceback_later()
+            if tried.outcome in accepted:
+                accepted[tried.outcome].append(name)
+            elif tried.outcome == "unaffordable":
+                unaffordable.append((name, tried.reason))
             elif tried.outcome != "known":
                 refused.append((name, tried.reason))
             if tried.outcome == "raises":
-                raising[tried.kind] = name
-        else:
-            names = []
+                self.raising[tried.kind] = name
+            if name in probes and tried.outcome in ("raises", "refused") and OF_RANGES.search(tried.reason):
+                prepared = msgspec.structs.replace(prepared, careful=True)
+        if late:
+            self.remarks.append(f"inputs are left out, because --timeout {self.timeout:g} s was nearly over")
         return msgspec.structs.replace(
             prepared,
-            inputs=tuple(kept),
-            other_ranks=tuple(other_ranks),
+            inputs=tuple(accepted["accepted"]),
+            other_ranks=tuple(accepted["other rank"]),
             refused=tuple(refused),
-            must_raise=tuple(raising.values()),
-            untried=tuple(names),
+            must_raise=tuple(self.raising.values()),
+            unaffordable=tuple(unaffordable),
+            untried=tuple(untried),
+            remarks=tuple(self.remarks),
         )
 
-    def _arguments(self) -> tuple[Any, ...]:
-        seed_everything(ARGUMENTS_SEED)
-        try:
-            example = self.example()
-        except TargetError:
-            raise
-        except BaseException as error:  # a user's function of inputs may raise anything
-            raise TargetError(f"the example cannot be made: {qualified(type(error))}: {safe_text(error)}") from None
-        function = getattr(self.built, "forward", self.built)
-        try:
-            signature = inspect.signature(function)
-        except (TypeError, ValueError):
-            return example
-        try:
-            signature.bind(*example)
-        except TypeError as error:
-            takes = f"{self.request.title} takes {signature}, and {plural(len(example), 'input')} given"
-            raise TargetError(f"{takes}: {error}; give each argument once with --input, or all with --inputs") from None
-        return example
+    def _tried(self, subject: FreshCase, name: str, prepared: Prepared) -> _Tried:
+        """Call eager on one input, twice if it may be used: it must do the same again."""
+        facts = prepared.facts(self.request)
+        anew = prepared.depends_on_calls
 
-    def _subject(self) -> FreshCase:
-        built = loading.made_for(self.built, train=self.request.train)
+        def make() -> tuple[Any, ...]:
+            return derive(name, self.own.example(), **facts)
+
+        def call() -> Observation:
+            fresh = self._subject(anew=True) if anew else subject
+            fresh.start_again()
+            return self._call(fresh, name, make)
+
+        try:
+            seed_everything(ARGUMENTS_SEED)
+            arguments = see(make())
+            first = call()
+        except BaseException as error:  # what makes a variant may not fit these arguments
+            text = shorten(one_line(f"{qualified(type(error))}: {safe_text(error)}"), REASON)
+            return _Tried("unaffordable" if is_out_of_memory(error) else "refused", text)
+        if first.raised is not None:
+            return self._refused(first, make, call)
+        # With the arguments of an earlier input, it would be called twice for nothing. A step of training is a new one,
+        # and so are tensors that share memory.
+        is_new = name.startswith("step ") or " is args" in name or " overlaps args" in name
+        if not is_new and any(same_arguments(arguments, before) for before in self.seen):
+            return _Tried("known")
+        self.seen.append(arguments)
+        again = call()
+        if again.raised is not None or compare(first, again, rules=Rules(show_values=False)).differences:
+            return _Tried("refused", "eager disagrees with itself")
+        return _Tried("accepted" if same_ranks(self.seen[0], arguments) else "other rank")
+
+    def _refused(
+        self, first: Observation, make: Callable[[], tuple[Any, ...]], call: Callable[[], Observation]
+    ) -> _Tried:
+        """Return what follows from an exception of eager: compilers may have to raise one, too."""
+        if first.raised is None:
+            raise ValueError("eager accepts this input")
+        text = f"{first.raised.type}: {first.raised.message}"
+        reason, kind = scrub(shorten(one_line(text), REASON)), re.sub(r"\d+", "0", text)
+        if is_out_of_memory(first.raised.error):
+            return _Tried("unaffordable", "eager has not enough memory for it")
+        wanted = kind not in self.raising and len(self.raising) < MOST_REFUSED and self._may_be_refused(make, first)
+        again = call() if wanted else None
+        same = again is not None and again.raised is not None and again.raised.type == first.raised.type
+        return _Tried("raises" if same else "refused", reason, kind)
+
+    def _may_be_refused(self, make: Callable[[], tuple[Any, ...]], first: Observation) -> bool:
+        """Whether compilers are called with an input that eager refuses: not on a GPU, which it may stop for good."""
+        if self.request.train or self.request.device != "cpu" or first.raised is None:
+            return False
+        if not isinstance(first.raised.error, OF_VALUES) and not _is_deliberate(first.raised.error):
+            return False
+        try:
+            inspect.signature(getattr(self.built, "forward", self.built)).bind(*make())
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def _subject(self, *, anew: bool = False) -> FreshCase:
+        """Return the target, ready to be called; `anew` executes its file again, where its state cannot be restored."""
+        built = OwnCode(**self.request.own_code, **self.calling).load() if anew else self.built
         case: Any = SimpleNamespace(
             target=(lambda: built) if self.kind == "module" else built,
             is_module=self.kind == "module",
-            inputs=lambda: [("example", self.example)],
+            inputs=lambda: [("example", self.own.example)],
             watch=None,
             reset=None,
             backward=None if self.kind != "module" or self.request.train else False,
@@ -234,52 +425,45 @@ class _Examination:
     ) -> Observation:
         return subject.call(subject.target, label, make, seed=seed)
 
-    def _tried(
-        self, subject: FreshCase, name: str, facts: dict[str, Any], seen: list[Any], raising: dict[str, str]
-    ) -> _Tried:
-        """Call eager on one input, twice if it may be used: it must do the same again."""
 
-        def make() -> tuple[Any, ...]:
-            return derive(name, self.example(), **facts)
+def _line_of(error: BaseException) -> str:
+    """Return the last line of the user's own files in an exception's traceback, as `` (model.py:12)``."""
+    place, where = error.__traceback__, ""
+    while place is not None:
+        file = Path(place.tb_frame.f_code.co_filename)
+        if INSTALLED not in file.parts and PACKAGE not in file.parents and file.suffix == ".py":
+            where = f" (line {place.tb_lineno} of {file.name})"
+        place = place.tb_next
+    return where
 
-        subject.start_again()
-        try:
-            seed_everything(ARGUMENTS_SEED)
-            given = see(make())
-            one = self._call(subject, name, make)
-        except BaseException as error:  # what makes a variant may not fit these arguments
-            return _Tried("refused", shorten(one_line(f"{qualified(type(error))}: {safe_text(error)}"), REASON))
-        if one.raised is not None:
-            reason = shorten(one_line(f"{one.raised.type}: {one.raised.message}"), REASON)
-            kind = re.sub(r"\d+", "0", f"{one.raised.type}: {one.raised.message}")
-            wanted = kind not in raising and len(raising) < MOST_REFUSED and self._may_be_refused(make, one)
-            subject.start_again()
-            again = self._call(subject, name, make) if wanted else None
-            same = again is not None and again.raised is not None and again.raised.type == one.raised.type
-            return _Tried("raises" if same else "refused", reason, kind)
-        # With the arguments of an earlier input, it would be called twice for nothing. A step of training is a new one,
-        # and so is one tensor given twice, where the example has two equal ones.
-        is_new = name.startswith("step ") or " is args" in name
-        if not is_new and any(same_arguments(given, before) for before in seen):
-            return _Tried("known")
-        seen.append(given)
-        subject.start_again()
-        again = self._call(subject, name, make)
-        if again.raised is not None or compare(one, again, rules=Rules(show_values=False)).differences:
-            return _Tried("refused", "eager disagrees with itself")
-        return _Tried("kept")
 
-    def _may_be_refused(self, make: Callable[[], tuple[Any, ...]], one: Observation) -> bool:
-        """Whether compilers are called with an input that eager refuses: not on a GPU, which it may stop for good."""
-        if self.request.train or self.request.device != "cpu" or one.raised is None:
-            return False
-        if not isinstance(one.raised.error, OF_VALUES) and not _is_deliberate(one.raised.error):
-            return False
-        try:
-            inspect.signature(getattr(self.built, "forward", self.built)).bind(*make())
-        except (TypeError, ValueError):
-            return False
-        return True
+def _form_of_result(result: Any) -> str:
+    """Return the form of a result, as `recapture.tools.check.loading.wrapped` takes it; empty for any other."""
+    import torch
+
+    if isinstance(result, torch.Tensor):
+        return "tensor"
+    if type(result) in (tuple, list) and result and all(isinstance(item, torch.Tensor) for item in result):
+        return str(len(result))
+    return ""
+
+
+class NewMemory:
+    """Lets the allocator of the C library fill new memory with a byte, so that what nobody writes to shows."""
+
+    def __init__(self, byte: int) -> None:
+        self.byte = byte
+
+    def __enter__(self) -> None:
+        self._set(self.byte)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._set(0)
+
+    def _set(self, byte: int) -> None:
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent outside Linux with glibc
+        if mallopt is not None:
+            mallopt(M_PERTURB, byte)
 
 
 def _is_deliberate(error: BaseException) -> bool:
@@ -293,9 +477,10 @@ def _is_deliberate(error: BaseException) -> bool:
 
 
 class _Tried(NamedTuple):
-    """What eager made of an input: ``kept``, ``known`` from an earlier one, ``raises`` (to be tried) or ``refused``.
+    """What eager made of an input.
 
-    `kind` is the reason without its numbers.
+    It is ``accepted``, of an ``other rank`` and accepted, ``known`` from an earlier one, ``raises`` (compilers are
+    called with it), ``refused``, or ``unaffordable``. `kind` is the reason without its numbers.
     """
 
     outcome: str
@@ -317,6 +502,40 @@ def _kind(built: Any, name: str) -> tuple[str, str]:
 
 def _line(error: BaseException) -> str:
     return shorten(encodable(one_line(safe_text(error))), 600)
+
+
+# --- likeness of arguments --------------------------------------------------------------------------------------------
+
+
+def same_arguments(left: Any, right: Any) -> bool:
+    """Whether two descriptions of arguments are of the same arguments, bit by bit, with the same strides."""
+    import torch
+
+    if (left.type, left.scalar, left.children is None) != (right.type, right.scalar, right.children is None):
+        return False
+    if (left.tensor is None) != (right.tensor is None):
+        return False
+    if left.tensor is not None:
+        first, second = left.tensor, right.tensor
+        alike = all(
+            getattr(first, key) == getattr(second, key) for key in ("dtype", "shape", "stride", "requires_grad")
+        )
+        if not alike or (first.data is None) != (second.data is None):
+            return False
+        if first.data is not None and not torch.equal(first.data, second.data):
+            return False
+    items, others = left.children or (), right.children or ()
+    return [key for key, _ in items] == [key for key, _ in others] and all(
+        same_arguments(item, other) for (_, item), (_, other) in zip(items, others, strict=True)
+    )
+
+
+def same_ranks(left: Any, right: Any) -> bool:
+    """Whether tensors at the same places of two descriptions have equal numbers of dimensions."""
+    if left.tensor is not None and right.tensor is not None:
+        return len(left.tensor.shape) == len(right.tensor.shape)
+    others = dict(right.children or ())
+    return all(same_ranks(item, others[key]) for key, item in left.children or () if key in others)
 
 
 PREPARE = task_name(prepare)

@@ -1,18 +1,23 @@
 """Loads a target, which is code of a user, each time anew: from a file, a package, torchvision or a pickle.
 
-A generated case contains the source of this module, so that a script printed from it needs torch alone. It therefore
-imports nothing from this project but what the case contains as well.
+A script printed from a generated case contains the source of this module, so that it needs torch alone. It therefore
+imports nothing from this project but what such a script contains as well.
 """
 
 from __future__ import annotations
 
+import ast
 import base64
+import contextlib
 import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
+import types
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 from recapture.torch_api.libraries import release_libraries
@@ -29,6 +34,107 @@ class TargetError(Exception):
     """A target or its inputs cannot be made; the message is one line for the user."""
 
 
+class OwnCode:
+    """A target and its inputs, as a generated case declares them.
+
+    The target is `name` in `place`, or `packed`, an object of another process. The example's arguments are `inputs`
+    (pairs of a shape and a dtype, or Python values as text), what the function `inputs_from` (a place and a name)
+    returns, or `packed_inputs`. `paths` are folders of modules that the target imports; files are read relative to
+    `folder`.
+
+    `names` are the parameters that a dict of arguments is put in the order of. With `by_name`, the target is called
+    with these names, because some of them cannot be given by position. With `gradients`, floating-point arguments
+    require one. `form` is set where the numbers of a result mean nothing: see `wrapped`.
+    """
+
+    def __init__(
+        self,
+        *,
+        place: str = "",
+        name: str = "",
+        packed: tuple[str, Any, Any] | None = None,
+        inputs: Any = (),
+        inputs_from: tuple[str, str] | None = None,
+        packed_inputs: tuple[str, Any, Any] | None = None,
+        paths: Any = (),
+        folder: str = "",
+        train: bool = False,
+        names: Any = (),
+        by_name: bool = False,
+        gradients: bool = False,
+        form: str = "",
+    ) -> None:
+        self.place = place
+        self.name = name
+        self.inputs = inputs
+        self.inputs_from = inputs_from
+        self.packed_inputs = packed_inputs
+        self.paths = paths
+        self.folder = folder
+        self.train = train
+        self.names = names
+        self.by_name = by_name
+        self.gradients = gradients
+        self.form = form
+        with in_folder(folder):
+            self.found: Any = find(place, name, paths) if packed is None else unpacked(*packed)
+
+    def load(self) -> Any:
+        """Make the target: a module in training or evaluation mode, or the function."""
+        import torch
+
+        with in_folder(self.folder):
+            target = build(self.found, self.name)
+        if isinstance(target, torch.nn.Module):
+            target.train(self.train)
+        if self.by_name or self.form:
+            return wrapped(target, self.names if self.by_name else len(self.example()), self.by_name, self.form)
+        return target
+
+    def example(self) -> tuple[Any, ...]:
+        """Make the arguments that a compiler captures with."""
+        return self.arguments(self.given())
+
+    def given(self) -> Any:
+        """Make the example as the user gives it: a tuple, one value, or a dict of names."""
+        with in_folder(self.folder):
+            if self.packed_inputs is not None:
+                return unpacked(*self.packed_inputs)
+            if self.inputs_from is not None:
+                return find(*self.inputs_from, self.paths)()
+        return tuple(ast.literal_eval(one) if isinstance(one, str) else tensor_from(*one) for one in self.inputs)
+
+    def arguments(self, given: Any) -> tuple[Any, ...]:
+        """Return what the user gave as a tuple of arguments: a tuple, one value, a dict, or a function of these."""
+        if callable(given) and not hasattr(given, "dtype"):  # a function that makes them
+            given = given()
+        if isinstance(given, dict):
+            args = self._in_order(given)
+        else:
+            args = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        return requiring_gradients(args) if self.gradients else args
+
+    def _in_order(self, given: Any) -> tuple[Any, ...]:
+        ordered = [name for name in self.names if name in given]
+        if len(ordered) < len(given):
+            raise TargetError(f"the inputs do not fit: {next(iter(set(given) - set(ordered)))!r} is not in the example")
+        if ordered != list(self.names[: len(ordered)]) or (self.by_name and len(ordered) < len(self.names)):
+            raise TargetError(f"the inputs do not fit: of {', '.join(self.names)}, only {', '.join(ordered)} are given")
+        return tuple(given[name] for name in ordered)
+
+
+@contextlib.contextmanager
+def in_folder(folder: str) -> Iterator[None]:
+    """Work in a folder of the user, so that files beside the code are found; stay where we are without one."""
+    before = os.getcwd()  # noqa: PTH109 - few imports: this is part of scripts
+    if os.path.isdir(folder):  # noqa: PTH112 - a script may run on a machine that has no such folder
+        os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
 def find(place: str, name: str, paths: Any = ()) -> Any:
     """Return the object `name` of a Python file, which is executed anew, or of a package.
 
@@ -42,9 +148,7 @@ def find(place: str, name: str, paths: Any = ()) -> Any:
     try:
         module = _executed(place) if is_file else importlib.import_module(place)
     except BaseException as error:  # a user's file may raise anything on import
-        text = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        what = f"the module {getattr(error, 'name', '')!r} is not installed" if _is_absent(error, place) else text
-        raise TargetError(f"{place} cannot be imported: {type(error).__name__}: {what}") from None
+        raise TargetError(f"{place} cannot be imported: {_why(error, place)}") from None
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
@@ -52,6 +156,19 @@ def find(place: str, name: str, paths: Any = ()) -> Any:
             raise TargetError(f"{place} has no {name!r}{near}")
         found = getattr(found, part)
     return found
+
+
+def _why(error: BaseException, place: str) -> str:
+    """Say in one line what importing a file raised, and what to do about it."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    if _is_absent(error, place):
+        return f"ModuleNotFoundError: the module {getattr(error, 'name', '')!r} is not installed"
+    if isinstance(error, SystemExit):
+        return (
+            f"it ends the program when it is imported (exit status {error.code}): put what a script does, such as "
+            "reading its arguments, below `if __name__ == '__main__':`"
+        )
+    return f"{type(error).__name__}: {text}"
 
 
 def _is_absent(error: BaseException, place: str) -> bool:
@@ -73,10 +190,12 @@ def _executed(path: str) -> Any:
     folder, file = os.path.split(path)
     if folder not in sys.path:
         sys.path.append(folder)
-    name = file[: -len(".py")]
-    taken = name in sys.modules and getattr(sys.modules[name], "__file__", None) != path
-    if taken or not name.isidentifier() or name in sys.stdlib_module_names:
-        name = f"own_code_{zlib.crc32(path.encode()):08x}"
+    name = _name_in_package(path)
+    if not name:
+        name = file[: -len(".py")]
+        taken = name in sys.modules and getattr(sys.modules[name], "__file__", None) != path
+        if taken or not name.isidentifier() or name in sys.stdlib_module_names:
+            name = f"own_code_{zlib.crc32(path.encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
@@ -86,6 +205,36 @@ def _executed(path: str) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _name_in_package(path: str) -> str:
+    """Return the name under which a file can import its neighbours with ``from .other import …``; empty without such.
+
+    The folder becomes a package with a name of its own, so that no installed package of the same name is in the way.
+    """
+    with open(path, "rb") as file:  # noqa: PTH123 - few imports: this is part of scripts
+        levels = [len(dots) for dots in re.findall(rb"^\s*from\s+(\.+)", file.read(), re.MULTILINE)]
+    if not levels:
+        return ""
+    folder, parts = os.path.dirname(path), [os.path.basename(path)[: -len(".py")]]  # noqa: PTH119, PTH120
+    while len(parts) < max(levels) or os.path.isfile(os.path.join(folder, os.pardir, "__init__.py")):  # noqa: PTH113, PTH118
+        folder, last = os.path.split(folder)
+        parts.insert(0, last)
+    root = f"own_code_{zlib.crc32(folder.encode()):08x}"
+    if root not in sys.modules:
+        package = types.ModuleType(root)
+        package.__path__ = [folder]
+        package.__package__ = root
+        sys.modules[root] = package
+        first = os.path.join(folder, "__init__.py")  # noqa: PTH118
+        if os.path.isfile(first):  # noqa: PTH113
+            package.__file__ = first
+            with open(first, "rb") as file:  # noqa: PTH123
+                exec(compile(file.read(), first, "exec"), vars(package))  # noqa: S102 - the user's own package
+    names = [root, *parts]
+    for count in range(2, len(names)):
+        importlib.import_module(".".join(names[:count]))
+    return ".".join(names)
 
 
 def _torchvision(name: str) -> Any:
@@ -113,12 +262,13 @@ def _torchvision(name: str) -> Any:
 
 
 def build(found: Any, name: str) -> Any:
-    """Return what is checked: a function, or a module from a class, an instance or a factory without arguments.
+    """Return what is checked: a function or module, or what a class or a factory without arguments makes.
 
     Raises TargetError for a class or factory that needs arguments, and for anything that cannot be called.
     """
     import torch
 
+    _refuse_compiled(found, name)
     if isinstance(found, torch.nn.Module):
         return found
     if inspect.isclass(found) and not issubclass(found, torch.nn.Module):
@@ -137,7 +287,23 @@ def build(found: Any, name: str) -> Any:
     if _needed(found) or not _says_what_it_takes(found):
         return found
     made = found()
-    return made if isinstance(made, torch.nn.Module) else found
+    _refuse_compiled(made, name)
+    return made if isinstance(made, torch.nn.Module) or inspect.isfunction(made) else found
+
+
+def _refuse_compiled(found: Any, name: str) -> None:
+    """Raise TargetError for what a compiler made: a check compares compilers with the code that they are given."""
+    import torch
+
+    if isinstance(found, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        how = "TorchScript"
+    elif hasattr(found, "_torchdynamo_orig_callable") or type(found).__name__ == "OptimizedModule":
+        how = "torch.compile"
+    elif type(found).__name__ == "ExportedProgram":
+        how = "torch.export"
+    else:
+        return
+    raise TargetError(f"{name} is a result of {how}: name the function or torch.nn.Module that it was made from")
 
 
 def _says_what_it_takes(function: Any) -> bool:
@@ -155,13 +321,6 @@ def _needed(function: Any) -> list[str]:
     except (TypeError, ValueError):
         return []
     return [one.name for one in parameters if one.default is one.empty and one.kind not in (2, 4)]
-
-
-def made_for(built: Any, *, train: bool) -> Any:
-    """Return a module in training or evaluation mode; a function as it is."""
-    import torch
-
-    return built.train(train) if isinstance(built, torch.nn.Module) else built
 
 
 def as_module(function: Any) -> Any:
@@ -209,23 +368,69 @@ def tensor_from(shape: tuple[int, ...], dtype: str) -> Any:
     return torch.randint(0, LARGEST_INTEGER, shape, dtype=kind)
 
 
-def arguments_from(made: Any, target: Any) -> tuple[Any, ...]:
-    """Return the arguments that a user gave: a tuple, one value, a dict of names, or a function of these.
+def requiring_gradients(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Make the floating-point tensors among arguments require gradients, in place: an aliased one stays aliased."""
+    import torch
 
-    Names become positions, with the defaults of the parameters between. Raises TargetError if that cannot be done.
+    for one in args:
+        if isinstance(one, torch.Tensor) and (one.is_floating_point() or one.is_complex()) and one.is_leaf:
+            one.requires_grad_()
+        elif isinstance(one, (list, tuple)):
+            requiring_gradients(tuple(one))
+        elif isinstance(one, dict):
+            requiring_gradients(tuple(one.values()))
+    return args
+
+
+def order_of_names(target: Any, given: dict[str, Any]) -> tuple[tuple[str, ...], bool]:
+    """Return the parameters that a dict of arguments is for, in order, and whether they must be given by name.
+
+    Raises TargetError if the target does not take these names.
     """
-    if callable(made) and not hasattr(made, "dtype"):  # a function that makes them
-        made = made()
-    if not isinstance(made, dict):
-        return tuple(made) if isinstance(made, (tuple, list)) else (made,)
     function = getattr(target, "forward", target)
     try:
-        bound = inspect.signature(function).bind(**made)
+        parameters = inspect.signature(function).parameters
+        inspect.signature(function).bind(**given)
     except (TypeError, ValueError) as error:
         raise TargetError(f"the inputs do not fit: {error}") from None
-    bound.apply_defaults()
-    last = max((number for number, name in enumerate(bound.arguments) if name in made), default=-1)
-    named = [one.name for one in inspect.signature(function).parameters.values() if one.kind == 3 and one.name in made]
-    if named:
-        raise TargetError(f"{named[0]!r} can only be given by name: write a module or function that gives it")
-    return tuple(list(bound.arguments.values())[: last + 1])
+    positional = [name for name, one in parameters.items() if one.kind in (0, 1)]
+    present = [name for name in positional if name in given]
+    if len(present) == len(given) and present == positional[: len(present)]:
+        return tuple(positional), False
+    in_order = [name for name in parameters if name in given]
+    return (*in_order, *(name for name in given if name not in in_order)), True
+
+
+def wrapped(target: Any, parameters: Any, by_name: bool, form: str) -> Any:
+    """Return a function or module that calls the target, with its arguments by name, or for the form of its result.
+
+    `parameters` are names, or their number. With the form ``tensor`` the result's numbers are replaced by zeros, and
+    with a number those of a tuple of that many tensors, so that shapes and dtypes alone are left.
+    """
+    import linecache
+
+    import torch
+
+    names = [f"argument_{number}" for number in range(parameters)] if isinstance(parameters, int) else list(parameters)
+    is_module = isinstance(target, torch.nn.Module)
+    call = f"{'self.' if is_module else ''}target({', '.join(f'{one}={one}' if by_name else one for one in names)})"
+    lines = [f"def {'forward' if is_module else 'call'}({', '.join([*(['self'] if is_module else []), *names])}):"]
+    if form == "tensor":
+        lines += [f"    return torch.zeros_like({call})"]
+    elif form:
+        zeros = "".join(f"torch.zeros_like(result[{number}]), " for number in range(int(form)))
+        lines += [f"    result = {call}", f"    return ({zeros})"]
+    else:
+        lines += [f"    return {call}"]
+    text = "\n".join(lines) + "\n"
+    place = f"<call of the target {zlib.crc32(text.encode()):08x}>"
+    linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)  # TorchScript reads the source
+    names_inside: dict[str, Any] = {"torch": torch, "target": target}
+    exec(compile(text, place, "exec"), names_inside)  # noqa: S102 - the text above
+    if not is_module:
+        names_inside["call"].__name__ = getattr(target, "__name__", "call")
+        return names_inside["call"]
+    kind = type(type(target).__name__, (torch.nn.Module,), {"forward": names_inside["forward"]})
+    module = kind()
+    module.target = target
+    return module.train(target.training)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -23,16 +23,15 @@ DEFAULT_SHAPE = (2, 3, 224, 224)
 MOST_ELEMENTS = 1 << 32
 """The most elements of an input on the command line."""
 
+MOST_INPUTS = 40
+"""The most derived inputs if the user names no other number; each is called with every compiler."""
+
 _SHAPE = re.compile(r"(?P<shape>\d+(x\d+)*)?(:(?P<dtype>\w+))?")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
-class Given(msgspec.Struct, frozen=True):
-    """One argument of the example: a random tensor of a shape and dtype, or a Python value as its source."""
-
-    shape: tuple[int, ...] = ()
-    dtype: str = "float32"
-    literal: str | None = None
+Argument: TypeAlias = "tuple[tuple[int, ...], str] | str"
+"""One argument of the example: the shape and dtype of a random tensor, or a Python value as its source."""
 
 
 class Pickled(msgspec.Struct, frozen=True):
@@ -47,24 +46,43 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A target and its inputs.
 
     The target is `name` in `place` (a path that ends in ``.py``, a module, or ``torchvision``), or `pickled`. The
-    example is `given`, or what the function `inputs` (a place and a name) returns, or `pickled_example`.
-    `held_out` are further inputs of the user, by name. `paths` are folders of modules that the target imports. With
-    `train`, training steps are compared. `nonfinite` and `dtypes`: see `variants`.
+    example is `inputs`, or what the function `inputs_from` (a place and a name) returns, or `pickled_example`.
+    `held_out` are further inputs of the user, by name. `paths` are folders of modules that the target imports, and
+    `folder` is where it finds its files. With `train`, training steps are compared. At most `most_inputs` inputs are
+    derived. `nonfinite` and `dtypes`: see `variants`.
     """
 
     place: str = ""
     name: str = ""
     pickled: Pickled | None = None
-    given: tuple[Given, ...] = ()
-    inputs: tuple[str, str] | None = None
+    inputs: tuple[Argument, ...] = ()
+    inputs_from: tuple[str, str] | None = None
     pickled_example: Pickled | None = None
     held_out: dict[str, Pickled] = {}
     derive: bool = True
+    most_inputs: int = MOST_INPUTS
     train: bool = False
     nonfinite: bool = False
     dtypes: tuple[str, ...] = ()
     device: str = "cpu"
     paths: tuple[str, ...] = ()
+    folder: str = ""
+
+    @property
+    def own_code(self) -> dict[str, Any]:
+        """The keyword arguments of `recapture.tools.check.loading.OwnCode`, without those that have their defaults."""
+        packed = {"packed": self.pickled, "packed_inputs": self.pickled_example}
+        values = {
+            "place": self.place,
+            "name": self.name,
+            **{name: one and msgspec.structs.astuple(one) for name, one in packed.items()},
+            "inputs": self.inputs,
+            "inputs_from": self.inputs_from,
+            "paths": self.paths,
+            "folder": self.folder,
+            "train": self.train,
+        }
+        return {name: value for name, value in values.items() if value}
 
     @property
     def title(self) -> str:
@@ -76,8 +94,8 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def places(self) -> tuple[str, ...]:
         """The files and modules of the user that are named."""
-        places = (self.place, *(() if self.inputs is None else self.inputs[:1]))
-        return tuple(one for one in places if one and one != "torchvision")
+        places = (self.place, *(() if self.inputs_from is None else self.inputs_from[:1]))
+        return tuple(place for place in places if place and place != "torchvision")
 
     @property
     def steps(self) -> int:
@@ -88,6 +106,10 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
 def parse_target(text: str) -> tuple[str, str]:
     """Return the place and the name of a target; raises UsageError, in one line, for anything else."""
     place, colon, name = text.rpartition(":")
+    if place.endswith(".ipynb"):
+        raise UsageError(
+            f"{place} is a notebook: call recapture.check({name}, example) in it, or save its code as a .py file"
+        )
     if not colon or not place or not _NAME.fullmatch(name):
         raise UsageError(
             f"a target is written as my_model.py:Net, package.module:factory or torchvision:resnet18, not {text!r}"
@@ -112,7 +134,7 @@ def parse_inputs_place(text: str) -> tuple[str, str]:
         raise UsageError(f"--inputs: {error}") from None
 
 
-def parse_input(text: str) -> Given:
+def parse_input(text: str) -> Argument:
     """Parse one ``--input``: ``8x3x224x224``, ``8x128:int64``, ``:float32`` (a number), or ``=VALUE``.
 
     Raises UsageError for anything else.
@@ -122,18 +144,18 @@ def parse_input(text: str) -> Given:
             ast.literal_eval(text[1:])
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             raise UsageError(f"--input {text!r}: after = comes a Python value such as 3, True or 'mean'") from None
-        return Given(literal=text[1:])
-    found = _SHAPE.fullmatch(text)
-    if found is None or not text:
+        return text[1:]
+    match = _SHAPE.fullmatch(text)
+    if match is None or not text:
         raise UsageError(f"--input {text!r}: an input is written as 8x3x224x224, 8x128:int64 or =VALUE")
-    dtype = found["dtype"] or "float32"
-    shape = tuple(int(part) for part in (found["shape"] or "").split("x") if part)
+    dtype = match["dtype"] or "float32"
+    shape = tuple(int(part) for part in (match["shape"] or "").split("x") if part)
     elements = 1
     for size in shape:
         elements *= size
     if elements > MOST_ELEMENTS:
         raise UsageError(f"--input {text!r}: {elements} elements are too many")
-    return Given(shape, _known(dtype, "--input"))
+    return shape, _known(dtype, "--input")
 
 
 def derived_dtype(text: str) -> str:
@@ -147,8 +169,3 @@ def _known(dtype: str, option: str) -> str:
     if dtype not in DTYPES:
         raise UsageError(f"{option}: unknown dtype {dtype!r}{did_you_mean(dtype, DTYPES)}")
     return dtype
-
-
-def as_literals(given: tuple[Given, ...]) -> list[Any]:
-    """Return the Python expressions of the example's arguments, for a generated file."""
-    return [one.literal if one.literal is not None else f"tensor_from({one.shape!r}, {one.dtype!r})" for one in given]

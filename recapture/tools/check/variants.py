@@ -1,38 +1,49 @@
 """Derives held-out inputs from one example: other sizes, values, layouts and Python values, each under a name.
 
-A generated case contains the source of this module, so that a script printed from it needs torch alone. It therefore
-imports nothing from this project but such modules.
+A script printed from a generated case contains the source of this module, so that it needs torch alone. It therefore
+imports nothing from this project but what such a script contains as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import combinations, zip_longest
 from typing import Any
 
-from recapture.tools.check.tensor_changes import (
+from recapture.tools.check.input_changes import (
     MOST_CONSTANTS,
+    Change,
     at_constants,
     batches,
     cast,
+    changed,
+    containers_in,
     dtype_changes,
     flipped,
+    integers,
     layouts,
+    mapped,
     mixed_values,
+    plain_values,
+    put,
     ranks,
+    sharing,
     shifted,
     sizes,
+    tensors_in,
     values,
     with_first,
 )
-from recapture.tools.check.walking import changed, containers_in, mapped, plain_values, put, tensors_in
 
 Made = Callable[[], "tuple[Any, ...]"]
 """A function that makes the arguments of one variant."""
 
 MOST_ALONE = 4
 """The most tensors that are also changed one at a time."""
+
+MOST_PAIRS = 3
+"""The most pairs of numbers that are changed together."""
 
 BIG = 1 << 40
 """An integer that does not fit into 32 bits."""
@@ -50,43 +61,52 @@ def variants(
     nonfinite: bool = False,
     dtypes: Sequence[str] = (),
     careful: bool = False,
+    probes: bool = True,
     steps: int = 0,
 ) -> dict[str, Made]:
     """Return functions that make the derived arguments, by name, the most telling first.
 
     `constants` are numbers and strings of the target's source, which its branches may compare with. With `nonfinite`
     there are variants with NaN and infinity; `dtypes` names other dtypes of floating-point tensors. With `careful`,
-    integer tensors only get values that the example has, because a wrong index stops a GPU. With `steps`, there are
-    that many training steps in all, with other values, and other batch sizes.
+    integer tensors only get values that the example has, but for the two `probes`; on a GPU there are none of these
+    either, because a wrong index stops it. With `steps`, there are that many training steps in all, with other values,
+    other batch sizes, and tensors that share memory.
     """
     tensors = tensors_in(args, "args")
-    numbers = [one for one in constants if isinstance(one, (int, float)) and not isinstance(one, bool)]
+    numbers = [value for value in constants if isinstance(value, (int, float)) and not isinstance(value, bool)]
     if steps:
-        found = {f"step {step}": partial(changed, args, partial(shifted, step)) for step in range(2, steps + 1)}
-        return found | dict(_all_changed(args, [*batches(tensors, ())][:2]))
-    asked = [(value, partial(with_first, float(value))) for value in (("nan", "inf", "-inf") if nonfinite else ())]
+        later = {f"step {step}": partial(changed, args, partial(shifted, step)) for step in range(2, steps + 1)}
+        return later | dict(_all_changed(args, [*batches(tensors, ())][:2])) | dict(_sharing(args, tensors))
+    asked: list[tuple[str, Change]] = []
+    asked += [(value, partial(with_first, float(value))) for value in (("nan", "inf", "-inf") if nonfinite else ())]
     asked += [(f"dtype={name}", partial(cast, name)) for name in dtypes]
     first = [*batches(tensors, ()), *values(careful)]
     groups = [
         _all_changed(args, asked),
         _all_changed(args, first[3:]),
+        _all_changed(args, integers(probes)) if any(_is_integer(tensor) for _, tensor in tensors) else (),
         _scalars(args, constants),
+        _pairs_of_numbers(args),
         _alone(args, tensors, careful),
         _containers(args),
-        _all_changed(args, [*ranks(tensors), *sizes(tensors)]),
-        _all_changed(args, [*mixed_values(), *dtype_changes()]),
+        _all_changed(args, sizes(tensors)),
+        _sharing(args, tensors),
+        _all_changed(args, ranks(tensors)),
+        _all_changed(args, [*mixed_values(careful), *dtype_changes()]),
         _all_changed(args, [*at_constants(numbers, careful), *batches(tensors, numbers)]),
         _places(args, tensors),
         _all_changed(args, layouts()),
     ]
-    # The first of each kind comes before the second of any, because a slow target gets only some of them.
+    # The first of each kind comes before the second of any, because the number of inputs is limited.
     head = dict(_all_changed(args, first[:3]))
-    return head | {name: made for row in zip_longest(*groups) for name, made in filter(None, row)}
+    return head | {name: make for row in zip_longest(*groups) for name, make in filter(None, row)}
 
 
-def _all_changed(
-    args: tuple[Any, ...], changes: Iterable[tuple[str, Callable[[Any], Any]]]
-) -> Iterator[tuple[str, Made]]:
+def _is_integer(tensor: Any) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex() or str(tensor.dtype) == "torch.bool")
+
+
+def _all_changed(args: tuple[Any, ...], changes: Iterable[tuple[str, Change]]) -> Iterator[tuple[str, Made]]:
     if tensors_in(args, "args"):
         yield from ((name, partial(changed, args, change)) for name, change in changes)
 
@@ -96,25 +116,34 @@ def _alone(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]], careful: b
     if not 1 < len(tensors) <= MOST_ALONE:
         return
     rows = []
-    for path, one in tensors:
-        mine = [(path, one)]
-        changes = [*[*values(careful)][:2], *dtype_changes(), *[*batches(mine, ())][:2], *[*ranks(mine)][:3]]
+    for path, tensor in tensors:
+        alone = [(path, tensor)]
+        changes = [*[*values(careful)][:2], *dtype_changes(), *[*batches(alone, ())][:2], *[*ranks(alone)][:3]]
         rows.append([(f"{path} {name}", partial(changed, args, change, path)) for name, change in changes])
     for row in zip_longest(*rows):
         yield from filter(None, row)
 
 
+def _sharing(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Made]]:
+    """Yield the arguments with tensors that share memory."""
+
+    def make(parts: dict[str, Callable[[], Any]]) -> tuple[Any, ...]:
+        made = args
+        for path, part in parts.items():
+            made = put(made, path, part())
+        return made
+
+    for name, parts in sharing(tensors):
+        yield name, partial(make, parts)
+
+
 def _places(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Made]]:
-    """Yield the arguments with tensors that require grad or not, are left out, are one tensor, or are in a list."""
+    """Yield the arguments with tensors that require grad or not, and with tensors left out."""
     yield "requires_grad flipped", partial(mapped, args, "args", flipped)
-    for number, value in enumerate(args):
+    for number in range(len(args)):
         path = f"args[{number}]"
-        if any(path == where for where, _ in tensors):
+        if any(path == place for place, _ in tensors):
             yield f"{path}=None", partial(put, args, path, None)
-            yield f"{path} in a list", partial(put, args, path, [value, value])
-    for (path, one), (other, two) in zip(tensors[1:], tensors, strict=False):
-        if one.shape == two.shape and one.dtype == two.dtype:
-            yield f"{path} is {other}", partial(put, args, path, two)
 
 
 # --- Python values and containers -----------------------------------------------------------------------------------
@@ -137,6 +166,35 @@ def _scalars(args: tuple[Any, ...], constants: Sequence[Any]) -> Iterator[tuple[
         rows.append(row)
     for found in zip_longest(*rows):
         yield from filter(None, found)
+
+
+def _pairs_of_numbers(args: tuple[Any, ...]) -> Iterator[tuple[str, Made]]:
+    """Yield two numbers that are changed together: a negative one with a fraction, or with a number of another sign.
+
+    Python gives a complex number for a root of a negative one, and takes the sign of a remainder from the divisor.
+    """
+    numbers = [(path, value) for path, value in plain_values(args, "args") if type(value) in (int, float)]
+    for (path, first), (other, second) in list(combinations(numbers, 2))[:MOST_PAIRS]:
+        for one_value, other_value in ((-8, 0.5), (-7, 3), (7, -3)):
+            pair = _of_kind(first, one_value), _of_kind(second, other_value)
+            if None not in pair:
+                yield (
+                    f"{path}={pair[0]!r}, {other}={pair[1]!r}",
+                    partial(_put_both, args, {path: pair[0], other: pair[1]}),
+                )
+
+
+def _of_kind(like: Any, value: float) -> int | float | None:
+    """Return a number as the type of another one; None for a fraction as an integer."""
+    if isinstance(like, float):
+        return float(value)
+    return int(value) if value == int(value) else None
+
+
+def _put_both(args: tuple[Any, ...], numbers: dict[str, Any]) -> tuple[Any, ...]:
+    for path, number in numbers.items():
+        args = put(args, path, number)
+    return args
 
 
 def _functions(value: Any) -> dict[str, Any]:

@@ -21,26 +21,30 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 import msgspec
 
 from benchmarks.side_by_side import append_row, run_parts
+from recapture.base.errors import RecaptureError
 from recapture.cases.collection import Selection, SuiteFile, shipped_suites
-from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool
-from recapture.records.record import Record, read_conformance
+from recapture.records.record import read_conformance
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 from recapture.report.run_progress import RunProgress
 from recapture.report.summary import explain
 from recapture.run.plan import RunOptions
 from recapture.run.preparation import IMPORTS, collect_suites
 from recapture.run.runner import run_cells
+from recapture.tools.check.arguments import CheckOptions
 from recapture.tools.check.case_text import Prepared, case_file, case_name
-from recapture.tools.check.derivation import PREPARE, Preparation
+from recapture.tools.check.derivation import PREPARE
 from recapture.tools.check.request import CheckRequest
-from recapture.tools.check.session import OF_A_BACKWARD
+from recapture.tools.check.session import OF_A_BACKWARD, prepare
+
+if TYPE_CHECKING:
+    from recapture.records.record import Record
 
 Cell: TypeAlias = "tuple[str, str | None, str | None]"
 """A suite, a case and a compiler; None for all of them."""
@@ -70,20 +74,14 @@ def _derived(pool: WorkerPool, suite: SuiteFile, case: str, folder: Path) -> tup
     inputs = folder / "inputs" / f"{suite.name}_{case}.py"
     inputs.parent.mkdir(exist_ok=True)
     inputs.write_text(EXAMPLE.format(path=str(suite.path), case=case))
-    request = CheckRequest(place=str(suite.path), name=case, inputs=(str(inputs), "inputs"))
-    without: tuple[str, ...] = ()
-    while True:
-        prepared = pool.client.run(PREPARE, Preparation(request, without), Prepared, timeout=SECONDS, memory=8 << 30)
-        if not isinstance(prepared, Ended):
-            break
-        if prepared.phase in (None, "", "reference", *without):
-            return None, f"died in {prepared.phase}: {prepared.stderr.strip().splitlines()[-1:]}"
-        without = (*without, str(prepared.phase))
-    if prepared.error is not None:
-        return None, prepared.error
+    request = CheckRequest(place=str(suite.path), name=case, inputs_from=(str(inputs), "inputs"))
+    try:
+        found = prepare(pool, request, CheckOptions(timeout=SECONDS))
+    except RecaptureError as error:
+        return None, str(error)
     path = folder / f"{suite.name}__{case}.py"
-    path.write_text(case_file(request, prepared))
-    return SuiteFile(path.stem, path), prepared
+    path.write_text(case_file(request, found))
+    return SuiteFile(path.stem, path), found
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -117,7 +115,7 @@ def _run(
     pool: WorkerPool, files: list[SuiteFile], cells: list[Cell], compilers: tuple[str, ...], results: Path
 ) -> list[Record]:
     """Run some cells of some files, or every case with these compilers if none is named."""
-    chosen = tuple(cells) or tuple((suite.name, None, None) for suite in files)
+    chosen = tuple(cells) or tuple((one.name, None, None) for one in files)
     selection = Selection(tuple(files), chosen, frozenset())
     named = () if cells else compilers
     options = RunOptions(selection=selection, compilers=named, jobs=pool.jobs, results=results, words=("derived",))
@@ -145,18 +143,18 @@ def _suite(
         address = f"{info.name}::{case.name}"
         if not every and address not in meant:
             continue
-        file, prepared = _derived(pool, suite, case.name, folder)
-        if file is None or isinstance(prepared, str):
-            failed[address] = str(prepared)
+        file, found = _derived(pool, suite, case.name, folder)
+        if file is None or isinstance(found, str):
+            failed[address] = str(found)
             continue
-        files[address], known[address] = file, prepared
+        files[address], known[address] = file, found
     addresses = {file.name: address for address, file in files.items()}
     cells: list[Cell] = []
     if not every:
         cells = [
-            (file.name, case_name(known[address].name), how)
-            for address, file in files.items()
-            for how in sorted(set(meant[address]))
+            (file.name, case_name(known[one].name), how)
+            for one, file in files.items()
+            for how in sorted(set(meant[one]))
         ]
     derived = _run(pool, [*files.values()], cells, compilers, folder / f"derived {info.name}") if files else []
     rows = []
@@ -168,9 +166,9 @@ def _suite(
         info.name,
         rows,
         failed,
-        sum(len(prepared.inputs) + len(prepared.other_ranks) for prepared in known.values()),
-        sum(len(prepared.must_raise) for prepared in known.values()),
-        sum(len(prepared.refused) for prepared in known.values()),
+        sum(len(one.inputs) + len(one.other_ranks) for one in known.values()),
+        sum(len(one.must_raise) for one in known.values()),
+        sum(len(one.refused) for one in known.values()),
     )
 
 
@@ -207,7 +205,7 @@ def _row(address: str, record: Record, written: Record, prepared: Prepared) -> R
 @click.option("--seconds", default=float("inf"), help="With --suites-at-once: stop after this time.")
 def main(
     compilers: tuple[str, ...],
-    only_suites: tuple[str, ...],
+    wanted: tuple[str, ...],
     jobs: int,
     records: tuple[Path, ...],
     every: bool,
@@ -217,27 +215,27 @@ def main(
 ) -> None:
     """Print what derived inputs find on the shipped suites."""
     deadline = time.monotonic() + seconds
-    suites = [suite for suite in shipped_suites() if not only_suites or suite.name in only_suites]
+    suites = [one for one in shipped_suites() if not wanted or one.name in wanted]
     done = read(file)
-    left = [suite for suite in suites if suite.name not in done]
+    left = [one for one in suites if one.name not in done]
     if at_once and file is not None:
-        shared = [word for compiler in compilers for word in ("--compiler", compiler)]
-        shared += [word for directory in records for word in ("--recorded", str(directory))]
+        shared = [word for one in compilers for word in ("--compiler", one)]
+        shared += [word for one in records for word in ("--recorded", str(one))]
         shared += ["--records", str(file), "--jobs", str(jobs), *(["--all"] if every else [])]
-        parts = {suite.name: ["--suite", suite.name, *shared] for suite in left}
+        parts = {one.name: ["--suite", one.name, *shared] for one in left}
         unfinished = run_parts("benchmarks.derived_inputs", parts, at_once, deadline)
         if unfinished:
             print(f"not finished: {', '.join(unfinished)}")
         done = read(file)
     else:
         done |= measure(tuple(left), compilers, jobs, records, every, file)
-    print(summary([done[suite.name] for suite in suites if suite.name in done]))
+    print(summary([done[one.name] for one in suites if one.name in done]))
 
 
 def read(file: Path | None) -> dict[str, Finished]:
     """Return the suites that a file of records holds."""
     lines = file.read_bytes().splitlines() if file is not None and file.is_file() else []
-    return {suite.suite: suite for suite in (msgspec.json.decode(line, type=Finished) for line in lines)}
+    return {one.suite: one for one in (msgspec.json.decode(line, type=Finished) for line in lines)}
 
 
 def measure(
@@ -249,7 +247,7 @@ def measure(
     file: Path | None,
 ) -> dict[str, Finished]:
     """Measure suites one after the other in this process."""
-    recorded = {(row.case, row.compiler): row for directory in records for row in read_conformance(directory)}
+    recorded = {(row.case, row.compiler): row for one in records for row in read_conformance(one)}
     done = {}
     with (
         tempfile.TemporaryDirectory() as name,
@@ -265,29 +263,29 @@ def measure(
 
 def summary(finished: list[Finished]) -> str:
     """Return the counts, the misses, what is new, and the false alarms as text."""
-    wrong = {str(verdict) for verdict in SILENTLY_WRONG}
-    rows = [row for suite in finished for row in suite.rows]
+    wrong = {str(one) for one in SILENTLY_WRONG}
+    rows = [row for one in finished for row in one.rows]
     beyond = msgspec.toml.decode(BEYOND_INPUTS.read_bytes(), type=dict[str, list[str]])
     reasons = {cell: reason for reason, cells in beyond.items() for cell in cells}
     meant = [row for row in rows if row.written == str(Verdict.SPECIALIZED) and row.compiler != "eager"]
     left = [row for row in meant if f"{row.case}::{row.compiler}" not in reasons]
-    detected = [row for row in left if row.derived in wrong]
+    found = [row for row in left if row.derived in wrong]
     missed = [row for row in left if row.derived not in wrong]
     new = [row for row in rows if row.derived in wrong and row.written not in wrong]
     alarms = [row for row in new if row.compiler == "eager"]
-    share = f" ({len(detected) / len(left):.0%})" if left else ""
+    share = f" ({len(found) / len(left):.0%})" if left else ""
     cases = {row.case for row in rows}
-    derived, raising = sum(suite.inputs for suite in finished), sum(suite.must_raise for suite in finished)
-    lines = [f"{len(cases)} cases, {derived} derived inputs, and {raising} that eager refuses"]
-    lines += [f"  not prepared: {case}: {why}" for suite in finished for case, why in suite.not_prepared.items()]
+    kept, raising = sum(one.inputs for one in finished), sum(one.must_raise for one in finished)
+    lines = [f"{len(cases)} cases, {kept} derived inputs, and {raising} that eager refuses"]
+    lines += [f"  not prepared: {case}: {why}" for one in finished for case, why in one.not_prepared.items()]
     lines.append(
         f"silently wrong on a hand-written input: {len(meant)}; no change of inputs can show it: "
-        f"{len(meant) - len(left)}; of the others found by derived inputs: {len(detected)} of {len(left)}{share}, "
-        f"{sum(row.refused for row in detected)} of them on an input that eager refuses"
+        f"{len(meant) - len(left)}; of the others found by derived inputs: {len(found)} of {len(left)}{share}, "
+        f"{sum(row.refused for row in found)} of them on an input that eager refuses"
     )
     for compiler in dict.fromkeys(row.compiler for row in left):
-        of_compiler = [row for row in left if row.compiler == compiler]
-        lines.append(f"  {compiler}: {sum(row in detected for row in of_compiler)} of {len(of_compiler)}")
+        mine = [row for row in left if row.compiler == compiler]
+        lines.append(f"  {compiler}: {sum(row in found for row in mine)} of {len(mine)}")
     lines += [f"  missed: {row.case}::{row.compiler} ({row.derived}): {row.missed}" for row in missed]
     lines += [
         f"  beyond inputs: {row.case}::{row.compiler}: {reasons[f'{row.case}::{row.compiler}']}"

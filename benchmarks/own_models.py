@@ -26,10 +26,10 @@ from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG
 from recapture.report.document import Table, code_span
 from recapture.report.markdown_writer import table_markdown
 from recapture.tools.check.answers import CheckReport, CheckRow
-from recapture.tools.check.api import run_check
+from recapture.tools.check.arguments import CheckOptions
 from recapture.tools.check.case_text import Prepared
 from recapture.tools.check.request import CheckRequest, parse_input
-from recapture.tools.check.session import CheckOptions
+from recapture.tools.check.session import CheckEvents, run_check
 
 CHEAP = ("eager", "jit.trace", "jit.script", "fx", "make_fx", "export", "compile:eager")
 """Default compilers: they generate no code."""
@@ -108,20 +108,20 @@ def requests() -> dict[str, CheckRequest]:
         requests_by_name[f"torchvision:{name}"] = CheckRequest(
             place="torchvision",
             name=name,
-            given=(parse_input(input_words),) if text else (),
-            inputs=None if text else (TARGETS, input_words),
+            inputs=(parse_input(input_words),) if text else (),
+            inputs_from=None if text else (TARGETS, input_words),
         )
     for name in TRANSFORMERS:
         images = name == "vit"
         requests_by_name[f"transformers:{name}"] = CheckRequest(
             place=TARGETS,
             name=name,
-            given=(parse_input(IMAGES),) if images else (),
-            inputs=None if images else (TARGETS, "tokens"),
+            inputs=(parse_input(IMAGES),) if images else (),
+            inputs_from=None if images else (TARGETS, "tokens"),
         )
     for name in TIMM:
         requests_by_name[f"timm:{name}"] = CheckRequest(
-            place=TARGETS, name=f"timm_{name}", given=(parse_input("1x3x160x160" if "test" in name else IMAGES),)
+            place=TARGETS, name=f"timm_{name}", inputs=(parse_input("1x3x160x160" if "test" in name else IMAGES),)
         )
     return requests_by_name
 
@@ -173,7 +173,7 @@ def check_one(file: Path, name: str, compilers: tuple[str, ...], jobs: int) -> N
 
     try:
         options = CheckOptions(compilers=compilers, jobs=jobs, timeout=SECONDS)
-        run_check(requests()[name], options, prepared=known.append, finished=finished)
+        run_check(requests()[name], options, CheckEvents(prepared=known.append, finished=finished))
     except RecaptureError as failure:
         keep(Tried(name, None, str(failure), round(time.monotonic() - began, 1)))
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from recapture.tools.check import session
-from recapture.tools.check.api import run_check
+from recapture.tools.check.api import CheckResult
+from recapture.tools.check.arguments import CheckOptions
 from recapture.tools.check.request import CheckRequest, parse_input
-from recapture.tools.check.session import CheckOptions
+from recapture.tools.check.session import CheckEvents, run_check
 
 USER = Path(__file__).parent / "resources" / "own_code.py"
 
@@ -19,6 +20,12 @@ def served(warm, monkeypatch):
     return warm
 
 
-def checked(name, *given, compilers=("jit.trace",), **options):
-    request = CheckRequest(place=str(USER), name=name, given=tuple(map(parse_input, given)), **options)
-    return run_check(request, CheckOptions(compilers=compilers), scripts=options.get("scripts", False))
+def checked(name, *inputs, compilers=("jit.trace",), place=USER, timeout=600.0, case=lambda _: None, **fields):
+    request = CheckRequest(place=str(place), name=name, inputs=tuple(map(parse_input, inputs)), **fields)
+    return result_of(request, compilers=compilers, timeout=timeout, case=case)
+
+
+def result_of(request, *, compilers=("jit.trace",), timeout=600.0, **events):
+    options = CheckOptions(compilers=compilers, timeout=timeout)
+    outcome = run_check(request, options, CheckEvents(**events))
+    return CheckResult(outcome.report, outcome.scripts)

@@ -14,11 +14,12 @@ from recapture.base.errors import UsageError
 from recapture.command.main import _run
 from recapture.pool.protocol import Ended
 from recapture.tools.check.api import CheckFailedError
+from recapture.tools.check.arguments import CheckOptions
 from recapture.tools.check.case_text import Prepared
-from recapture.tools.check.check_report import check_line, check_markdown
+from recapture.tools.check.check_report import check_details, check_markdown
 from recapture.tools.check.derivation import Preparation
 from recapture.tools.check.request import CheckRequest
-from recapture.tools.check.session import CheckOptions, CheckSession, compilers_of_check
+from recapture.tools.check.session import compilers_of_check, prepare
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ def test_another_rank_does_not_count_against_an_exported_program(served):
     assert {"another dimension", "first row alone"} <= set(result.report.inputs)
     assert (dynamic.verdict, dynamic.words) == ("pass", "right")
     assert set(dynamic.other_ranks) == {"another dimension", "first row alone"}
-    assert check_line(dynamic).endswith("refuses other ranks loudly: another dimension, first row alone")
+    assert dynamic.note == "refuses other ranks loudly: another dimension, first row alone"
     static = result["export:nonstrict"]
     assert static.words == "right on the example, fails loudly on batch=1"
     assert static.note == ""
@@ -120,15 +121,20 @@ def test_what_eager_refuses_is_dropped_and_counted(small_batches):
     assert f"{len(report.refused)} refused by eager" in report.inputs_in_words
 
 
-def test_a_value_where_eager_raises_is_silently_wrong(small_batches):
+def test_a_value_where_eager_raises_is_told_apart_from_a_wrong_value(small_batches):
     """A tracer records the path on which nothing was refused."""
     assert "batch=1" in small_batches.report.must_raise
     assert len(small_batches.report.must_raise) <= 6
     assert "of them tried: they must raise" in small_batches.report.inputs_in_words
     traced = small_batches["jit.trace"]
-    assert traced.verdict == "specialized"
-    assert "batch=1 (eager raises)" in traced.wrong_on
-    assert "held_out" not in traced.reason + "".join(traced.differences)
+    assert traced.verdict == "pass"
+    assert "batch=1 (eager raises)" in traced.accepts_refused
+    assert traced.words == "right; accepts what eager refuses"
+    assert small_batches.report.sentence.endswith("; accepts what eager refuses under jit.trace")
+    assert "returns a value where eager raises: batch=1 (eager raises)" in check_details(small_batches.report)
+    assert small_batches.raise_if("silently_wrong", "failing") is small_batches
+    with pytest.raises(CheckFailedError):
+        small_batches.raise_if("accepts_refused")
 
 
 def test_another_exception_than_eager_s_is_no_alarm(served):
@@ -139,7 +145,7 @@ def test_another_exception_than_eager_s_is_no_alarm(served):
 
 
 def test_one_tensor_given_twice_is_another_input_than_two_equal_ones(served):
-    row = checked("asks_for_identity", inputs=(str(USER), "equal_tensors"))["jit.trace"]
+    row = checked("asks_for_identity", inputs_from=(str(USER), "equal_tensors"))["jit.trace"]
     assert row.wrong_on == ("args[1] is args[0]",)
 
 
@@ -170,7 +176,7 @@ def test_no_refused_input_is_tried_in_training_and_on_a_gpu(made):
 
 def test_an_input_that_kills_eager_is_dropped(served):
     report = checked("dies", "4").report
-    assert ("zeros", "the process died") in report.refused
+    assert dict(report.unaffordable)["zeros"].startswith("died of SIG")
     assert report.rows[0].verdict == "pass"
 
 
@@ -178,7 +184,7 @@ class NeedsMemory:
     """Stands for a pool in which eager needs some GiB for the example and for the input `zeros`."""
 
     def __init__(self, example: int, zeros: int) -> None:
-        self.needs = {"reference": example, "zeros": zeros}
+        self.needs = {"call": example, "zeros": zeros}
         self.limits: list[int] = []
         self.client = self
 
@@ -197,21 +203,17 @@ class NeedsMemory:
 def test_derived_inputs_leave_memory_for_the_judge(example, zeros, inputs, limits):
     """A cell keeps what eager gives, and repeats it with noise: eager alone may need half of its memory."""
     pool = NeedsMemory(example, zeros)
-    with CheckSession(CheckRequest(), CheckOptions(memory=16 << 30)) as session:
-        assert session._prepare(pool).inputs == inputs
+    assert prepare(pool, CheckRequest(), CheckOptions(memory=16 << 30)).inputs == inputs
     assert pool.limits == limits
 
 
 def test_an_example_that_needs_more_memory_than_a_compiler_has_is_an_error():
-    with (
-        CheckSession(CheckRequest(), CheckOptions(memory=16 << 30)) as session,
-        pytest.raises(UsageError, match=r"cannot run in eager: passed its memory cap"),
-    ):
-        session._prepare(NeedsMemory(17, 1))
+    with pytest.raises(UsageError, match=r"needs more than --memory 16 GiB in the call with the example"):
+        prepare(NeedsMemory(17, 1), CheckRequest(), CheckOptions(memory=16 << 30))
 
 
 def test_inputs_come_from_a_function_by_name(served):
-    assert checked("plain", inputs=(str(USER), "inputs"), compilers=("fx",)).rows[0].verdict == "pass"
+    assert checked("plain", inputs_from=(str(USER), "inputs"), compilers=("fx",)).rows[0].verdict == "pass"
 
 
 def test_a_factory_makes_the_module(served):

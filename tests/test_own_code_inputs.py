@@ -92,7 +92,7 @@ def test_values_on_both_sides_of_a_number_of_the_source_are_tried():
 
 def test_what_code_looks_up_is_tried():
     """The keys of a dict that a function makes, and of one beside it."""
-    from recapture.tools.check.mining import codes_of, mined
+    from recapture.tools.check.source_facts import codes_of, mined
 
     table = {"relu": torch.relu, "negate": torch.neg}
     namespace = {"TABLE": table, "__name__": "theirs"}

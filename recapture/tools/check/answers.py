@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from recapture.base.text import one_line, plural, shorten
-from recapture.records.kinds import KINDS
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report.summary import explain
+from recapture.tools.check.advice import advice_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,17 +20,15 @@ if TYPE_CHECKING:
 REASON = 220
 """Characters of a row's reason."""
 
-SLOW = 0.1
-"""Seconds of a call from which the number of inputs is small because of it."""
+FAIL_ON = ("silently_wrong", "failing", "breaks", "any", "accepts_refused")
+"""What ``--fail-on`` and ``raise_if`` look for.
 
-FAIL_ON = ("silently_wrong", "failing", "breaks", "any")
-"""What ``--fail-on`` and ``raise_if`` look for: silently wrong compilers, failing ones, graph breaks, any of these."""
+These are silently wrong compilers, failing ones, graph breaks, and any of these. Values where eager raises an exception
+count only where they are named.
+"""
 
-_OF_A_RESULT = re.compile(
-    r"output of the tracer|Tracer cannot infer type|Only tensors, lists|didn't return any values|"
-    r"unrecognized type .* at output|^argument of type: <class"
-)
-"""What tracers and exporters say about a result that they cannot represent."""
+SHOWN_NAMES = 4
+"""The most inputs that are named in a sentence."""
 
 _HELD_OUT = re.compile(r"held_out\[(\d+)\]")
 
@@ -42,6 +40,7 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     interval, or None if it was not measured; `finding` is what that shows: ``faster``, ``slower``, or neither.
     `other_ranks` are the inputs that an exporter refuses because their tensors have more or fewer dimensions than the
     example's: a program is exported for the ranks of its example, so that they do not count against it.
+    `accepts_refused` are the inputs that eager refuses with an exception and the compiler returns a value for.
     """
 
     compiler: str
@@ -53,6 +52,7 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     differences: tuple[str, ...] = ()
     wrong_on: tuple[str, ...] = ()
     other_ranks: tuple[str, ...] = ()
+    accepts_refused: tuple[str, ...] = ()
     break_reasons: tuple[str, ...] = ()
     seconds: float = 0.0
     speedup: tuple[float, float, float] | None = None
@@ -72,16 +72,25 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def note(self) -> str:
-        """What a reader of a right verdict may want to know, and what does not count against the compiler."""
+        """What a reader may want to know, and what does not count against the compiler."""
         right = self.verdict in _values(RIGHT)
-        return f"refuses other ranks loudly: {', '.join(self.other_ranks)}" if right and self.other_ranks else ""
+        ranks = f"refuses other ranks loudly: {', '.join(self.other_ranks)}" if right and self.other_ranks else ""
+        accepted = f"returns a value where eager raises: {_first(self.accepts_refused)}" if self.accepts_refused else ""
+        return "; ".join(filter(None, (ranks, accepted)))
 
     @property
     def is_narrow(self) -> bool:
         """Whether a compiler is right on the example and raises an exception on another input, which eager takes."""
-        if self.verdict != Verdict.ERROR:
-            return False
-        return self.phase in ("call", "backward") and self.input not in (None, "example")
+        return self.verdict == Verdict.ERROR and self.phase in ("call", "backward") and self._on_another_input
+
+    @property
+    def dies_elsewhere(self) -> bool:
+        """Whether the process of a compiler ends on another input than the example: it dies, or takes too much."""
+        return self.verdict in _values(FAILING - {Verdict.ERROR}) and self._on_another_input
+
+    @property
+    def _on_another_input(self) -> bool:
+        return self.input not in (None, "example")
 
     @property
     def words(self) -> str:
@@ -90,25 +99,30 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
             more = f" and {plural(len(self.wrong_on) - 1, 'more input')}" if len(self.wrong_on) > 1 else ""
             return f"{self.verdict}: wrong on {self.input}{more}"
         if self.is_narrow:
-            return (
-                f"right on the example, {'no backward' if self.phase == 'backward' else 'fails loudly'} on {self.input}"
-            )
+            how = "no backward" if self.phase == "backward" else "fails loudly"
+            return f"right on the example, {how} on {self.input}"
         if self.verdict == Verdict.ERROR:
-            where = {
-                "capture": "refuses it",
-                "call": f"fails on {self.input}",
-                "backward": "no backward",
-            }
+            where = {"capture": "refuses it", "call": f"fails on {self.input}", "backward": "no backward"}
             return f"error: {where.get(self.phase or '', 'fails')}"
-        return Verdict(self.verdict).facts.state if self.verdict in _values(RIGHT) else self.verdict
+        if self.dies_elsewhere:
+            return f"{self.verdict} on {self.input}"
+        words = Verdict(self.verdict).facts.state if self.verdict in _values(RIGHT) else self.verdict
+        return f"{words}; accepts what eager refuses" if self.accepts_refused else words
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of a check: what was checked, where, on which inputs, and a row for each compiler.
 
     `inputs` are the names of the held-out inputs, `refused` those that eager itself refuses, with its reason,
-    `must_raise` those of them that compilers were called with, `untried` those that were left out. `random` says that
-    eager's result depends on the seed.
+    `must_raise` those of them that compilers were called with, `unaffordable` those that eager has not the time or
+    memory for, `untried` those beyond the limit. `random` says that eager's result depends on the seed. `remarks` are
+    sentences about what could not be compared.
     """
 
     target: str
@@ -118,10 +132,12 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     must_raise: tuple[str, ...] = ()
+    unaffordable: tuple[tuple[str, str], ...] = ()
     untried: tuple[str, ...] = ()
     random: bool = False
     train: bool = False
     eager_seconds: float = 0.0
+    remarks: tuple[str, ...] = ()
     rows: tuple[CheckRow, ...] = ()
     version: Literal[1] = 1
 
@@ -132,17 +148,17 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
-        wrong = [row.compiler for row in self.with_verdict(*SILENTLY_WRONG)]
-        narrow = [row.compiler for row in self.rows if row.is_narrow]
-        failing = [row.compiler for row in self.with_verdict(*FAILING) if not row.is_narrow]
-        right = [row.compiler for row in self.with_verdict(*RIGHT)]
-        parts = [
-            f"silently wrong under {', '.join(wrong)}" if wrong else "",
-            f"right under {', '.join(right)}" if right else "",
-            f"right on the example, but refuses other inputs loudly under {', '.join(narrow)}" if narrow else "",
-            f"not usable under {', '.join(failing)}" if failing else "",
-        ]
-        return f"{self.target} on torch {self.torch}: {'; '.join(filter(None, parts)) or 'nothing could be judged'}"
+        failing = self.with_verdict(*FAILING)
+        groups = {
+            "silently wrong under": self.with_verdict(*SILENTLY_WRONG),
+            "right under": self.with_verdict(*RIGHT),
+            "right on the example, but refuses other inputs loudly under": [row for row in failing if row.is_narrow],
+            "ends on another input than the example under": [row for row in failing if row.dies_elsewhere],
+            "not usable under": [row for row in failing if not row.is_narrow and not row.dies_elsewhere],
+            "accepts what eager refuses under": [row for row in self.rows if row.accepts_refused],
+        }
+        parts = [f"{words} {', '.join(row.compiler for row in rows)}" for words, rows in groups.items() if rows]
+        return f"{self.target} on torch {self.torch}: {'; '.join(parts) or 'nothing could be judged'}"
 
     @property
     def inputs_in_words(self) -> str:
@@ -151,14 +167,39 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
         if self.refused:
             tried = f", {len(self.must_raise)} of them tried: they must raise" if self.must_raise else ""
             parts.append(f"{len(self.refused)} refused by eager{tried}")
+        if self.unaffordable:
+            parts.append(f"{len(self.unaffordable)} left out that eager has not the time or memory for")
         if self.untried:
-            slow = f" because one call takes {self.eager_seconds:.1f} s" if self.eager_seconds > SLOW else ""
-            parts.append(f"{len(self.untried)} left out{slow}")
+            parts.append(f"{len(self.untried)} left out beyond the limit")
         return ", ".join(parts)
 
 
+class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about a target besides its records, and decides what helps.
+
+    `refused` are the labels of inputs that eager refuses. `random` and `depends_on_calls` are about eager's result,
+    `size_of_one` says that a tensor of the example has such a size, `compilers` are those that the check runs.
+    `sets_fallback_random` says that the target's file sets that option of Inductor.
+    """
+
+    inputs: tuple[str, ...] = ()
+    refused: frozenset[str] = frozenset()
+    random: bool = False
+    depends_on_calls: bool = False
+    size_of_one: bool = False
+    sets_fallback_random: bool = False
+    compilers: tuple[str, ...] = ()
+
+    def name(self, label: str) -> str:
+        """Return the name of an input for its label in a record; a text around labels is kept."""
+        return _HELD_OUT.sub(lambda match: self._name(int(match[1])), label)
+
+    def _name(self, index: int) -> str:
+        return self.inputs[index] if index < len(self.inputs) else f"held_out[{index}]"
+
+
 def _values(verdicts: Iterable[Verdict]) -> set[str]:
-    return {one.value for one in verdicts}
+    return {verdict.value for verdict in verdicts}
 
 
 def failed(report: CheckReport, wanted: Sequence[str]) -> list[CheckRow]:
@@ -169,30 +210,33 @@ def failed(report: CheckReport, wanted: Sequence[str]) -> list[CheckRow]:
         "breaks": (Verdict.PASS_WITH_BREAKS,),
         "any": [verdict for verdict in Verdict if verdict is not Verdict.PASS and not verdict.facts.skipped],
     }
-    verdicts = [one for name in wanted for one in groups[name]]
-    return report.with_verdict(*verdicts)
+    verdicts = _values(verdict for name in wanted for verdict in groups.get(name, ()))
+    accepted = "accepts_refused" in wanted
+    return [row for row in report.rows if row.verdict in verdicts or (accepted and row.accepts_refused)]
 
 
-def row_of(record: Record, inputs: Sequence[str], seconds: float = 0.0, *, random: bool = False) -> CheckRow:
-    """Return the row of a record; `inputs` are the names of the held-out inputs, `random`: see `CheckReport`."""
-
-    def named(text: str) -> str:
-        return _HELD_OUT.sub(lambda found: _name(int(found[1]), inputs), text)
-
-    on = [named(one.input) for one in record.differences]
+def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> CheckRow:
+    """Return the row of a record. Values where eager raises an exception are no part of the verdict."""
+    accepted = [one for one in record.differences if one.kind == "exception" and one.input in around.refused]
+    others = tuple(one for one in record.differences if one not in accepted)
+    if record.verdict is Verdict.SPECIALIZED and not others:
+        right = Verdict.PASS_WITH_BREAKS if record.break_reasons else Verdict.PASS
+        record = msgspec.structs.replace(record, verdict=right, input=None, differences=())
+    elif record.verdict is Verdict.SPECIALIZED:
+        record = msgspec.structs.replace(record, input=others[0].input, differences=others)
+    name = around.name
     return CheckRow(
         compiler=record.compiler,
         verdict=record.verdict.value,
         phase=record.phase,
-        input=None if record.input is None else named(record.input),
-        reason=named(shorten(_unplaced(explain(record, REASON), record), REASON)),
-        advice=_advice(record, named(record.input or ""), random=random),
-        differences=tuple(
-            named(f"{one.input}: {one.where} ({one.kind}): {one_line(one.detail)}") for one in record.differences
-        ),
-        wrong_on=tuple(dict.fromkeys(on)),
-        other_ranks=tuple(named(one.input) for one in record.noted if one.unlike == "rank"),
-        break_reasons=tuple(one_line(one) for one in record.break_reasons),
+        input=None if record.input is None else name(record.input),
+        reason=name(shorten(_unplaced(explain(record, REASON), record), REASON)),
+        advice=advice_for(record, around),
+        differences=tuple(name(f"{one.input}: {one.where} ({one.kind}): {one_line(one.detail)}") for one in others),
+        wrong_on=tuple(dict.fromkeys(name(one.input) for one in others)),
+        other_ranks=tuple(name(one.input) for one in record.noted if one.unlike == "rank"),
+        accepts_refused=tuple(dict.fromkeys(name(one.input) for one in accepted)),
+        break_reasons=tuple(one_line(reason) for reason in record.break_reasons),
         seconds=round(seconds, 2),
     )
 
@@ -200,57 +244,3 @@ def row_of(record: Record, inputs: Sequence[str], seconds: float = 0.0, *, rando
 def _unplaced(text: str, record: Record) -> str:
     """Return a reason without the input at its beginning, which the verdict in words names."""
     return text.removeprefix(f"on {record.input}, ") if record.verdict in SILENTLY_WRONG else text
-
-
-def _name(index: int, inputs: Sequence[str]) -> str:
-    return inputs[index] if index < len(inputs) else f"held_out[{index}]"
-
-
-def _advice(record: Record, on: str, *, random: bool) -> str:
-    """Return what a user can do about an outcome, in one sentence; empty if nothing needs to be done."""
-    family = record.compiler.partition(":")[0]
-    if record.verdict in SILENTLY_WRONG:
-        return _advice_if_wrong(record, family, on, random=random)
-    if record.verdict is Verdict.ERROR:
-        return _advice_if_refused(record, family, on)
-    return record.verdict.facts.advice
-
-
-def _advice_if_wrong(record: Record, family: str, on: str, *, random: bool) -> str:
-    if random and family in ("compile", "aoti"):
-        return "the code draws random numbers: torch._inductor.config.fallback_random = True gives eager's"
-    kinds = {one.kind for one in record.differences}
-    if family in ("jit.trace", "make_fx") and record.verdict is Verdict.SPECIALIZED:
-        return (
-            f"it recorded the path and sizes of the example, and {on} needs others: use torch.compile or torch.export"
-        )
-    if family in ("export", "aoti") and record.verdict is Verdict.SPECIALIZED:
-        return f"it holds for inputs like the example alone: check inputs first, or export with dynamic shapes ({on})"
-    if all(KINDS[kind].side_effect for kind in kinds):
-        return "a side effect is lost or done at capture: return the new value instead of changing state"
-    if kinds <= {"alias"}:
-        return "memory is shared differently: do not write to results or arguments afterwards, or clone them"
-    if record.differences and record.differences[0].kind == "type":
-        return "the result has another Python type: return a tensor, tuple or dict, or convert it after the call"
-    if family == "compile":
-        return "compare backend='eager' and backend='aot_eager' above to find the layer, and report it upstream"
-    return "do not use it for this code without a test on such inputs"
-
-
-def _advice_if_refused(record: Record, family: str, on: str) -> str:
-    if record.phase == "capture":
-        message = "" if record.error is None else record.error.message
-        if _OF_A_RESULT.search(message):
-            return "it cannot record a result of this type: return tensors or tuples of them, or use torch.compile"
-        return {
-            "jit.trace": "it cannot record this call: use torch.compile or torch.export",
-            "compile": "leave the part out with torch.compiler.disable, and report it upstream",
-            "fx": "rewrite the data-dependent Python for symbolic tracing, or use torch.compile",
-            "jit.script": "TorchScript does not know this construct: use torch.compile or torch.export",
-            "make_fx": "it needs values while tracing: use torch.cond or torch.where, or torch.compile",
-            "export": "use torch.cond or torch.where where a value decides, or torch.compile, which breaks the graph",
-            "aoti": "it needs a program that torch.export accepts",
-        }.get(family, "")
-    if family in ("export", "aoti"):
-        return f"it refuses {on} loudly: export with dynamic shapes, or once for each kind of input"
-    return f"it fails loudly on {on}, where eager works"

@@ -11,32 +11,27 @@ import msgspec
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import known_device
-from recapture.records.verdicts import RIGHT
+from recapture.machine.hardware import cores
 from recapture.tools.check.across_answers import REGRESSION, failures
 from recapture.tools.check.across_report import across_html, across_text
-from recapture.tools.check.answers import FAIL_ON, CheckReport, CheckRow, failed, row_of
-from recapture.tools.check.check_report import check_html, check_line
+from recapture.tools.check.answers import FAIL_ON, CheckReport, CheckRow, failed
+from recapture.tools.check.arguments import CheckOptions
+from recapture.tools.check.check_report import check_html, check_line, closing_lines, row_lines
 from recapture.tools.check.packing import pack, place_of, search_path
 from recapture.tools.check.request import (
+    MOST_INPUTS,
     CheckRequest,
     derived_dtype,
     parse_input,
     parse_inputs_place,
     parse_target,
 )
-from recapture.tools.check.session import CheckOptions, CheckSession
+from recapture.tools.check.session import CheckEvents, run_check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recapture.records.record import Record
     from recapture.tools.check.across_answers import AcrossReport
-    from recapture.tools.check.case_text import Prepared
-    from recapture.tools.check.obstacles import Obstacle
-
-
-Speed = tuple[tuple[float, float, float], str]
-"""Eager's time divided by a compiler's, with the ends of its 95 % interval, and what that shows."""
 
 
 class CheckFailedError(AssertionError):
@@ -46,9 +41,8 @@ class CheckFailedError(AssertionError):
 class CheckResult:
     """The result of a check: `report` has a row for each compiler. A notebook shows it as a table."""
 
-    def __init__(self, report: CheckReport, scripts: Mapping[str, str], obstacles: tuple[Obstacle, ...] = ()) -> None:
+    def __init__(self, report: CheckReport, scripts: Mapping[str, str]) -> None:
         self.report = report
-        self.obstacles = obstacles
         self._scripts = scripts
 
     @property
@@ -66,18 +60,20 @@ class CheckResult:
     def raise_if(self, *wanted: str) -> CheckResult:
         """Raise CheckFailedError if a compiler is ``silently_wrong``, ``failing``, ``breaks``, or ``any`` of these.
 
-        Returns the result itself otherwise. Raises UsageError for another word.
+        With ``accepts_refused``, also if one returns a value where eager raises. Returns the result itself otherwise.
+        Raises UsageError for another word.
         """
         _check_words(wanted, FAIL_ON)
         rows = failed(self.report, wanted or ("silently_wrong",))
         if rows:
-            raise CheckFailedError("\n".join([self.report.sentence, *map(check_line, rows)]))
+            lines = [line for row in rows for line in row_lines(row)]
+            raise CheckFailedError("\n".join([self.report.sentence, *lines]))
         return self
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain data, as ``recapture check --json`` prints it."""
-        found: dict[str, Any] = msgspec.to_builtins(self.report)
-        return {"sentence": self.report.sentence, **found}
+        facts: dict[str, Any] = msgspec.to_builtins(self.report)
+        return {"sentence": self.report.sentence, **facts}
 
     def repro(self, compiler: str) -> str:
         """Return the script that shows one compiler's difference from eager; it needs torch and the code alone."""
@@ -87,8 +83,7 @@ class CheckResult:
         return check_html(self.report)
 
     def __repr__(self) -> str:
-        lines = [self.report.sentence, f"tried: {self.report.inputs_in_words}"]
-        return "\n".join([*lines, *map(check_line, self.report.rows)])
+        return "\n".join([*map(check_line, self.report.rows), "", *closing_lines(self.report)])
 
 
 def check(
@@ -100,6 +95,7 @@ def check(
     device: str = "cpu",
     train: bool = False,
     derive: bool = True,
+    most_inputs: int = MOST_INPUTS,
     nonfinite: bool = False,
     dtypes: Sequence[str] = (),
     timeout: float = 600.0,
@@ -110,10 +106,9 @@ def check(
     `target` is a function, an ``nn.Module``, a class of one, or text such as ``my_model.py:Net``. `example` is the
     tuple of its arguments, one argument, a dict of arguments by name, a shape as text (``"8x3x224x224"``), or a
     function that makes the arguments. `held_out` are further arguments, in a list or by name; other batch sizes,
-    values, layouts and Python values are derived unless `derive` is False. `compilers` are names as
-    ``recapture list --compilers`` prints; by default the usual ones. With `train`, gradients and updated parameters of
-    three steps are compared.
-    `timeout` is in seconds for each compiler.
+    values, layouts and Python values are derived unless `derive` is False, at most `most_inputs`. `compilers` are names
+    as ``recapture list --compilers`` prints; by default the usual ones. With `train`, gradients and updated parameters
+    of three steps are compared. `timeout` is in seconds for each compiler.
 
     Everything runs in isolated processes: the caller's torch is not touched. Raises UsageError, in one line, for a
     target or an example that cannot be used.
@@ -122,19 +117,18 @@ def check(
         raise UsageError(f"compilers is a list of names, not the text {compilers!r}")
     with tempfile.TemporaryDirectory(prefix="recapture-check-") as name:
         folder = Path(name)
-        request = _request(target, example, held_out, folder)
         request = msgspec.structs.replace(
-            request,
+            _request(target, example, held_out, folder),
             derive=derive,
+            most_inputs=most_inputs,
             train=train,
             nonfinite=nonfinite,
             dtypes=tuple(map(derived_dtype, dtypes)),
             device=known_device(device),
         )
-        options = CheckOptions(compilers=tuple(compilers), device=device, timeout=timeout)
-        if jobs is not None:
-            options = CheckOptions(compilers=tuple(compilers), device=device, timeout=timeout, jobs=jobs)
-        return run_check(request, options, folder=folder, scripts=True)
+        options = CheckOptions(compilers=tuple(compilers), device=device, timeout=timeout, jobs=jobs or cores())
+        outcome = run_check(request, options, CheckEvents(scripts=True), folder=folder)
+        return CheckResult(outcome.report, outcome.scripts)
 
 
 class AcrossResult:
@@ -150,10 +144,10 @@ class AcrossResult:
         checked fails too. Returns the result itself otherwise.
         """
         _check_words(wanted, (*FAIL_ON, REGRESSION))
-        found = failures(self.report, wanted or (REGRESSION,))
-        found += [f"{one.release}: not checked: {one.gap}" for one in self.report.gaps]
-        if found:
-            raise CheckFailedError("\n".join([self.report.headline, *found]))
+        lines = failures(self.report, wanted or (REGRESSION,))
+        lines += [f"{gap.release}: not checked: {gap.gap}" for gap in self.report.gaps]
+        if lines:
+            raise CheckFailedError("\n".join([self.report.headline, *lines]))
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -199,28 +193,28 @@ def check_across(
     if place is None or not isinstance(example, str):
         raise UsageError("on other releases, the target is in a file and the example is text, such as '8x4'")
     options: list[str] = []
-    found: dict[str, Any] = {"place": place[0], "name": place[1]}
+    fields: dict[str, Any] = {"place": place[0], "name": place[1]}
     if ":" in example and example.partition(":")[0].endswith(".py"):
-        found["inputs"] = parse_inputs_place(example)
-        options += ["--inputs", ":".join(found["inputs"])]
+        fields["inputs_from"] = parse_inputs_place(example)
+        options += ["--inputs", ":".join(fields["inputs_from"])]
     elif example:
-        given = [one.strip() for one in example.split(",")]
-        found["given"] = tuple(map(parse_input, given))
-        options += [word for one in given for word in ("--input", one)]
-    options += [word for one in compilers for word in ("--compiler", one)]
+        inputs = [text.strip() for text in example.split(",")]
+        fields["inputs"] = tuple(map(parse_input, inputs))
+        options += [word for text in inputs for word in ("--input", text)]
+    options += [word for name in compilers for word in ("--compiler", name)]
     options += ["--train"] if train else []
     options += ["--device", known_device(device), "--timeout", str(timeout)]
-    request = CheckRequest(**found)
+    request = CheckRequest(**fields)
     runs = CheckRuns(
         target=request.title,
         words=(*options, ":".join(place)),
         places=request.places,
         device=device,
-        requirements=Requirements.read([Path(one) for one in requirements]),
+        requirements=Requirements.read([Path(file) for file in requirements]),
         again=again,
         show=show,
     )
-    return AcrossResult(runs.run([image for one in releases for image in find_releases(one)]))
+    return AcrossResult(runs.run([image for release in releases for image in find_releases(release)]))
 
 
 def _check_words(wanted: Sequence[str], known: Sequence[str]) -> None:
@@ -232,75 +226,18 @@ def _check_words(wanted: Sequence[str], known: Sequence[str]) -> None:
 def _request(target: Any, example: Any, held_out: Sequence[Any] | Mapping[str, Any], folder: Path) -> CheckRequest:
     """Return the request of objects of this process."""
     if not isinstance(held_out, Mapping):
-        held_out = {f"held_out[{number}]": one for number, one in enumerate(held_out)}
-    packed = {str(name): pack(one, folder) for name, one in held_out.items()}
-    found: dict[str, Any] = {"paths": search_path(), "held_out": packed}
+        held_out = {f"held_out[{number}]": inputs for number, inputs in enumerate(held_out)}
+    packed = {str(name): pack(inputs, folder) for name, inputs in held_out.items()}
+    fields: dict[str, Any] = {"paths": search_path(), "held_out": packed, "folder": str(Path.cwd())}
     if isinstance(target, str):
-        found["place"], found["name"] = parse_target(target)
+        fields["place"], fields["name"] = parse_target(target)
     elif (place := place_of(target)) is not None:
-        found["place"], found["name"] = place
+        fields["place"], fields["name"] = place
     else:
         name = getattr(target, "__name__", None) or type(target).__name__
-        found |= {"pickled": pack(target, folder), "name": str(name)}
+        fields |= {"pickled": pack(target, folder), "name": str(name)}
     if isinstance(example, str):
-        found["given"] = tuple(parse_input(one.strip()) for one in example.split(","))
+        fields["inputs"] = tuple(parse_input(text.strip()) for text in example.split(","))
     elif example is not None:
-        found["pickled_example"] = pack(example, folder)
-    return CheckRequest(**found)
-
-
-def run_check(
-    request: CheckRequest,
-    options: CheckOptions,
-    *,
-    folder: Path | None = None,
-    scripts: bool = False,
-    prepared: Callable[[Prepared], object] = lambda _: None,
-    finished: Callable[[CheckRow], object] = lambda _: None,
-    warn: Callable[[str], None] = lambda _: None,
-    speeds: Callable[[Path, tuple[str, ...]], Mapping[str, Speed]] | None = None,
-    keep: Callable[[str], object] = lambda _: None,
-    obstacles: bool = False,
-) -> CheckResult:
-    """Check a request, and return its result.
-
-    `prepared`, `finished` and `warn` receive what happens as it happens. With `scripts`, a script is kept for each
-    compiler that is not right. `speeds` measures the compilers that are right, by the path of the generated case;
-    `keep` receives that case's source. With `obstacles`, the result has the lines in the way of the compilers.
-    """
-    rows: dict[str, CheckRow] = {}
-    records: dict[str, Record] = {}
-
-    def names() -> tuple[str, ...]:
-        refused = (f"{name} (eager raises)" for name in session.prepared.must_raise)
-        return (*session.prepared.inputs, *request.held_out, *session.prepared.other_ranks, *refused)
-
-    def one(record: Record, seconds: float) -> None:
-        records[record.compiler] = record
-        rows[record.compiler] = row_of(record, names(), seconds, random=session.prepared.random)
-        finished(rows[record.compiler])
-
-    with CheckSession(request, options, folder) as session:
-        session.wants_scripts = scripts
-        session.wants_obstacles = obstacles
-        session.run(prepared, one, warn)
-        keep(session.path.read_text(encoding="utf-8"))
-        if speeds is not None:
-            right = tuple(name for name, record in records.items() if record.verdict in RIGHT)
-            for name, (speedup, finding) in speeds(session.path, right).items():
-                rows[name] = msgspec.structs.replace(rows[name], speedup=speedup, finding=finding)
-        report = CheckReport(
-            target=request.title,
-            torch=session.torch,
-            device=options.device,
-            image=session.image,
-            inputs=(*session.prepared.inputs, *request.held_out, *session.prepared.other_ranks),
-            must_raise=session.prepared.must_raise,
-            refused=session.prepared.refused,
-            untried=session.prepared.untried,
-            random=session.prepared.random,
-            train=request.train,
-            eager_seconds=session.prepared.seconds,
-            rows=tuple(rows[name] for name in session.compilers),
-        )
-        return CheckResult(report, session.scripts, session.obstacles)
+        fields["pickled_example"] = pack(example, folder)
+    return CheckRequest(**fields)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from typing import Any
 
 import msgspec
 
-from recapture.base.paths import module_file
-from recapture.cases.source import defined_names
 from recapture.tools.check.request import CheckRequest, Pickled
 
 SUITE = "check"
 """Name of the suite of a generated file."""
 
-HELPERS = (
-    ("recapture.torch_api.libraries", ("release_libraries",)),
-    ("recapture.tools.check.loading", ("OwnCode", "as_module", "unpacked")),
-    ("recapture.tools.check.input_changes", ()),
-    ("recapture.tools.check.variants", ("derive",)),
-)
-"""Modules that a generated file uses, with the names that it uses itself; a module comes after those it needs."""
+TAKEN = {
+    *("OWN", "FACTS", "TARGET", "example", "derived", "case", "workload", "the_workload", "preloaded"),
+    *("OwnCode", "as_module", "unpacked", "derive"),
+}
+"""Names of a generated file."""
 
 MOST_MODULES = 400
 """The most modules that are named for the server to import before it forks."""
@@ -32,7 +27,8 @@ TEMPLATE = '''\
 from __future__ import annotations
 
 from recapture import case, workload
-{helpers}
+from recapture.tools.check.loading import OwnCode, as_module, unpacked
+from recapture.tools.check.variants import derive
 
 OWN = OwnCode(
 {own_code})
@@ -109,7 +105,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     inputs that eager has not the time or memory for, `untried` those beyond the limit.
     `constants` and `careful`: see `variants`. `modules` are what the target imported. `seconds` is the time of one call
     of eager, `random` whether its result depends on the seed, `depends_on_calls` whether it depends on earlier calls,
-    `nonfinite` whether its source speaks of NaN or infinity, `gradients` whether a backward of it was possible.
+    `nonfinite` whether its source speaks of NaN or infinity, `sets_fallback_random` whether it sets that option of
+    Inductor, `size_of_one` whether a tensor of the example has such a size.
     `remarks` are sentences about what could not be compared.
     """
 
@@ -130,6 +127,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     random: bool = False
     depends_on_calls: bool = False
     nonfinite: bool = False
+    size_of_one: bool = False
+    sets_fallback_random: bool = False
     remarks: tuple[str, ...] = ()
 
     def facts(self, request: CheckRequest) -> dict[str, Any]:
@@ -145,12 +144,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def case_file(request: CheckRequest, prepared: Prepared, *, alone: bool = False) -> str:
-    """Return the source of a generated case.
-
-    With `alone`, it contains the modules of this project that it uses, so that a script printed from it needs torch and
-    the user's code, and nothing else.
-    """
+def case_file(request: CheckRequest, prepared: Prepared) -> str:
+    """Return the source of a generated case."""
     name = case_name(prepared.name)
     title = _in_docstring(request.title)
     kinds = {"module": MODULE, "function": FUNCTION, "callable": CALLABLE}
@@ -160,7 +155,6 @@ def case_file(request: CheckRequest, prepared: Prepared, *, alone: bool = False)
     own_code = {**request.own_code, **prepared.calling}
     return TEMPLATE.format(
         title=title,
-        helpers="\n".join(_source(module) if alone else _import(module, names) for module, names in HELPERS),
         own_code="".join(f"    {key}={value!r},\n" for key, value in own_code.items()),
         facts=prepared.facts(request),
         declared=kinds[prepared.kind].format(name=name, title=title),
@@ -182,36 +176,13 @@ def case_name(name: str) -> str:
     """Return a name for the case that nothing else in the generated file has."""
     plain = re.sub(r"\W", "_", name)
     plain = plain if plain.isidentifier() else "target"
-    taken = {defined for module, _ in HELPERS for defined in defined_names(_source(module))}
-    taken |= {"OWN", "FACTS", "TARGET", "example", "derived", "case", "workload", "the_workload", "preloaded"}
-    while plain in taken:
+    while plain in TAKEN:
         plain += "_"
     return plain
 
 
 def _unpacked(pickled: Pickled) -> str:
     return f"unpacked({pickled.text!r}, {pickled.sources!r}, {pickled.paths!r})"
-
-
-def _import(module: str, names: tuple[str, ...]) -> str:
-    return f"from {module} import {', '.join(names)}" if names else ""
-
-
-def _source(module: str) -> str:
-    """Return a module's source without its docstring, and without imports from ``__future__`` and other helpers."""
-    text = module_file(*module.split(".")[1:]).with_suffix(".py").read_text(encoding="utf-8")
-    lines: list[str | None] = list(text.split("\n"))
-    tree = ast.parse(text)
-    for node in [tree.body[0], *filter(_is_left_out, tree.body)]:
-        lines[node.lineno - 1 : node.end_lineno] = [None] * (node.end_lineno - node.lineno + 1)  # type: ignore[operator]
-    remaining = "\n".join(line for line in lines if line is not None).strip("\n")
-    return re.sub(r"\n{4,}", "\n\n\n", remaining) + "\n"
-
-
-def _is_left_out(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and (
-        node.module == "__future__" or (node.module or "").startswith("recapture.")
-    )
 
 
 def _in_docstring(text: str) -> str:

@@ -14,16 +14,16 @@ from recapture.base.errors import UsageError
 from recapture.base.text import plural
 from recapture.command.command_table import of_tools
 from recapture.command.options import PathParameter, require_torch, takes
-from recapture.command.output import echo, print_json, write_file
+from recapture.command.output import echo, echo_error, print_json, write_file
 from recapture.tools.check.across_command import AcrossOptions, across_only, check_across
-from recapture.tools.check.arguments import CheckArguments, request_of
+from recapture.tools.check.arguments import CheckOptions, refuse_unknown_name, request_of
+from recapture.tools.check.request import CheckRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recapture.tools.check.answers import CheckReport, CheckRow
     from recapture.tools.check.case_text import Prepared
-    from recapture.tools.check.request import CheckRequest
 
 FAILED = 1
 """Exit status if ``--fail-on`` found something."""
@@ -31,7 +31,7 @@ FAILED = 1
 
 @click.command("check")
 @click.argument("target", metavar="TARGET")
-@takes(options=CheckArguments, across=AcrossOptions)
+@takes(options=CheckOptions, across=AcrossOptions)
 @click.option("--time", "timed", is_flag=True, help="Also measure the speed of the compilers that are right.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option("--html", "html_file", type=PathParameter(), help="Write a self-contained page to this file.")
@@ -40,16 +40,18 @@ FAILED = 1
 @click.option("--save", "saved", type=PathParameter(), help="Write the generated case to this file, to keep and edit.")
 @click.option(
     "--fail-on",
-    type=click.Choice(["silently_wrong", "failing", "breaks", "any", "regression"]),
+    type=click.Choice(["silently_wrong", "failing", "breaks", "any", "accepts_refused", "regression"]),
     multiple=True,
-    help="Exit with status 1 on: a silently wrong compiler, a failing one, a graph break, or any of these. With "
-    "--across also regression: a compiler that is worse on the newest release than on the oldest.",
+    help="Exit with status 1 on: a silently wrong compiler, a failing one, a graph break, or any of these; "
+    "accepts_refused: one that returns a value where eager raises. With --across also regression: a compiler that is "
+    "worse on the newest release than on the oldest.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Also print every difference, and what eager refuses.")
 @click.pass_context
 def check_command(
     context: click.Context,
     target: str,
-    options: CheckArguments,
+    options: CheckOptions,
     across: AcrossOptions,
     *,
     timed: bool,
@@ -59,6 +61,7 @@ def check_command(
     github: bool,
     saved: Path | None,
     fail_on: tuple[str, ...],
+    verbose: bool,
 ) -> int:
     """Compare every compiler with eager on your own function or model.
 
@@ -78,16 +81,19 @@ def check_command(
         )
     if "regression" in fail_on:
         raise UsageError("--fail-on regression compares releases: name them with --across")
+    refuse_unknown_name(request)
     require_torch()
     report = _report(request, options, timed=timed, quiet=as_json, saved=saved)
     if as_json:
         import msgspec
 
-        found = {"sentence": report.sentence, **msgspec.to_builtins(report)}
-        print_json(found)
+        facts = {"sentence": report.sentence, **msgspec.to_builtins(report)}
+        print_json(facts)
     else:
-        echo(f"\n{report.sentence}")
-        echo(f"tried: {report.inputs_in_words}")
+        from recapture.tools.check.check_report import check_details, closing_lines
+
+        echo("\n" + "\n".join(closing_lines(report)))
+        echo(check_details(report, verbose=verbose), nl=False)
     if html_file is not None:
         from recapture.tools.check.check_report import check_page
 
@@ -118,37 +124,29 @@ def _tell_github(report: CheckReport) -> None:
 
 
 def _report(
-    request: CheckRequest, options: CheckArguments, *, timed: bool, quiet: bool, saved: Path | None
+    request: CheckRequest, options: CheckOptions, *, timed: bool, quiet: bool, saved: Path | None
 ) -> CheckReport:
-    from recapture.tools.check.api import run_check
-    from recapture.tools.check.session import CheckOptions, compilers_of_check
+    from recapture.tools.check.session import CheckEvents, compilers_of_check, run_check
 
-    settings = CheckOptions(
-        compilers=options.compilers,
-        device=options.device,
-        jobs=options.jobs,
-        timeout=options.timeout,
-        memory=options.memory,
-    )
     stream = _Stream(compilers_of_check(options.compilers, request), quiet=quiet)
-    keep: Callable[[str], object] = (lambda text: write_file(saved, text)) if saved is not None else (lambda _: None)
-    result = run_check(
-        request,
-        settings,
+    stream.begin(request)
+    save: Callable[[str], object] = (lambda text: write_file(saved, text)) if saved is not None else (lambda _: None)
+    events = CheckEvents(
         prepared=stream.prepared,
         finished=stream.finished,
-        warn=lambda text: echo(f"recapture: {text}", err=True),
+        warn=echo_error,
+        case=save,
         speeds=_speeds(options) if timed else None,
-        keep=keep,
     )
+    report = run_check(request, options, events).report
     if timed and not quiet:
-        for row in result.rows:
+        for row in report.rows:
             if row.speed:
                 echo(f"{row.compiler:18} {row.speed}")
-    return result.report
+    return report
 
 
-def _speeds(options: CheckArguments) -> Callable[[Path, tuple[str, ...]], Any]:
+def _speeds(options: CheckOptions) -> Callable[[Path, tuple[str, ...]], Any]:
     tools = of_tools("speed of a case")
     if not tools:
         raise UsageError("--time needs the tool that measures speed, which is not installed")
@@ -167,14 +165,19 @@ class _Stream:
         self.slow = [name for name in compilers if known[name].generates_code]
         self.began = time.monotonic()
 
-    def prepared(self, found: Prepared) -> None:
-        """Say what is about to run."""
-        refused = f", {len(found.refused)} refused by eager" if found.refused else ""
-        inputs = f"{plural(len(found.inputs) + len(found.other_ranks), 'derived input')}{refused}"
-        echo(
-            f"recapture: {plural(len(self.left), 'compiler')}, {inputs}; eager takes {found.seconds:.3g} s a call",
-            err=True,
-        )
+    def begin(self, request: CheckRequest) -> None:
+        """Say how much will be called, before anything is."""
+        if request.derive:
+            echo_error(
+                f"{plural(len(self.left), 'compiler')}; each is called with the example and at most "
+                f"{plural(request.most_inputs, 'derived input')}"
+            )
+
+    def prepared(self, prepared: Prepared) -> None:
+        """Say what is about to run, and how long its calls of eager take."""
+        number = len(prepared.inputs) + len(prepared.other_ranks)
+        refused = f", {len(prepared.refused)} refused by eager" if prepared.refused else ""
+        echo_error(f"{plural(number, 'derived input')}{refused}; eager takes {prepared.seconds:.3g} s a call")
 
     def finished(self, row: CheckRow) -> None:
         """Print a compiler's line and, when only slow ones are left, what to expect."""
@@ -187,5 +190,5 @@ class _Stream:
         if self.slow and self.left.keys() == set(self.slow):
             seconds = time.monotonic() - self.began
             names = ", ".join(self.slow)
-            echo(f"recapture: {seconds:.0f} s so far; {names} compile C++ or Triton: 10 s to minutes each", err=True)
+            echo_error(f"{seconds:.0f} s so far; {names} compile C++ or Triton: 10 s to minutes each")
             self.slow = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from typing import TYPE_CHECKING
 
 from recapture.base.text import one_line, shorten
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 NAME_WIDTH = 18
 """Characters of the column of compilers."""
 
-VERDICT_WIDTH = 34
-"""Characters of the column of verdicts, at least."""
+WIDTH = 80
+"""Characters of the longest line on a terminal."""
 
 _CSS = """
 .recapture{font-family:system-ui,sans-serif;border-collapse:collapse}
@@ -29,12 +30,58 @@ _CSS = """
 """
 
 
-def check_line(row: CheckRow, width: int | None = None) -> str:
-    """Return the line of a compiler: verdict, reason, advice, and speed if it was measured."""
-    reason = row.reason if row.verdict != Verdict.PASS else ""
-    more = "; ".join(filter(None, (row.speed, reason, row.advice, row.note)))
-    text = f"{row.compiler:{NAME_WIDTH}} {row.words:{VERDICT_WIDTH}} {more}".rstrip()
-    return text if width is None else shorten_kept(text, width)
+def check_line(row: CheckRow) -> str:
+    """Return the line of a compiler in the table: its name and its verdict, within the width of a terminal."""
+    words = " ".join(filter(None, (row.words, f"({row.speed})" if row.speed else "")))
+    return shorten_kept(f"{row.compiler:{NAME_WIDTH}} {words}".rstrip(), WIDTH)
+
+
+def row_lines(row: CheckRow) -> list[str]:
+    """Return a compiler's line, and below it the reason and what to do."""
+    return [check_line(row), *_indented(_why(row)), *_indented(_what_to_do(row))]
+
+
+def closing_lines(report: CheckReport) -> list[str]:
+    """Return the lines below the table: the answer in one sentence, what was tried, and what could not be compared."""
+    return [report.sentence, f"tried: {report.inputs_in_words}", *(f"note: {remark}" for remark in report.remarks)]
+
+
+def check_details(report: CheckReport, *, verbose: bool = False) -> str:
+    """Return why compilers are not right, and what to do: compilers with the same reason and advice stand together.
+
+    If `verbose`, all differences and graph breaks are listed, and the inputs that eager refuses.
+    """
+    lines: list[str] = []
+    groups: dict[tuple[str, str, str], list[CheckRow]] = {}
+    for row in report.rows:
+        groups.setdefault((_why(row), _what_to_do(row), row.note), []).append(row)
+    for (why, advice, note), rows in groups.items():
+        more = [line for row in rows for line in (*row.differences, *row.break_reasons)] if verbose else []
+        if why or advice or note or more:
+            lines += ["", f"{', '.join(row.compiler for row in rows)}:"]
+            for text in filter(None, (why, advice, note, *dict.fromkeys(more))):
+                lines += _indented(text)
+    if verbose:
+        for heading, inputs in (("refused by eager", report.refused), ("not tried", report.unaffordable)):
+            if inputs:
+                lines += ["", f"{heading}:"]
+                lines += [line for name, reason in inputs for line in _indented(f"{name}: {reason}")]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _why(row: CheckRow) -> str:
+    return row.reason if row.verdict != Verdict.PASS else ""
+
+
+def _what_to_do(row: CheckRow) -> str:
+    return f"to do: {row.advice}" if row.advice else ""
+
+
+def _indented(text: str) -> list[str]:
+    """Return a text as lines within the width of a terminal, indented below a name; a long word is not cut."""
+    return textwrap.wrap(
+        one_line(text), WIDTH, initial_indent="    ", subsequent_indent="      ", break_long_words=False
+    )
 
 
 def shorten_kept(text: str, width: int) -> str:
@@ -80,10 +127,11 @@ def check_html(report: CheckReport) -> str:
         for row, cells in zip(report.rows, _cells(report), strict=True)
     )
     inputs = ", ".join(map(one_line, report.inputs)) or "none"
+    remarks = "".join(f"<p>Note: {html.escape(one_line(remark))}</p>" for remark in report.remarks)
     return (
         f"<style>{_CSS}</style><p><b>{html.escape(one_line(report.sentence))}</b></p>"
         f'<table class="recapture"><tr>{heads}</tr>{rows}</table>'
-        f"<p>Tried: {html.escape(report.inputs_in_words)}. Held-out inputs: {html.escape(inputs)}.</p>"
+        f"<p>Tried: {html.escape(report.inputs_in_words)}. Held-out inputs: {html.escape(inputs)}.</p>{remarks}"
     )
 
 

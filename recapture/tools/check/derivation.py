@@ -26,7 +26,7 @@ from recapture.judge.observe import ARGUMENTS_SEED
 from recapture.judge.snapshot import see
 from recapture.pool.protocol import task_name
 from recapture.tools.check.case_text import Prepared
-from recapture.tools.check.input_changes import BELOW_ZERO, FAR_BEYOND, unchangeable_in
+from recapture.tools.check.input_changes import BELOW_ZERO, FAR_BEYOND, tensors_in, unchangeable_in
 from recapture.tools.check.loading import OwnCode, TargetError, order_of_names
 from recapture.tools.check.request import CheckRequest
 from recapture.tools.check.source_facts import INSTALLED, ImportsOfTarget, about_nonfinite, codes_of, mined
@@ -77,8 +77,12 @@ NO_GPU = "--device cuda: torch finds no GPU that it can use; `recapture doctor` 
 """The error where there is none."""
 
 
-Stability = Literal["steady", "depends on calls", "uninitialised"]
-"""Whether eager does the same on the example again, and if not, why."""
+Stability = Literal["steady", "depends on calls", "unsteady", "uninitialised"]
+"""Whether eager does the same on the example again.
+
+If not, the result depends on earlier calls, or has memory that nothing was written to. A result that is ``unsteady``
+differs although the target's state was restored, as far as that can be done.
+"""
 
 
 class Preparation(msgspec.Struct, frozen=True):
@@ -125,6 +129,7 @@ class _Examination:
         self.calling: dict[str, Any] = {}
         self.remarks: list[str] = []
         self.kind, self.name = _kind(self.built, self.request.name)
+        self.stability: Stability = "steady"
         self.seen: list[Any] = []
         self.raising: dict[str, str] = {}
         """Inputs that compilers are called with although eager refuses them, by eager's reason without its numbers."""
@@ -159,10 +164,11 @@ class _Examination:
         stability = self._stability(subject)
         if stability == "uninitialised":
             self._judge_form_alone(subject)
-        subject = self._subject(anew=stability == "depends on calls")
+        subject = self._subject(anew=stability == "unsteady")
         first = self._call(subject, "example", self.own.example)
         subject.start_again()
         other = self._call(subject, "example", self.own.example, seed="another")
+        self.stability = stability
         random = stability == "steady" and bool(compare(first, other, rules=Rules(show_values=False)).differences)
         if request.train and first.gradients is None:
             self.remarks.append("--train compares no gradients: neither an input nor a parameter requires one")
@@ -177,7 +183,9 @@ class _Examination:
             modules=self.modules,
             seconds=round(seconds, 4),
             random=random,
-            depends_on_calls=stability == "depends on calls",
+            depends_on_calls=stability in ("depends on calls", "unsteady"),
+            size_of_one=any(1 in tensor.shape for _, tensor in tensors_in(self.own.example(), "args")),
+            sets_fallback_random=_speaks_of(self.request.place, "fallback_random"),
             remarks=tuple(self.remarks),
         )
         return self._derived(prepared, subject) if request.derive else prepared
@@ -280,9 +288,13 @@ class _Examination:
                 calls.append(self._call(subject, "example", self.own.example))
         first, again, otherwise = calls
         if compare(first, again, rules=Rules(show_values=False)).differences:
-            return "depends on calls"
-        unlike = compare(first, otherwise, rules=Rules(show_values=False)).differences
-        return "uninitialised" if any(difference.where.startswith("result") for difference in unlike) else "steady"
+            return "unsteady"
+        if _results_differ(first, otherwise):
+            return "uninitialised"
+        subject.start_again()
+        self._call(subject, "example", self.own.example)
+        following = self._call(subject, "example", self.own.example)  # in the state that a call leaves
+        return "depends on calls" if _results_differ(first, following) else "steady"
 
     def _judge_form_alone(self, subject: FreshCase) -> None:
         """Replace the numbers of a result that nothing was written to: its shapes and dtypes are judged."""
@@ -346,13 +358,12 @@ class _Examination:
     def _tried(self, subject: FreshCase, name: str, prepared: Prepared) -> _Tried:
         """Call eager on one input, twice if it may be used: it must do the same again."""
         facts = prepared.facts(self.request)
-        anew = prepared.depends_on_calls
 
         def make() -> tuple[Any, ...]:
             return derive(name, self.own.example(), **facts)
 
         def call() -> Observation:
-            fresh = self._subject(anew=True) if anew else subject
+            fresh = self._subject(anew=True) if self.stability == "unsteady" else subject
             fresh.start_again()
             return self._call(fresh, name, make)
 
@@ -435,6 +446,17 @@ def _line_of(error: BaseException) -> str:
             where = f" (line {place.tb_lineno} of {file.name})"
         place = place.tb_next
     return where
+
+
+def _results_differ(first: Observation, second: Observation) -> bool:
+    """Whether two results differ, whatever else the calls changed."""
+    differences = compare(first, second, rules=Rules(show_values=False)).differences
+    return any(difference.where.startswith("result") for difference in differences)
+
+
+def _speaks_of(place: str, word: str) -> bool:
+    """Whether a word is in the text of a target's file."""
+    return place.endswith(".py") and word in Path(place).read_text(encoding="utf-8", errors="replace")
 
 
 def _form_of_result(result: Any) -> str:

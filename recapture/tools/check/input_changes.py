@@ -1,7 +1,6 @@
 """Changes of the arguments of a call: walks over nests of containers, and changes of a tensor, each under a name.
 
-A script printed from a generated case contains the source of this module, so that it needs torch alone. It therefore
-imports nothing from this project but what such a script contains as well.
+A script printed from a generated case contains this module, and needs torch alone. It therefore imports little.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def _changed_tensor(tensor: Any, change: Change) -> Any:
         return kind(result, requires_grad=grad)
     if kind is not torch.Tensor:
         result = result.as_subclass(kind)
-        vars(result).update(vars(tensor))
+        result.__dict__.update(tensor.__dict__)
     return result.requires_grad_(grad)
 
 

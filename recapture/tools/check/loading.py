@@ -1,7 +1,6 @@
 """Loads a target, which is code of a user, each time anew: from a file, a package, torchvision or a pickle.
 
-A script printed from a generated case contains the source of this module, so that it needs torch alone. It therefore
-imports nothing from this project but what such a script contains as well.
+A script printed from a generated case contains this module, and needs torch alone. It therefore imports little.
 """
 
 from __future__ import annotations
@@ -223,8 +222,7 @@ def _name_in_package(path: str) -> str:
     root = f"own_code_{zlib.crc32(folder.encode()):08x}"
     if root not in sys.modules:
         package = types.ModuleType(root)
-        package.__path__ = [folder]
-        package.__package__ = root
+        vars(package).update(__path__=[folder], __package__=root)
         sys.modules[root] = package
         first = os.path.join(folder, "__init__.py")  # noqa: PTH118
         if os.path.isfile(first):  # noqa: PTH113
@@ -425,7 +423,7 @@ def wrapped(target: Any, parameters: Any, by_name: bool, form: str) -> Any:
     text = "\n".join(lines) + "\n"
     place = f"<call of the target {zlib.crc32(text.encode()):08x}>"
     linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)  # TorchScript reads the source
-    names_inside: dict[str, Any] = {"torch": torch, "target": target}
+    names_inside: dict[str, Any] = {"__name__": __name__, "torch": torch, "target": target}
     exec(compile(text, place, "exec"), names_inside)  # noqa: S102 - the text above
     if not is_module:
         names_inside["call"].__name__ = getattr(target, "__name__", "call")

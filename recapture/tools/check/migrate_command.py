@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from recapture.command.options import require_torch, takes
-from recapture.command.output import echo, print_json
-from recapture.tools.check.arguments import CheckArguments, request_of
+from recapture.command.output import echo, echo_error, print_json
+from recapture.tools.check.arguments import CheckOptions, refuse_unknown_name, request_of
 
 if TYPE_CHECKING:
     from recapture.tools.check.migration import LineInTheWay
@@ -17,38 +17,33 @@ if TYPE_CHECKING:
 
 @click.command("migrate")
 @click.argument("target", metavar="TARGET")
-@takes(options=CheckArguments)
+@takes(options=CheckOptions)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-def migrate_command(target: str, options: CheckArguments, *, as_json: bool) -> None:
+def migrate_command(target: str, options: CheckOptions, *, as_json: bool) -> None:
     """Say what moving TARGET from TorchScript to torch.compile, torch.export or AOTInductor takes.
 
     TARGET and its inputs are written as for recapture check, and derived in the same way. The answer names the lines
     that a compiler refuses or breaks the graph at, and the rewrites that the collection has for them.
     """
+    import dataclasses
+
     import msgspec
 
-    from recapture.tools.check.api import run_check
     from recapture.tools.check.migration import NEXT, TODAY, MigrationReport
     from recapture.tools.check.migration_report import migration_text
-    from recapture.tools.check.session import CheckOptions
+    from recapture.tools.check.session import CheckEvents, run_check
 
-    require_torch()
     request = request_of(target, options)
-    settings = CheckOptions(
-        compilers=options.compilers or (*TODAY, *NEXT),
-        device=options.device,
-        jobs=options.jobs,
-        timeout=options.timeout,
-        memory=options.memory,
+    refuse_unknown_name(request)
+    require_torch()
+    options = dataclasses.replace(options, compilers=options.compilers or (*TODAY, *NEXT))
+    events = CheckEvents(
+        finished=lambda row: echo_error(f"{row.compiler}: {row.words}"), warn=echo_error, obstacles=True
     )
-    result = run_check(
-        request,
-        settings,
-        finished=lambda row: echo(f"recapture: {row.compiler}: {row.words}", err=True),
-        warn=lambda text: echo(f"recapture: {text}", err=True),
-        obstacles=True,
-    )
-    report = MigrationReport(report=result.report, lines=lines_in_the_way(result.obstacles))
+    outcome = run_check(request, options, events)
+    left = TODAY if any(row.compiler not in TODAY for row in outcome.report.rows) else ()
+    obstacles = tuple(obstacle for obstacle in outcome.obstacles if obstacle.compiler not in left)
+    report = MigrationReport(report=outcome.report, lines=lines_in_the_way(obstacles))
     if as_json:
         data = {"sentence": report.sentence, **msgspec.to_builtins(report)}
         print_json(data)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from recapture.base.text import plural, shorten
 from recapture.report.document import Table
 from recapture.report.terminal_writer import terminal_lines
-from recapture.tools.check.check_report import check_line
+from recapture.tools.check.check_report import row_lines
 from recapture.tools.check.migration import MOVES, NEXT, TODAY
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ SHOWN_CASES = 6
 """Cases that are named of each group."""
 
 WIDTH = 150
-"""Characters of a line about one compiler."""
+"""Characters of torch's reason for refusing a line."""
 
 
 def migration_text(report: MigrationReport) -> str:
@@ -29,18 +29,13 @@ def migration_text(report: MigrationReport) -> str:
     lines = [report.sentence, ""]
     others = [name for name in rows if name not in (*TODAY, *NEXT)]
     for heading, names in (("TorchScript today", TODAY), ("instead", (*NEXT, *others))):
-        found = [f"  {_shortened(check_line(rows[name]))}" for name in names if name in rows]
+        found = [f"  {line}" for name in names if name in rows for line in row_lines(rows[name])]
         lines += [f"{heading}:", *found] if found else []
     if report.lines:
         lines += ["", "in the way:"]
         for one in report.lines:
             lines += [f"  {text}" for text in _obstacle(one)]
     return "\n".join(lines)
-
-
-def _shortened(text: str) -> str:
-    """Return a line of at most `WIDTH` characters, with its columns."""
-    return text if len(text) <= WIDTH else text[: WIDTH - 1].rstrip() + "…"
 
 
 def _obstacle(one: LineInTheWay) -> Iterator[str]:

@@ -15,8 +15,7 @@ from recapture.base.text import one_line, shorten
 from recapture.cases.compilers import builtin_compilers
 from recapture.judge.observe import ARGUMENTS_SEED
 from recapture.pool.protocol import task_name
-from recapture.tools.check import loading
-from recapture.tools.check.case_text import example_expression, found_expression
+from recapture.tools.check.loading import OwnCode, as_module
 from recapture.tools.check.request import CheckRequest
 from recapture.torch_api.compat import seed_everything
 from recapture.torch_api.places import CodePlace, graph_breaks, place_of_error, traced_constants
@@ -33,9 +32,10 @@ AOTI = "aoti"
 
 
 class ObstacleSearch(msgspec.Struct, frozen=True):
-    """A target, and the compilers whose obstacles are wanted."""
+    """A target, how it is called (see `Prepared`), and the compilers whose obstacles are wanted."""
 
     request: CheckRequest
+    calling: dict[str, Any]
     compilers: tuple[str, ...]
 
 
@@ -57,20 +57,18 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_obstacles(payload: bytes, enter: Callable[[str], None]) -> bytes:
     """Find the obstacles of a target: `ObstacleSearch` → a list of `Obstacle`. `enter` gets each compiler's name."""
-    todo = msgspec.json.decode(payload, type=ObstacleSearch)
+    search = msgspec.json.decode(payload, type=ObstacleSearch)
     enter("reference")
-    names = dict(vars(loading))
-    names["FOUND"] = eval(found_expression(todo.request), names)  # noqa: S307 - the expression is this project's
-    built = names["FOUND"] = loading.build(names["FOUND"], todo.request.name)
-    expression = compile(example_expression(todo.request), "the example", "eval")
-    found: list[Obstacle] = []
-    for compiler in todo.compilers:
+    own = OwnCode(**search.request.own_code, **search.calling)
+    target = own.load()
+    obstacles: list[Obstacle] = []
+    for compiler in search.compilers:
         enter(compiler)
         seed_everything(ARGUMENTS_SEED)
-        target, example = loading.made_for(built, train=False), eval(expression, names)  # noqa: S307 - as above
+        example = own.example()
         with contextlib.redirect_stdout(io.StringIO()):  # user code may print at each capture
-            found += _of_compiler(compiler, target, example)
-    return msgspec.json.encode(found)
+            obstacles += _of_compiler(compiler, target, example)
+    return msgspec.json.encode(obstacles)
 
 
 def _of_compiler(compiler: str, target: Any, example: tuple[Any, ...]) -> list[Obstacle]:
@@ -96,7 +94,7 @@ def _capture(compiler: str, target: Any, example: tuple[Any, ...]) -> None:
         return
     import torch
 
-    torch.export.export(loading.as_module(target), example)
+    torch.export.export(as_module(target), example)
 
 
 def _obstacle(compiler: str, kind: str, place: CodePlace) -> Obstacle:

@@ -10,6 +10,7 @@ import linecache
 import os
 import pickle
 import sys
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +67,18 @@ def pack(value: Any, folder: Path) -> Pickled:
 
 
 def search_path() -> tuple[str, ...]:
-    """Return the folders in which this process finds modules; another process may have others."""
-    return tuple(os.path.abspath(path) for path in sys.path if isinstance(path, str))  # noqa: PTH100 - "" is the cwd
+    """Return the user's folders in which this process finds modules; another process may have others.
+
+    Those of this Python and of its packages are left out: every process has them, and a script may be passed on.
+    """
+    folders = (os.path.abspath(path) for path in sys.path if isinstance(path, str))  # noqa: PTH100 - "" is the cwd
+    own = {os.path.abspath(path) for path in sysconfig.get_paths().values()}  # noqa: PTH100
+    parts = ("site-packages", "dist-packages", "lib-dynload")
+    return tuple(
+        folder
+        for folder in folders
+        if folder not in own and not set(parts) & set(Path(folder).parts) and not folder.endswith(".zip")
+    )
 
 
 def _has_cloudpickle() -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from recapture.tools.check.advice import OF_SIZE, ON_DATA
+
 
 class Rewrite(NamedTuple):
     """A construct, how it is recognised, and the case of the collection that does without it.
@@ -23,21 +25,13 @@ class Rewrite(NamedTuple):
     since: str = ""
 
 
-_ON_DATA = (
-    r"data[- ]dependent (branch|expression|control flow|jump|assertion)|guard on data|generic_jump|"
-    r"dynamic control flow|"
-    r"converting a tensor to a Python (boolean|bool)|is_nonzero|symbolically traced variables|bool\(\)|"
-    r"call_function.*_local_scalar_dense|torch\.cond"
-)
-_OF_SIZE = r"dynamic shape operator|nonzero|masked_select|boolean (mask|ind)|_unique|data[- ]dependent (output|shape)"
-
 REWRITES = (
     Rewrite(
         "a loop that a value ends with break",
         "run every step and keep the old value with torch.where",
         "control_flow_python::masks_instead_of_breaking",
         "control_flow_python::breaks_out_of_a_loop",
-        reason=_ON_DATA,
+        reason=ON_DATA,
         line=r"^(el)?if\b.*\n\s*break\b",
     ),
     Rewrite(
@@ -45,7 +39,7 @@ REWRITES = (
         "use the operator while_loop",
         "higher_order::while_loop_as_a_rewrite",
         "higher_order::double_until_large",
-        reason=_ON_DATA,
+        reason=ON_DATA,
         line=r"^while\b",
         since="2.5",
     ),
@@ -54,7 +48,7 @@ REWRITES = (
         "compute both sides and choose with torch.where",
         "control_flow_python::both_paths_and_a_choice",
         "control_flow_python::chooses_a_function_by_value",
-        reason=_ON_DATA,
+        reason=ON_DATA,
         line=r"^(el)?if\b|\bif\b.+\belse\b|^return .*\bif\b",
     ),
     Rewrite(
@@ -62,7 +56,7 @@ REWRITES = (
         "use torch.cond",
         "higher_order::cond_as_a_rewrite",
         "higher_order::branch_instead_of_cond",
-        reason=_ON_DATA,
+        reason=ON_DATA,
         line=r"^(el)?if\b|\bif\b.+\belse\b|^return .*\bif\b",
         since="2.4",
     ),
@@ -85,7 +79,7 @@ REWRITES = (
         "keep the size, and let the mask be a weight",
         "data_dependent::mean_of_the_positive_by_weights",
         "data_dependent::mean_of_the_positive",
-        reason=_OF_SIZE,
+        reason=OF_SIZE,
     ),
     Rewrite(
         "a write into the diagonal or another view",

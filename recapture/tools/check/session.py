@@ -1,203 +1,332 @@
-"""Checks a target: prepares it in a child, writes its case, and runs the cheap compilers before the others."""
+"""Checks a target: examines it in a child, writes its case, and runs the compilers on it."""
 
 from __future__ import annotations
 
-import dataclasses
+import re
 import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
 from recapture.base.option_fields import GIB
+from recapture.base.paths import PACKAGE
+from recapture.base.scrub import scrub
+from recapture.base.text import one_line, shorten
 from recapture.cases.collection import Selection, SuiteFile
 from recapture.cases.compilers import builtin_compilers, compiler_facts
 from recapture.command.command_table import of_tools
-from recapture.machine.hardware import cores
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
-from recapture.records.verdicts import RIGHT
+from recapture.records.verdicts import RIGHT, Verdict
 from recapture.run.plan import RunOptions
 from recapture.run.preparation import COLLECT_MEMORY, IMPORTS, begin_survey
 from recapture.run.runner import run_cells
+from recapture.tools.check.answers import CheckReport, CheckRow, Circumstances, row_of
+from recapture.tools.check.arguments import CheckOptions
 from recapture.tools.check.case_text import SUITE, Prepared, case_file, case_name
-from recapture.tools.check.derivation import NO_GPU, PREPARE, Preparation
+from recapture.tools.check.derivation import NO_GPU, PREPARE, STAGES, TOO_SLOW, Preparation
 from recapture.tools.check.obstacles import OBSTACLES, Obstacle, ObstacleSearch
 from recapture.tools.check.request import CheckRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
-
-    from typing_extensions import Self
-
+    from recapture.machine.environment import Environment
     from recapture.records.record import Record
+
+OTHER_NAMES = {
+    "inductor": "compile",
+    "dynamo": "compile:eager",
+    "torch.compile": "compile",
+    "aot_eager": "compile:aot_eager",
+    "aot_autograd": "compile:aot_eager",
+    "aot_inductor": "aoti",
+    "aotinductor": "aoti",
+    "script": "jit.script",
+    "trace": "jit.trace",
+    "torchscript": "jit.script",
+    "torch.export": "export",
+    "torch.jit.trace": "jit.trace",
+    "torch.jit.script": "jit.script",
+    "torch.fx": "fx",
+}
+"""What compilers are called elsewhere, with their names here."""
 
 OF_A_BACKWARD = "torch.fx.experimental.symbolic_shapes"
 """What the first backward of a process imports, with sympy: a second of CPU time that every cell would need."""
-
-PREPARE_SECONDS = 300.0
-"""Seconds that loading a target and trying its derived inputs in eager may take."""
 
 SHARE_OF_EAGER = 0.5
 """Part of a compiler's memory that eager may need for a derived input: the cell keeps results, and repeats eager."""
 
 MOST_DEATHS = 5
-"""The most derived inputs that may kill the process that tries them."""
+"""The most derived inputs that may end the process that tries them."""
+
+BUG_OF_RECAPTURE = 70
+"""Exit status of a process of the pool whose own code raised an exception."""
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
+"""A frame as Python's watchdog and fault handler write it, the innermost first."""
+
+Speed = tuple[tuple[float, float, float], str]
+"""Eager's time divided by a compiler's, with the ends of its 95 % interval, and what that shows."""
+
+
+class CheckOutcome(NamedTuple):
+    """What a check found: its report, the scripts of the compilers that are not right, and the lines in their way."""
+
+    report: CheckReport
+    scripts: Mapping[str, str]
+    obstacles: tuple[Obstacle, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions:
-    """How a check runs; `timeout` is in seconds and `memory` in bytes, both per compiler."""
+class CheckEvents:
+    """Functions that are called as a check goes on, and what it produces besides its report.
 
-    compilers: tuple[str, ...] = ()
-    device: str = "cpu"
-    jobs: int = dataclasses.field(default_factory=cores)
-    timeout: float = 600.0
-    memory: int = 16 * GIB
-    worker: Literal["auto", "fork", "fresh"] = "auto"
-
-
-class CheckSession:
-    """One target that is checked; use it as a context manager.
-
-    `folder` is where the generated case and its records are; without it, they are in a temporary folder that is removed
-    at the end.
+    `prepared` receives what is known about the target before the first compiler runs, `finished` each row, and `warn`
+    lines for people. `case` receives the source of the generated case. `speeds` measures the compilers that are right
+    on the case at a path. With `scripts` there is one for each compiler that is not right, with `obstacles` the lines
+    that stand in the way of the compilers.
     """
 
-    def __init__(self, request: CheckRequest, options: CheckOptions, folder: Path | None = None) -> None:
+    prepared: Callable[[Prepared], object] = lambda _: None
+    finished: Callable[[CheckRow], object] = lambda _: None
+    warn: Callable[[str], None] = lambda _: None
+    case: Callable[[str], object] = lambda _: None
+    speeds: Callable[[Path, tuple[str, ...]], Mapping[str, Speed]] | None = None
+    scripts: bool = False
+    obstacles: bool = False
+
+
+def run_check(
+    request: CheckRequest, options: CheckOptions, events: CheckEvents | None = None, *, folder: Path | None = None
+) -> CheckOutcome:
+    """Check a target. The generated case and its records are in `folder`, by default one that is removed at the end.
+
+    Raises UsageError or EnvironmentUnfitError, in one line, for a target or inputs that cannot be used: what fails
+    before or in eager is never said of a compiler.
+    """
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="recapture-check-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        return _Check(request, options, events or CheckEvents(), folder.resolve()).run()
+
+
+class _Check:
+    """One target that is checked."""
+
+    def __init__(self, request: CheckRequest, options: CheckOptions, events: CheckEvents, folder: Path) -> None:
         self.request = request
         self.options = options
+        self.events = events
         self.compilers = compilers_of_check(options.compilers, request)
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        if folder is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="recapture-check-")
-            folder = Path(self._temporary.name)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder.resolve()
-        self.path = self.folder / f"{SUITE}.py"
+        self.folder = folder
+        self.path = folder / f"{SUITE}.py"
         self.prepared = Prepared()
-        self.wants_scripts = False
-        self.scripts: dict[str, str] = {}
-        """Scripts of the compilers that are not right, if they are wanted."""
-        self.wants_obstacles = False
-        self.obstacles: tuple[Obstacle, ...] = ()
-        """The lines of the target that stand in the way of compilers, if they are wanted."""
-        self.image = ""
-        self.torch = ""
+        self.records: dict[str, Record] = {}
+        self.rows: dict[str, CheckRow] = {}
+        self.failed_in_eager: Record | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._temporary is not None:
-            self._temporary.cleanup()
-
-    def run(
-        self,
-        announce: Callable[[Prepared], object],
-        finished: Callable[[Record, float], object],
-        warn: Callable[[str], None],
-    ) -> list[Record]:
-        """Run every compiler and return the records in the order of the compilers.
-
-        `announce` is called with what is known about the target before the first compiler runs, `finished` with each
-        record and the seconds of its process. Raises UsageError, in one line, for a target or an input that cannot be
-        used.
-        """
-        options = self.options
+    def run(self) -> CheckOutcome:
+        """Examine the target, run every compiler, and return what was found."""
+        options, events = self.options, self.events
         imports = (*IMPORTS, *(task.partition(":")[0] for task in (PREPARE, OBSTACLES)))
-        with WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=imports) as pool:
+        with WorkerPool(device=options.device, jobs=options.jobs, imports=imports) as pool:
             begin_survey(pool)
             pool.client.preload("bare", [OF_A_BACKWARD])
-            self.prepared = self._prepare(pool)
+            self.prepared = prepare(pool, self.request, options)
             self.path.write_text(case_file(self.request, self.prepared), encoding="utf-8")
-            announce(self.prepared)
-            found: dict[str, Record] = {}
-            cheap = tuple(one for one in self.compilers if compiler_facts(one).torch_alone)
-            others = tuple(one for one in self.compilers if not compiler_facts(one).torch_alone)
-            for compilers in filter(None, (cheap, others)):
-                run = RunOptions(
-                    selection=Selection((SuiteFile(SUITE, self.path),), ((SUITE, None, None),), frozenset({SUITE})),
-                    compilers=compilers,
-                    device=options.device,
-                    jobs=options.jobs,
-                    timeout=options.timeout,
-                    memory=options.memory,
-                    results=self.folder / "results",
-                    worker=options.worker,
-                    words=(self.request.title,),
-                )
-                summary = run_cells(run, _Listener(finished), warn, opened=pool)
-                self.image, self.torch = summary.environment.image, summary.environment.torch.version
-                found |= {record.compiler: record for record in summary.selected}
-            if self.wants_scripts:
-                wrong = [name for name in self.compilers if found[name].verdict not in RIGHT]
-                self.scripts = {name: self._script(pool, name) for name in wrong}
-            if self.wants_obstacles:
-                self.obstacles = self._obstacles(pool)
-        return [found[name] for name in self.compilers]
+            events.prepared(self.prepared)
+            # Two runs, so that the first verdicts do not wait until the server has imported Dynamo.
+            first = tuple(name for name in self.compilers if compiler_facts(name).torch_alone)
+            second = tuple(name for name in self.compilers if not compiler_facts(name).torch_alone)
+            for compilers in filter(None, (first, second)):
+                environment = self._run_cells(pool, compilers)
+            scripts = self._scripts(pool) if events.scripts else {}
+            obstacles = self._obstacles(pool) if events.obstacles else ()
+            events.case(self.path.read_text(encoding="utf-8"))
+        if events.speeds is not None:
+            right = tuple(name for name, record in self.records.items() if record.verdict in RIGHT)
+            for name, (speedup, finding) in events.speeds(self.path, right).items():
+                self.rows[name] = msgspec.structs.replace(self.rows[name], speedup=speedup, finding=finding)
+        prepared = self.prepared
+        report = CheckReport(
+            target=self.request.title,
+            torch=environment.torch.version,
+            device=options.device,
+            image=environment.image,
+            inputs=(*prepared.inputs, *self.request.held_out, *prepared.other_ranks),
+            must_raise=prepared.must_raise,
+            refused=prepared.refused,
+            unaffordable=prepared.unaffordable,
+            untried=prepared.untried,
+            random=prepared.random,
+            train=self.request.train,
+            eager_seconds=prepared.seconds,
+            remarks=prepared.remarks,
+            rows=tuple(self.rows[name] for name in self.compilers),
+        )
+        return CheckOutcome(report, scripts, obstacles)
+
+    def _run_cells(self, pool: WorkerPool, compilers: tuple[str, ...]) -> Environment:
+        """Run some compilers, and return the environment that they ran in. Raises UsageError if eager itself fails."""
+        run = RunOptions(
+            selection=Selection((SuiteFile(SUITE, self.path),), ((SUITE, None, None),), frozenset({SUITE})),
+            compilers=compilers,
+            device=self.options.device,
+            jobs=self.options.jobs,
+            timeout=self.options.timeout,
+            memory=self.options.memory,
+            results=self.folder / "results",
+            words=(self.request.title,),
+        )
+        summary = run_cells(run, _Finished(self._finished), self.events.warn, opened=pool)
+        if self.failed_in_eager is not None:
+            raise _fault_in_eager(self.request, self.options, self.failed_in_eager)
+        return summary.environment
+
+    def _finished(self, record: Record, seconds: float) -> None:
+        """Keep a record, and tell its row; one that eager itself fails is no row of a compiler."""
+        if record.phase == "reference":
+            self.failed_in_eager = record
+            return
+        self.records[record.compiler] = record
+        self.rows[record.compiler] = row_of(record, self._circumstances, seconds)
+        self.events.finished(self.rows[record.compiler])
+
+    @property
+    def _circumstances(self) -> Circumstances:
+        prepared = self.prepared
+        accepted = (*prepared.inputs, *self.request.held_out, *prepared.other_ranks)
+        must_raise = range(len(accepted), len(accepted) + len(prepared.must_raise))
+        return Circumstances(
+            inputs=(*accepted, *(f"{name} (eager raises)" for name in prepared.must_raise)),
+            refused=frozenset(f"held_out[{index}]" for index in must_raise),
+            random=prepared.random,
+            depends_on_calls=prepared.depends_on_calls,
+            size_of_one=prepared.size_of_one,
+            sets_fallback_random=prepared.sets_fallback_random,
+            compilers=self.compilers,
+        )
+
+    def _scripts(self, pool: WorkerPool) -> dict[str, str]:
+        """Return a script for each compiler that is not right."""
+        case, suite = case_name(self.prepared.name), SuiteFile(SUITE, self.path)
+        wrong = [name for name in self.compilers if self.records[name].verdict not in RIGHT]
+        return {name: _script(pool, suite, case, name, self.options.device, self.folder / "results") for name in wrong}
 
     def _obstacles(self, pool: WorkerPool) -> tuple[Obstacle, ...]:
-        found: list[Obstacle] = []
+        obstacles: list[Obstacle] = []
         for compiler in self.compilers:  # one process each: a crash or a long compilation costs one of them
-            search = ObstacleSearch(self.request, (compiler,))
+            search = ObstacleSearch(self.request, self.prepared.calling, (compiler,))
             try:
                 answer = pool.client.run(
                     OBSTACLES,
                     search,
                     list[Obstacle],
-                    timeout=min(PREPARE_SECONDS, self.options.timeout),
+                    timeout=self.options.timeout,
                     memory=max(COLLECT_MEMORY, self.options.memory),
                 )
             except ServerDiedError:
                 pool.restart()
                 continue
             if isinstance(answer, Ended):
-                found.append(Obstacle(compiler=compiler, kind="refused", reason=cause_of_death(answer)))
+                obstacles.append(Obstacle(compiler=compiler, kind="refused", reason=cause_of_death(answer)))
             else:
-                found += answer
-        return tuple(found)
+                obstacles += answer
+        return tuple(obstacles)
 
-    def _script(self, pool: WorkerPool, compiler: str) -> str:
-        case, suite = case_name(self.prepared.name), SuiteFile(SUITE, self.path)
-        printers = of_tools("script of a cell")
-        if not printers:
-            return "# no script can be printed: the tool that prints scripts is not installed\n"
+
+def _script(pool: WorkerPool, suite: SuiteFile, case: str, compiler: str, device: str, results: Path) -> str:
+    printers = of_tools("script of a cell")
+    if not printers:
+        return "# no script can be printed: the tool that prints scripts is not installed\n"
+    try:
+        return str(printers[0](pool, suite, case, compiler, device, results))
+    except UsageError as error:
+        return f"# no script can be printed: {error}\n"
+
+
+def prepare(pool: WorkerPool, request: CheckRequest, options: CheckOptions) -> Prepared:
+    """Examine a target in a child. An input that ends the child is left out, and the others are tried again.
+
+    Raises UsageError or EnvironmentUnfitError, in one line, if the target or its example cannot be used.
+    """
+    without: dict[str, str] = {}
+    whole = max(COLLECT_MEMORY, options.memory)
+    memory = max(COLLECT_MEMORY, int(whole * SHARE_OF_EAGER))
+    while True:
+        preparation = Preparation(request, options.timeout, without)
         try:
-            return str(printers[0](pool, suite, case, compiler, self.options.device, self.folder / "results"))
-        except UsageError as error:
-            return f"# no script can be printed: {error}\n"
+            answer = pool.client.run(PREPARE, preparation, Prepared, timeout=options.timeout, memory=memory)
+        except ServerDiedError:
+            pool.restart()
+            raise UsageError(
+                f"{request.title} ended the process that started it, or removed its folders: a target must leave other "
+                "processes alone"
+            ) from None
+        if not isinstance(answer, Ended):
+            if answer.error is not None:
+                raise _error(answer.error)
+            return answer
+        stage = answer.phase or "load"
+        if stage in STAGES and answer.cause == "memory" and memory < whole:
+            memory = whole  # the example itself is that large
+            continue
+        if stage in STAGES or stage in without or len(without) == MOST_DEATHS or answer.status == BUG_OF_RECAPTURE:
+            where = STAGES.get(stage, f"in the call with the input {stage}")
+            raise UsageError(f"{request.title} {how_it_ended(answer, options)} {where}{_place(answer.stderr)}")
+        without |= {stage: "it takes too long" if TOO_SLOW in answer.stderr else cause_of_death(answer)}
 
-    def _prepare(self, pool: WorkerPool) -> Prepared:
-        without: tuple[str, ...] = ()
-        whole = max(COLLECT_MEMORY, self.options.memory)
-        memory = max(COLLECT_MEMORY, int(whole * SHARE_OF_EAGER))
-        while True:
-            try:
-                answer = pool.client.run(
-                    PREPARE,
-                    Preparation(self.request, without),
-                    Prepared,
-                    timeout=PREPARE_SECONDS,
-                    memory=memory,
-                )
-            except ServerDiedError:
-                pool.restart()
-                raise UsageError(f"{self.request.title} killed the worker server when it was loaded") from None
-            if not isinstance(answer, Ended):
-                if answer.error is not None:
-                    raise _error(answer.error)
-                return answer
-            phase = answer.phase or ""
-            if phase == "reference" and answer.cause == "memory" and memory < whole:
-                memory = whole  # the example itself is that large
-                continue
-            if phase in ("", "reference") or phase in without or len(without) == MOST_DEATHS:
-                last = (answer.stderr.strip().splitlines() or [""])[-1]
-                raise UsageError(f"{self.request.title} cannot run in eager: {cause_of_death(answer)} {last}".rstrip())
-            without = (*without, phase)
+
+def how_it_ended(ended: Ended, options: CheckOptions) -> str:
+    """Say what the user's code did, where its process ended without a result."""
+    if ended.cause == "timeout":
+        return f"is not done after --timeout {options.timeout:g} s,"
+    if ended.cause == "memory":
+        return f"needs more than --memory {options.memory / GIB:g} GiB"
+    if ended.status == BUG_OF_RECAPTURE and ended.cause == "exit":
+        return f"cannot be examined ({scrub(_last_line(ended.stderr))})"
+    if ended.status < 0:
+        return f"{cause_of_death(ended).replace('died', 'dies')}"
+    if ended.cause == "exit" and not ended.lost and not ended.unreadable:
+        return f"ends its process with exit status {ended.status}"
+    return cause_of_death(ended)
+
+
+def _place(stderr: str) -> str:
+    """Return where the user's code was when its process ended, if Python wrote that: `` (line 3 of model.py)``."""
+    for frame in _FRAME.finditer(stderr):
+        file = Path(frame["file"])
+        if (
+            file.suffix == ".py"
+            and PACKAGE not in file.parents
+            and "site-packages" not in file.parts
+            and file.is_file()
+        ):
+            return f" (line {frame['line']} of {file.name})"
+    return ""
+
+
+def _last_line(stderr: str) -> str:
+    return shorten(one_line((stderr.strip().splitlines() or ["no message"])[-1]), 300)
+
+
+def _fault_in_eager(request: CheckRequest, options: CheckOptions, record: Record) -> UsageError:
+    """Return the error for a cell that eager itself ends, in words of the target."""
+    if record.verdict is Verdict.TIMEOUT:
+        how = f"is not done in eager after --timeout {options.timeout:g} s: raise it, or lower --most-inputs"
+    elif record.verdict is Verdict.OOM:
+        how = f"needs more than --memory {options.memory / GIB:g} GiB in eager: raise it, or try a smaller input"
+    else:
+        why = record.reason if record.error is None else f"{record.error.type}: {record.error.message}"
+        how = f"fails in eager: {scrub(shorten(one_line(why or 'without a message'), 300))}"
+    return UsageError(f"{request.title} {how}")
 
 
 def _error(text: str) -> UsageError | EnvironmentUnfitError:
@@ -210,18 +339,20 @@ def compilers_of_check(wanted: tuple[str, ...], request: CheckRequest) -> tuple[
     known = builtin_compilers()
     for name in wanted:
         if name not in known and name != "all":
-            raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, known)}")
+            other = OTHER_NAMES.get(name.lower())
+            hint = f"; here it is {other!r}" if other else did_you_mean(name, known)
+            raise UsageError(f"unknown compiler {name!r}{hint}")
     if "all" in wanted:
-        chosen = [name for name, one in known.items() if not one.optional]
+        chosen = [name for name, compiler in known.items() if not compiler.optional]
     elif wanted:
         chosen = [name for name in known if name in wanted]
     else:
-        chosen = [name for name, one in known.items() if "check" in one.run_by]
+        chosen = [name for name, compiler in known.items() if "check" in compiler.run_by]
         chosen = [name for name in chosen if not (request.train and known[name].inference_only)]
     return tuple(sorted(chosen, key=lambda name: (known[name].generates_code, not known[name].torch_alone)))
 
 
-class _Listener:
+class _Finished:
     """Passes on finished records (implements `recapture.run.runner.CellProgress`)."""
 
     def __init__(self, finished: Callable[[Record, float], object]) -> None:

@@ -1,7 +1,6 @@
 """Derives held-out inputs from one example: other sizes, values, layouts and Python values, each under a name.
 
-A script printed from a generated case contains the source of this module, so that it needs torch alone. It therefore
-imports nothing from this project but what such a script contains as well.
+A script printed from a generated case contains this module, and needs torch alone. It therefore imports little.
 """
 
 from __future__ import annotations

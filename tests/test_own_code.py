@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import subprocess
 import sys
 
 import pytest
@@ -241,8 +242,7 @@ def test_no_compiler_without_gradients_takes_part_in_training():
 # --- Python ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_function_without_a_file_is_checked(served):
-    pytest.importorskip("cloudpickle")
+def test_a_function_without_a_file_is_checked(served, tmp_path):
     namespace = {"__name__": "__main__"}
     exec("def sign(x):\n    return x if x.sum() > 0 else -x\n", namespace)
     before = torch.random.get_rng_state()
@@ -257,7 +257,12 @@ def test_a_function_without_a_file_is_checked(served):
         result["fx"]
     assert "specialized" in result._repr_html_()
     assert json.dumps(result.to_dict())
-    assert "unpacked(" in result.repro("jit.trace")
+    script = tmp_path / "script.py"
+    script.write_text(result.repro("jit.trace"))
+    assert "site-packages" not in script.read_text()
+    done = subprocess.run([sys.executable, "-I", script], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "== verdict: specialized" in done.stdout
 
 
 def test_own_held_out_inputs_keep_their_names(served, user):
@@ -272,7 +277,6 @@ def test_own_held_out_inputs_keep_their_names(served, user):
 
 
 def test_a_module_with_weights_is_checked_as_it_is(served):
-    pytest.importorskip("cloudpickle")
     model = torch.nn.Sequential(torch.nn.Linear(4, 300), torch.nn.ReLU(), torch.nn.Linear(300, 1000))
     before = [one.clone() for one in model.parameters()]
     assert recapture.check(model, torch.ones(2, 4), compilers=["fx"])["fx"].verdict == "pass"
@@ -359,9 +363,6 @@ def test_a_check_measures_what_is_right(tmp_path, capsys):
 @pytest.mark.slow
 def test_a_program_from_standard_input_can_check_its_function(tmp_path):
     """As in a prompt: the function is in no file."""
-    pytest.importorskip("cloudpickle")
-    import subprocess
-
     program = (
         "import torch, recapture\n"
         "def f(x):\n    return x if x.sum() > 0 else -x\n"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 from planted_images import PlantedImages
@@ -12,16 +15,18 @@ CELLS = 4
 """Cells of the planted run; those of a shard are every I-th of them."""
 
 COMMAND = """#!{python}
+import os
 import sys
 sys.path[:0] = [{repository!r}, {tests!r}]
 from pathlib import Path
-from planted_shards import planted_run
+from planted_shards import kill_at, planted_run
 from recapture.command import run
 from recapture.command.main import main
 from recapture.machine import pins
 
 pins.docker_directory = lambda: Path({docker!r})
 run.run_in_images = planted_run
+kill_at(os.environ.get("PLANTED_KILL"))
 if "--image" not in sys.argv:  # as in a container, whose packages say which image it is
     sys.argv[2:2] = ["--image", "a"]
 main()
@@ -31,7 +36,7 @@ main()
 class PlantedShards:
     """A folder with the planted command, which takes its modes from a file, one line a run.
 
-    A mode is the exit status of a complete run, or ``partial``, ``empty``, ``kill``, ``hang`` or ``race``.
+    A mode is the exit status of a complete run, or a name that `planted_run` knows.
     """
 
     def __init__(self, root: Path) -> None:
@@ -51,6 +56,21 @@ class PlantedShards:
             "PLANTED_SHARDS": str(root),
         }
 
+    def start(self, *arguments: object, kill: str = "") -> subprocess.Popen[str]:
+        """Start ``recapture run`` with these arguments; `kill` is the moment at which SIGKILL ends it."""
+        return subprocess.Popen(
+            [self.command, "run", *map(str, arguments)],
+            env={**self.variables, "PLANTED_KILL": kill},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: object, kill: str = "") -> tuple[int, str]:
+        """Run ``recapture run`` with these arguments; return its exit status and what it printed for people."""
+        with self.start(*arguments, kill=kill) as process:
+            _, err = process.communicate(timeout=60)
+        return process.returncode, err
+
     def modes(self, *names: str) -> None:
         """Say how the next runs end."""
         (self.root / "modes").write_text("".join(f"{name}\n" for name in names))
@@ -61,11 +81,32 @@ class PlantedShards:
         return [line.split("\t") for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def kill_at(moment: str | None) -> None:
+    """Let SIGKILL end this process at a moment of the protocol that no run can choose."""
+    rename, mkdir = Path.rename, Path.mkdir
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def rename_and_die(path: Path, target: Path) -> None:
+        rename(path, target)
+        die()
+
+    def make_and_die(path: Path, *arguments: object, **options: object) -> None:
+        mkdir(path, *arguments, **options)
+        if path.parent.name == "attempts":
+            die()
+
+    if moment == "when its folder was made":
+        Path.mkdir = make_and_die
+    elif moment == "before the rename":
+        Path.rename = die
+    elif moment == "after the rename":
+        Path.rename = rename_and_die
+
+
 def planted_run(context, _where, *, results, **_):
     """Take the place of a run in an image: record the cells of the shard, and end as the next mode says."""
-    import signal
-    import time
-
     from recapture.base.errors import EnvironmentUnfitError, UsageError
     from recapture.command.run import _words
     from recapture.records.record import CONFORMANCE, PARTIAL, Record, write_jsonl
@@ -104,7 +145,13 @@ def planted_run(context, _where, *, results, **_):
     if mode == "short":  # ends well, and one planned cell has no record
         write_jsonl(directory / CONFORMANCE, records[1:])
         return 0
+    if mode == "wait":  # until the test lets all that wait go on
+        (root / f"waits-{os.getpid()}").touch()
+        while not (root / "go").exists():
+            time.sleep(0.001)
     write_jsonl(directory / CONFORMANCE, records)
+    if mode == "kill complete":
+        os.kill(os.getpid(), signal.SIGKILL)
     if mode == "race":  # another attempt at the shard publishes meanwhile
         other = results.parent.parent / "shards" / results.name.rpartition(".")[0]
         other.mkdir()
@@ -114,4 +161,4 @@ def planted_run(context, _where, *, results, **_):
         raise EnvironmentUnfitError("planted: unfit")
     if mode == "usage":
         raise UsageError("planted: bad input")
-    return int(mode)
+    return 0 if mode == "wait" else int(mode)

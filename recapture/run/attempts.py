@@ -253,7 +253,7 @@ def _missing(attempt: Path, shard: Shard) -> str:
         recorded = rows_of(directory, Record, CONFORMANCE).keys()
         planned = {(row.case, row.compiler, row.device) for row in plan.cells if row.shard == plan.number}
         if absent := planned - recorded:
-            return f"{plural(len(absent), 'cell')} have no record, the first {'::'.join(min(absent)[:2])}"
+            return f"{plural(len(absent), 'planned cell')} without a record, the first {'::'.join(min(absent)[:2])}"
     return ""
 
 

@@ -9,8 +9,7 @@ import pytest
 from conftest import REPOSITORY
 
 from recapture.base.errors import EnvironmentUnfitError
-from recapture.images.each_image import ImageOutcome, run_in_each, seconds_left
-from recapture.images.forecast import START_SECONDS, expected_seconds
+from recapture.images.each_image import START_SECONDS, ImageOutcome, expected_seconds, run_in_each, seconds_left
 from recapture.machine.environment import ENVIRONMENT, read_environment, write_environment
 from recapture.machine.hardware import cores
 from recapture.machine.pins import lock_hash, lock_path

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
 import pytest
+from planted_images import TORCH, PlantedImages
 
 from recapture.base.errors import UsageError
-from recapture.images.requirements import Requirements, _conflict, check_against, without_locked
+from recapture.images.interpreter import Interpreter
+from recapture.images.requirements import Requirements, _conflict, build_layer, check_against, to_install
+from recapture.images.uv import find_uv
+from recapture.machine import pins
 from recapture.machine.pins import find_image, find_release
 
 IMAGE = "torch2.6.0-cu124"
@@ -83,13 +94,151 @@ def test_what_uv_says_about_a_dependency_names_both_sides():
     assert other == "Because there is no version of x"
 
 
-def test_packages_of_the_image_are_not_installed_again():
-    resolved = "einops==0.8.1\nnumpy==2.1.2\ntimm @ https://example.org/timm.whl\ntorch==2.6.0\n-e ./local\n"
-    assert without_locked(resolved, find_image(IMAGE)).splitlines() == [
-        "einops==0.8.1",
-        "timm @ https://example.org/timm.whl",
-        "-e ./local",
-    ]
+def test_packages_of_the_image_are_not_installed_again(tmp_path):
+    resolved = (
+        "einops==0.8.1 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n"
+        "numpy==2.1.2 \\\n    --hash=sha256:cc\n"
+        "timm @ https://example.org/timm.whl \\\n    --hash=sha256:dd\ntorch==2.6.0\n-e ./local\n"
+    )
+    hashed, others = to_install(resolved, find_image(IMAGE), written(tmp_path, "einops\n"))
+    assert hashed == (
+        "einops==0.8.1 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n"
+        "timm @ https://example.org/timm.whl \\\n    --hash=sha256:dd\n"
+    )
+    assert others == "-e ./local\n"
+
+
+class Wheels:
+    """Wheels of two packages in two folders, of which one stands for a private index; both have the same version."""
+
+    def __init__(self, root):
+        self.root = root
+        self.hashes = {
+            (kind, name): self._wheel(kind, name) for kind in ("private", "public") for name in ("acme", "dep")
+        }
+
+    def _wheel(self, kind, name):
+        needs = "Requires-Dist: dep\n" if name == "acme" else ""
+        info = f"{name}-1.0.dist-info"
+        files = {
+            f"{name}.py": f"origin = {kind!r}\n",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}",
+            f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: planted\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        files[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in files)
+        path = self.root / kind / f"{name}-1.0-py3-none-any.whl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(path, "w") as archive:
+            for file, text in files.items():
+                archive.writestr(file, text)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def installed(self, text):
+        """What is installed for a requirements file in this folder: the origin of each package."""
+        requirements = written(self.root, text)
+        image = find_image("a")
+        check_against(image, requirements)
+        layer = self.root / "layer"
+        variables = {**os.environ, "UV_CACHE_DIR": str(self.root / "cache"), "UV_LINK_MODE": "copy"}
+        build_layer(image, Interpreter(Path(sys.executable), variables), requirements, layer, variables)
+        (packages,) = layer.glob("lib/python*/site-packages")
+        return {
+            path.stem: path.read_text().split("'")[1] for path in packages.glob("*.py") if path.stem in ("acme", "dep")
+        }
+
+
+@pytest.fixture
+def wheels(tmp_path, monkeypatch):
+    """Wheels, and an image whose environment is this one; what the user did not name is an index with public ones."""
+    find_uv("run these tests")
+    planted = PlantedImages(tmp_path / "planted" if (tmp_path / "planted").mkdir() is None else tmp_path)
+    monkeypatch.setattr(pins, "docker_directory", lambda: planted.docker)
+    found = Wheels(tmp_path / "wheels")
+    monkeypatch.setenv("UV_FIND_LINKS", str(found.root / "public"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    return found
+
+
+@pytest.mark.hostile
+class TestProtectionsOfAnInstallation:
+    """Each is of the user's own files, and would be lost if the resolved list alone were installed."""
+
+    def test_the_folders_that_the_file_names_are_those_that_are_installed_from(self, wheels, monkeypatch):
+        monkeypatch.delenv("UV_FIND_LINKS")
+        monkeypatch.chdir("/")
+        options = "--no-index\n--find-links ./private\n"
+        assert wheels.installed(f"{options}acme\n") == {"acme": "private", "dep": "private"}
+
+    @pytest.mark.parametrize("option", ["--index-url", "--extra-index-url"])
+    def test_the_index_that_the_file_names_is_the_one_that_is_installed_from(
+        self, wheels, tmp_path, monkeypatch, option
+    ):
+        addresses = {}
+        for kind in ("private", "public"):
+            for name in ("acme", "dep"):
+                page = tmp_path / "index" / kind / name / "index.html"
+                page.parent.mkdir(parents=True)
+                wheel = wheels.root / kind / f"{name}-1.0-py3-none-any.whl"
+                page.write_text(f'<a href="{wheel.as_uri()}">{wheel.name}</a>')
+            addresses[kind] = page.parent.parent.as_uri()
+        monkeypatch.delenv("UV_FIND_LINKS")
+        if option == "--extra-index-url":  # an --index-url would give way to this variable
+            monkeypatch.setenv("UV_DEFAULT_INDEX", addresses["public"])
+        assert wheels.installed(f"{option} {addresses['private']}\nacme\n") == {"acme": "private", "dep": "private"}
+
+    def test_a_wrong_hash_is_refused(self, wheels):
+        with pytest.raises(UsageError, match=r"(?i)hash mismatch"):
+            wheels.installed(f"acme==1.0 --hash=sha256:{'0' * 64}\n")
+
+    def test_one_of_several_allowed_files_is_installed(self, wheels):
+        right, other = (wheels.hashes[kind, "acme"] for kind in ("public", "private"))
+        assert wheels.installed(f"acme==1.0 --hash=sha256:{right} \\\n  --hash=sha256:{other}\n")["acme"] == "public"
+
+    def test_a_file_that_changes_after_the_resolution_is_refused(self, wheels, monkeypatch):
+        from recapture.images import requirements
+
+        resolve = requirements._resolve
+
+        def resolve_and_exchange(*arguments):
+            resolved = resolve(*arguments)
+            for name in ("acme", "dep"):
+                file = f"{name}-1.0-py3-none-any.whl"
+                shutil.copy(wheels.root / "private" / file, wheels.root / "public" / file)
+            shutil.rmtree(wheels.root / "cache")
+            return resolved
+
+        monkeypatch.setattr(requirements, "_resolve", resolve_and_exchange)
+        with pytest.raises(UsageError, match=r"(?i)hash mismatch"):
+            wheels.installed("acme\n")
+
+    def test_demanded_hashes_are_demanded_of_dependencies_too(self, wheels):
+        text = f"--require-hashes\nacme==1.0 --hash=sha256:{wheels.hashes['public', 'acme']}\n"
+        with pytest.raises(UsageError, match=r"requirements\.txt demands hashes, and has none for dep"):
+            wheels.installed(text)
+        text += f"dep==1.0 --hash=sha256:{wheels.hashes['public', 'dep']}\n"
+        shutil.rmtree(wheels.root / "layer")
+        assert wheels.installed(text) == {"acme": "public", "dep": "public"}
+
+    def test_a_hash_of_a_package_of_the_image_is_compared_with_its_lock(self, wheels):
+        from recapture.machine.pins import lock_path
+
+        lock_path("a").write_text(f"torch=={TORCH}\nmarker==1 \\\n    --hash=sha256:{'1' * 64}\n")
+        check_against(find_image("a"), written(wheels.root, f"marker==1 --hash=sha256:{'1' * 64}\n"))
+        with pytest.raises(UsageError, match="allows no file of marker 1 that a pins: the hashes differ"):
+            check_against(find_image("a"), written(wheels.root, f"marker==1 --hash=sha256:{'2' * 64}\n"))
+
+
+def test_local_packages_of_two_folders_are_two_layers(tmp_path, monkeypatch):
+    lock = tmp_path / "lock.txt"
+    lock.write_text("torch==2.6.0\n")
+    requirements = written(tmp_path, "-e ./local\n")
+    digests = set()
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        digests.add(requirements.digest(lock))
+        digests.add(written(tmp_path / name, "-f wheels\n").digest(lock))
+    assert len(digests) == 4
 
 
 def test_a_release_is_found_by_its_number_or_its_beginning():

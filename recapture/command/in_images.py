@@ -62,8 +62,7 @@ def run_in_images(
     instead of this context's, with ``--resume`` if `resume` is set. With several images, progress and one line
     for each image go to standard error. `results` is the folder of the results of all images, if there are any.
     """
-    from recapture.images.each_image import run_in_each
-    from recapture.images.forecast import expected_seconds
+    from recapture.images.each_image import expected_seconds, run_in_each
 
     images = {image.name: image for image in options.images}
     name = command or str(context.info_name)

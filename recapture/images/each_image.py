@@ -1,15 +1,27 @@
-"""Runs one command in several images, one after the other: a failing image does not stop the rest."""
+"""Runs one command in several images, one after the other, and foresees how long they take.
+
+An image that fails does not stop the others.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from recapture.base.errors import EnvironmentUnfitError, RecaptureError
+from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
 from recapture.base.text import duration_text
+from recapture.machine.environment import ENVIRONMENT, read_environment
+from recapture.machine.hardware import cores
+from recapture.machine.pins import lock_hash, lock_path
+from recapture.records.record import PARTIAL, TIMINGS, Timing, read_jsonl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+START_SECONDS = 30.0
+"""Seconds of a run in which no cell has to run again."""
 
 
 class ImageOutcome(NamedTuple):
@@ -57,8 +69,8 @@ def run_in_each(
             status = EnvironmentUnfitError.exit_status
             problem = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
         except BaseException:
-            for one in outcomes:
-                show(str(one))
+            for outcome in outcomes:
+                show(str(outcome))
             raise
         outcomes.append(ImageOutcome(name, status, problem, clock() - began))
         if number < len(names):  # the caller shows all of them after the last
@@ -70,13 +82,38 @@ def seconds_left(names: Sequence[str], outcomes: Sequence[ImageOutcome], expecte
     """Return the seconds that the images after these outcomes will take, or None if nothing is known yet.
 
     An image that was never run counts as the mean of those that were. The pace of the images that are done, against
-    what was expected of them, corrects the rest; images that failed at once say nothing about it.
+    what was expected of them, corrects the estimate; images that failed at once say nothing about it.
     """
-    done = [one for one in outcomes if not one.problem]
-    known = list(expected.values()) or [one.seconds for one in done]
+    done = [outcome for outcome in outcomes if not outcome.problem]
+    known = list(expected.values()) or [outcome.seconds for outcome in done]
     if not known:
         return None
     usual = sum(known) / len(known)
-    foreseen = sum(expected.get(one.image, usual) for one in done)
-    pace = sum(one.seconds for one in done) / foreseen if foreseen else 1.0
+    foreseen = sum(expected.get(outcome.image, usual) for outcome in done)
+    pace = sum(outcome.seconds for outcome in done) / foreseen if foreseen else 1.0
     return pace * sum(expected.get(name, usual) for name in names[len(outcomes) :])
+
+
+def expected_seconds(images: Sequence[str], results: Path, device: str, *, resume: bool) -> dict[str, float]:
+    """Return the seconds of a whole run in each image that has timings below `results`, with one cell a core.
+
+    With `resume`, an image whose results are finished takes no longer than starting. Unreadable files are ignored: only
+    the shown estimate depends on them.
+    """
+    expected = {}
+    for image in images:
+        for directory in sorted((results / image).glob("cpu" if device == "cpu" else "sm_*")):
+            with contextlib.suppress(UsageError):
+                seconds = sum(row.seconds for row in read_jsonl(directory / TIMINGS, Timing))
+                finished = resume and _finished(directory, image)
+                expected[image] = START_SECONDS + (0.0 if finished else seconds / cores())
+    return expected
+
+
+def _finished(directory: Path, image: str) -> bool:
+    """Whether the results are complete and of the image's current lock."""
+    if (directory / PARTIAL).exists():
+        return False
+    environment = read_environment(directory / ENVIRONMENT)
+    complete = environment.planned is not None and environment.planned == environment.recorded
+    return complete and not environment.selection and environment.lock_hash == lock_hash(lock_path(image))

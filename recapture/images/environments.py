@@ -20,15 +20,13 @@ from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.locks import LockedError, locked
 from recapture.base.option_fields import GIB, MOST_GIB
 from recapture.images.interpreter import Interpreter, check_installed
-from recapture.images.layers import LAYER, LAYER_BYTES, build_layer, layer_on
-from recapture.images.requirements import check_against
+from recapture.images.requirements import LAYER, LAYER_BYTES, Requirements, build_layer, check_against, layer_on
 from recapture.images.uv import find_python, find_uv, run_uv
 from recapture.machine.pins import lock_hash, lock_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from recapture.images.requirements import Requirements
     from recapture.machine.pins import Image
 
 EXPECTED_BYTES = 8 * GIB

@@ -1,4 +1,12 @@
-"""A user's requirements files: read, compared with the lock of an image, and resolved beside it by uv."""
+"""A user's own packages on top of an image: requirements files, compared with the image's lock and installed by uv.
+
+They are installed into a layer: a small virtual environment with the packages that the image lacks, which finds the
+others in the environment below it, named by a file ``.pth``. A layer is stored and removed like the environments.
+
+What protects an installation is kept. The options of the files (indices, ``--find-links``, ``--no-index``, …) are those
+of the installation, which demands a hash for every package that has one: the user's, where there is one, else those
+that the resolution saw.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +22,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.files import read_regular
 from recapture.base.text import shorten
-from recapture.images.uv import run_uv
+from recapture.images.interpreter import Interpreter
+from recapture.images.uv import find_uv, run_uv
 from recapture.machine.pins import lock_path, lock_text, normalise, read_lock
 
 if TYPE_CHECKING:
@@ -25,6 +34,19 @@ if TYPE_CHECKING:
 LARGEST = 1 << 20
 """Bytes of the largest requirements file that is read."""
 
+LAYER = "+with"
+"""What follows the name of the image in the name of a layer."""
+
+LAYER_BYTES = 2 << 30
+"""Bytes that must be free for a new layer."""
+
+_BELOW = "recapture_environment_below.pth"
+
+_HASH = re.compile(r"\s--hash[=\s]\s*(\S+)")
+_LOCAL = re.compile(r"(?:(?:-e|--editable)[\s=]+)?\.{1,2}(?:/|$)")
+"""A folder or file named by a relative path."""
+
+_FIND_LINKS = re.compile(r"(?:-f|--find-links)[\s=]+(?P<place>.+)")
 _OTHER_FILE = re.compile(r"(?:-r|--requirement|-c|--constraint)[\s=]+(?P<path>.+)")
 _DEPENDS = re.compile(
     r"(?P<who>[\w.-]+(?:==[\w.+!-]+)?|all versions of [\w.-]+) depends on (?P<what>[\w.-]+[<>=!~][^\s,]*)"
@@ -44,21 +66,37 @@ class Requirements:
 
         Raises UsageError, naming the file and the line, for what is no requirement.
         """
-        paths = tuple(_real(one) for one in files)
-        found = Requirements(paths, tuple(line for path in paths for line in _lines(path, ())))
-        for _ in found.named():
+        paths = tuple(_real(path) for path in files)
+        requirements = Requirements(paths, tuple(line for path in paths for line in _lines(path, ())))
+        for _ in requirements.named():
             pass  # each is parsed, so that a mistake is found before anything is installed
-        return found
+        return requirements
 
     def digest(self, lock: Path) -> str:
         """Return the hash of a lock and these requirements: what decides which packages a layer has."""
-        text = "\n".join([lock_text(lock), *(line for _, line in self.lines)])
+        here = [str(Path.cwd())] if any(_LOCAL.match(line) for _, line in self.lines) else []
+        text = "\n".join([lock_text(lock), *(line for _, line in self.lines), *here])
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def options(self) -> list[str]:
+        """The lines with options for the whole installation, such as ``--index-url``."""
+        return [line for _, line in self.lines if line.startswith("-") and not re.match(r"(-e|--editable)\b", line)]
+
+    @property
+    def hashes(self) -> dict[str, set[str]]:
+        """The hashes of the files that the user allows, by the package's name."""
+        hashes: dict[str, set[str]] = {}
+        for _, line in self.lines:
+            name = re.match(r"[\w.-]+", line)
+            if name is not None and (allowed := _HASH.findall(line)):
+                hashes.setdefault(normalise(name[0]), set()).update(allowed)
+        return hashes
 
     def named(self) -> Iterator[tuple[Path, Requirement]]:
         """Yield the requirements that name a package; options, folders and addresses are left to uv."""
         for path, line in self.lines:
-            text = re.sub(r"\s+--hash[=\s]\S+", "", line)
+            text = _HASH.sub("", line).strip()
             if text.startswith(("-", ".", "/")) or re.match(r"[\w+]+://", text):
                 continue
             try:
@@ -85,71 +123,156 @@ def _lines(path: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
         raise UsageError(f"--with: {error}") from None
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         words = re.sub(r"(^|\s)#.*", "", line).strip()
-        other = _OTHER_FILE.fullmatch(words)
-        if other is not None:
-            yield from _lines(_real(path.parent / other["path"].strip().strip("'\"")), (*above, path))
+        if other := _OTHER_FILE.fullmatch(words):
+            yield from _lines(_real(path.parent / _unquoted(other["path"])), (*above, path))
+        elif links := _FIND_LINKS.fullmatch(words):
+            place = _unquoted(links["place"])
+            # A path is relative to the file that has it; the line will stand in another one.
+            yield path, f"--find-links {place if '://' in place else path.parent.absolute() / place}"
         elif words:
             yield path, words
 
 
+def _unquoted(text: str) -> str:
+    return text.strip().strip("'\"")
+
+
 def check_against(image: Image, requirements: Requirements) -> None:
-    """Raise UsageError, naming both, if a requirement excludes the version that the image pins."""
-    locked = read_lock(lock_path(image.name))
-    there = {"python_version": image.python, "python_full_version": f"{image.python}.0", "sys_platform": "linux"}
-    for path, one in requirements.named():
-        pinned = locked.get(normalise(one.name))
-        if pinned is None or (one.marker is not None and not one.marker.evaluate(there)):
+    """Raise UsageError, naming both, if a requirement excludes the version or the file that the image pins."""
+    lock = lock_path(image.name)
+    locked, entries = read_lock(lock), _entries(lock_text(lock))
+    marker_values = {
+        "python_version": image.python,
+        "python_full_version": f"{image.python}.0",
+        "sys_platform": "linux",
+    }
+    for path, requirement in requirements.named():
+        name = normalise(requirement.name)
+        pinned = locked.get(name)
+        marker = requirement.marker
+        if pinned is None or (marker is not None and not marker.evaluate(marker_values)):
             continue
-        if one.url is not None or not one.specifier.contains(pinned, prereleases=True):
+        if requirement.url is not None or not requirement.specifier.contains(pinned, prereleases=True):
             raise UsageError(
-                f"{path.name} asks for {shorten(str(one), 100)}, and {image.name} pins {normalise(one.name)}=={pinned}"
+                f"{path.name} asks for {shorten(str(requirement), 100)}, and {image.name} pins {name}=={pinned}"
             )
+        allowed, installed = requirements.hashes.get(name), set(_HASH.findall(entries.get(name, "")))
+        if allowed and installed and not allowed & installed:
+            raise UsageError(f"{path.name} allows no file of {name} {pinned} that {image.name} pins: the hashes differ")
 
 
-def resolve(
+def build_layer(
+    image: Image, base: Interpreter, requirements: Requirements, partial: Path, variables: Mapping[str, str]
+) -> None:
+    """Make a layer in the folder `partial`; raises UsageError or EnvironmentUnfitError, in one line."""
+    uv = find_uv("make environments")
+    create = (uv, "venv", "--quiet", "--no-project", "--no-python-downloads", "--relocatable")
+    run_uv((*create, "--python", str(base.python), str(partial)), folder=partial.parent, environment=variables)
+    resolved = _resolve(uv, image, base.python, requirements, partial, variables)
+    hashed, others = to_install(resolved, image, requirements)
+    (own,) = partial.glob("lib/python*/site-packages")
+    (below,) = base.python.parent.parent.glob("lib/python*/site-packages")
+    (own / _BELOW).write_text(f"import site; site.addsitedir({str(below)!r})\n", encoding="utf-8")
+    install = (uv, "pip", "install", "--quiet", "--no-deps", "--python", str(partial / "bin" / "python"))
+    options = "".join(f"{line}\n" for line in requirements.options)
+    for name, entries, more in (("packages.txt", hashed, ("--require-hashes",)), ("sources.txt", others, ())):
+        if not entries:
+            continue
+        (partial / name).write_text(options + entries, encoding="utf-8")
+        try:
+            run_uv((*install, *more, "-r", str(partial / name)), folder=Path.cwd(), environment=variables)
+        except EnvironmentUnfitError as error:
+            if "hash mismatch" in str(error).lower():
+                raise UsageError(f"{_names(requirements)}: {error}") from None
+            raise
+
+
+def layer_on(base: Interpreter, folder: Path, held: int) -> Interpreter:
+    """Return the Python of a layer; `held` is the lock that keeps the layer."""
+    variables = dict(base.variables)
+    variables["VIRTUAL_ENV"] = str(folder)
+    variables["PATH"] = os.pathsep.join([str(folder / "bin"), variables["PATH"]])
+    return Interpreter(folder / "bin" / "python", variables, (*base.keep_open, held))
+
+
+def _names(requirements: Requirements) -> str:
+    return ", ".join(dict.fromkeys(path.name for path in requirements.files))
+
+
+def _resolve(
     uv: str, image: Image, python: Path, requirements: Requirements, folder: Path, variables: Mapping[str, str]
 ) -> str:
-    """Return the packages that the requirements need, at versions that fit the image's lock, as a requirements file.
+    """Return the packages that the requirements need, at versions that fit the image's lock, with hashes.
 
     `folder` is for temporary files. Raises UsageError, in one line, if there are no such versions.
     """
     locked = read_lock(lock_path(image.name))
-    constraints, found = folder / "constraints.txt", folder / "resolved.txt"
+    constraints, resolved = folder / "constraints.txt", folder / "resolved.txt"
     constraints.write_text("".join(f"{name}=={version}\n" for name, version in locked.items()), encoding="utf-8")
-    words = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python", str(python)]
-    words += ["--constraints", str(constraints), "--output-file", str(found), *map(str, requirements.files)]
+    words = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
+    words += ["--python", str(python), "--constraints", str(constraints), "--output-file", str(resolved)]
     try:
-        run_uv(words, folder=Path.cwd(), environment=variables)
+        run_uv((*words, *map(str, requirements.files)), folder=Path.cwd(), environment=variables)
     except EnvironmentUnfitError as error:
         conflict = _conflict(str(error), locked, image)
         if not conflict:
             raise
-        names = ", ".join(dict.fromkeys(one.name for one in requirements.files))
-        raise UsageError(f"{names} does not fit {image.name}: {conflict}") from None
-    return found.read_text(encoding="utf-8")
+        raise UsageError(f"{_names(requirements)} does not fit {image.name}: {conflict}") from None
+    return resolved.read_text(encoding="utf-8")
 
 
-def _conflict(said: str, locked: Mapping[str, str], image: Image) -> str:
-    """Return the two requirements at odds in what uv said; its own words where these cannot be found."""
-    if "No solution found" not in said and "unsatisfiable" not in said:
+def _conflict(message: str, locked: Mapping[str, str], image: Image) -> str:
+    """Return the two requirements at odds in uv's message; its own words where these cannot be found."""
+    if "No solution found" not in message and "unsatisfiable" not in message:
         return ""
-    for found in _DEPENDS.finditer(said):
+    for match in _DEPENDS.finditer(message):
         try:
-            needed = Requirement(found["what"].rstrip(".,"))
+            needed = Requirement(match["what"].rstrip(".,"))
         except InvalidRequirement:
             continue
         pinned = locked.get(normalise(needed.name))
         if pinned is not None and not needed.specifier.contains(pinned, prereleases=True):
-            return f"{found['who']} depends on {needed}, and {image.name} pins {normalise(needed.name)}=={pinned}"
-    return said.partition("╰─▶")[2].strip() or said
+            return f"{match['who']} depends on {needed}, and {image.name} pins {normalise(needed.name)}=={pinned}"
+    return message.partition("╰─▶")[2].strip() or message
 
 
-def without_locked(resolved: str, image: Image) -> str:
-    """Return the lines of a resolved file whose packages the image does not have."""
+def to_install(resolved: str, image: Image, requirements: Requirements) -> tuple[str, str]:
+    """Return the entries of a resolved file that the image lacks: those with hashes, and those without.
+
+    The user's own hashes replace those of the index. Folders and repositories have no hash. Raises UsageError for a
+    package without a hash of the user's where the requirements demand hashes for all.
+    """
     locked = read_lock(lock_path(image.name))
-    kept = []
-    for line in resolved.splitlines():
-        name = re.match(r"[\w.-]+(?=\s*(?:\[[^\]]*\])?\s*(?:==|@))", line)
-        if line.strip() and (name is None or normalise(name[0]) not in locked):
-            kept.append(line)
-    return "".join(f"{line}\n" for line in kept)
+    demanded = "--require-hashes" in requirements.options
+    hashed = others = ""
+    for name, entry in _entries(resolved).items():
+        if name in locked:
+            continue
+        allowed = requirements.hashes.get(name)
+        if demanded and not allowed:
+            raise UsageError(f"{_names(requirements)} demands hashes, and has none for {name}")
+        if allowed:
+            begin = _HASH.sub("", entry.replace("\\\n", " ")).strip()
+            hashed += " ".join([begin, *(f"--hash={text}" for text in sorted(allowed))]) + "\n"
+        elif _HASH.search(entry):
+            hashed += entry
+        else:
+            others += entry
+    return hashed, others
+
+
+def _entries(text: str) -> dict[str, str]:
+    """Return the entries of a lock, or of what uv resolved, with their hashes.
+
+    An entry is under the name of its package, one of a folder or repository without a name under its own text.
+    """
+    entries: dict[str, str] = {}
+    key = ""
+    for line in text.splitlines():
+        if line[:1].isspace() and key:
+            entries[key] += f"{line}\n"
+        elif line.strip() and not line.startswith("#"):
+            name = re.match(r"[\w.-]+(?=\s*(?:\[[^\]]*\])?\s*(?:==|@))", line)
+            key = line if name is None else normalise(name[0])
+            entries[key] = f"{line}\n"
+    return entries

@@ -52,7 +52,7 @@ def durations(root: Path) -> None:
 
 def forecast(root: Path) -> None:
     """Read what earlier runs of images lead to expect of their time."""
-    from recapture.images.forecast import expected_seconds
+    from recapture.images.each_image import expected_seconds
     from tests.fuzz import corpus
 
     names = [place.parts[0] for place in (corpus.OLD, corpus.NEW)]

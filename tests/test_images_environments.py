@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from planted_images import PYTHON, PlantedImages
@@ -251,3 +252,97 @@ def test_images_clean_removes_and_says_what(environments, capsys):
     assert out.startswith("removed b, 0.0 GB\n1 environment removed from ")
     assert stored(environments) == ["a"]
     assert _run(["images", "clean", "c"]) == 2
+
+
+def folder_of(environments, name):
+    """The folder of an image's environment, which is there."""
+    (folder,) = (path for path in environments.root.iterdir() if path.name.startswith(f"{name}-") and path.is_dir())
+    return folder
+
+
+@pytest.mark.hostile
+class TestAFolderThatOthersControl:
+    """Its programs would be executed, and its name can be predicted."""
+
+    @pytest.mark.parametrize("mode", [0o777, 0o775, 0o757, 0o1777])
+    def test_an_environment_that_others_can_write_is_refused(self, planted, environments, mode):
+        make(environments, "a")
+        folder_of(environments, "a").chmod(mode)
+        with pytest.raises(EnvironmentUnfitError, match="other users can write to"):
+            make(environments, "a")
+        assert planted.installed() == 1
+
+    def test_a_folder_of_environments_that_others_can_write_is_refused_unless_it_is_sticky(self, planted, environments):
+        environments.root.mkdir()
+        environments.root.chmod(0o777)
+        with pytest.raises(EnvironmentUnfitError, match="other users can write to"):
+            make(environments, "a")
+        assert planted.installed() == 0
+        environments.root.chmod(0o1777)
+        make(environments, "a")
+
+    @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+    def test_an_environment_of_another_user_is_refused(self, environments):
+        make(environments, "a")
+        os.chown(folder_of(environments, "a"), 12345, 12345)
+        with pytest.raises(EnvironmentUnfitError, match=r"belongs to another user \(id 12345\)"):
+            make(environments, "a")
+
+    @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+    def test_a_folder_of_environments_of_another_user_is_refused(self, environments):
+        environments.root.mkdir()
+        os.chown(environments.root, 12345, 12345)
+        with pytest.raises(EnvironmentUnfitError, match=r"belongs to another user \(id 12345\)"):
+            make(environments, "a")
+
+    @pytest.mark.parametrize("leads", ["to a folder", "nowhere"])
+    def test_a_link_in_the_place_of_an_environment_is_refused_and_can_be_removed(
+        self, planted, environments, tmp_path, leads
+    ):
+        elsewhere = tmp_path / "elsewhere"
+        make(environments, "a")
+        link = folder_of(environments, "a")
+        link.rename(elsewhere)
+        link.symlink_to(elsewhere if leads == "to a folder" else tmp_path / "absent")
+        with pytest.raises(EnvironmentUnfitError, match="is a symbolic link: remove it with `recapture images clean`"):
+            make(environments, "a")
+        assert [one.image for one in environments.clean()] == ["a"]
+        assert not os.path.lexists(link)
+        assert (elsewhere / "bin").is_dir(), "what the link leads to is not touched"
+        make(environments, "a")
+        assert planted.installed() == 2
+
+    def test_a_link_that_was_left_under_a_temporary_name_blocks_no_later_run(self, environments, tmp_path):
+        environments.root.mkdir()
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "file").touch()
+        (environments.root / ".a-0123456789ab.partial").symlink_to(elsewhere)
+        make(environments, "a")
+        assert environments.clean() != []
+        assert [path.name for path in environments.root.glob(".*.partial")] == []
+        assert (elsewhere / "file").exists()
+
+    def test_what_cannot_be_removed_does_not_keep_the_others(self, environments, monkeypatch):
+        make(environments, "a", "b")
+        kept = folder_of(environments, "a")
+        rename = type(kept).rename
+
+        def refuse(path, target):
+            if path == kept:
+                raise PermissionError(1, "Operation not permitted", str(path))
+            return rename(path, target)
+
+        monkeypatch.setattr(type(kept), "rename", refuse)
+        assert [one.image for one in environments.clean()] == ["b"]
+        assert f"a was kept: {kept}: Operation not permitted" in environments.said
+
+    def test_an_environment_is_the_users_alone_whatever_the_umask_is(self, environments):
+        before = os.umask(0)
+        try:
+            make(environments, "a")
+            make(environments, "a")
+        finally:
+            os.umask(before)
+        for folder, _, _ in os.walk(folder_of(environments, "a")):
+            assert not Path(folder).stat().st_mode & 0o022, folder

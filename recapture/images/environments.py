@@ -3,6 +3,9 @@
 An environment is made under a temporary name, checked, and published by a rename. Only one is made at a time, under
 the lock of the whole folder. A process that uses an environment holds a shared lock on it; removal needs that lock
 alone. A temporary folder that a killed process left is removed before the next environment is made.
+
+Their programs are executed, and their names can be predicted. So a folder that is a link, belongs to another user, or
+can be written by others is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import contextlib
 import math
 import os
 import shutil
+import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,16 +102,16 @@ class Environments:
             self._make_room()
             self._make(image, name, handle, mixed or lock_path(image.name), same=mixed is None)
 
-        with self._present(name, make) as (held, made):
-            found = Interpreter.of_environment(self.root / name, keep_open=(held,))
-            if not made and mixed is None:  # else it was checked before it was published
-                check_installed(found, image, f"remove it with `recapture images clean {image.name}`")
-            yield found
+        with self._present(name, make) as (held, is_new):
+            interpreter = Interpreter.of_environment(self.root / name, keep_open=(held,))
+            if not is_new and mixed is None:  # else it was checked before it was published
+                check_installed(interpreter, image, f"remove it with `recapture images clean {image.name}`")
+            yield interpreter
 
     def has(self, image: Image, mixed: Path | None = None) -> bool:
         """Whether the environment of an image, or of another lock, is there, so that `use` need not make it."""
-        there = (mixed or lock_path(image.name)).is_file()
-        return there and (self.root / _folder_name(image, mixed)).is_dir()
+        has_lock = (mixed or lock_path(image.name)).is_file()
+        return has_lock and (self.root / _folder_name(image, mixed)).is_dir()
 
     @contextlib.contextmanager
     def use_with(self, image: Image, requirements: Requirements) -> Iterator[Interpreter]:
@@ -132,49 +136,59 @@ class Environments:
     def _present(self, name: str, make: Callable[[int], object]) -> Iterator[tuple[int, bool]]:
         """Hold the shared lock of an environment that is there; `make` makes it if it is absent.
 
-        Yields the lock, and whether the environment was made now. `make` gets the lock of the whole folder.
+        Yields the lock, and whether the environment was made now. `make` gets the lock of the whole folder. Raises
+        EnvironmentUnfitError for a folder that is not to be trusted.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
-        made = False
+        self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        # Whoever can write it can exchange what is in it, unless it is sticky as /tmp is.
+        _check_trusted(self.root.resolve(), sticky=True)
+        is_new = False
         while True:
             with locked(self._lock_of(name), wait=True, shared=True) as held:
-                if (self.root / name).is_dir():
+                if os.path.lexists(self.root / name):
+                    _check_trusted(self.root / name)
                     os.utime(held)
-                    yield held, made
+                    yield held, is_new
                     return
             with self._alone() as handle:
-                if not (self.root / name).is_dir():
+                if not os.path.lexists(self.root / name):
                     make(handle)
-                    made = True
+                    is_new = True
 
     def stored(self) -> list[Stored]:
-        """Return the complete environments, the least recently used first."""
-        found = []
+        """Return the complete environments, and links in their place, the least recently used first."""
+        environments = []
         for folder in self.root.iterdir() if self.root.is_dir() else ():
             image, _, digits = folder.name.rpartition("-")
-            if folder.name.startswith(".") or len(digits) != _HASH_DIGITS or not folder.is_dir():
+            if folder.name.startswith(".") or len(digits) != _HASH_DIGITS:
                 continue
-            with contextlib.suppress(FileNotFoundError):  # removed by another run
-                used = self._lock_of(folder.name).stat().st_mtime
-                found.append(Stored(image, folder, _size(folder), used))
-        return sorted(found, key=lambda one: one.used)
+            if folder.is_symlink():  # of no use, but in the way
+                environments.append(Stored(image, folder, 0, 0.0))
+            elif folder.is_dir():
+                with contextlib.suppress(FileNotFoundError):  # removed by another run
+                    used = self._lock_of(folder.name).stat().st_mtime
+                    environments.append(Stored(image, folder, _size(folder), used))
+        return sorted(environments, key=lambda environment: environment.used)
 
     def clean(self, images: tuple[str, ...] = ()) -> list[Stored]:
         """Remove the environments of these images, or all, and what interrupted runs left; return those removed.
 
-        An environment in use is kept and shown.
+        An environment that is in use, or that cannot be removed, is kept and shown.
         """
         if not self.root.is_dir():
             return []
         removed = []
         with self._alone():
-            for one in self.stored():
-                if images and one.image.removesuffix(LAYER) not in images:
+            for environment in self.stored():
+                if images and environment.image.removesuffix(LAYER) not in images:
                     continue
-                if self._remove(one):
-                    removed.append(one)
-                else:
-                    self.show(f"{one.image} is in use and was kept")
+                try:
+                    if self._remove(environment):
+                        removed.append(environment)
+                    else:
+                        self.show(f"{environment.image} is in use and was kept")
+                except OSError as error:  # of another user
+                    self.show(f"{environment.image} was kept: {error.filename}: {error.strerror}")
         return removed
 
     @contextlib.contextmanager
@@ -187,8 +201,8 @@ class Environments:
             except LockedError:
                 self.show("another run is making an environment: waiting for it")
                 handle = stack.enter_context(locked(path, wait=True))
-            for left in self.root.glob(f".*{_PARTIAL}"):
-                shutil.rmtree(left)
+            for unfinished in self.root.glob(f".*{_PARTIAL}"):
+                _delete(unfinished)
             yield handle
 
     def _make_room(self, expected: int | None = None) -> None:
@@ -196,25 +210,25 @@ class Environments:
 
         `expected` are the bytes of a layer; without it, there must be room for an environment.
         """
-        kept = self.stored()
-        waiting = list(kept)
-        while why := self._too_full(kept, expected):
-            if not waiting:
+        present = self.stored()
+        candidates = list(present)
+        while why := self._too_full(present, expected):
+            if not candidates:
                 raise EnvironmentUnfitError(f"no room for another environment in {self.root}: {why}")
-            oldest = waiting.pop(0)
+            oldest = candidates.pop(0)
             if self._remove(oldest):
-                kept.remove(oldest)
+                present.remove(oldest)
                 self.show(f"removed the environment of {oldest.image}, {oldest.size / 1e9:.1f} GB")
 
-    def _too_full(self, kept: list[Stored], layer: int | None = None) -> str:
+    def _too_full(self, present: list[Stored], layer: int | None = None) -> str:
         """Return why no further environment, or layer of this size in bytes, fits beside these, or an empty string."""
-        size = sum(one.size for one in kept)
+        size = sum(environment.size for environment in present)
         expected = EXPECTED_BYTES if layer is None else layer
         free = shutil.disk_usage(self.root).free
-        whole = [one for one in kept if not one.image.endswith(LAYER)]
+        whole = [environment for environment in present if not environment.image.endswith(LAYER)]
         if self.keep is not None and layer is None and len(whole) >= self.keep:
             return f"{len(whole)} are in use, and --keep allows {self.keep}"
-        if kept and size + expected > self.limit:
+        if present and size + expected > self.limit:
             return f"{size / 1e9:.1f} GB are in use, and RECAPTURE_CACHE_GIB allows {self.limit / 1e9:.1f} GB"
         if free < expected:
             return f"one needs up to {expected / 1e9:.0f} GB, and the disk has {free / 1e9:.1f} GB free"
@@ -227,8 +241,8 @@ class Environments:
         self.show(f"making the environment of {image.name}, 5 to 7 GB, with {python}")
         started = time.monotonic()
         partial = self.root / f".{name}{_PARTIAL}"
-        made = Interpreter.of_environment(partial, keep_open=(handle,))
-        variables = {**made.variables, "UV_HTTP_TIMEOUT": os.environ.get("UV_HTTP_TIMEOUT", "300")}
+        interpreter = Interpreter.of_environment(partial, keep_open=(handle,))
+        variables = {**interpreter.variables, "UV_HTTP_TIMEOUT": os.environ.get("UV_HTTP_TIMEOUT", "300")}
         # Without a cache of the user's choice, wheels are not kept: beside the environments, they would fill the disk.
         variables.setdefault("UV_CACHE_DIR", str(self.root / _WHEELS))
         create = (uv, "venv", "--quiet", "--no-project", "--no-python-downloads", "--relocatable")
@@ -236,17 +250,17 @@ class Environments:
         try:
             for words in (
                 (*create, "--python", str(python), str(partial)),
-                (*install, "--python", str(made.python), str(lock)),
+                (*install, "--python", str(interpreter.python), str(lock)),
             ):
                 run_uv(words, folder=self.root, environment=variables, keep_open=(handle,))
             if same:
                 damaged = "the lock or the package index is damaged"
-                check_installed(made, image, damaged, "torch", seconds=IMPORT_SECONDS)
+                check_installed(interpreter, image, damaged, "torch", seconds=IMPORT_SECONDS)
             self._lock_of(name).touch()  # from now on its time is when the environment was last used
             partial.rename(self.root / name)
         finally:
-            for left in (partial, self.root / _WHEELS):
-                shutil.rmtree(left, ignore_errors=True)
+            for folder in (partial, self.root / _WHEELS):
+                shutil.rmtree(folder, ignore_errors=True)
         self.show(f"made in {time.monotonic() - started:.0f} s, {_size(self.root / name) / 1e9:.1f} GB")
 
     def _make_layer(self, image: Image, name: str, handle: int, base: Interpreter, requirements: Requirements) -> None:
@@ -263,23 +277,50 @@ class Environments:
             self._lock_of(name).touch()
             partial.rename(self.root / name)
         finally:
-            for left in (partial, self.root / _WHEELS):
-                shutil.rmtree(left, ignore_errors=True)
+            for folder in (partial, self.root / _WHEELS):
+                shutil.rmtree(folder, ignore_errors=True)
         self.show(f"installed in {time.monotonic() - started:.0f} s, {_size(self.root / name) / 1e9:.1f} GB")
 
-    def _remove(self, one: Stored) -> bool:
-        """Remove an environment; return False if it is in use."""
+    def _remove(self, environment: Stored) -> bool:
+        """Remove an environment, or a link in its place; return False if it is in use."""
         try:
-            with locked(self._lock_of(one.folder.name), wait=False):
-                partial = self.root / f".{one.folder.name}{_PARTIAL}"
-                one.folder.rename(partial)
-                shutil.rmtree(partial)
+            with locked(self._lock_of(environment.folder.name), wait=False):
+                partial = self.root / f".{environment.folder.name}{_PARTIAL}"
+                environment.folder.rename(partial)
+                _delete(partial)
         except LockedError:
             return False
         return True
 
     def _lock_of(self, name: str) -> Path:
         return self.root / f"{name}{_LOCK}"
+
+
+def _check_trusted(folder: Path, *, sticky: bool = False) -> None:
+    """Raise EnvironmentUnfitError unless a folder is one, of this user or of root, that nobody else can write.
+
+    With `sticky`, others may make names in it, if they cannot exchange what is there.
+    """
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no folder"
+        raise EnvironmentUnfitError(f"{folder} is {kind}: remove it with `recapture images clean`")
+    if status.st_uid not in (os.getuid(), 0):
+        raise EnvironmentUnfitError(
+            f"{folder} belongs to another user (id {status.st_uid}): choose a folder of your own with RECAPTURE_CACHE"
+        )
+    if status.st_mode & 0o022 and not (sticky and status.st_mode & stat.S_ISVTX):
+        raise EnvironmentUnfitError(
+            f"other users can write to {folder}: remove it, or make it yours alone with `chmod go-w`, if nobody did"
+        )
+
+
+def _delete(path: Path) -> None:
+    """Remove a folder as far as possible, or a link or a file."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _folder_name(image: Image, mixed: Path | None) -> str:

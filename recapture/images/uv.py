@@ -16,7 +16,7 @@ from recapture.base.text import shorten
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_SAID = 400
+_QUOTED = 400
 """Characters of uv's error message that are quoted."""
 
 _PROBE = (
@@ -56,15 +56,16 @@ def run_uv(
         text=True,
         errors="replace",
         check=False,
+        umask=0o022,  # what it installs is executed: others must not be able to write it, whatever the user's umask
     )
     if done.returncode == 0:
         return
-    said = shorten(done.stderr, _SAID)
+    message = shorten(done.stderr, _QUOTED)
     if re.search(r"no space left on device|os error 28\b", done.stderr, re.IGNORECASE):
         raise EnvironmentUnfitError(f"no space left for environments in {folder}")
     if unreachable_index(done.stderr):
-        raise EnvironmentUnfitError(f"uv cannot reach the package index: {said}")
-    raise EnvironmentUnfitError(f"uv failed: {said or f'exit status {done.returncode}'}")
+        raise EnvironmentUnfitError(f"uv cannot reach the package index: {message}")
+    raise EnvironmentUnfitError(f"uv failed: {message or f'exit status {done.returncode}'}")
 
 
 def find_python(version: str) -> Path:

@@ -153,6 +153,42 @@ def test_an_installed_suite_and_a_checkouts_leave_the_same_words():
     assert installed == 'File "basic_use.py", line 114'
 
 
+OURS = f"{PACKAGE}/cases/compilers/export.py"
+MINE = '  File "/home/me/model.py", line 7, in branch\n    if x.sum() > 0:'
+
+
+@pytest.mark.parametrize(
+    ("message", "scrubbed"),
+    [
+        (
+            f'from user code:\n   File "{OURS}", line 22, in forward\n    return fn(*args)\n{MINE}',
+            'from user code:\n  File "model.py", line 7, in branch\n    if x.sum() > 0:',
+        ),
+        (
+            f'Stack:\n{MINE}\n       ^^^^^^^\n  File "{OURS}", line 9, in forward\n    return fn(*args)\n           ^^^^^^^^^\nend',
+            'Stack:\n  File "model.py", line 7, in branch\n    if x.sum() > 0:\n       ^^^^^^^\nend',
+        ),
+        (f'Original traceback:\nFile "{OURS}", line 22, in forward\n    return fn(*args)\nend', "Original traceback:\nend"),
+        (f'at:\n  File "{PACKAGE}/pool/bootstrap.py", line 46, in <module>\n  File "<frozen runpy>", line 226, in run', "at:"),
+        (f"%mul = mul(%x)\n # File: {OURS}:22 in forward, code: return fn(*args)\nend", "%mul = mul(%x)\nend"),
+        (f"failed ({OURS}:22)\nat {OURS.removeprefix('/')}:22", "failed (export.py)\nat export.py"),
+        ('File "/home/me/recapture/suites/export.py", line 3, in f\n  x', 'File "export.py", line 3, in f\n  x'),
+        ('File "/home/me/export.py", line 3, in f\n  return fn(*args)', 'File "export.py", line 3, in f\n  return fn(*args)'),
+    ],
+)  # fmt: skip
+def test_frames_of_this_project_do_not_stand_in_messages(message, scrubbed):
+    assert scrub(message) == scrubbed
+
+
+@pytest.mark.parametrize("mine", ["x" * 10, "x" * 700, "x" * 880, "x" * 860, "x\n" * 10, "x\n" * 9, "x\n" * 8])
+def test_where_a_message_ends_does_not_depend_on_this_projects_lines(mine):
+    longer = OURS.replace("cases/compilers/export", "judge/torch_state")
+    one = f'{mine}\n  File "{OURS}", line 7, in f\n    return fn(*args)\n{MINE}\n' + "y" * 900
+    two = f'{mine}\n  File "{longer}", line 1234, in a_longer_name\n    return a.longer(line, of=code)\n{MINE}\n' + "y" * 900
+    assert scrub(one) == scrub(two)
+    assert scrub(one).endswith("…")
+
+
 def test_frames_of_this_project_in_a_stack_that_torchscript_wrote_do_not_count():
     ours = PACKAGE
     message = (

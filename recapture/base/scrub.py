@@ -17,6 +17,29 @@ _OURS = re.compile(rf"(?m)^[ \t]*(?:{re.escape(str(PACKAGE))}/(?!data/)\S+|<froz
 Lines under ``data/`` are kept: that is where installed suites are, the code under test.
 """
 
+_FRAME = re.compile(
+    r"""^(?P<indent>[ \t]*)File "(?P<path>[^"\n]+)", line \d+(?:, in .*)?"""
+    r"""(?P<code>(?:\n(?P=indent)[ \t]+(?!File ")\S.*(?:\n[ \t]+[~^]+[ \t]*$)?)?)""",
+    re.MULTILINE,
+)
+"""A frame of a Python stack, with the line of code that it quotes and the marks below that line."""
+
+_COMMENTED = re.compile(r"^[ \t]*# File: (?P<path>[^\s:]+):\d+ in .*\n?", re.MULTILINE)
+"""A frame above a node of a printed graph."""
+
+_PLACE = re.compile(r"(?<![^\s\"'():])(?P<path>[^\s\"'():]+\.py)(?::\d+|\(\d+\))")
+"""A line of a file, as in ``file.py:12``."""
+
+_MARK = "\0"
+"""What stands for each character of an own frame until the message is shortened."""
+
+_WIDTHS = (37, 20)
+"""Characters for which the first line of an own frame counts, after its indentation, and each further line.
+
+Messages are shortened as if frames had this size, which is what those of committed results had. Where a message ends
+then depends neither on how long the lines of this project are, nor on whether its frames are left out.
+"""
+
 _SEPARATOR = r"[\"']?(?:=|[ \t]*:[ \t]*|[ \t]*=[ \t]*(?=[\"']))[\"']?"
 """Pattern between a name and its value, as in ``name=value``, ``name: value`` and ``"name": "value"``.
 
@@ -42,7 +65,6 @@ _SECRETS = (
 """Patterns of passwords, tokens and keys, which must not be published even where a message quotes them."""
 
 _SCRUBBING: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
-    (_OURS, ""),
     *((re.compile(pattern), replacement) for pattern, replacement in _SECRETS),
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\b0x[0-9a-fA-F]{4,}"), "0x…"),
@@ -74,6 +96,37 @@ _NOISE = re.compile(
 )
 
 
+def _is_own(path: str) -> bool:
+    """Whether a path, of which torch may have removed the beginning, is that of a file of this project."""
+    folder, name, inside = path.rpartition(f"{PACKAGE.name}/")
+    if not name or not f"{PACKAGE.parent}/".endswith(folder):
+        return False
+    return not inside.startswith("data/") and (PACKAGE / inside).is_file()
+
+
+def _marked(frame: re.Match[str]) -> str:
+    """Return a frame with marks in the place of its characters if it is this project's."""
+    if not _is_own(frame["path"]) and frame["path"] != "<frozen runpy>":  # with which this project starts processes
+        return frame[0]
+    lines = [_MARK * (len(frame["indent"]) + _WIDTHS[0])]
+    return "\n".join(lines + [_MARK * _WIDTHS[1]] * frame["code"].count("\n"))
+
+
+def _without_own_places(message: str) -> str:
+    """Return a message whose own frames are marked, and without the numbers of this project's lines.
+
+    An edit of this project would change them, although nothing changed for the user.
+    """
+    message = _FRAME.sub(_marked, message)
+    message = _COMMENTED.sub(lambda place: "" if _is_own(place["path"]) else place[0], message)
+    return _PLACE.sub(lambda place: place["path"].rpartition("/")[2] if _is_own(place["path"]) else place[0], message)
+
+
+def _without_marks(message: str) -> str:
+    lines = [line.lstrip(_MARK) for line in message.split("\n") if line.strip(_MARK) or not line]
+    return "\n".join(lines)
+
+
 def _sorted(classes: str) -> str:
     return ", ".join(sorted(classes.split(", ")))
 
@@ -85,19 +138,24 @@ def encodable(text: str) -> str:
 
 def scrub(message: str) -> str:
     """Return a message without addresses, paths, temporary names, times and advice, shortened to a readable length."""
-    message = encodable(message)
+    message = _without_own_places(_OURS.sub("", encodable(message)).replace(_MARK, ""))
     for pattern, replacement in _SCRUBBING:
         message = pattern.sub(replacement, message)
     lines = [line.rstrip() for line in message.strip().splitlines() if line.strip() and not _NOISE.match(line)]
     if len(lines) > MAX_LINES:
         lines = [*lines[:MAX_LINES], "…"]
     text = "\n".join(lines)
-    return text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 1] + "…"
+    return _without_marks(text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 1] + "…")
 
 
 def fingerprint(kind: str, message: str) -> str:
     """Return 10 hexadecimal digits that failures with the same cause share; numbers and line breaks are ignored."""
-    first = re.sub(r"\d+", "#", " ".join(scrub(message).split()))
+    return recorded_fingerprint(kind, scrub(message))
+
+
+def recorded_fingerprint(kind: str, message: str) -> str:
+    """Return the fingerprint of a message that is scrubbed already, as those of records are."""
+    first = re.sub(r"\d+", "#", " ".join(message.split()))
     return hashlib.sha256(f"{kind}\n{first}".encode()).hexdigest()[:10]
 
 

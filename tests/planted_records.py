@@ -20,6 +20,8 @@ def difference(label, where, kind, sentence, **numbers):
     """A difference with the fields that make a sentence."""
     if count := re.match(r"(\d+) of (\d+) elements", sentence):
         numbers.setdefault("elements", (int(count[1]), int(count[2])))
+    if sentence.startswith("value differs: "):
+        numbers.setdefault("elements", (1, 1))
     made = difference_of(SentenceDifference(label, where, kind, sentence, **numbers))
     assert made.text is None, f"no fields make {sentence!r}"
     return made

@@ -184,7 +184,10 @@ def test_frames_of_this_project_do_not_stand_in_messages(message, scrubbed):
 def test_where_a_message_ends_does_not_depend_on_this_projects_lines(mine):
     longer = OURS.replace("cases/compilers/export", "judge/torch_state")
     one = f'{mine}\n  File "{OURS}", line 7, in f\n    return fn(*args)\n{MINE}\n' + "y" * 900
-    two = f'{mine}\n  File "{longer}", line 1234, in a_longer_name\n    return a.longer(line, of=code)\n{MINE}\n' + "y" * 900
+    two = (
+        f'{mine}\n  File "{longer}", line 1234, in a_longer_name\n    return a.longer(line, of=code)\n{MINE}\n'
+        + "y" * 900
+    )
     assert scrub(one) == scrub(two)
     assert scrub(one).endswith("…")
 

@@ -40,7 +40,7 @@ _SIDE: dict[Unlike, str] = {
     "items": r"\d+",
     "keys": r"\[.*",
     "property": r"a value",
-    "dtype": r"(?!(?:cpu|cuda|meta)\b)\S+",
+    "dtype": r"torch\.(?!strided|sparse|jagged|_mkldnn)\w+|[<>|]?(?:bool|u?int|float|complex|str|object|[US])\w*",
     "shape": r"\([\d, ]*\)",
     "device": r"cpu|meta|(?:cuda|xpu|mps|hpu)(?::\d+)?",
     "layout": r"torch\.(?:strided|sparse\w*|jagged|_mkldnn)|numpy",

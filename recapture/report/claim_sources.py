@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from recapture.base.escape import markdown_text as plain
 from recapture.known.claims import PublishedClaim, published_claims
-from recapture.report.markdown_writer import link
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from recapture.report.document import Item, Span, strong
 
 
 def _claim(claim: str) -> PublishedClaim | None:
@@ -38,15 +34,14 @@ def source_text(claim: str) -> str:
     return f"{known.source.title} ({known.source.kind}{year}, torch {known.source.torch})"
 
 
-def claim_list(claims: Iterable[str]) -> str:
-    """Return a Markdown list of claims, each with its sentence and source, after a blank line.
+def claim_items(claims: Iterable[str]) -> list[Item]:
+    """Return list entries for claims, each with its sentence and source.
 
-    Undefined claims, from users' own cases, are left out. Empty if there are no others.
+    Undefined claims, from users' own cases, are left out.
     """
-    lines = []
-    for claim in claims:
-        if known := _claim(claim):
-            source = plain(source_text(claim))
-            origin = link(source, known.source.link) if known.source.link else source
-            lines.append(f"- **{plain(claim)}**: {plain(known.claim)} {origin}")
-    return "\n\n" + "\n".join(lines) if lines else ""
+    known = {claim: _claim(claim) for claim in claims}
+    return [
+        Item([strong(name), ": ", claim.claim, " ", Span(source_text(name), link=claim.source.link or "")])
+        for name, claim in known.items()
+        if claim is not None
+    ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -11,15 +12,26 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 from typing_extensions import Self
 
-from recapture.base.escape import markdown_code as code
-from recapture.base.escape import markdown_text as plain
 from recapture.base.option_fields import GIB
 from recapture.base.text import one_line, ratio_text, shorten, time_text
 from recapture.records.verdicts import FAILING, SILENTLY_WRONG
 from recapture.report import environment_facts
-from recapture.report.claim_sources import address, claim_list
-from recapture.report.document import Inline, Span, Table, code_list, code_span, strong, verbatim
-from recapture.report.markdown_writer import table_markdown
+from recapture.report.claim_sources import address, claim_items
+from recapture.report.document import (
+    Block,
+    Heading,
+    Inline,
+    Item,
+    Items,
+    Paragraph,
+    Span,
+    Table,
+    code_list,
+    code_span,
+    strong,
+    verbatim,
+)
+from recapture.report.markdown_writer import to_markdown
 from recapture.report.summary import natural_key
 from recapture.report.terminal_writer import say, say_all, terminal_lines
 from recapture.tools.speed.figures import geometric_mean
@@ -35,16 +47,18 @@ PAYS_BACK = "pays back after (iterations, cold / warm)"
 
 def render_speedups(speedups: Speedups) -> str:
     """Return the report as GitHub Markdown, with the same bytes for the same rows."""
-    sections = [
-        _head(speedups),
-        _winners(speedups.rows),
-        _claims(speedups.rows),
-        *(_workload(name, rows) for name, rows in _by_workload(speedups.rows).items()),
-        _means(speedups.rows),
-        _conditions(speedups.rows),
-        _method(speedups),
-    ]
-    return "\n\n".join(section for section in sections if section) + "\n"
+    workloads = (_workload(name, rows) for name, rows in _by_workload(speedups.rows).items())
+    return to_markdown(
+        [
+            *_head(speedups),
+            *_winners(speedups.rows),
+            *_claims(speedups.rows),
+            *itertools.chain.from_iterable(workloads),
+            *_means(speedups.rows),
+            *_conditions(speedups.rows),
+            *_method(speedups),
+        ]
+    )
 
 
 def _by_workload(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -72,17 +86,17 @@ def _bytes(value: int | None) -> str:
     return f"{value / GIB:.2f} GiB" if value >= GIB else f"{value / (1 << 20):.0f} MiB"
 
 
-def _head(speedups: Speedups) -> str:
+def _head(speedups: Speedups) -> Iterator[Block]:
     environment = speedups.environment
-    lines = [f"- {plain(name)}: {plain(value)}" for name, value in environment_facts.brief(environment)]
+    lines = [f"{name}: {value}" for name, value in environment_facts.brief(environment)]
     why = environment_facts.why_bare(environment)
     if why:
-        lines.append(f"- bare, not the image, because {plain(shorten(why, 2 * TEXT_LIMIT))}")
+        lines.append(f"bare, not the image, because {shorten(why, 2 * TEXT_LIMIT)}")
     checks = [
         *environment_facts.failing_checks(environment, lasting=True),
         *environment_facts.warnings(environment, lasting=True),
     ]
-    lines += [f"- recapture doctor: {plain(shorten(check, 2 * TEXT_LIMIT))}" for check in checks]
+    lines += [f"recapture doctor: {shorten(check, 2 * TEXT_LIMIT)}" for check in checks]
     right = sum(row.right for row in speedups.rows)
     wrong = sum(row.verdict in SILENTLY_WRONG for row in speedups.rows)
     failing = sum(row.verdict in FAILING for row in speedups.rows)
@@ -90,17 +104,18 @@ def _head(speedups: Speedups) -> str:
     others = len(speedups.rows) - right - wrong - failing
     more = f", {others} not comparable or not applicable" if others else ""
     unfinished = speedups.planned - len(speedups.rows)
-    late = f", **{unfinished} not finished**" if unfinished > 0 else ""
+    late: list[str | Span] = [", ", strong(f"{unfinished} not finished")] if unfinished > 0 else []
     if again:
-        late += f"; **{again} of these from before: measuring {'it' if again == 1 else 'them'} again has not ended**"
-    return (
-        f"# Speedups: {code(environment.image)} on {code(environment.capability)}\n\n"
-        f"{configurations_text(speedups.planned)} planned: {right} right and timed, {wrong} wrong, {failing} failing"
-        f"{more}{late}.\n\n" + "\n".join(lines)
-    )
+        which = "it" if again == 1 else "them"
+        late += ["; ", strong(f"{again} of these from before: measuring {which} again has not ended")]
+    yield Heading(["Speedups: ", code_span(environment.image), " on ", code_span(environment.capability)], 1)
+    planned = configurations_text(speedups.planned)
+    numbers = f"{planned} planned: {right} right and timed, {wrong} wrong, {failing} failing{more}"
+    yield Paragraph([numbers, *late, "."])
+    yield Items(list(map(Item, lines)))
 
 
-def _winners(rows: Sequence[Row]) -> str:
+def _winners(rows: Sequence[Row]) -> Iterator[Block]:
     lines: list[list[Inline]] = []
     for name, workload_rows in _by_workload(rows).items():
         first = code_span(name)
@@ -120,13 +135,10 @@ def _winners(rows: Sequence[Row]) -> str:
                 code_list([str(row.configuration) for row in winner.ties]),
             ]
         )
-    if not lines:
-        return ""
-    return (
-        "## Best configurations\n\nOf those whose intervals overlap with the greatest speedup's, the one that pays "
-        "back soonest.\n\n"
-        + table_markdown(Table(["workload", "best", "speedup", PAYS_BACK, "intervals overlap with"], lines, "lllrl"))
-    )
+    if lines:
+        yield Heading("Best configurations")
+        yield Paragraph("Of those whose intervals overlap with the greatest speedup's, the one that pays back soonest.")
+        yield Table(["workload", "best", "speedup", PAYS_BACK, "intervals overlap with"], lines, "lllrl")
 
 
 def claim_status(row: Row, claim: Claimed) -> str:
@@ -136,7 +148,7 @@ def claim_status(row: Row, claim: Claimed) -> str:
     return "inconclusive" if row.measured is not None else "not runnable here"
 
 
-def _claims(rows: Sequence[Row]) -> str:
+def _claims(rows: Sequence[Row]) -> Iterator[Block]:
     lines: list[list[Inline]] = [
         [
             Span(claim.id, link=address(claim.id)),
@@ -158,25 +170,25 @@ def _claims(rows: Sequence[Row]) -> str:
         )
     ]
     if not lines:
-        return ""
-    return (
-        "## Published claims\n\nA figure from one machine need not hold on another: a claim is reproduced where the "
-        "whole 95 % interval satisfies what should hold everywhere, and inconclusive where only a part of it does.\n\n"
-        + table_markdown(
-            Table(["claim", "status", "workload", "configuration", "published", "should be", "measured"], lines)
-        )
-        + claim_list(sorted({claim.id for row in rows for claim in row.claims}, key=natural_key))
+        return
+    yield Heading("Published claims")
+    yield Paragraph(
+        "A figure from one machine need not hold on another: a claim is reproduced where the whole 95 % interval "
+        "satisfies what should hold everywhere, and inconclusive where only a part of it does."
     )
+    yield Table(["claim", "status", "workload", "configuration", "published", "should be", "measured"], lines)
+    if items := claim_items(sorted({claim.id for row in rows for claim in row.claims}, key=natural_key)):
+        yield Items(items)
 
 
-def _workload(name: str, rows: Sequence[Row]) -> str:
+def _workload(name: str, rows: Sequence[Row]) -> Iterator[Block]:
     lines: list[list[Inline]] = []
-    notes = []
+    notes: list[Item] = []
     for row in best_first(rows):
         first: list[Inline] = [code_span(str(row.configuration))]
         if explained := remarks(row, rows):
-            text = "; ".join(plain(shorten(remark, TEXT_LIMIT)) for remark in explained)
-            notes.append(f"- {code(str(row.configuration))}: {text}")
+            text = "; ".join(shorten(remark, TEXT_LIMIT) for remark in explained)
+            notes.append(Item([code_span(str(row.configuration)), f": {text}"]))
         if row.measured is None:
             lines.append([*first, strong(str(row.verdict)), *[""] * 11])
             continue
@@ -215,8 +227,10 @@ def _workload(name: str, rows: Sequence[Row]) -> str:
         "second call, cold",
         PAYS_BACK,
     ]
-    text = f"## {code(name)}\n\n{table_markdown(Table(headers, lines, 'lllr'))}"
-    return text + ("\n\n" + "\n".join(notes) if notes else "")
+    yield Heading(code_span(name))
+    yield Table(headers, lines, "lllr")
+    if notes:
+        yield Items(notes)
 
 
 def _share(share: float) -> str:
@@ -235,8 +249,8 @@ def _pays_back(measured: Measured) -> str:
     return break_even_text(measured.finding, measured.break_even_cold, measured.break_even_warm)
 
 
-def _means(rows: Sequence[Row]) -> str:
-    """Return the geometric means of configurations over workloads, each with its number of workloads."""
+def _means(rows: Sequence[Row]) -> Iterator[Block]:
+    """Yield the geometric means of configurations over workloads, each with its number of workloads."""
     workloads = _by_workload(rows)
     by_way: dict[tuple[str, str, bool], dict[str, Row]] = {}
     for row in rows:
@@ -261,19 +275,14 @@ def _means(rows: Sequence[Row]) -> str:
             f"{len(values)} of {len(by_workload)} right and in a steady state, of {len(workloads)} workloads",
         ]
         lines.append((-(mean or 0.0), name, row_shown))
-    if not lines:
-        return ""
-    return (
-        "## Geometric means\n\nOver the workloads where a configuration is right and in a steady state; a mean over "
-        "other workloads cannot be compared with it.\n\n"
-        + table_markdown(
-            Table(
-                ["configuration", "mean speedup", "coverage"],
-                [cells for _, _, cells in sorted(lines, key=lambda line: line[:2])],
-                "lrl",
-            )
+    if lines:
+        yield Heading("Geometric means")
+        yield Paragraph(
+            "Over the workloads where a configuration is right and in a steady state; a mean over other workloads "
+            "cannot be compared with it."
         )
-    )
+        ordered = [cells for _, _, cells in sorted(lines, key=lambda line: line[:2])]
+        yield Table(["configuration", "mean speedup", "coverage"], ordered, "lrl")
 
 
 def _own_dtype(rows: Sequence[Row]) -> str:
@@ -289,18 +298,20 @@ def _own_dtype(rows: Sequence[Row]) -> str:
     return rows[0].configuration.dtype
 
 
-def _conditions(rows: Sequence[Row]) -> str:
+def _conditions(rows: Sequence[Row]) -> Iterator[Block]:
     processes = [(row, process) for row in rows for process in row.processes]
     if not processes:
-        return ""
+        return
     marked = {
         f"{row.workload} {row.configuration}": process.conditions.marks
         for row, process in processes
         if process.conditions.marks
     }
-    lines = [
+    yield Heading("State of the machine")
+    yield Paragraph(
         f"Processes timed: {len(processes)}; configurations timed on a throttled or shared machine: {len(marked)}."
-    ]
+    )
+    lines = []
     for title, name, unit in (
         ("SM clock", "sm_clock", "MHz"),
         ("memory clock", "memory_clock", "MHz"),
@@ -313,29 +324,28 @@ def _conditions(rows: Sequence[Row]) -> str:
             if getattr(process.conditions, name) is not None
         ]
         if spreads:
-            lines.append(f"- {title}: {min(s[0] for s in spreads):g} to {max(s[2] for s in spreads):g} {unit}")
+            lines.append(f"{title}: {min(s[0] for s in spreads):g} to {max(s[2] for s in spreads):g} {unit}")
     first = processes[0][1].conditions
     lines.append(
-        f"- CPU: {first.threads} threads on {first.affinity} cores, governor {plain(first.governor or 'unknown')}, "
-        f"allocator {plain(first.allocator or 'unknown')}, "
+        f"CPU: {first.threads} threads on {first.affinity} cores, governor {first.governor or 'unknown'}, "
+        f"allocator {first.allocator or 'unknown'}, "
         f"load {min(process.conditions.load or 0 for _, process in processes):g} to "
         f"{max(process.conditions.load or 0 for _, process in processes):g}"
     )
     others = [process.conditions.cpu_others for _, process in processes if process.conditions.cpu_others is not None]
     if others:
-        lines.append(f"- other work on the CPU: {min(others):.1f} to {max(others):.1f} cores")
+        lines.append(f"other work on the CPU: {min(others):.1f} to {max(others):.1f} cores")
     overheads = sorted(process.overhead for _, process in processes)
     lines.append(
-        f"- measuring cost {overheads[len(overheads) // 2]:.1%} beyond the timed iterations (median), "
+        f"measuring cost {overheads[len(overheads) // 2]:.1%} beyond the timed iterations (median), "
         f"{overheads[-1]:.1%} at most"
     )
-    return "## State of the machine\n\n" + lines[0] + "\n\n" + "\n".join(lines[1:])
+    yield Items(list(map(Item, lines)))
 
 
-def _method(speedups: Speedups) -> str:
-    values = "\n".join(f"- {plain(name)}: {plain(str(value))}" for name, value in speedups.method.items())
-    return (
-        "## How it was measured\n\n"
+def _method(speedups: Speedups) -> Iterator[Block]:
+    yield Heading("How it was measured")
+    yield Paragraph(
         "Only what computes the same as eager is timed: results, gradients, updated parameters and buffers are "
         "compared with a float64 reference, and may be as far from it as the arithmetic explains or a few times "
         "eager's own distance; training steps have to be as long as eager's, within a factor of two, and to point the "
@@ -349,8 +359,9 @@ def _method(speedups: Speedups) -> str:
         "caches; warm: another process with those caches; importing torch is counted in neither. It pays back once "
         "the time saved exceeds what compiling cost beyond eager's first calls. Kernels are timed under a profiler, "
         "which makes each a little longer."
-        "\n\n" + values
     )
+    if speedups.method:
+        yield Items([Item(f"{name}: {value}") for name, value in speedups.method.items()])
 
 
 WIDE = 130

@@ -15,6 +15,7 @@ from recapture.pool.protocol import Begun, Ended
 from recapture.records.verdicts import Verdict
 from recapture.tools.speed.benchmark import RowExecution
 from recapture.tools.speed.job import Outcome
+from recapture.tools.speed.report import render_speedups
 from recapture.tools.speed.results_file import SpeedupsFile
 from recapture.tools.speed.rows import PlannedRow
 from recapture.tools.speed.selection import BenchOptions
@@ -117,6 +118,9 @@ def test_a_row_is_timed_right_after_it_has_compiled_so_that_an_interruption_lose
         mine.run()
     assert client.submitted == [("a", False), ("a", True), ("a", True), ("b", False), ("b", True)]
     assert on_file(mine)["a"].measured is not None
+    report = mine.file.path.with_suffix(".md").read_text()
+    assert report == render_speedups(read_speedups(mine.file.path))
+    assert "**2 not finished**" in report
 
 
 def test_with_several_compilations_at_a_time_all_compile_first(execution):

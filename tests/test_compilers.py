@@ -157,7 +157,7 @@ def test_a_compiler_of_a_user_has_the_family_that_it_declares():
         compiler("with-a-backend", family="dynamo", last_stage=OTHER_STAGE)(own)
         compiler("compile:mine")(own)
         compiler("elsewhere", family="tvm")(own)
-        module.__recapture_compilers__ = namespace.pop(COMPILERS_ATTRIBUTE)
+        setattr(module, COMPILERS_ATTRIBUTE, namespace.pop(COMPILERS_ATTRIBUTE))
     finally:
         namespace.pop(COMPILERS_ATTRIBUTE, None)
     declared = compilers_of(module)

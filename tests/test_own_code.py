@@ -321,15 +321,15 @@ def test_json_has_the_same_facts(served, capsys):
 
 
 def test_the_speed_is_said_with_its_interval_and_may_be_inconclusive(served, monkeypatch, capsys):
-    from recapture.tools.speed import own_code
+    from recapture.tools.speed import case_speeds
 
     def measured(path, compilers, device, show):
         assert path.read_text().count("@workload") == 1
         show("recapture: fx was not timed: it is late")
-        figures = {"eager": own_code.Timed((1.0, 0.9, 1.1), "no difference shown")}
-        return figures | {"jit.trace": own_code.Timed((1.5, 1.4, 1.6), "faster")}
+        figures = {"eager": case_speeds.Timed((1.0, 0.9, 1.1), "no difference shown")}
+        return figures | {"jit.trace": case_speeds.Timed((1.5, 1.4, 1.6), "faster")}
 
-    monkeypatch.setattr(own_code, "speedups_of", measured)
+    monkeypatch.setattr(case_speeds, "speedups_of", measured)
     words = [f"{USER}:plain", "--input", "4x3", "--input", "3x2", "--compiler", "jit.trace", "--compiler", "eager"]
     assert _run(["check", *words, "--compiler", "fx", "--time"]) == 0
     shown = capsys.readouterr()

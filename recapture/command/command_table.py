@@ -140,7 +140,7 @@ ROLES: dict[Role, tuple[str, ...]] = {
     # Functions that print a cell as a script: see `recapture.tools.check.session`.
     "script of a cell": ("recapture.tools.explain.script.printing:script_of_cell",),
     # Functions that time the compilers of a generated case: see `recapture.tools.check.check_command`.
-    "speed of a case": ("recapture.tools.speed.own_code:speedups_of",),
+    "speed of a case": ("recapture.tools.speed.case_speeds:speedups_of",),
     # Modules that compare the benchmarks of two results: see `recapture.tools.compare.benchmarks`.
     "speeds to compare": ("recapture.tools.speed.speed_changes",),
 }

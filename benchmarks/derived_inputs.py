@@ -76,12 +76,12 @@ def _derived(pool: WorkerPool, suite: SuiteFile, case: str, folder: Path) -> tup
     inputs.write_text(EXAMPLE.format(path=str(suite.path), case=case))
     request = CheckRequest(place=str(suite.path), name=case, inputs_from=(str(inputs), "inputs"))
     try:
-        found = prepare(pool, request, CheckOptions(timeout=SECONDS))
+        prepared = prepare(pool, request, CheckOptions(timeout=SECONDS))
     except RecaptureError as error:
         return None, str(error)
     path = folder / f"{suite.name}__{case}.py"
-    path.write_text(case_file(request, found))
-    return SuiteFile(path.stem, path), found
+    path.write_text(case_file(request, prepared))
+    return SuiteFile(path.stem, path), prepared
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ def _run(
     pool: WorkerPool, files: list[SuiteFile], cells: list[Cell], compilers: tuple[str, ...], results: Path
 ) -> list[Record]:
     """Run some cells of some files, or every case with these compilers if none is named."""
-    chosen = tuple(cells) or tuple((one.name, None, None) for one in files)
+    chosen = tuple(cells) or tuple((suite.name, None, None) for suite in files)
     selection = Selection(tuple(files), chosen, frozenset())
     named = () if cells else compilers
     options = RunOptions(selection=selection, compilers=named, jobs=pool.jobs, results=results, words=("derived",))
@@ -143,18 +143,18 @@ def _suite(
         address = f"{info.name}::{case.name}"
         if not every and address not in meant:
             continue
-        file, found = _derived(pool, suite, case.name, folder)
-        if file is None or isinstance(found, str):
-            failed[address] = str(found)
+        file, prepared = _derived(pool, suite, case.name, folder)
+        if file is None or isinstance(prepared, str):
+            failed[address] = str(prepared)
             continue
-        files[address], known[address] = file, found
+        files[address], known[address] = file, prepared
     addresses = {file.name: address for address, file in files.items()}
     cells: list[Cell] = []
     if not every:
         cells = [
-            (file.name, case_name(known[one].name), how)
-            for one, file in files.items()
-            for how in sorted(set(meant[one]))
+            (file.name, case_name(known[address].name), how)
+            for address, file in files.items()
+            for how in sorted(set(meant[address]))
         ]
     derived = _run(pool, [*files.values()], cells, compilers, folder / f"derived {info.name}") if files else []
     rows = []
@@ -166,9 +166,9 @@ def _suite(
         info.name,
         rows,
         failed,
-        sum(len(one.inputs) + len(one.other_ranks) for one in known.values()),
-        sum(len(one.must_raise) for one in known.values()),
-        sum(len(one.refused) for one in known.values()),
+        sum(len(prepared.inputs) + len(prepared.other_ranks) for prepared in known.values()),
+        sum(len(prepared.must_raise) for prepared in known.values()),
+        sum(len(prepared.refused) for prepared in known.values()),
     )
 
 
@@ -190,7 +190,7 @@ def _row(address: str, record: Record, written: Record, prepared: Prepared) -> R
 
 @click.command()
 @click.option("--compiler", "compilers", multiple=True, default=CHEAP)
-@click.option("--suite", "wanted", multiple=True)
+@click.option("--suite", "only_suites", multiple=True)
 @click.option("--jobs", default=1)
 @click.option(
     "--recorded",
@@ -205,7 +205,7 @@ def _row(address: str, record: Record, written: Record, prepared: Prepared) -> R
 @click.option("--seconds", default=float("inf"), help="With --suites-at-once: stop after this time.")
 def main(
     compilers: tuple[str, ...],
-    wanted: tuple[str, ...],
+    only_suites: tuple[str, ...],
     jobs: int,
     records: tuple[Path, ...],
     every: bool,
@@ -215,27 +215,27 @@ def main(
 ) -> None:
     """Print what derived inputs find on the shipped suites."""
     deadline = time.monotonic() + seconds
-    suites = [one for one in shipped_suites() if not wanted or one.name in wanted]
+    suites = [suite for suite in shipped_suites() if not only_suites or suite.name in only_suites]
     done = read(file)
-    left = [one for one in suites if one.name not in done]
+    left = [suite for suite in suites if suite.name not in done]
     if at_once and file is not None:
-        shared = [word for one in compilers for word in ("--compiler", one)]
-        shared += [word for one in records for word in ("--recorded", str(one))]
+        shared = [word for compiler in compilers for word in ("--compiler", compiler)]
+        shared += [word for directory in records for word in ("--recorded", str(directory))]
         shared += ["--records", str(file), "--jobs", str(jobs), *(["--all"] if every else [])]
-        parts = {one.name: ["--suite", one.name, *shared] for one in left}
+        parts = {suite.name: ["--suite", suite.name, *shared] for suite in left}
         unfinished = run_parts("benchmarks.derived_inputs", parts, at_once, deadline)
         if unfinished:
             print(f"not finished: {', '.join(unfinished)}")
         done = read(file)
     else:
         done |= measure(tuple(left), compilers, jobs, records, every, file)
-    print(summary([done[one.name] for one in suites if one.name in done]))
+    print(summary([done[suite.name] for suite in suites if suite.name in done]))
 
 
 def read(file: Path | None) -> dict[str, Finished]:
     """Return the suites that a file of records holds."""
     lines = file.read_bytes().splitlines() if file is not None and file.is_file() else []
-    return {one.suite: one for one in (msgspec.json.decode(line, type=Finished) for line in lines)}
+    return {suite.suite: suite for suite in (msgspec.json.decode(line, type=Finished) for line in lines)}
 
 
 def measure(
@@ -247,7 +247,7 @@ def measure(
     file: Path | None,
 ) -> dict[str, Finished]:
     """Measure suites one after the other in this process."""
-    recorded = {(row.case, row.compiler): row for one in records for row in read_conformance(one)}
+    recorded = {(row.case, row.compiler): row for directory in records for row in read_conformance(directory)}
     done = {}
     with (
         tempfile.TemporaryDirectory() as name,
@@ -263,29 +263,29 @@ def measure(
 
 def summary(finished: list[Finished]) -> str:
     """Return the counts, the misses, what is new, and the false alarms as text."""
-    wrong = {str(one) for one in SILENTLY_WRONG}
-    rows = [row for one in finished for row in one.rows]
+    wrong = {str(verdict) for verdict in SILENTLY_WRONG}
+    rows = [row for suite in finished for row in suite.rows]
     beyond = msgspec.toml.decode(BEYOND_INPUTS.read_bytes(), type=dict[str, list[str]])
     reasons = {cell: reason for reason, cells in beyond.items() for cell in cells}
     meant = [row for row in rows if row.written == str(Verdict.SPECIALIZED) and row.compiler != "eager"]
     left = [row for row in meant if f"{row.case}::{row.compiler}" not in reasons]
-    found = [row for row in left if row.derived in wrong]
+    detected = [row for row in left if row.derived in wrong]
     missed = [row for row in left if row.derived not in wrong]
     new = [row for row in rows if row.derived in wrong and row.written not in wrong]
     alarms = [row for row in new if row.compiler == "eager"]
-    share = f" ({len(found) / len(left):.0%})" if left else ""
+    share = f" ({len(detected) / len(left):.0%})" if left else ""
     cases = {row.case for row in rows}
-    kept, raising = sum(one.inputs for one in finished), sum(one.must_raise for one in finished)
-    lines = [f"{len(cases)} cases, {kept} derived inputs, and {raising} that eager refuses"]
-    lines += [f"  not prepared: {case}: {why}" for one in finished for case, why in one.not_prepared.items()]
+    derived, raising = sum(suite.inputs for suite in finished), sum(suite.must_raise for suite in finished)
+    lines = [f"{len(cases)} cases, {derived} derived inputs, and {raising} that eager refuses"]
+    lines += [f"  not prepared: {case}: {why}" for suite in finished for case, why in suite.not_prepared.items()]
     lines.append(
         f"silently wrong on a hand-written input: {len(meant)}; no change of inputs can show it: "
-        f"{len(meant) - len(left)}; of the others found by derived inputs: {len(found)} of {len(left)}{share}, "
-        f"{sum(row.refused for row in found)} of them on an input that eager refuses"
+        f"{len(meant) - len(left)}; of the others found by derived inputs: {len(detected)} of {len(left)}{share}, "
+        f"{sum(row.refused for row in detected)} of them on an input that eager refuses"
     )
     for compiler in dict.fromkeys(row.compiler for row in left):
-        mine = [row for row in left if row.compiler == compiler]
-        lines.append(f"  {compiler}: {sum(row in found for row in mine)} of {len(mine)}")
+        of_compiler = [row for row in left if row.compiler == compiler]
+        lines.append(f"  {compiler}: {sum(row in detected for row in of_compiler)} of {len(of_compiler)}")
     lines += [f"  missed: {row.case}::{row.compiler} ({row.derived}): {row.missed}" for row in missed]
     lines += [
         f"  beyond inputs: {row.case}::{row.compiler}: {reasons[f'{row.case}::{row.compiler}']}"

@@ -231,7 +231,7 @@ def details(tried: list[Tried]) -> str:
 @click.command()
 @click.option("--records", "file", type=click.Path(path_type=Path), required=True, help="The file of records.")
 @click.option("--compiler", "compilers", multiple=True, default=CHEAP)
-@click.option("--model", "wanted", multiple=True, help="Only models whose name contains this.")
+@click.option("--model", "only_models", multiple=True, help="Only models whose name contains this.")
 @click.option("--only", help="One model by its whole name, in this process.")
 @click.option("--models-at-once", "at_once", default=1, help="Models that are checked at the same time.")
 @click.option("--jobs", default=1, help="Compilers of a model that run at the same time.")

@@ -68,13 +68,13 @@ def converted(record: Record) -> Record:
 
 def sentences(path: Path) -> dict[tuple[str, str, str], list[str]]:
     """Return the sentences of a file of version 1 or 2 as they stand in it, by cell; of a later version, nothing."""
-    found = {}
+    by_cell = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         if row["schema"] <= 2:
             differences = [*row["differences"], *row.get("noted", ())]
-            found[row["case"], row["compiler"], row["device"]] = [one["detail"] for one in differences]
-    return found
+            by_cell[row["case"], row["compiler"], row["device"]] = [difference["detail"] for difference in differences]
+    return by_cell
 
 
 def convert(path: Path, counts: Counter[str]) -> bool:
@@ -84,14 +84,14 @@ def convert(path: Path, counts: Counter[str]) -> bool:
     for record in records:
         differences = (*record.differences, *record.noted)
         cell = (record.case, record.compiler, record.device)
-        if cell in before and [one.detail for one in differences] != before[cell]:
+        if cell in before and [difference.detail for difference in differences] != before[cell]:
             print(f"{path}: {record.cell} would lose a sentence")
             return False
-        for one in differences:
+        for difference in differences:
             counts["sentences"] += 1
-            if one.text is not None:
+            if difference.text is not None:
                 counts["sentences that no fields make"] += 1
-                print(f"{path}: {record.cell}: no fields make: {one.text}")
+                print(f"{path}: {record.cell}: no fields make: {difference.text}")
     changed = [converted(record) for record in records]
     for old, new in zip(records, changed, strict=True):
         counts["records"] += 1

@@ -124,6 +124,7 @@ def differences(before: Environment, now: Environment) -> str:
         was, has = (environment.packages.get(name, "absent") for environment in (before, now))
         if was != has:
             changes.append(f"{name} {was}, now {has}")
+    # The message is one line: the first changes are enough to say that the installations differ.
     return ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
 
 

@@ -29,6 +29,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def id_of(origin: Origin) -> str:
     """Return the id of an origin, eight hexadecimal digits: equal facts have the same one, whatever `cells` is."""
+    # The number of rows grows during a run, in which the id has to stay.
     facts = msgspec.json.encode(msgspec.structs.replace(origin, cells=0))
     return hashlib.sha256(facts).hexdigest()[:8]
 

@@ -86,6 +86,7 @@ class Facts:
     @functools.cached_property
     def cxx(self) -> str | None:
         """The C++ compiler that Inductor would use: CXX, else g++, if it runs with ``--version``."""
+        # As Inductor chooses it: a CXX that does not run is not replaced by g++.
         candidate = os.environ.get("CXX", "g++")
         try:
             answered = execute([candidate, "--version"]).returncode == 0
@@ -99,6 +100,7 @@ class Facts:
         with tempfile.TemporaryDirectory() as directory:
             library = str(Path(directory, "probe.so"))
             command = [self.cxx or "g++", "-x", "c++", "-shared", "-fPIC", "-fopenmp", "-o", library, "-"]
+            # Nothing is known for certain before something was built: headers or libgomp may be missing.
             done = execute(command, stdin=PROGRAM)
         return first_error(done.stderr) if done.returncode else ""
 
@@ -143,9 +145,11 @@ class Facts:
     @functools.cached_property
     def cuda(self) -> CudaProbe:
         """What torch reports about the GPU; takes as long as importing torch and initialising CUDA."""
+        # In another process, because a process that initialised CUDA cannot fork children that use it.
         done = execute([sys.executable, "-c", CUDA_PROBE], timeout=120)
         if done.returncode:
             return CudaProbe((), None, "", _last_line(done.stderr) or f"exit status {done.returncode}")
+        # Libraries may print before the answer.
         answer = json.loads(done.stdout.splitlines()[-1])
         capability = tuple(answer["capability"]) if answer["capability"] else None
         return CudaProbe(tuple(answer["archs"]), capability, answer["name"], answer["error"])
@@ -168,6 +172,7 @@ class Facts:
     @staticmethod
     def import_error(module: str) -> str | None:
         """Import a module in a separate process; return the last line of its error, or None."""
+        # A broken library can end the process that imports it.
         done = execute([sys.executable, "-c", f"import {module}"], timeout=120)
         return (_last_line(done.stderr) or f"exit status {done.returncode}") if done.returncode else None
 

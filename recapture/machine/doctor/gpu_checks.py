@@ -56,6 +56,7 @@ def nvidia_driver(facts: Facts) -> Finding:
             f"driver {driver} is too old for CUDA {torch.cuda}",
             f"install driver {needed} or newer, or an image that takes this driver",
         )
+    # A driver that is new enough may still fail, as after an update without a restart.
     if facts.cuda.error:
         return fault(
             f"driver {driver}, but CUDA does not start: {facts.cuda.error}",
@@ -81,6 +82,7 @@ def libcuda(facts: Facts) -> Finding:
     folder = next((directory for directory in directories if Path(directory, library).exists()), None)
     if folder is not None:
         return ok(f"{library} for Triton {version}, in {folder}")
+    # Where the versioned file is, a link is all that is missing.
     seen = f" (libcuda.so.1 is in {directories[0]})" if directories else ""
     fix = "refresh the linker's cache with ldconfig where the driver is installed"
     if library == "libcuda.so" and directories:

@@ -33,6 +33,7 @@ def python_headers(facts: Facts) -> Finding:
         return fault(f"no Python.h in {where}", fix)
     if facts.cxx is None or facts.cxx_error:  # another check reports this
         return ok(f"Python.h is in {where}")
+    # The file may be there and not fit: pyconfig.h can be missing, or be of another machine.
     command = [facts.cxx, "-x", "c++", "-fsyntax-only", *(f"-I{directory}" for directory in directories), "-"]
     done = execute(command, stdin="#include <Python.h>\n")
     if done.returncode == 0:

@@ -71,6 +71,7 @@ def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[
         imports=IMPORTS,
     ) as pool:
         modules = modules_of(options)
+        # In the server, before the first child: each child would otherwise import them again.
         pool.client.preload("bare", modules)
         # The doctor's checks take seconds, and run while the workloads are collected.
         begin_survey(pool)
@@ -140,6 +141,7 @@ def _slug(environment: Environment) -> str:
 
 def check_gpus(options: BenchOptions) -> None:
     """Raise UsageError if more GPUs are requested than are available."""
+    # Counted without CUDA, which would take memory of the GPU that is timed.
     visible = visible_gpus() if options.gpus > 1 else None
     if visible is not None and visible < options.gpus:
         raise UsageError(f"--gpus {options.gpus}, but {plural(visible, 'GPU')} can be used here")
@@ -248,6 +250,7 @@ class RowExecution:
         self._show()
         row = task.row
         outcome = self.outcomes.read(ended)
+        # The stacks written shortly before the deadline say where it hung.
         if outcome.verdict is Verdict.TIMEOUT:
             outcome = msgspec.structs.replace(outcome, reason=f"{outcome.reason}{last_seen(ended.stderr)}")
         if task.timing:

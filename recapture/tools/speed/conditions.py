@@ -112,6 +112,7 @@ class GpuSampler:
             return cpu
         known_reasons = [sample.reasons for sample in seen if sample.reasons is not None]
         shares = {
+            # As a share, so that a reason that held for a moment weighs little.
             name: sum(bool(reasons & bit) for reasons in known_reasons) / len(known_reasons)
             for bit, name in THROTTLE.items()
             if known_reasons

@@ -56,6 +56,7 @@ class Snapshot:
 
         leaves = tree_leaves(subject.result)
         for leaf in leaves:
+            # What cannot be compared must not count as equal.
             if not isinstance(leaf, (torch.Tensor, torch.dtype, torch.device, torch.Size, *PLAIN)):
                 raise TypeError(
                     f"the result holds a {type(leaf).__name__}, which cannot be compared: return tensors and plain "
@@ -82,6 +83,7 @@ class Snapshot:
 def _copy(value: Any) -> Any:
     import torch
 
+    # Copied, because the next iteration overwrites parameters, and CUDA graphs their results.
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
@@ -102,6 +104,7 @@ def deviations(
             if different is not None:
                 return list(largest.values()), different
             worst, why = _worst(group, values, others, reference.groups[group], FLOORS[dtype])
+            # Of the calls that are compared, the worst is recorded.
             if worst is not None and (group not in largest or worst.candidate > largest[group].candidate):
                 largest[group] = worst
             wrong = wrong or why
@@ -137,6 +140,7 @@ def _structure(group: str, eager: list[tuple[str, Any]], other: list[tuple[str, 
 def _plausible(eager: Snapshot, exact: Snapshot, bound: float) -> bool:
     """Whether float64 computes the same as eager, except for rounding."""
     own, reference = eager.groups["result"], exact.groups["result"]
+    # Other results in float64: the model took another path.
     if len(own) != len(reference):
         return False
     return all(error <= bound * scale for _, scale, error, _ in _distances("result", own, own, reference)[0])
@@ -195,6 +199,7 @@ def _distances(
             return [], f"{group} {name}: not finite in other places than eager's"
         if not (finite | (own == candidate) | (own.isnan() & candidate.isnan())).all():
             return [], f"{group} {name}: another infinity or NaN than eager's"
+        # Without a usable reference, eager itself is the truth.
         truth = _finite(own, finite)
         if isinstance(reference, torch.Tensor) and reference.shape == own.shape:
             exactly = _finite(reference, finite)
@@ -298,4 +303,5 @@ def _move(before: Any, after: Any) -> Any:
     if not before.numel() or not (before.is_floating_point() or before.is_complex()):
         return None
     double = torch.complex128 if before.is_complex() else torch.float64
+    # What is not finite is compared elsewhere; in a sum it would hide every other element.
     return (after.to(double) - before.to(double)).nan_to_num(0.0, 0.0, 0.0)

@@ -49,6 +49,7 @@ def fix_cores(threads: int) -> bool:
     already are not moved: call this before torch makes its own.
     """
     cores = physical_cores()
+    # Threads that share a core would wait for each other.
     if len(cores) < threads:
         return False
     try:
@@ -64,6 +65,7 @@ def keep_freed_memory() -> bool:
     By default, glibc returns large blocks to the kernel at once. Each iteration of a model then gets new pages, which
     the kernel clears, and this time varies with what else runs. False for another C library or a preloaded allocator.
     """
+    # Such an allocator replaces the C library's, and has settings of its own.
     if any(name in os.environ.get("LD_PRELOAD", "") for name in PRELOADED):
         return False
     try:

@@ -114,6 +114,7 @@ def compare_runs(old: Sequence[float], new: Sequence[float]) -> SpeedComparison 
     """
     from scipy.special import stdtr, stdtrit  # scipy.stats computes the same and takes a hundred times as long
 
+    # One process does not show how much processes differ.
     if min(len(old), len(new)) < 2:
         return None
     middle = fmean(new) - fmean(old)
@@ -230,6 +231,7 @@ def _ratios(processes: tuple[Process, ...]) -> dict[str, Any]:
     own = compare([(process.eager.seconds, process.candidate.seconds) for process in processes])
     # An interval describes the spread of samples, not a bias by other work: a shared device allows no conclusion.
     twins = [(process.twin.seconds, process.candidate.seconds) for process in processes if process.twin is not None]
+    # Over eager with the same arithmetic: what compiling gains, without what a smaller dtype gains.
     over = compare(twins) if twins else None
     return {
         "speedup": (_short(own.ratio), _short(own.low), _short(own.high)),

@@ -132,6 +132,7 @@ def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
         measurement.prepare_eager()
         repeatable = measurement.repeatable()
     except BaseException as error:
+        # A workload may raise anything, SystemExit included.
         return _failed("reference", error)
     if not repeatable:
         reason = "the model draws random numbers: two runs of eager disagree, so there is nothing to compare with"
@@ -211,6 +212,7 @@ class _Measurement:
         subject = Subject(self.workload, configuration, self.job.device)
         seconds, snapshots = self._first_calls(subject)
         if self.job.timing:
+            # The snapshots belong to the check, not to the model.
             held = sum(snapshot.nbytes for snapshot in snapshots)
             self.peaks.append(peak_memory(subject, self.job.device, before + held))
         return subject, Start(capture=0.0, calls=_rounded(seconds)), snapshots
@@ -263,6 +265,7 @@ class _Measurement:
         errors_and_fault = deviations(
             self.snapshots, self.candidate_snapshots, self.exact, self.job.configuration.dtype
         )
+        # Their memory would count as that of the timed variants.
         del self.snapshots, self.candidate_snapshots, self.exact
         return errors_and_fault
 

@@ -171,6 +171,7 @@ def operator_table(times: OperatorTimes, limit: int = SHOWN, name_limit: int = N
             max(_share(operator.cpu, cpu[index]), _share(operator.device, device[index])) for operator, index in known
         )
 
+    # By the larger share of the two runs: an operator that vanished tells as much as one that is new.
     names = sorted(sides[0].keys() | sides[1].keys(), key=lambda name: (-rank(name), name))[:limit]
     headers = ["operator"]
     for which in ("eager", "compiled"):

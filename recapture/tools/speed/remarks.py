@@ -30,6 +30,7 @@ class Best(NamedTuple):
 
 def best_first(rows: Sequence[Row]) -> list[Row]:
     """Sort a workload's rows: the best, the other measured rows by speedup, then those that failed."""
+    # The best need not have the largest speedup: of those that overlap it pays back first.
     winner = best(rows)
 
     def rank(row: Row) -> tuple[bool, bool, float, str]:
@@ -118,6 +119,7 @@ def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
         texts.insert(0, f"no steady state: an iteration took {first} at first and {last} at last")
     if row.measured.kernel is not None and not row.reasons.recorded:  # recording a graph launches no kernels
         share = row.measured.kernel / row.measured.seconds
+        # The GPU waits for the processor, so that faster kernels would not help.
         if share < LAUNCH_BOUND:
             texts.append(f"launch-bound: kernels run {share:.0%} of the time")
         texts += _choice_of_kernels(row, rows)

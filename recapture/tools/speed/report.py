@@ -255,6 +255,7 @@ def _means(rows: Sequence[Row]) -> Iterator[Block]:
     by_way: dict[tuple[str, str, bool], dict[str, Row]] = {}
     for row in rows:
         configuration = row.configuration
+        # Workloads differ in their own dtype, so rows are grouped by whether they keep it.
         own = _own_dtype(workloads[row.workload])
         dtype = "as in eager" if configuration.dtype == own else configuration.dtype
         way = f"{configuration.compiler} {dtype}" + (
@@ -263,6 +264,7 @@ def _means(rows: Sequence[Row]) -> Iterator[Block]:
         by_way.setdefault((way, configuration.compiler, configuration.dynamic), {})[row.workload] = row
     lines: list[tuple[float, str, list[Inline]]] = []
     for (way, compiler, dynamic), by_workload in by_way.items():
+        # Eager against another copy of itself.
         if compiler == EAGER and way.endswith("as in eager"):
             continue
         # A row without a steady state has no single speed that a mean could count.

@@ -147,6 +147,7 @@ def _claims(
     failed = failed and outcome.phase != "reference"  # otherwise eager itself failed
     claims = []
     for name, expected, published in planned.info.claims.get(planned.configuration.compiler, []):
+        # A compiler that fails or is wrong does not reach what is published; one that did not run shows nothing.
         holds = False if failed else None
         if measured is not None:
             holds = claim_holds(SpeedClaim(name, expected, published), measured, processes)

@@ -227,6 +227,7 @@ def choose(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInf
     """Return the requested workloads; raise UsageError for an unknown workload or a broken named file."""
     asked = set(_files(options))
     for info in infos:
+        # A broken file that nobody named is left out, with a warning.
         if info.error is not None and (info.spec.path is None or Path(info.spec.path) in asked):
             where = f"workload file {Path(info.spec.path).name!r}: " if info.spec.path else ""
             raise UsageError(f"{where}{info.error}")

@@ -62,6 +62,7 @@ class Subject:
         import torch
 
         placed = tensor.to(self.device)
+        # Indices and masks stay as they are.
         if placed.is_floating_point() and self.dtype in ("bf16", FLOAT64):
             placed = placed.to(torch.bfloat16 if self.dtype == "bf16" else torch.float64)
         if self.channels_last and placed.dim() == 4:

@@ -9,8 +9,8 @@ from device_pairs import Devices, Pair, compare_devices, way
 from page_text import grid, plain
 from results_pages import LATEST, RESULTS, source_name
 
-from recapture.known.confirmation import UNDOCUMENTED
-from recapture.known.devices import GROUPS, DeviceDifference, known_device_differences
+from recapture.known.devices import DEVICE_DIFFERENCES, GROUPS, DeviceDifference
+from recapture.known.table import UNDOCUMENTED
 from recapture.records.directories import Results, read_results
 from recapture.records.verdicts import outcome_of
 from recapture.report import environment_facts
@@ -79,7 +79,7 @@ Another verdict, kind of difference, phase, input or type of exception.
 
 def _explained(pairs: Iterable[Pair]) -> Iterable[str]:
     """One table for each group of explanations, and one of the cells that none explains."""
-    cells: dict[DeviceDifference, list[Pair]] = {difference: [] for difference in known_device_differences()}
+    cells: dict[DeviceDifference, list[Pair]] = {difference: [] for difference in DEVICE_DIFFERENCES.shipped}
     unexplained = []
     for pair in pairs:
         for difference in pair.known:

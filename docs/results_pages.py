@@ -12,9 +12,9 @@ from packaging.version import Version
 from page_text import grid, plain
 
 from recapture.cases.compilers import builtin_compilers
-from recapture.known.confirmation import UNDOCUMENTED
-from recapture.known.findings import FAULTS, Cause, known_findings
-from recapture.known.transitions import known_transitions
+from recapture.known.findings import FAULTS, FINDINGS, Cause
+from recapture.known.table import UNDOCUMENTED
+from recapture.known.transitions import TRANSITIONS
 from recapture.records import record as records
 from recapture.records import verdicts
 from recapture.report.findings import finding_of, issues_of
@@ -50,7 +50,7 @@ def known_issues_page() -> str:
 
 def changes_page() -> str:
     """The known changes between releases, newest first, with their sources."""
-    changes = sorted(known_transitions(), key=lambda change: (Version(change.first), change.case), reverse=True)
+    changes = sorted(TRANSITIONS.shipped, key=lambda change: (Version(change.first), change.case), reverse=True)
     confirmed = sum(change.source != UNDOCUMENTED for change in changes)
     rows = (
         [
@@ -89,7 +89,7 @@ def findings_page() -> str:
     parts = [
         f"""# Wrong results explained
 
-Silently wrong cells of torch 2.11.0, on the CPU and on a GPU, looked at one by one: {len(known_findings())} causes.
+Silently wrong cells of torch 2.11.0, on the CPU and on a GPU, looked at one by one: {len(FINDINGS.shipped)} causes.
 Tracing (`jit.trace`, `make_fx` and `fx`) is left out: it keeps the path of the example by design. {by_issue} more cells
 show one of the [known issues](known-issues.md). The causes stand in `suites/findings.toml`; a test compares them with
 the committed records, and `recapture explain CELL` and `recapture history CELL` print the one of a cell.
@@ -97,7 +97,7 @@ the committed records, and `recapture explain CELL` and `recapture history CELL`
 {grid(["fault", "causes", "recorded cells", "meaning"], _fault_rows(cells))}"""
     ]
     for fault in FAULTS:
-        causes = [cause for cause in known_findings() if cause.fault == fault]
+        causes = [cause for cause in FINDINGS.shipped if cause.fault == fault]
         if causes:
             parts += [f"## {fault.capitalize()}", plain(FAULTS[fault]), *(_cause(cause, cells) for cause in causes)]
     return "\n\n".join(parts) + "\n"
@@ -105,7 +105,7 @@ the committed records, and `recapture explain CELL` and `recapture history CELL`
 
 def _fault_rows(cells: dict[str, set[tuple[str, str]]]) -> Iterator[list[str]]:
     for fault, meaning in FAULTS.items():
-        names = [cause.name for cause in known_findings() if cause.fault == fault]
+        names = [cause.name for cause in FINDINGS.shipped if cause.fault == fault]
         number = sum(len(cells.get(name, ())) for name in names)
         yield [f"`{fault}`", str(len(names)), str(number), plain(meaning)]
 

@@ -8,7 +8,7 @@ import inspect
 from page_text import grid, plain
 
 from recapture.cases.compilers import builtin_compilers
-from recapture.known.claims import published_claims
+from recapture.known.claims import CLAIMS
 from recapture.machine.doctor import register
 from recapture.machine.pins import load_images
 
@@ -62,7 +62,7 @@ Written from `recapture/machine/doctor/`. A cell that fails with an error that a
 def claims_page() -> str:
     """Every published claim, by its source, with what shows it."""
     parts = ["# Published claims\n\nWritten from `suites/claims.toml`; `recapture list --claims` prints the same."]
-    claims = list(published_claims().values())
+    claims = list(CLAIMS.shipped.values())
     for source in dict.fromkeys(claim.source for claim in claims):
         facts = [source.kind, source.language, *([str(source.year)] if source.year else []), f"torch {source.torch}"]
         title = f"[{plain(source.title)}]({source.link})" if source.link else "No public address is known"

@@ -21,7 +21,7 @@ from recapture.cases.collection import shipped_suites
 from recapture.command.command_table import COMMANDS
 from recapture.command.main import _run as run_command_line
 from recapture.command.main import cli
-from recapture.known.claims import load_claims, published_claims
+from recapture.known.claims import CLAIMS
 from recapture.machine.doctor import register
 from recapture.records.directories import find_results, read_results
 from recapture.run.runner import _warnings as warnings_of_a_run
@@ -101,11 +101,11 @@ def missing(kind: str, name: str) -> str | None:
 
 
 def test_every_id_of_the_five_documents_is_defined():
-    assert set(published_claims()) == SEEDS
+    assert set(CLAIMS.shipped) == SEEDS
 
 
 def test_every_id_that_a_case_or_workload_uses_is_defined():
-    undefined = {name: sorted(users) for name, users in used_ids().items() if name not in published_claims()}
+    undefined = {name: sorted(users) for name, users in used_ids().items() if name not in CLAIMS.shipped}
     assert undefined == {}
 
 
@@ -118,14 +118,14 @@ def test_the_ids_are_read_from_every_way_of_writing_them(tmp_path):
     assert claims_in(file) == {"f": {"A2", "A3"}, "g": {"A1"}}
 
 
-@pytest.mark.parametrize("claim", published_claims().values(), ids=lambda claim: claim.id)
+@pytest.mark.parametrize("claim", CLAIMS.shipped.values(), ids=lambda claim: claim.id)
 def test_the_cases_and_workloads_that_show_a_claim_are_those_that_name_it(claim):
     named = {str(one) for one in claim.shown_by if one.kind in ("case", "workload")}
     assert named == used_ids()[claim.id]
     assert claim.shown_by or claim.not_shown
 
 
-@pytest.mark.parametrize("claim", published_claims().values(), ids=lambda claim: claim.id)
+@pytest.mark.parametrize("claim", CLAIMS.shipped.values(), ids=lambda claim: claim.id)
 def test_what_shows_a_claim_exists(claim):
     assert [wrong for one in claim.shown_by if (wrong := missing(one.kind, one.name))] == []
 
@@ -154,7 +154,7 @@ def test_every_id_in_the_committed_records_is_defined():
         for claim in record.claims
     }
     assert used
-    assert used <= set(published_claims())
+    assert used <= set(CLAIMS.shipped)
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -167,7 +167,7 @@ def test_a_claim_is_read_with_its_source(tmp_path):
     text = (
         SOURCE + '[claims.X1]\nsource = "X"\nclaim = "It is faster."\ntorch = ">=2.3,<2.10"\nshown_by = ["case a::b"]\n'
     )
-    (claim,) = load_claims(write(tmp_path, text)).values()
+    (claim,) = CLAIMS.load(write(tmp_path, text)).values()
     assert (claim.id, claim.source.title, claim.source.link, claim.torch) == ("X1", "A", None, ">=2.3,<2.10")
     assert [(one.kind, one.name) for one in claim.shown_by] == [("case", "a::b")]
     with pytest.raises(AttributeError):
@@ -199,17 +199,17 @@ CLAIM = '[claims.X1]\nsource = "X"\nclaim = "It is faster."\n'
 def test_a_fault_in_the_file_is_one_line_that_names_it(tmp_path, text, message):
     path = write(tmp_path, text)
     with pytest.raises(UsageError) as raised:
-        load_claims(path)
+        CLAIMS.load(path)
     assert message in str(raised.value)
     assert str(path) in str(raised.value)
 
 
 def test_a_file_that_is_absent_or_no_text_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="cannot read the published claims"):
-        load_claims(tmp_path / "claims.toml")
+        CLAIMS.load(tmp_path / "claims.toml")
     (tmp_path / "claims.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="utf-8"):
-        load_claims(tmp_path / "claims.toml")
+        CLAIMS.load(tmp_path / "claims.toml")
 
 
 def test_the_file_of_claims_is_no_suite():
@@ -222,7 +222,7 @@ def test_an_installed_package_finds_the_claims(tmp_path):
         REPOSITORY / "recapture", tmp_path / "recapture", ignore=shutil.ignore_patterns("__pycache__", "data")
     )
     shutil.copytree(SUITES, tmp_path / "recapture" / "data" / "suites")
-    program = "from recapture.known.claims import published_claims; print(len(published_claims()))"
+    program = "from recapture.known.claims import CLAIMS; print(len(CLAIMS.shipped))"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert int(done.stdout) == len(SEEDS)
 
@@ -235,7 +235,7 @@ def listed(*arguments: str) -> str:
 
 def test_the_list_has_every_claim_with_its_source_and_what_shows_it():
     text = listed()
-    for claim in published_claims().values():
+    for claim in CLAIMS.shipped.values():
         assert f"  {claim.id:4}{claim.claim}" in text
         assert claim.source.title in text
         for one in claim.shown_by:

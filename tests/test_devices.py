@@ -13,9 +13,8 @@ from recapture.base.errors import UsageError
 from recapture.cases.compilers import builtin_compilers
 from recapture.command.main import main
 from recapture.known.devices import (
+    DEVICE_DIFFERENCES,
     GROUPS,
-    known_device_differences,
-    load_device_differences,
     matching,
 )
 from recapture.records.difference import Difference
@@ -78,7 +77,7 @@ def test_every_explanation_is_used():
     both = {one.cell for one in read_results(CPU).records} & {one.cell for one in read_results(GPU).records}
     about = {
         entry: [cell for cell in both if entry.is_about("::".join(cell.split("::")[:2]), cell.split("::", 2)[2])]
-        for entry in known_device_differences()
+        for entry in DEVICE_DIFFERENCES.shipped
     }
     assert [entry.line for entry, cells in about.items() if cells and entry not in used] == []
 
@@ -86,7 +85,7 @@ def test_every_explanation_is_used():
 def test_every_named_case_and_compiler_is_recorded_on_the_gpu():
     recorded = {(one.case, one.compiler) for one in read_results(GPU).records}
     cases, compilers = {case for case, _ in recorded}, {name for _, name in recorded}
-    for entry in known_device_differences():
+    for entry in DEVICE_DIFFERENCES.shipped:
         assert set(entry.compilers) <= compilers & builtin_compilers().keys(), entry.line
         assert {name for name in entry.cases if "*" not in name} <= cases, entry.line
         assert len(set(entry.compilers)) == len(entry.compilers)
@@ -107,7 +106,7 @@ def test_the_numbers_add_up():
 def entry(tmp_path):
     path = tmp_path / "devices.toml"
     path.write_text(ENTRY)
-    (one,) = load_device_differences(path)
+    (one,) = DEVICE_DIFFERENCES.load(path)
     return one
 
 
@@ -202,13 +201,13 @@ def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, old, new, said):
     path = tmp_path / "devices.toml"
     path.write_text(ENTRY.replace(old, new, 1))
     with pytest.raises(UsageError, match=said) as refused:
-        load_device_differences(path)
+        DEVICE_DIFFERENCES.load(path)
     assert "\n" not in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read the known differences of devices: .*No such file"):
-        load_device_differences(tmp_path / "none.toml")
+        DEVICE_DIFFERENCES.load(tmp_path / "none.toml")
 
 
 # --- diff -------------------------------------------------------------------------------------------------------------

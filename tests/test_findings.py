@@ -12,8 +12,8 @@ from recapture.base.errors import UsageError
 from recapture.cases.collection import collect_suite, find_suites
 from recapture.cases.compilers import builtin_compilers
 from recapture.command.main import main
-from recapture.known.confirmation import UNDOCUMENTED
-from recapture.known.findings import FAULTS, findings_by_cell, known_findings, load_findings
+from recapture.known.findings import FAULTS, FINDINGS, findings_by_cell
+from recapture.known.table import UNDOCUMENTED
 from recapture.records.difference import Difference
 from recapture.records.record import Record, read_conformance
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
@@ -78,21 +78,21 @@ def test_every_cell_of_a_finding_that_is_recorded_is_silently_wrong():
 
 def test_every_finding_is_about_cases_and_compilers_that_exist():
     pytest.importorskip("torch")
-    suites = {case.partition("::")[0] for one in known_findings() for case in one.cells}
+    suites = {case.partition("::")[0] for one in FINDINGS.shipped for case in one.cells}
     collected = [collect_suite(one.name, one.path) for name in sorted(suites) for one in find_suites((name,)).suites]
     cases = {f"{suite.name}::{case.name}" for suite in collected for case in suite.cases}
     lacking = {suite.name for suite in collected if suite.lacking}  # made from a library that is not installed here
     cases |= {record.case for record in recorded() if record.case.partition("::")[0] in lacking}
-    assert {case for one in known_findings() for case in one.cells} <= cases
-    named = {name for one in known_findings() for names in one.cells.values() for name in names}
-    named |= {name for one in known_findings() for name in one.inputs_unlike_the_example}
+    assert {case for one in FINDINGS.shipped for case in one.cells} <= cases
+    named = {name for one in FINDINGS.shipped for names in one.cells.values() for name in names}
+    named |= {name for one in FINDINGS.shipped for name in one.inputs_unlike_the_example}
     assert named <= builtin_compilers().keys()
     assert not any(name.partition(":")[0] in TRACING for name in named)
 
 
 def test_what_is_called_a_stated_limit_says_where_it_is_stated():
-    assert {one.fault for one in known_findings()} <= FAULTS.keys()
-    limits = [one for one in known_findings() if one.fault == "limit"]
+    assert {one.fault for one in FINDINGS.shipped} <= FAULTS.keys()
+    limits = [one for one in FINDINGS.shipped if one.fault == "limit"]
     assert limits
     assert [one.name for one in limits if one.source == UNDOCUMENTED] == []
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, old, new, said):
     path = tmp_path / "findings.toml"
     path.write_text(ENTRY.replace(old, new, 1))
     with pytest.raises(UsageError, match=said) as refused:
-        load_findings(path)
+        FINDINGS.load(path)
     assert "\n" not in str(refused.value)
 
 
@@ -163,9 +163,9 @@ def test_a_cell_has_one_finding_and_a_name_one_meaning(tmp_path, second, said):
     path = tmp_path / "findings.toml"
     path.write_text(ENTRY + second)
     with pytest.raises(UsageError, match=said):
-        load_findings(path)
+        FINDINGS.load(path)
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read the findings: .*No such file"):
-        load_findings(tmp_path / "none.toml")
+        FINDINGS.load(tmp_path / "none.toml")

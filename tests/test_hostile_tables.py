@@ -14,7 +14,7 @@ from recapture.command.main import main
 from recapture.images import engine
 from recapture.images.lock_files import read_inputs_digest
 from recapture.images.requirements import Requirements
-from recapture.known.issues import known_issues
+from recapture.known.issues import ISSUES
 from recapture.machine.pins import docker_directory, load_pins, lock_hash, lock_text, read_lock
 from recapture.records.record import PARTIAL
 from recapture.run.attempts import ATTEMPTS, attempts_of
@@ -100,7 +100,7 @@ class TestTables:
         assert f"{name}: Invalid version: '2 or so'" in refused(load_pins, path)
 
     def test_the_known_issues_say_nothing_about_a_release_that_is_no_version(self):
-        known = known_issues().values()
+        known = ISSUES.shipped.values()
         assert {one.says("2.6.0") for one in known} > {None}
         assert {one.says("2.11.0+cu130\n\n| injected |") for one in known} == {None}
 

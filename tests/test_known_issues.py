@@ -11,7 +11,7 @@ from recapture.base.errors import UsageError
 from recapture.cases.collection import collect_suite
 from recapture.cases.compilers import builtin_compilers
 from recapture.command.main import main
-from recapture.known.issues import KnownIssue, known_issues, load_issues
+from recapture.known.issues import ISSUES, KnownIssue
 from recapture.records.difference import Difference
 from recapture.records.record import ErrorInfo, Record
 from recapture.records.verdicts import Verdict
@@ -46,7 +46,7 @@ def put(root, image, verdict, **fields):
 
 
 def test_at_least_45_issues_are_tried_and_advisories_are_among_them():
-    tried = [issue for issue in known_issues().values() if issue.shown_by]
+    tried = [issue for issue in ISSUES.shipped.values() if issue.shown_by]
     assert len(tried) >= 45
     assert len({case for issue in tried for case in issue.cases}) >= 45
     assert sum(issue.advisory is not None for issue in tried) >= 5
@@ -63,7 +63,7 @@ def test_every_cell_of_an_issue_is_planned_and_every_known_case_belongs_to_an_is
             known.add(f"{path.stem}::{case.name}")
             planned |= {f"{path.stem}::{case.name}::{name}" for name in ("eager", *(case.compilers or ()))}
             assert set(case.compilers or ()) <= set(builtin_compilers())
-    issues = known_issues().values()
+    issues = ISSUES.shipped.values()
     assert {cell for issue in issues for cell in issue.shown_by} <= planned
     assert {case for issue in issues for case in issue.cases} == known
 
@@ -71,7 +71,7 @@ def test_every_cell_of_an_issue_is_planned_and_every_known_case_belongs_to_an_is
 def test_every_case_names_its_issue_in_its_description():
     for path in sorted((ROOT / "suites").glob("known_*.py")):
         summaries = {f"{path.stem}::{case.name}": case.summary for case in collect_suite(path.stem, path).cases}
-        for issue in known_issues().values():
+        for issue in ISSUES.shipped.values():
             for case in set(issue.cases) & set(summaries):
                 assert f"#{issue.id}" in summaries[case], (case, issue.id)
 
@@ -151,12 +151,12 @@ def test_a_faulty_issue_is_refused_by_name(tmp_path, text, reason):
     path = tmp_path / "known_issues.toml"
     path.write_text(f"[issues.7]\n{text}\n")
     with pytest.raises(UsageError, match=reason):
-        load_issues(path)
+        ISSUES.load(path)
 
 
 def test_a_missing_file_is_one_line(tmp_path):
     with pytest.raises(UsageError, match="cannot read the known issues"):
-        load_issues(tmp_path / "absent.toml")
+        ISSUES.load(tmp_path / "absent.toml")
 
 
 def outcomes(root, issue=ONE):
@@ -208,7 +208,7 @@ def test_what_cannot_be_measured_says_why(tmp_path):
 
 
 def test_the_committed_page_is_what_the_command_prints():
-    found = compare_issues(list(known_issues().values()), ROOT / "results")
+    found = compare_issues(list(ISSUES.shipped.values()), ROOT / "results")
     assert (ROOT / "results" / "known-issues.md").read_text(encoding="utf-8") == to_markdown(found)
 
 

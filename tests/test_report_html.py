@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from recapture.command.main import main
-from recapture.known.claims import published_claims
+from recapture.known.claims import CLAIMS
 from recapture.records.difference import Difference
 from recapture.records.directories import read_results
 from recapture.records.kinds import KINDS
@@ -97,7 +97,7 @@ def test_counts_claims_and_silent_wrongs_come_before_the_matrix(page, results):
 
 
 def test_a_claim_shows_its_sentence_and_links_to_its_source(page):
-    known = published_claims()["T1"]
+    known = CLAIMS.shipped["T1"]
     assert f'<a href="{known.source.link}" rel="noreferrer" title="{escape(source_text("T1"))}">T1</a>' in page
     assert f"<summary>{escape(known.claim, quote=False)}</summary>" in page.replace("&#39;", "'")
     texts = json.loads(re.search(r'id="claims-data">(.*?)</script>', page, re.DOTALL)[1])

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from recapture.base.errors import UsageError
 from recapture.base.escape import markdown_code as code
 from recapture.base.escape import markdown_text as plain
-from recapture.known.claims import published_claims
+from recapture.known.claims import CLAIMS
 from recapture.records.difference import Difference
 from recapture.records.directories import read_results
 from recapture.records.record import ClaimResult, ErrorInfo, Record
@@ -147,7 +147,7 @@ def test_the_claims_table_names_every_claim_with_what_was_measured(results):
 
 def test_a_claim_says_what_it_says_and_links_to_its_source(results):
     claims = section(render_conformance(results.records, results.environment), "Published claims")
-    known = published_claims()["T1"]
+    known = CLAIMS.shipped["T1"]
     (row,) = (line for line in claims.splitlines() if line.startswith("| [T1]") and known.claim[:20] in line)
     assert f"[T1]({known.source.link})" in row
     assert plain(known.claim) in row

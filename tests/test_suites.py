@@ -20,7 +20,7 @@ from recapture.cases.collection import execute
 from recapture.judge.compare import compare
 from recapture.judge.observe import Observation, Surroundings, observe_call
 from recapture.judge.reachable import Reachable
-from recapture.known.claims import published_claims
+from recapture.known.claims import CLAIMS
 from recapture.torch_api.compat import seed_everything
 
 if TYPE_CHECKING:
@@ -141,9 +141,7 @@ def test_the_cases_that_name_a_claim_are_those_that_are_listed_as_showing_it() -
     found = {
         (claim.id, f"{path.stem}::{case.name}") for path, case in ALL for row in case.claims.values() for claim in row
     }
-    listed = {
-        (claim.id, one.name) for claim in published_claims().values() for one in claim.shown_by if one.kind == "case"
-    }
+    listed = {(claim.id, one.name) for claim in CLAIMS.shipped.values() for one in claim.shown_by if one.kind == "case"}
     assert found == listed
 
 

@@ -11,8 +11,8 @@ from packaging.version import Version
 from recapture.base.errors import UsageError
 from recapture.cases.compilers import builtin_compilers
 from recapture.command.main import main
-from recapture.known.confirmation import UNDOCUMENTED
-from recapture.known.transitions import known_transitions, load_transitions, transitions_of
+from recapture.known.table import UNDOCUMENTED
+from recapture.known.transitions import TRANSITIONS, transitions_of
 from recapture.records.record import Record, read_jsonl
 from recapture.records.verdicts import outcome_of
 
@@ -39,7 +39,7 @@ def recorded(release):
     return {(row.case, row.compiler): row for row in rows}
 
 
-@pytest.mark.parametrize("change", known_transitions(), ids=lambda one: f"{one.case} {one.last} to {one.first}")
+@pytest.mark.parametrize("change", TRANSITIONS.shipped, ids=lambda one: f"{one.case} {one.last} to {one.first}")
 def test_the_committed_records_show_the_change(change):
     for compiler in change.compilers:
         before, after = (recorded(release)[change.case, compiler] for release in (change.last, change.first))
@@ -54,13 +54,13 @@ def test_no_recorded_release_between_contradicts_a_change():
         for path in RESULTS.glob("torch*")
         if not path.name.endswith("-drifted") and (path / "cpu").is_dir()
     }
-    for change in known_transitions():
+    for change in TRANSITIONS.shipped:
         between = [one for one in releases if Version(change.last) < Version(one) < Version(change.first)]
         assert between == [], change.line
 
 
 def test_at_least_twenty_changes_are_explained_and_most_are_confirmed():
-    changes = known_transitions()
+    changes = TRANSITIONS.shipped
     assert len(changes) >= 20
     assert len({(one.case, one.last, one.first) for one in changes}) == len(changes)
     assert sum(one.source != UNDOCUMENTED for one in changes) >= 20
@@ -102,10 +102,10 @@ def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, old, new, said):
     path = tmp_path / "transitions.toml"
     path.write_text(ENTRY.replace(old, new, 1))
     with pytest.raises(UsageError, match=said) as refused:
-        load_transitions(path)
+        TRANSITIONS.load(path)
     assert "\n" not in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read the known changes: .*No such file"):
-        load_transitions(tmp_path / "none.toml")
+        TRANSITIONS.load(tmp_path / "none.toml")

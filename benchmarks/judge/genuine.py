@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.judge.groups import Outcome
-from recapture.known.issues import known_issues
+from recapture.known.issues import ISSUES
 from recapture.records.record import Record
 from recapture.records.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG
 from recapture.report.findings import known_lines
@@ -58,7 +58,7 @@ def genuine(outcomes: Iterable[Outcome], records: Iterable[Record]) -> dict[str,
 def _issues() -> dict[str, str]:
     """Return the cells of `COMPILER` whose case shows a known issue under another mode of `torch.compile`."""
     lines = {}
-    for issue in known_issues().values():
+    for issue in ISSUES.shipped.values():
         for case, _, compiler in (cell.rpartition("::") for cell in issue.shown_by):
             if compiler.partition(":")[0] == COMPILER.partition(":")[0]:
                 lines[f"{case}::{COMPILER}"] = f"{issue.what} ({issue.link})"

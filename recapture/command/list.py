@@ -165,9 +165,9 @@ def _described(case: CaseInfo) -> str:
 
 
 def _chosen_claims(ids: tuple[str, ...]) -> list[PublishedClaim]:
-    from recapture.known.claims import published_claims
+    from recapture.known.claims import CLAIMS
 
-    known = published_claims()
+    known = CLAIMS.shipped
     for name in ids:
         if name not in known:
             raise UsageError(f"no claim {name!r}{did_you_mean(name, known)} (`recapture list --claims` names them all)")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 
 from recapture.base.errors import did_you_mean
-from recapture.base.paths import data_folder
-from recapture.base.toml_file import load_toml
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from recapture.known.table import Table
 
 EvidenceKind = Literal["case", "workload", "check", "test", "command"]
 
@@ -63,6 +58,7 @@ class PublishedClaim(msgspec.Struct, frozen=True, kw_only=True):
 class _ClaimTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A table ``[claims.ID]`` as written in the file."""
 
+    id: str
     source: str
     claim: str
     figures: str | None = None
@@ -71,35 +67,13 @@ class _ClaimTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     not_shown: str | None = None
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of claims.toml."""
-
-    sources: dict[str, dict[str, Any]]
-    claims: dict[str, _ClaimTable]
+def _build(sources: list[Source], claims: list[_ClaimTable]) -> dict[str, PublishedClaim]:
+    by_id = {source.id: source for source in sources}
+    return {table.id: _claim(table, by_id) for table in claims}
 
 
-@functools.cache
-def published_claims() -> dict[str, PublishedClaim]:
-    """Return the claims that ship with recapture, by id, in the order of the file."""
-    return load_claims(data_folder("suites") / "claims.toml")
-
-
-def load_claims(path: Path) -> dict[str, PublishedClaim]:
-    """Read a file of claims, by id, in the order of the file.
-
-    Raises UsageError, in one line, for an unreadable file, an unknown key, a duplicate id, an undefined source, and a
-    claim that names neither what checks it nor why nothing does.
-    """
-    return load_toml(path, "the published claims", _claims)
-
-
-def _claims(content: dict[str, Any]) -> dict[str, PublishedClaim]:
-    file = msgspec.convert(content, _File)
-    sources = {name: msgspec.convert({**table, "id": name}, Source) for name, table in file.sources.items()}
-    return {name: _claim(name, table, sources) for name, table in file.claims.items()}
-
-
-def _claim(name: str, table: _ClaimTable, sources: dict[str, Source]) -> PublishedClaim:
+def _claim(table: _ClaimTable, sources: dict[str, Source]) -> PublishedClaim:
+    name = table.id
     if table.source not in sources:
         raise ValueError(f"claim {name}: unknown source {table.source!r}{did_you_mean(table.source, sources)}")
     if not table.shown_by and not table.not_shown:
@@ -124,3 +98,9 @@ def _evidence(claim: str, text: str) -> Evidence:
             return Evidence(known, name.strip())
     kinds = ", ".join(get_args(EvidenceKind))
     raise ValueError(f"claim {claim}: {text!r} in shown_by does not begin with one of {kinds}, then a name")
+
+
+CLAIMS: Table[dict[str, PublishedClaim]] = Table(
+    "claims.toml", "the published claims", _build, sources=Source, claims=_ClaimTable
+)
+"""The claims by id, in the order of the file."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from recapture.base.paths import data_folder
-from recapture.base.toml_file import load_toml
-from recapture.known.confirmation import UNDOCUMENTED, check_source
+from recapture.known.table import UNDOCUMENTED, Table, check_source
 from recapture.records.verdicts import Outcome, outcome_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from recapture.records.record import Record
 
 Group = Literal["address", "assertion", "code", "fuser", "graphs", "mixed", "thread"]
@@ -65,8 +60,9 @@ class DeviceDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         """Whether the entry explains two records of one cell: their outcomes, and what one of them shows."""
         if not self.is_about(gpu.case, gpu.compiler):
             return False
-        outcomes = outcome_of(cpu.verdict), outcome_of(gpu.verdict)
-        return outcomes[0] in self.cpu and outcomes[1] == self.gpu and any(self.shows in one for one in _said(cpu, gpu))
+        if outcome_of(cpu.verdict) not in self.cpu or outcome_of(gpu.verdict) != self.gpu:
+            return False
+        return any(self.shows in text for text in _texts(cpu, gpu))
 
     @property
     def line(self) -> str:
@@ -74,37 +70,25 @@ class DeviceDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         return f"{self.what} ({self.source})"
 
 
-class _DevicesFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of devices.toml."""
-
-    differences: list[DeviceDifference]
-
-
-@functools.cache
-def known_device_differences() -> tuple[DeviceDifference, ...]:
-    """Return the differences that ship with recapture, in the order of the file."""
-    return load_device_differences(data_folder("suites") / "devices.toml")
+DEVICE_DIFFERENCES: Table[tuple[DeviceDifference, ...]] = Table(
+    "devices.toml",
+    "the known differences of devices",
+    tuple,
+    differences=DeviceDifference,
+)
+"""The differences, in the order of the file."""
 
 
 def matching(release: str, cpu: Record, gpu: Record) -> list[DeviceDifference]:
     """Return the entries that explain two records of one cell with a release of torch, such as ``2.11.0``."""
-    return [one for one in known_device_differences() if one.release == release and one.covers(cpu, gpu)]
+    return [entry for entry in DEVICE_DIFFERENCES.shipped if entry.release == release and entry.covers(cpu, gpu)]
 
 
-def load_device_differences(path: Path) -> tuple[DeviceDifference, ...]:
-    """Read a file of differences, in its order.
-
-    Raises UsageError, in one line, for an unreadable file, an unknown key, and an entry that cannot be true.
-    """
-    noun = "the known differences of devices"
-    return load_toml(path, noun, lambda file: tuple(msgspec.convert(file, _DevicesFile).differences))
-
-
-def _said(cpu: Record, gpu: Record) -> list[str]:
+def _texts(cpu: Record, gpu: Record) -> list[str]:
     """Return what the records say about their failures and differences, each with the device before it."""
-    said = []
+    texts = []
     for device, record in (("cpu", cpu), ("gpu", gpu)):
-        said += [f"{device}: {one.kind}: {one.detail}" for one in record.differences]
-        said += [f"{device}: {record.error.type}: {record.error.message}"] if record.error else []
-        said += [f"{device}: {record.reason}"] if record.reason else []
-    return said
+        texts += [f"{device}: {difference.kind}: {difference.detail}" for difference in record.differences]
+        texts += [f"{device}: {record.error.type}: {record.error.message}"] if record.error else []
+        texts += [f"{device}: {record.reason}"] if record.reason else []
+    return texts

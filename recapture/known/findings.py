@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
-from recapture.base.paths import data_folder
-from recapture.base.toml_file import load_toml
-from recapture.known.confirmation import check_source
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from recapture.known.table import Table, check_source
 
 Fault = Literal["torch", "limit", "design", "other project", "eager", "case"]
 """Whose fault a silently wrong result is."""
@@ -58,48 +54,30 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return f"{self.what} ({words.get(self.fault, f'fault: {self.fault}')}; {self.source})"
 
 
-class _FindingFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of findings.toml."""
+def _build(findings: list[Cause]) -> tuple[Cause, ...]:
+    _by_cell(findings)  # refuses a cell that occurs twice
+    if len({cause.name for cause in findings}) != len(findings):
+        raise ValueError("two findings have one name")
+    return tuple(findings)
 
-    findings: list[Cause]
+
+def _by_cell(findings: Iterable[Cause]) -> dict[str, Cause]:
+    causes: dict[str, Cause] = {}
+    for cause in findings:
+        for case, compilers in cause.cells.items():
+            for compiler in compilers:
+                cell = f"{case}::{compiler}"
+                if cell in causes:
+                    raise ValueError(f"{cell} is in {causes[cell].name} and in {cause.name}")
+                causes[cell] = cause
+    return causes
 
 
-@functools.cache
-def known_findings() -> tuple[Cause, ...]:
-    """Return the findings that ship with recapture, in the order of the file."""
-    return load_findings(data_folder("suites") / "findings.toml")
+FINDINGS: Table[tuple[Cause, ...]] = Table("findings.toml", "the findings", _build, findings=Cause)
+"""The findings, in the order of the file."""
 
 
 @functools.cache
 def findings_by_cell() -> dict[str, Cause]:
     """Return the finding of each cell, SUITE::CASE::COMPILER, that has one."""
-    return _by_cell(known_findings())
-
-
-def load_findings(path: Path) -> tuple[Cause, ...]:
-    """Read a file of findings, in its order.
-
-    Raises UsageError, in one line, for an unreadable file, an unknown key, an entry that cannot be true, and a cell or
-    a name that occurs twice.
-    """
-    return load_toml(path, "the findings", _findings)
-
-
-def _findings(file: dict[str, Any]) -> tuple[Cause, ...]:
-    found = tuple(msgspec.convert(file, _FindingFile).findings)
-    _by_cell(found)  # refuses a cell or a name that occurs twice
-    return found
-
-
-def _by_cell(findings: tuple[Cause, ...]) -> dict[str, Cause]:
-    found: dict[str, Cause] = {}
-    for one in findings:
-        for case, compilers in one.cells.items():
-            for compiler in compilers:
-                cell = f"{case}::{compiler}"
-                if cell in found:
-                    raise ValueError(f"{cell} is in {found[cell].name} and in {one.name}")
-                found[cell] = one
-    if len({one.name for one in findings}) != len(findings):
-        raise ValueError("two findings have one name")
-    return found
+    return _by_cell(FINDINGS.shipped)

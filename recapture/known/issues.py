@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from packaging.version import InvalidVersion, Version
 
 from recapture.base.errors import UsageError, did_you_mean
-from recapture.base.paths import data_folder
-from recapture.base.toml_file import load_toml
+from recapture.known.table import Table
 from recapture.records.kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 Sure = Literal["documented", "inferred", "open", "never", "unknown"]
 """How sure the range of an issue is; the comment at the top of known_issues.toml explains each word."""
@@ -103,45 +100,25 @@ class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         newest one while the issue is open.
         """
         ordered = sorted(releases, key=Version)
-        wrong = [one for one in ordered if self.says(one) == "wrong"]
+        wrong = [release for release in ordered if self.says(release) == "wrong"]
         seen = min(map(Version, self.seen))
-        lower = wrong[:1] or [one for one in ordered if Version(Version(one).base_version) < seen][-1:]
+        lower = wrong[:1] or [release for release in ordered if Version(Version(release).base_version) < seen][-1:]
         if self.fixed_in is not None:
-            upper = [one for one in ordered if Version(one) >= Version(self.fixed_in)][:1]
+            upper = [release for release in ordered if Version(release) >= Version(self.fixed_in)][:1]
         else:
             upper = (wrong or ordered)[-1:]
         return (lower[0], upper[0]) if lower and upper and lower != upper else None
 
 
-class _IssueFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of known_issues.toml."""
-
-    issues: dict[str, dict[str, object]]
-
-
-@functools.cache
-def known_issues() -> dict[str, KnownIssue]:
-    """Return the issues that ship with recapture, by id, in the order of the file."""
-    return load_issues(data_folder("suites") / "known_issues.toml")
-
-
-def load_issues(path: Path) -> dict[str, KnownIssue]:
-    """Read a file of issues, by id, in the order of the file.
-
-    Raises UsageError, in one line, for an unreadable file, an unknown key, a range that does not fit `sure`, and an
-    issue that names neither a cell nor the reason why there is none.
-    """
-    return load_toml(path, "the known issues", _issues)
-
-
-def _issues(content: dict[str, Any]) -> dict[str, KnownIssue]:
-    file = msgspec.convert(content, _IssueFile)
-    return {name: msgspec.convert({**table, "id": name}, KnownIssue) for name, table in file.issues.items()}
+ISSUES: Table[dict[str, KnownIssue]] = Table(
+    "known_issues.toml", "the known issues", lambda issues: {issue.id: issue for issue in issues}, issues=KnownIssue
+)
+"""The issues by id, in the order of the file."""
 
 
 def chosen_issues(ids: tuple[str, ...]) -> list[KnownIssue]:
     """Return the issues with some ids, or all; raises UsageError for an unknown id, with the most similar one."""
-    known = known_issues()
+    known = ISSUES.shipped
     for name in ids:
         if name not in known:
             raise UsageError(f"no known issue {name!r}{did_you_mean(name, known)} (`recapture list --issues`)")

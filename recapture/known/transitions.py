@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from typing import TYPE_CHECKING
 
 import msgspec
 from packaging.version import InvalidVersion, Version
 
-from recapture.base.paths import data_folder
-from recapture.base.toml_file import load_toml
-from recapture.known.confirmation import check_source
+from recapture.known.table import Table, check_source
 from recapture.records.verdicts import Outcome
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Transition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -51,27 +44,13 @@ class Transition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return f"{self.last} {self.was}, {self.first} {self.now}: {self.what} ({self.source})"
 
 
-class _TransitionFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of transitions.toml."""
-
-    transitions: list[Transition]
-
-
-@functools.cache
-def known_transitions() -> tuple[Transition, ...]:
-    """Return the changes that ship with recapture, in the order of the file."""
-    return load_transitions(data_folder("suites") / "transitions.toml")
+TRANSITIONS: Table[tuple[Transition, ...]] = Table(
+    "transitions.toml", "the known changes", tuple, transitions=Transition
+)
+"""The changes, in the order of the file."""
 
 
 def transitions_of(case: str, compiler: str) -> list[Transition]:
     """Return the known changes of a cell, oldest release first."""
-    found = [one for one in known_transitions() if one.case == case and compiler in one.compilers]
-    return sorted(found, key=lambda one: Version(one.first))
-
-
-def load_transitions(path: Path) -> tuple[Transition, ...]:
-    """Read a file of changes, in its order.
-
-    Raises UsageError, in one line, for an unreadable file, an unknown key, and an entry that cannot be true.
-    """
-    return load_toml(path, "the known changes", lambda file: tuple(msgspec.convert(file, _TransitionFile).transitions))
+    changes = [entry for entry in TRANSITIONS.shipped if entry.case == case and compiler in entry.compilers]
+    return sorted(changes, key=lambda entry: Version(entry.first))

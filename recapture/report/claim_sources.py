@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recapture.known.claims import PublishedClaim, published_claims
+from recapture.known.claims import CLAIMS, PublishedClaim
 from recapture.report.document import Item, Span, strong
 
 
 def _claim(claim: str) -> PublishedClaim | None:
     """Return a published claim; None for one that only users' own cases name."""
-    return published_claims().get(claim)
+    return CLAIMS.shipped.get(claim)
 
 
 def address(claim: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recapture.known.findings import findings_by_cell, known_findings
-from recapture.known.issues import known_issues
+from recapture.known.findings import FINDINGS, findings_by_cell
+from recapture.known.issues import ISSUES
 from recapture.records.verdicts import SILENTLY_WRONG
 from recapture.report.reasons.silent import unlike_example
 
@@ -22,14 +22,14 @@ def finding_of(record: Record) -> Cause | None:
     named = findings_by_cell().get(f"{record.case}::{record.compiler}")
     if named is not None or not unlike_example(record):
         return named
-    return next((one for one in known_findings() if record.compiler in one.inputs_unlike_the_example), None)
+    return next((one for one in FINDINGS.shipped if record.compiler in one.inputs_unlike_the_example), None)
 
 
 def issues_of(record: Record) -> list[KnownIssue]:
     """Return the known public issues that a silently wrong cell shows."""
     if record.verdict not in SILENTLY_WRONG:
         return []
-    return [one for one in known_issues().values() if f"{record.case}::{record.compiler}" in one.shown_by]
+    return [one for one in ISSUES.shipped.values() if f"{record.case}::{record.compiler}" in one.shown_by]
 
 
 def known_lines(record: Record) -> list[str]:

@@ -15,7 +15,7 @@ from recapture.tools.explain.script.script_runs import ScriptEnd, ScriptRun, run
 from recapture.tools.explain.script.short_script import (
     Form,
     case_parts,
-    looked_at,
+    inspection_of,
     needs_fallback,
     short_script,
     without_compiler,
@@ -89,15 +89,15 @@ def _scripts(reduction: Reduction, program: Program, result: CellResult) -> Iter
     spec = reduction.spec
     compiler = None if spec.compiler_file else builtin_compilers().get(spec.compiler)
     parts = case_parts(program.tree, program.name, program.decorators)
-    looked = looked_at(result)
-    if compiler is not None and parts is not None and looked is not None and spec.device == "cpu":
+    inspection = inspection_of(result)
+    if compiler is not None and parts is not None and inspection is not None and spec.device == "cpu":
         title = f"{reduction.address}: {result.verdict}"
         fallback = needs_fallback(parts, compiler)
-        sides = (True,) if looked.separate or result.verdict.facts.died else (False, True)
+        sides = (True,) if inspection.separate or result.verdict.facts.died else (False, True)
         seconds = round(reduction.runner.timeout)
         for separate in sides:
             for random in (True, False) if fallback else (False,):
-                text = short_script(title, parts, compiler, looked, result.verdict, Form(separate, random), seconds)
+                text = short_script(title, parts, compiler, inspection, result.verdict, Form(separate, random), seconds)
                 if text is None:
                     continue
                 try:

@@ -23,6 +23,7 @@ from recapture.cases.source import closure, defined_names
 from recapture.cases.syntax import PROJECT
 from recapture.judge.packing import packed
 from recapture.records.directories import find_results, read_results
+from recapture.tools.explain.script.header import HOOK, STATUS, docstring, printable_line
 from recapture.tools.explain.script.replay import Script, compiler_fields, fault
 
 if TYPE_CHECKING:
@@ -33,13 +34,7 @@ if TYPE_CHECKING:
     from recapture.records.record import Record
 
 SCRIPT = """\
-{future}import sys
-
-if __name__ == "__main__":  # any other error ends this script with 2: Python's own 1 would say that the fault shows
-    sys.excepthook = lambda kind, error, place: sys.exit(
-        print(f"{{__file__}}, line {{place.tb_lineno}}: {{kind.__name__}}: {{error}}", file=sys.stderr) or 2
-    )
-{unpack_first}
+{future}{hook}{unpack_first}
 # --- the case, as its file declares it ------------------------------------------------------------------------------
 
 {cases} = {{}}
@@ -65,7 +60,8 @@ def {declare}(*_, **options):
 # --- the comparison: recapture's own, which decides as a recorded run does ------------------------------------------
 
 if __name__ == "__main__":
-{unpack_last}    from recapture.tools.explain.script.replay import Script, replay
+{unpack_last}    from recapture.tools.explain.script.header import HOOK, STATUS, docstring, printable_line
+from recapture.tools.explain.script.replay import Script, replay
 
     script = Script(
 {script}    )
@@ -307,12 +303,13 @@ def _program(
     needed_first = bool(project_imports(parts.code.body))
     return SCRIPT.format(
         future=f"from __future__ import {', '.join(parts.code.futures)}\n\n" if parts.code.futures else "",
+        hook=HOOK,
         unpack_first=f"{UNPACK}\n" if needed_first else "",
         unpack_last="" if needed_first else f"{UNPACK}\n",
         cases=cases,
         declare=declare,
         case=_stand_ins(parts.code.called, declare) + parts.code.declared.strip() + _generated(case, cases),
-        describe=_printable(compiler.describe()),
+        describe=printable_line(compiler.describe()),
         compiler="# It is declared beside the case." if source is None else source.body.strip(),
         script="".join(f"        {name}={value!a},\n" for name, value in vars(script).items()),
     )
@@ -332,12 +329,10 @@ def _header(title: str, requires: tuple[str, ...], recorded: Sequence[Recorded])
     lines = [
         title,
         "",
-        "Compares eager with what the compiler makes of it, on the example and on every held-out input. Exits with 1",
-        "if the fault shows, with 0 if it does not, and with 2 if that remains unknown.",
-        f"Needs {' and '.join(('torch', *requires))}.",
+        "Compares eager with what the compiler makes of it, on the example and on every held-out input.",
+        f"{STATUS} Needs {' and '.join(('torch', *requires))}.",
     ]
-    lines += ["", *(record.line for record in recorded)] if recorded else []
-    return '"""' + "".join(f"{_in_docstring(line)}\n" for line in lines) + '"""\n\n'
+    return docstring([*lines, *(["", *(record.line for record in recorded)] if recorded else [])])
 
 
 @lru_cache(maxsize=4096)
@@ -372,14 +367,3 @@ def _free(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     return name
-
-
-def _printable(text: str) -> str:
-    """Return a line of text with unprintable characters, including lone surrogates, as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def _in_docstring(line: str) -> str:
-    return _printable(line).replace("\\", "\\\\").replace('"""', "'''")

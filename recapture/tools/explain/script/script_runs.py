@@ -55,9 +55,9 @@ def run_script(payload: bytes, _enter: Callable[[str], None]) -> bytes:
         try:
             runpy.run_path(script.path, run_name="__main__")
         except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        except BaseException:
-            status = 1
+            status = end.code if isinstance(end.code, int) else 0 if end.code is None else 2
+        except BaseException:  # as the script's own hook ends it
+            status = 2
             file.write(traceback.format_exc())
     return msgspec.json.encode(ScriptEnd(int(status or 0), file.getvalue()[-LONGEST:]))
 

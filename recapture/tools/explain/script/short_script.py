@@ -12,6 +12,7 @@ from recapture.cases.syntax import PROJECT, called_part, dotted, is_future
 from recapture.records.verdicts import Verdict
 from recapture.tools.explain.reduce.edits import without_unused_imports
 from recapture.tools.explain.reduce.program import copied, definition_of, options_of, text_of
+from recapture.tools.explain.script.header import HOOK, STATUS, docstring
 
 if TYPE_CHECKING:
     from recapture.cases.compiler import Compiler
@@ -22,7 +23,7 @@ _OTHER = re.compile(r"(?:args|result)(?:\[[^\]]*\]|\.\w+)*")
 _STATE = "{**dict(target.named_parameters()), **dict(target.named_buffers())}"
 
 
-class Looked(NamedTuple):
+class Inspection(NamedTuple):
     """An expression over ``result``, ``args``, ``target``, ``program`` and ``printed``, and what it needs to be true.
 
     `gradients` needs a backward before, `output` needs what the call prints, and `separate` that the two sides do not
@@ -37,10 +38,10 @@ class Looked(NamedTuple):
     plain: bool = False
 
 
-def looked_at(found: CellResult) -> Looked | None:
+def inspection_of(found: CellResult) -> Inspection | None:
     """Return what to look at; None if a short script cannot see it."""
     if not found.differences or found.error is not None:
-        return Looked("None", gradients=found.phase == "backward", plain=True)  # whether it raises is what counts
+        return Inspection("None", gradients=found.phase == "backward", plain=True)  # whether it raises is what counts
     first = next(one for one in found.differences if one.input == found.input)
     if first.input in ("capture", "original"):
         return None
@@ -51,7 +52,7 @@ def looked_at(found: CellResult) -> Looked | None:
     expression = _property(first, path)
     if expression is None:
         return None
-    return Looked(
+    return Inspection(
         expression,
         gradients=root == "gradients",
         output=root == "output",
@@ -233,7 +234,7 @@ def _torch_compile_call(compiler: Compiler) -> ast.Call | None:
     return calls[0] if plain else None
 
 
-CHOSEN = 'BACKEND = next((one for one in sys.argv[1:] if not one.startswith("-")), "inductor")'
+CHOSEN = 'BACKEND = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "inductor")'
 FALLBACK = "torch._inductor.config.fallback_random = True  # random numbers as eager draws them"
 
 FRESH = '''\
@@ -246,14 +247,14 @@ def fresh():
     return module
 '''
 
-KEPT = '''\
-def kept(value):
+COPIED = '''\
+def copied(value):
     """Return a copy of a value, because a later call may change it."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if type(value) in (list, tuple):
-        return type(value)(map(kept, value))
-    return {key: kept(one) for key, one in value.items()} if type(value) is dict else value
+        return type(value)(map(copied, value))
+    return {key: copied(item) for key, item in value.items()} if type(value) is dict else value
 '''
 
 DIFFER = '''\
@@ -287,14 +288,14 @@ def double(value):
 '''
 
 WATCHED = """\
-    if "--here" not in sys.argv:  # the process dies, or does not end: another one watches it
+    if "--watched" not in sys.argv:  # the process dies, or does not end: this one watches it
         try:
-            done = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--here"], timeout={seconds})
+            done = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--watched"], timeout={seconds})
         except subprocess.TimeoutExpired:
             print("still running after {seconds} s")
             sys.exit(1)
         print("exit status", done.returncode)
-        sys.exit(0 if done.returncode == 0 else 1)
+        sys.exit(done.returncode if done.returncode in (0, 1, 2) else 1)
 """
 
 
@@ -313,7 +314,13 @@ class Form(NamedTuple):
 
 
 def short_script(
-    title: str, parts: CaseParts, compiler: Compiler, looked: Looked, verdict: Verdict, form: Form, seconds: int = 120
+    title: str,
+    parts: CaseParts,
+    compiler: Compiler,
+    inspection: Inspection,
+    verdict: Verdict,
+    form: Form,
+    seconds: int = 120,
 ) -> str | None:
     """Return a script that exits with 1 if the fault shows and with 0 if it does not; None if it needs this project.
 
@@ -325,9 +332,8 @@ def short_script(
         return None
     capture, has_backend = captured
     needed = [
-        "import sys",
         *(["import types"] if form.separate else []),
-        *(["import io", "import contextlib"] if looked.output else []),
+        *(["import io", "import contextlib"] if inspection.output else []),
         *(["import subprocess"] if verdict.facts.died else []),
         *(["import torch._inductor.config"] if form.fallback_random else []),
     ]
@@ -343,39 +349,39 @@ def short_script(
         f"INPUTS = {{\n{inputs}}}",
         capture.strip("\n"),
         *([FRESH.strip()] if form.separate else []),
-        *([DIFFER_PLAINLY.strip()] if looked.plain else [KEPT.strip(), DIFFER.strip()]),
-        *([DOUBLE.strip()] if looked.numbers else []),
-        _outcome(parts, looked),
-        _main(parts, compiler, looked, form),
+        *([DIFFER_PLAINLY.strip()] if inspection.plain else [COPIED.strip(), DIFFER.strip()]),
+        *([DOUBLE.strip()] if inspection.numbers else []),
+        _outcome(parts, inspection),
+        _main(parts, compiler, inspection, verdict, form),
     ]
-    head = f'"""{_in_docstring(title)}\n\nExits with 1 if the fault shows, and with 0 if it does not.\n"""\n\n'
+    head = docstring([one_line(title), "", STATUS])
     tail = 'if __name__ == "__main__":\n'
     tail += WATCHED.format(seconds=seconds) if verdict.facts.died else ""
     tail += "    sys.exit(main())\n"
-    start = f"{parts.futures}{imports}{parts.imports}{torch_too}"
+    start = f"{parts.futures}{HOOK}\n{imports}{parts.imports}{torch_too}"
     middle = "".join(f"{line}\n" for line in constants)
     return head + start + (f"\n{middle}" if middle else "") + "\n\n" + "\n\n\n".join(pieces) + "\n\n\n" + tail
 
 
-def _outcome(parts: CaseParts, looked: Looked) -> str:
+def _outcome(parts: CaseParts, inspection: Inspection) -> str:
     """Return the function that makes one call."""
     call = "result = function(*args)"
     lines = [
-        f"def outcome({', '.join([*_more(looked), 'function', 'make'])}):",
+        f"def outcome({', '.join([*_more(inspection), 'function', 'make'])}):",
         '    """Return what one call gives, or its exception."""',
         "    torch.manual_seed(0)",
         *(f"    {line}" for line in SEEDS if line.split(".")[0] in _imported(parts)),
         "    args = make()",
         "    try:",
     ]
-    if looked.output:
+    if inspection.output:
         lines += ["        with contextlib.redirect_stdout(io.StringIO()) as file:", f"            {call}"]
         lines += ["        printed = file.getvalue()"]
     else:
         lines += [f"        {call}"]
-    if looked.gradients:
+    if inspection.gradients:
         lines += ["        torch.sum(result).backward()"]
-    value = looked.expression if looked.plain else f"kept({looked.expression})"
+    value = inspection.expression if inspection.plain else f"copied({inspection.expression})"
     lines += [f"        return {value}", "    except Exception as error:", "        return error"]
     return "\n".join(lines)
 
@@ -386,12 +392,12 @@ def _imported(parts: CaseParts) -> set[str]:
     return {alias.asname or alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
 
 
-def _more(looked: Looked) -> list[str]:
-    """Return what a call is looked at through, besides its result and arguments."""
-    return [name for name in ("program", "target") if re.search(rf"\b{name}\b", looked.expression)]
+def _more(inspection: Inspection) -> list[str]:
+    """Return what a call is inspection at through, besides its result and arguments."""
+    return [name for name in ("program", "target") if re.search(rf"\b{name}\b", inspection.expression)]
 
 
-def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> str:
+def _main(parts: CaseParts, compiler: Compiler, inspection: Inspection, verdict: Verdict, form: Form) -> str:
     """Return the function that compares the two sides."""
     where = "program." if form.separate else ""
     make_target = f"{where}{parts.target}" + ("()" if parts.is_module else "")
@@ -400,9 +406,7 @@ def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> s
     own = "captured" if not compiler.shares_state or compiler.family == Family.SCRIPT else "target"
 
     def call(function: str, make: str, target: str) -> str:
-        return (
-            f"outcome({', '.join([*(target if name == 'target' else name for name in _more(looked)), function, make])})"
-        )
+        return f"outcome({', '.join([*(target if name == 'target' else name for name in _more(inspection)), function, make])})"
 
     lines = [
         "def main():",
@@ -411,7 +415,7 @@ def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> s
         f"    target = {make_target}",
         f"    eager = {{name: {call('target', 'make', 'target')} for name, make in {inputs}.items()}}",
     ]
-    if looked.numbers:
+    if inspection.numbers:
         wide = call("wide", "lambda make=make: double(make())", "wide")
         lines += [
             f"    wide = {'target.double()' if parts.is_module else 'target'}",
@@ -430,7 +434,7 @@ def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> s
         f"        captured = capture({arguments})",
         "    except Exception as error:",
         '        print(f"the capture raised {type(error).__qualname__}: {error}")',
-        "        return 1",
+        f"        return {1 if verdict is Verdict.ERROR else 2}",
         "    status = 0",
         f"    for name, make in {inputs}.items():",
         f"        other = {call('captured', 'make', own)}",
@@ -438,7 +442,7 @@ def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> s
         "            status = 1",
         '            print(f"{name}: eager {eager[name]!r}")',
         f'            print(f"{{name}}: {_braces(compiler.name)} {{other!r}}")',
-        *(['            print(f"{name}: eager in float64 {exact[name]!r}")'] if looked.numbers else []),
+        *(['            print(f"{name}: eager in float64 {exact[name]!r}")'] if inspection.numbers else []),
         "    return status",
     ]
     return "\n".join(lines)
@@ -446,10 +450,6 @@ def _main(parts: CaseParts, compiler: Compiler, looked: Looked, form: Form) -> s
 
 def _braces(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}").replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _in_docstring(text: str) -> str:
-    return one_line(text).replace("\\", "\\\\").replace('"""', "'''")
 
 
 def without_compiler(text: str) -> str:

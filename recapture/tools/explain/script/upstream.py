@@ -17,6 +17,7 @@ from recapture.report.history import IN_WORDS
 from recapture.run import tasks
 from recapture.run.preparation import SURVEY_SECONDS
 from recapture.tools.explain.script.choice import choose, run
+from recapture.tools.explain.script.header import STATUS
 
 if TYPE_CHECKING:
     from recapture.machine.environment import Environment
@@ -145,7 +146,7 @@ def _script(facts: Upstream) -> list[str]:
         before, after = plural(reduced.before.lines, "line"), plural(reduced.after.lines, "line")
         smaller = f" The case was reduced from {before} to {after}."
     return [
-        f"This script exits with 1 if the fault shows, and with 0 if it does not. {plain(ended)}{smaller}",
+        f"{STATUS.replace('Exits', 'This script exits')} {plain(ended)}{smaller}",
         "",
         *_fenced(facts.script.text, "python"),
         "",
@@ -162,7 +163,8 @@ def _backends(facts: Upstream) -> list[str]:
 def _ending(end: ScriptEnd) -> str:
     if end.status is None:
         return f"its process {end.output}"
-    return "as eager (exit status 0)" if end.status == 0 else f"shows a fault (exit status {end.status})"
+    outcomes = {0: "as eager", 1: "shows a fault"}
+    return f"{outcomes.get(end.status, 'ends with an error')} (exit status {end.status})"
 
 
 def _releases(histories: Sequence[CellHistory] | None) -> list[str]:

@@ -38,11 +38,11 @@ class Inspection(NamedTuple):
     plain: bool = False
 
 
-def inspection_of(found: CellResult) -> Inspection | None:
+def inspection_of(result: CellResult) -> Inspection | None:
     """Return what to look at; None if a short script cannot see it."""
-    if not found.differences or found.error is not None:
-        return Inspection("None", gradients=found.phase == "backward", plain=True)  # whether it raises is what counts
-    first = next(one for one in found.differences if one.input == found.input)
+    if not result.differences or result.error is not None:
+        return Inspection("None", gradients=result.phase == "backward", plain=True)  # whether it raises is what counts
+    first = next(difference for difference in result.differences if difference.input == result.input)
     if first.input in ("capture", "original"):
         return None
     root = re.split(r"[.\[]", first.where)[0]
@@ -79,22 +79,22 @@ def _path(where: str, root: str) -> str | None:
     return None
 
 
-def _property(one: Difference, path: str) -> str | None:
+def _property(difference: Difference, path: str) -> str | None:
     """Return the expression for the property that differs."""
-    if one.kind in ("value", "mutation", "gradient", "output", "exception"):
+    if difference.kind in ("value", "mutation", "gradient", "output", "exception"):
         return path
-    if one.kind == "dtype":
+    if difference.kind == "dtype":
         return f"{path}.dtype"
-    if one.kind == "shape":
+    if difference.kind == "shape":
         return f"tuple({path}.shape)"
-    if one.kind == "type":
+    if difference.kind == "type":
         return f'f"{{type({path}).__module__}}.{{type({path}).__qualname__}}"'
-    if one.kind == "alias":
-        partner = one.eager or one.other or ""
+    if difference.kind == "alias":
+        partner = difference.eager or difference.other or ""
         if not _OTHER.fullmatch(partner):
             return None
         return f"{path}.untyped_storage().data_ptr() == {partner}.untyped_storage().data_ptr()"
-    if one.kind == "metadata":
+    if difference.kind == "metadata":
         return f"({path}.requires_grad, {path}.stride())"
     return None
 
@@ -406,7 +406,8 @@ def _main(parts: CaseParts, compiler: Compiler, inspection: Inspection, verdict:
     own = "captured" if not compiler.shares_state or compiler.family == Family.SCRIPT else "target"
 
     def call(function: str, make: str, target: str) -> str:
-        return f"outcome({', '.join([*(target if name == 'target' else name for name in _more(inspection)), function, make])})"
+        more = [target if name == "target" else name for name in _more(inspection)]
+        return f"outcome({', '.join([*more, function, make])})"
 
     lines = [
         "def main():",

@@ -60,8 +60,7 @@ def {declare}(*_, **options):
 # --- the comparison: recapture's own, which decides as a recorded run does ------------------------------------------
 
 if __name__ == "__main__":
-{unpack_last}    from recapture.tools.explain.script.header import HOOK, STATUS, docstring, printable_line
-from recapture.tools.explain.script.replay import Script, replay
+{unpack_last}    from recapture.tools.explain.script.replay import Script, replay
 
     script = Script(
 {script}    )

@@ -162,9 +162,9 @@ def test_a_compiler_of_a_user_has_the_family_that_it_declares():
         namespace.pop(COMPILERS_ATTRIBUTE, None)
     declared = compilers_of(module)
     assert [(one.family, one.last_stage, one.frontend) for one in declared.values()] == [
-        (Family.DYNAMO, "aot_autograd", "dynamo"),
-        (Family.DYNAMO, "other", "dynamo"),
-        (Family.DYNAMO, "inductor", "dynamo"),
+        (Family.DYNAMO, "aot_autograd", "torch.compile"),
+        (Family.DYNAMO, "other", "torch.compile"),
+        (Family.DYNAMO, "inductor", "torch.compile"),
         ("tvm", None, "tvm"),
     ]
 

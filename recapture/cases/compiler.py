@@ -59,23 +59,23 @@ class Family(str, Enum):
     torch_alone: bool
     """Whether it needs only ``import torch``, and not Dynamo, whose import takes longer than many cells."""
 
-    REFERENCE = "reference", "reference", None, False, True
+    REFERENCE = "reference", "eager mode", None, False, True
     """Eager PyTorch itself."""
-    DYNAMO = "dynamo", "dynamo", "inductor", False, False
+    DYNAMO = "dynamo", "torch.compile", "inductor", False, False
     """`torch.compile`."""
-    SCRIPT = "script", "torchscript", None, False, True
+    SCRIPT = "script", "torch.jit", None, False, True
     """`torch.jit.script`: compiles the source."""
-    TRACE = "trace", "torchscript", None, True, True
+    TRACE = "trace", "torch.jit", None, True, True
     """`torch.jit.trace`: records the operators that one call runs."""
-    SYMBOLIC = "symbolic_trace", "fx", None, True, True
+    SYMBOLIC = "symbolic_trace", "torch.fx", None, True, True
     """`torch.fx.symbolic_trace`: runs the code once on proxies."""
-    ATEN = "aten_trace", "fx", None, True, False
+    ATEN = "aten_trace", "torch.fx", None, True, False
     """`make_fx`: records the ATen operators that one call dispatches."""
-    EXPORT = "exported_program", "export", "export", True, False
+    EXPORT = "exported_program", "torch.export", "export", True, False
     """`torch.export`."""
-    AOTI = "aot_inductor", "export", "inductor", True, False
+    AOTI = "aot_inductor", "torch.export", "inductor", True, False
     """AOTInductor: an exported program as a shared library."""
-    ONNX = "onnx_program", "export", None, True, False
+    ONNX = "onnx_program", "torch.export", None, True, False
     """The ONNX exporter: an exported program in another format."""
 
     def __str__(self) -> str:

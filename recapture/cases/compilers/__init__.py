@@ -6,8 +6,12 @@ import importlib
 import pkgutil
 from functools import cache
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from recapture.cases.compiler import COMPILERS_ATTRIBUTE, Compiler, CompilerFacts, Family, family_of_name
+from recapture.cases.compiler import COMPILERS_ATTRIBUTE, OTHER_STAGE, Compiler, CompilerFacts, Family, family_of_name
+
+if TYPE_CHECKING:
+    from recapture.records.guilty_stage import StageName
 
 FIRST = ("eager", "dynamo", "torchscript", "fx", "export")
 """Names of the files whose compilers come first, in this order; those of other files follow by name."""
@@ -53,6 +57,16 @@ def compiler_facts(name: str) -> CompilerFacts:
 def plain_compiler(family: Family) -> str:
     """Return the name of a family's first compiler, the one without options: ``compile`` of those of Dynamo."""
     return next(name for name, compiler in _builtin().items() if compiler.family == family)
+
+
+def shorter_compilers(family: str) -> dict[str, StageName]:
+    """Return the compilers that end before the last stage of their family, with the stage, the shortest first.
+
+    Where one of them is right and the whole compiler is not, a later stage is at fault.
+    """
+    last = family.last_stage if isinstance(family, Family) else None
+    shorter = {name: one.last_stage for name, one in _builtin().items() if one.family == family}
+    return {name: stage for name, stage in shorter.items() if stage is not None and stage not in (last, OTHER_STAGE)}
 
 
 def plain_name(name: str) -> str:

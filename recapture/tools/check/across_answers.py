@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from recapture.base.text import plural
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import compiler_facts, plain_compiler, shorter_compilers
+from recapture.records.guilty_stage import STAGES
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict, mark_of
 from recapture.report.summary import compiler_key
 from recapture.tools.check.answers import CheckReport, CheckRow, failed
@@ -17,9 +20,6 @@ if TYPE_CHECKING:
 
 REGRESSION = "regression"
 """What ``--fail-on`` looks for besides FAIL_ON of a check: worse on the newest release than on the oldest."""
-
-_LAYERS = (("compile:eager", "Dynamo"), ("compile:aot_eager", "AOTAutograd"), ("compile", "Inductor"))
-"""The compilers that add one layer each to what `torch.compile` does, with the layer."""
 
 
 class ReleaseAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,17 +183,17 @@ def guilty_layer(report: CheckReport, compiler: str) -> str:
     """Return the layer that makes a compiler wrong, as far as the other rows tell: the first one that is not right."""
     rows = {row.compiler: row for row in report.rows}
     right = {one.value for one in RIGHT}
-    family = compiler.partition(":")[0]
-    if family == "aoti" and "export" in rows:
-        return "AOTInductor" if rows["export"].verdict in right else "torch.export"
-    if family != "compile":
+    family, export = compiler_facts(compiler).family, plain_compiler(Family.EXPORT)
+    if family == Family.AOTI and export in rows:
+        return "AOTInductor" if rows[export].verdict in right else "torch.export"
+    if family != Family.DYNAMO:
         return ""
-    for name, layer in _LAYERS[:-1]:
+    for name, stage in shorter_compilers(family).items():
         if name not in rows or not state_of(rows[name]):
             return ""
         if rows[name].verdict not in right:
-            return layer
-    return _LAYERS[-1][1]
+            return STAGES[stage]
+    return "Inductor"
 
 
 def failures(report: AcrossReport, wanted: Sequence[str]) -> list[str]:

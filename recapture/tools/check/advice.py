@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from recapture.cases.compilers import builtin_compilers
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import compiler_facts, shorter_compilers
 from recapture.records.kinds import KINDS
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 
@@ -30,9 +31,6 @@ _OF_A_RESULT = re.compile(
 )
 """What tracers and exporters say about a result that they cannot represent."""
 
-_LAYERS = ("compile:eager", "compile:aot_eager")
-"""The compilers that tell which layer of torch.compile is at fault."""
-
 
 def advice_for(record: Record, around: Circumstances) -> str:
     """Return what a user can do about an outcome, in one sentence; empty if nothing needs to be done."""
@@ -46,14 +44,14 @@ def advice_for(record: Record, around: Circumstances) -> str:
 
 
 def _if_wrong(record: Record, around: Circumstances) -> str:
-    family = record.compiler.partition(":")[0]
-    known = builtin_compilers().get(record.compiler)
+    compiler = compiler_facts(record.compiler)
+    family = compiler.family
     kinds = {difference.kind for difference in record.differences}
     on = around.name(record.input or "")
     if around.depends_on_calls and not kinds & {"dtype", "shape", "type"}:
         return "the result depends on earlier calls: pass that state in as a tensor, and return the new one"
     if around.random and kinds <= {"value"}:
-        if known is not None and known.generates_code and not around.sets_fallback_random:
+        if compiler.generates_code and not around.sets_fallback_random:
             return "the code draws random numbers: torch._inductor.config.fallback_random = True gives eager's"
         return "the code draws random numbers, and these are others than eager's"
     if all(KINDS[kind].side_effect for kind in kinds):
@@ -66,21 +64,20 @@ def _if_wrong(record: Record, around: Circumstances) -> str:
         return "the result has another Python type: return a tensor, tuple or dict, or convert it after the call"
     if " is args" in on or " overlaps args" in on:
         return "tensors that share memory change one another: clone one of them before the call"
-    if family in ("jit.trace", "make_fx") and record.verdict is Verdict.SPECIALIZED:
+    if family in (Family.TRACE, Family.ATEN) and record.verdict is Verdict.SPECIALIZED:
         return (
             f"it recorded the path and sizes of the example, and {on} needs others: use torch.compile or torch.export"
         )
-    if family in ("export", "aoti") and record.verdict is Verdict.SPECIALIZED:
+    if family in (Family.EXPORT, Family.AOTI) and record.verdict is Verdict.SPECIALIZED:
         return f"it holds for inputs like the example alone: compare inputs such as {on} with the example before a call"
-    if family == "compile":
-        layers = [name for name in _LAYERS if name in around.compilers and name != record.compiler]
+    if family == Family.DYNAMO:
+        layers = [name for name in shorter_compilers(family) if name in around.compilers and name != record.compiler]
         compare = f"compare {' and '.join(layers)} above to find the layer, and report" if layers else "report"
         return f"{compare} it upstream"
     return "do not use it for this code without a test on such inputs"
 
 
 def _if_refused(record: Record) -> str:
-    family = record.compiler.partition(":")[0]
     message = "" if record.error is None else record.error.message
     if _OF_A_RESULT.search(message):
         return "it cannot record a result of this type: return tensors or tuples of them, or use torch.compile"
@@ -90,22 +87,25 @@ def _if_refused(record: Record) -> str:
         )
     if re.search(OF_SIZE, message, re.IGNORECASE):
         return "a size depends on the values: keep the size and use a mask as a weight, or use torch.compile"
-    return {
-        "jit.trace": "it cannot record this call: use torch.compile or torch.export",
-        "compile": "leave the part out with torch.compiler.disable, and report it upstream",
-        "fx": "it cannot trace this Python symbolically: use torch.compile",
-        "jit.script": "TorchScript does not know this construct: use torch.compile or torch.export",
-        "aoti": "it needs a program that torch.export accepts",
-    }.get(family, "`recapture migrate` names the line, and what other code does instead")
+    by_family: dict[str, str] = {
+        Family.TRACE: "it cannot record this call: use torch.compile or torch.export",
+        Family.DYNAMO: "leave the part out with torch.compiler.disable, and report it upstream",
+        Family.SYMBOLIC: "it cannot trace this Python symbolically: use torch.compile",
+        Family.SCRIPT: "TorchScript does not know this construct: use torch.compile or torch.export",
+        Family.AOTI: "it needs a program that torch.export accepts",
+    }
+    return by_family.get(
+        compiler_facts(record.compiler).family, "`recapture migrate` names the line, and what other code does instead"
+    )
 
 
 def _if_failed(record: Record, around: Circumstances) -> str:
     """Return what helps where a call or backward raises, and eager's does not."""
-    family, _, how = record.compiler.partition(":")
+    compiler = compiler_facts(record.compiler)
     on = around.name(record.input or "the example")
-    if family not in ("export", "aoti"):
+    if compiler.family not in (Family.EXPORT, Family.AOTI):
         return f"it fails loudly on {on}, where eager works"
-    if how != "dynamic":
+    if not compiler.sees_held_out:
         return f"it refuses {on} loudly: export with dynamic shapes, or once for each kind of input"
     if around.size_of_one:
         return f"it refuses {on} loudly: the example has a size of 1, which torch takes as fixed: use 2 or more"

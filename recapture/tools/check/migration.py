@@ -9,6 +9,8 @@ import msgspec
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.text import shorten
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import builtin_compilers, plain_compiler
 from recapture.records.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report.summary import first_line, suite_of
 from recapture.tools.check.answers import CheckReport
@@ -19,10 +21,15 @@ if TYPE_CHECKING:
 
     from recapture.records.record import Record
 
-TODAY = ("jit.script", "jit.trace")
+TODAY = (plain_compiler(Family.SCRIPT), plain_compiler(Family.TRACE))
 """The compilers of TorchScript, which code leaves."""
 
-NEXT = ("compile", "export", "export:dynamic", "aoti")
+NEXT = (
+    plain_compiler(Family.DYNAMO),
+    plain_compiler(Family.EXPORT),
+    *(name for name, one in builtin_compilers().items() if one.family == Family.EXPORT and one.sees_held_out),
+    plain_compiler(Family.AOTI),
+)
 """The compilers that it can go to."""
 
 MoveKind = Literal["still_right", "now_refused", "now_wrong", "newly_right", "still_not_right"]

@@ -12,7 +12,8 @@ import msgspec
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.scrub import encodable
 from recapture.base.text import one_line, shorten
-from recapture.cases.compilers import builtin_compilers
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import builtin_compilers, compiler_facts
 from recapture.judge.observe import ARGUMENTS_SEED
 from recapture.pool.protocol import task_name
 from recapture.tools.check.loading import OwnCode, as_module
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 REASON = 400
 """Characters of torch's reason."""
-
-AOTI = "aoti"
-"""The compiler whose refusals are those of `torch.export`: compiling C++ would tell nothing more about the source."""
 
 
 class ObstacleSearch(msgspec.Struct, frozen=True):
@@ -73,14 +71,15 @@ def find_obstacles(payload: bytes, enter: Callable[[str], None]) -> bytes:
 
 def _of_compiler(compiler: str, target: Any, example: tuple[Any, ...]) -> list[Obstacle]:
     """Return what stands in the way of one compiler, with no more than the capture that it begins with."""
+    family = compiler_facts(compiler).family
     try:
-        if compiler.startswith("compile"):
+        if family == Family.DYNAMO:
             return [_obstacle(compiler, "break", one) for one in graph_breaks(target, example)]
-        if compiler == "jit.trace":
+        if family == Family.TRACE:
             return [_obstacle(compiler, "constant", one) for one in traced_constants(target, example)]
         _capture(compiler, target, example)
     except Exception as error:  # any exception is the refusal that is looked for
-        place = place_of_error(error, first=compiler == "jit.script")
+        place = place_of_error(error, first=family == Family.SCRIPT)
         reason = f"{qualified(type(error))}: {safe_text(error)}"
         if place is None:
             return [Obstacle(compiler=compiler, kind="refused", reason=_short(reason))]
@@ -89,11 +88,12 @@ def _of_compiler(compiler: str, target: Any, example: tuple[Any, ...]) -> list[O
 
 
 def _capture(compiler: str, target: Any, example: tuple[Any, ...]) -> None:
-    if compiler.partition(":")[0] != AOTI:
+    if compiler_facts(compiler).family != Family.AOTI:
         builtin_compilers()[compiler].capture(target, example)
         return
     import torch
 
+    # What AOTInductor refuses is what `torch.export` does: compiling C++ would tell nothing more about the source.
     torch.export.export(as_module(target), example)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from recapture.cases.compilers import builtin_compilers
 from recapture.records.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -28,8 +29,12 @@ MARK = "recapture"
 ARGUMENT = "recapture_compiler"
 """Name of the parameter that makes a test for each compiler."""
 
-DEFAULT_COMPILERS = ("jit.trace", "jit.script", "fx", "export", "compile:eager", "compile:aot_eager", "compile")
-"""Compilers of a marker that names none."""
+DEFAULT_COMPILERS = tuple(
+    one.name
+    for one in sorted(builtin_compilers().values(), key=lambda one: (one.generates_code, not one.torch_alone))
+    if "pytest" in one.run_by
+)
+"""Compilers of a marker that names none, the quickest first."""
 
 DEFAULT_FAIL_ON = ("silently_wrong", "failing")
 """What fails a test if its marker does not say."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from recapture.base.errors import UsageError
 from recapture.base.escape import indented_json
 from recapture.base.text import plural
+from recapture.cases.compilers import EAGER
 from recapture.records.directories import Results
 from recapture.records.kinds import KINDS
 from recapture.records.releases import is_bare, labels, read_by_age, torch_version, twin
@@ -212,7 +213,7 @@ def _document(one: Overview) -> Iterator[Block]:
     for title, table in _tables(one):
         yield Heading(title)
         yield table
-        if title == WRONG and table.rows[0][0] == code_span("eager"):
+        if title == WRONG and table.rows[0][0] == code_span(EAGER):
             yield Paragraph(OF_EAGER)
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from recapture.base.text import plural
 from recapture.cases.compiler import Family
-from recapture.cases.compilers import builtin_compilers
+from recapture.cases.compilers import shorter_compilers
 from recapture.pool.driver import Driver, Request
 from recapture.run.cell import EXAMINE, CellResult
 from recapture.run.outcomes import OutcomeReader
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from recapture.run.runner import OpenRun
 
 PREFIXES_RECORDED = {
-    compiler.name: prefix.backend
+    name: prefix.backend
+    for name, stage in shorter_compilers(Family.DYNAMO).items()
     for prefix in COMPILE
-    for compiler in builtin_compilers().values()
-    if compiler.family == Family.DYNAMO and compiler.last_stage == prefix.stage
+    if prefix.stage == stage
 }
 """Compilers that ship and are prefixes of `torch.compile`, with the backend of each."""
 

@@ -14,7 +14,7 @@ from recapture.base.exceptions import qualified, safe_text
 from recapture.base.scrub import fingerprint, scrub
 from recapture.cases.collection import execute
 from recapture.cases.compiler import Compiler
-from recapture.cases.compilers import builtin_compilers, compilers_of
+from recapture.cases.compilers import EAGER, builtin_compilers, compilers_of
 from recapture.cases.requirements import unmet
 from recapture.cases.workload import Workload
 from recapture.cases.workload_sources import ModelSpec, load_workload
@@ -24,7 +24,7 @@ from recapture.tools.speed import cpu_settings
 from recapture.tools.speed.conditions import CpuWatch
 from recapture.tools.speed.correctness import Snapshot, deviations
 from recapture.tools.speed.probes import allocated, kernel_seconds, operators, peak_memory, warm_libraries
-from recapture.tools.speed.speedups import EAGER, Conditions, Configuration, Deviation, Reasons, Series, Start
+from recapture.tools.speed.speedups import Conditions, Configuration, Deviation, Reasons, Series, Start
 from recapture.tools.speed.subject import Subject
 from recapture.tools.speed.timing import interleave
 from recapture.torch_api.compat import (

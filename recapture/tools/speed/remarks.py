@@ -10,6 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from recapture.base.text import time_text
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import plain_compiler
 from recapture.tools.speed.speedups import Measured, Row
 
 MOVED = 1.25
@@ -161,7 +163,7 @@ def _variables(row: Row) -> list[str]:
 
 def _choice_of_kernels(row: Row, rows: Sequence[Row]) -> list[str]:
     """Return a remark if autotuning chose slower kernels than `torch.compile` uses without it."""
-    plain = msgspec.structs.replace(row.configuration, compiler="compile")
+    plain = msgspec.structs.replace(row.configuration, compiler=plain_compiler(Family.DYNAMO))
     untuned = next((other.measured for other in rows if other.configuration == plain), None)
     if not row.configuration.autotunes or row.measured is None or untuned is None:
         return []

@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from recapture.base.option_fields import GIB
 from recapture.base.text import one_line, ratio_text, shorten, time_text
+from recapture.cases.compilers import EAGER
 from recapture.records.verdicts import FAILING, SILENTLY_WRONG
 from recapture.report import environment_facts
 from recapture.report.claim_sources import address, claim_items
@@ -36,7 +37,7 @@ from recapture.report.summary import natural_key
 from recapture.report.terminal_writer import say, say_all, terminal_lines
 from recapture.tools.speed.figures import geometric_mean
 from recapture.tools.speed.remarks import best, best_first, drift, remarks
-from recapture.tools.speed.speedups import EAGER, Claimed, Configuration, Finding, Measured, Row, Speedups
+from recapture.tools.speed.speedups import Claimed, Configuration, Finding, Measured, Row, Speedups
 
 TEXT_LIMIT = 160
 """Characters shown of a remark."""

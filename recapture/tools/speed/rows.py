@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from recapture.cases.claim import SpeedClaim
+from recapture.cases.compilers import EAGER
 from recapture.cases.workload_sources import WorkloadInfo
 from recapture.machine.describe import variables
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG
 from recapture.tools.speed.conditions import GpuSampler
 from recapture.tools.speed.figures import claim_holds, measure
-from recapture.tools.speed.speedups import EAGER, Claimed, Configuration, Measured, Process, Reasons, Row, Start
+from recapture.tools.speed.speedups import Claimed, Configuration, Measured, Process, Reasons, Row, Start
 from recapture.torch_api.compat import OWN_VARIABLES
 
 if TYPE_CHECKING:

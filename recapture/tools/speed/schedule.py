@@ -6,9 +6,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from recapture.cases.compilers import builtin_compilers
+from recapture.cases.compilers import EAGER, builtin_compilers
 from recapture.tools.speed.rows import PlannedProcess, PlannedRow
-from recapture.tools.speed.speedups import EAGER
 
 T = TypeVar("T")
 

@@ -9,7 +9,8 @@ from typing import Literal
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, argument, known_device, option
 from recapture.base.paths import data_folder
-from recapture.cases.compilers import builtin_compilers
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import builtin_compilers, compiler_facts, plain_name
 from recapture.cases.workload import DTYPES
 from recapture.cases.workload_sources import ModelSpec, WorkloadInfo, shapes_of
 from recapture.pool.client import ServerDiedError
@@ -17,28 +18,22 @@ from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
 from recapture.tools.speed import tasks
 from recapture.tools.speed.cpu_settings import physical_cores
-from recapture.tools.speed.speedups import EAGER, MOST_PROCESSES, Configuration
+from recapture.tools.speed.speedups import MOST_PROCESSES, Configuration
 
 LAYOUTS = ("contiguous", "channels-last")
 
-_ON_CUDA = (
-    EAGER,
-    "compile",
-    "compile:reduce-overhead",
-    "compile:max-autotune",
-    "compile:max-autotune-no-cudagraphs",
-    "jit.trace",
-    "jit.trace:frozen",
-    "jit.script",
-    "jit.script:frozen",
-    "fx",
-    "aoti",
-)
+_BENCHED = [one for one in builtin_compilers().values() if "bench" in one.run_by]
+_PLAIN = [plain_name(one.name) for one in _BENCHED]
 
-# These two modes differ from others only in CUDA graphs, so they are left out on the CPU.
-_CUDA_GRAPHS = frozenset({"compile:reduce-overhead", "compile:max-autotune"})
-
-DEFAULT_COMPILERS = {"cuda": _ON_CUDA, "cpu": tuple(name for name in _ON_CUDA if name not in _CUDA_GRAPHS)}
+# A variant stands after its plain compiler. Modes that differ from others in CUDA graphs are left out on the CPU.
+DEFAULT_COMPILERS = {
+    device: tuple(
+        one.name
+        for one in sorted(_BENCHED, key=lambda one: _PLAIN.index(plain_name(one.name)))
+        if device != "cpu" or not one.cuda_graphs
+    )
+    for device in ("cuda", "cpu")
+}
 """Default compilers, by device."""
 
 
@@ -68,7 +63,7 @@ def configurations(
                 hint = did_you_mean(name, names) or f"; it is one of {', '.join(names)}"
                 raise UsageError(f"unknown {kind} {name!r}{hint}")
     combinations = [
-        Configuration(compiler, dtype, layout, dynamic and compiler.split(":")[0] == "compile")
+        Configuration(compiler, dtype, layout, dynamic and compiler_facts(compiler).family == Family.DYNAMO)
         for dtype in dtypes or (own_dtype,)
         for layout in layouts or ("contiguous",)
         for compiler in dict.fromkeys(compilers)

@@ -15,6 +15,7 @@ import msgspec
 from recapture.base.decode import Count, Format, NonNegative
 from recapture.base.files import write_atomically
 from recapture.base.paths import module_file
+from recapture.cases.compilers import EAGER, compiler_facts
 from recapture.machine.environment import Environment
 from recapture.records.directories import BEFORE
 from recapture.records.record import ErrorInfo, schema_of
@@ -58,12 +59,6 @@ Samples = Annotated[
 """Seconds per iteration, one for each round."""
 
 
-EAGER = "eager"
-
-
-_AUTOTUNED = frozenset({"compile:max-autotune", "compile:max-autotune-no-cudagraphs"})
-
-
 class Configuration(msgspec.Struct, frozen=True, order=True):
     """One way to run a workload; ``str()`` gives its name in reports."""
 
@@ -79,7 +74,7 @@ class Configuration(msgspec.Struct, frozen=True, order=True):
     @property
     def autotunes(self) -> bool:
         """Whether compiling includes timing candidates on the device."""
-        return self.compiler in _AUTOTUNED
+        return compiler_facts(self.compiler).autotunes
 
     @property
     def eager(self) -> Configuration:

@@ -32,7 +32,7 @@ from benchmarks.computations import HALF, Computation, all_computations
 from recapture.base.escape import indented_json
 from recapture.judge.perturbation import perturbed
 from recapture.judge.rounding import explained, largest_ratio, same_bits
-from recapture.judge.snapshot import Snapshot, see
+from recapture.judge.snapshot import Snapshot, snapshot_of
 from recapture.torch_api.compat import reset_dynamo
 
 
@@ -85,13 +85,13 @@ def compare(
     def run(number: int) -> list[Snapshot]:
         if number not in cache:
             with perturbed(number):
-                cache[number] = leaves(see(computation.run(computation.function, args)))
+                cache[number] = leaves(snapshot_of(computation.run(computation.function, args)))
         return cache[number]
 
     tally.comparisons += 1
     before, different, blamed = len(cache), False, False
     asked = 0
-    for index, (own, changed) in enumerate(zip(leaves(see(eager)), leaves(see(other)), strict=True)):
+    for index, (own, changed) in enumerate(zip(leaves(snapshot_of(eager)), leaves(snapshot_of(other)), strict=True)):
         if same_bits(own, changed):
             continue
         numbers: list[int] = []

@@ -7,11 +7,11 @@ import torch
 
 from recapture.judge.large_tensors import LARGE, sharing, without_unused
 from recapture.judge.observe import Observation
-from recapture.judge.snapshot import see
+from recapture.judge.snapshot import snapshot_of
 
 
 def observed(label="a", **parts):
-    return Observation(label, **{name: see(value) for name, value in parts.items()})
+    return Observation(label, **{name: snapshot_of(value) for name, value in parts.items()})
 
 
 def data(observation, part, *path):

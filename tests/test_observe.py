@@ -10,7 +10,7 @@ import torch
 from recapture.base.exceptions import qualified, safe_text
 from recapture.judge.observe import Surroundings, observe_call
 from recapture.judge.reachable import Reachable
-from recapture.judge.snapshot import Snapshot, see
+from recapture.judge.snapshot import Snapshot, snapshot_of
 from recapture.torch_api.compat import is_out_of_memory
 
 
@@ -182,14 +182,14 @@ def test_hostile_containers_keys_and_metaclasses_end_in_their_type():
         def __str__(self):
             raise ZeroDivisionError
 
-    assert see(BadDict(a=1)).children is None
-    assert see(BadTuple((1,))).children is None
-    assert [key for key, _ in see({BadKey(): 1}).children] == ["[key 0]", "[item 0]"]
-    assert "BadType" in see(BadType()).type
-    text = see(BadString("a")).scalar
+    assert snapshot_of(BadDict(a=1)).children is None
+    assert snapshot_of(BadTuple((1,))).children is None
+    assert [key for key, _ in snapshot_of({BadKey(): 1}).children] == ["[key 0]", "[item 0]"]
+    assert "BadType" in snapshot_of(BadType()).type
+    text = snapshot_of(BadString("a")).scalar
     assert type(text) is str
     assert text == "a"
-    assert see({BadKey()}).children is not None
+    assert snapshot_of({BadKey()}).children is not None
 
 
 class Wrong(torch.Tensor):
@@ -217,20 +217,20 @@ class Wrapper(torch.Tensor):
 
 
 def test_tensor_subclasses():
-    plain = see(torch.ones(2).as_subclass(type("Mine", (torch.Tensor,), {})))
+    plain = snapshot_of(torch.ones(2).as_subclass(type("Mine", (torch.Tensor,), {})))
     assert plain.type.endswith("Mine")
     assert type(plain.tensor.data) is torch.Tensor
-    assert see(torch.ones(2).as_subclass(Wrong)) == Snapshot("test_observe.Wrong")
-    wrapped = dict(see(Wrapper(torch.ones(2))).children)
+    assert snapshot_of(torch.ones(2).as_subclass(Wrong)) == Snapshot("test_observe.Wrong")
+    wrapped = dict(snapshot_of(Wrapper(torch.ones(2))).children)
     assert wrapped[".inner"].tensor.data.tolist() == [1, 1]
-    assert see(torch.nn.Parameter(torch.ones(2))).type == "torch.nn.parameter.Parameter"
+    assert snapshot_of(torch.nn.Parameter(torch.ones(2))).type == "torch.nn.parameter.Parameter"
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_tensors_without_one_shape_or_without_values():
     nested = torch.nested.nested_tensor([torch.ones(2), torch.zeros(3)])
-    assert [key for key, _ in see(nested).children] == [".layout", "[0]", "[1]"]
-    meta = see(torch.ones(2, 3, device="meta")).tensor
+    assert [key for key, _ in snapshot_of(nested).children] == [".layout", "[0]", "[1]"]
+    meta = snapshot_of(torch.ones(2, 3, device="meta")).tensor
     assert (meta.data, meta.shape, meta.device) == (None, (2, 3), "meta")
     lazy = torch.nn.LazyLinear(2)
     assert seen(lambda: None, reachable=Reachable(lazy)).state is not None
@@ -239,18 +239,18 @@ def test_tensors_without_one_shape_or_without_values():
 def test_a_gradient_is_part_of_a_leaf():
     x = torch.ones(2, requires_grad=True)
     (x * 3).sum().backward()
-    assert dict(see(x).children)[".grad"].tensor.data.tolist() == [3, 3]
-    assert see(x * 2).children is None  # asking a tensor that is no leaf would warn
+    assert dict(snapshot_of(x).children)[".grad"].tensor.data.tolist() == [3, 3]
+    assert snapshot_of(x * 2).children is None  # asking a tensor that is no leaf would warn
 
 
 def test_cycles_and_depth_end_in_a_type():
     value = {}
     value["self"] = value
-    assert dict(see(value).children)["['self']"] == Snapshot("dict")
+    assert dict(snapshot_of(value).children)["['self']"] == Snapshot("dict")
     deep = []
     for _ in range(100):
         deep = [deep]
-    assert see(deep).children is not None
+    assert snapshot_of(deep).children is not None
 
 
 def test_a_web_of_objects_is_not_followed_forever():
@@ -261,7 +261,7 @@ def test_a_web_of_objects_is_not_followed_forever():
     for node in nodes:
         for index, other in enumerate(nodes):
             setattr(node, f"to_{index}", other)
-    assert see(nodes[0]).children is not None
+    assert snapshot_of(nodes[0]).children is not None
 
 
 def test_memory_that_runs_out_while_looking_is_not_passed_over():
@@ -298,7 +298,7 @@ def test_a_module_is_described_by_its_state():
     for what in (one.result, one.args.children[0][1]):
         assert what.type == "torch.nn.modules.batchnorm.BatchNorm1d"
         assert dict(what.children)["['running_mean']"].tensor.data.tolist() == [1]
-    assert see(torch.nn.ReLU()).children == ()
+    assert snapshot_of(torch.nn.ReLU()).children == ()
 
 
 def test_what_is_printed_is_kept_and_passed_on(capsys):
@@ -315,24 +315,24 @@ def test_names_of_types_are_the_same_in_every_execution_of_a_suite():
 def test_what_torch_notes_on_a_tensor_is_no_attribute_of_the_user():
     tensor = torch.ones(2)
     vars(tensor).update(fake_device=torch.device("cpu"), unit="m")
-    assert [name for name, _ in see(tensor).children] == [".unit"]
+    assert [name for name, _ in snapshot_of(tensor).children] == [".unit"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("level", logging.DEBUG), ("disabled", True), ("propagate", False)])
 def test_the_settings_of_a_logger_are_seen(name, value):
     logger = logging.getLogger(f"recapture-test.{name}")
-    before = see(logger)
-    assert see(logging.getLogger(f"recapture-test.{name}")) == before
+    before = snapshot_of(logger)
+    assert snapshot_of(logging.getLogger(f"recapture-test.{name}")) == before
     setattr(logger, name, value)
-    assert see(logger) != before
+    assert snapshot_of(logger) != before
 
 
 def test_what_other_loggers_do_is_no_change_of_a_logger():
     """A logger leads to its manager, which knows those of all libraries, and to caches of what it was asked."""
     logger = logging.getLogger("recapture-test.quiet")
-    before = see({"log": logger})
+    before = snapshot_of({"log": logger})
     logger.isEnabledFor(logging.INFO)
     logging.getLogger("recapture-test.quiet.child").setLevel(logging.DEBUG)
     logging.getLogger("recapture-test.another").addHandler(logging.NullHandler())
-    assert see({"log": logger}) == before
-    assert see(logging.getLogger("recapture-test.another")) != before
+    assert snapshot_of({"log": logger}) == before
+    assert snapshot_of(logging.getLogger("recapture-test.another")) != before

@@ -12,8 +12,14 @@ import pytest
 from packaging.requirements import Requirement
 from planted_scripts import SUITE, in_process
 
+from recapture.cases.compilers import builtin_compilers
 from recapture.judge.packing import packed, sources
+from recapture.records.difference import Difference
+from recapture.records.verdicts import Verdict
+from recapture.run.cell import CellResult
+from recapture.tools.explain.reduce.program import case_program
 from recapture.tools.explain.script.replay import FAULT_SHOWS, NO_FAULT, UNKNOWN
+from recapture.tools.explain.script.short_script import Form, case_parts, inspection_of, short_script, without_compiler
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("restored")]
 
@@ -207,3 +213,42 @@ def test_the_same_sources_give_the_same_archive_and_the_same_script():
 def test_a_module_that_does_not_exist_is_named():
     with pytest.raises(ValueError, match=r"recapture has no module 'recapture\.absent'"):
         packed("recapture.absent")
+
+
+BRANCHES = """
+import torch
+from recapture import case
+
+
+@case(example=lambda: (torch.ones(3),), held_out=[lambda: (-torch.ones(3),)])
+def branches(x):
+    return x if x.sum() > 0 else -x
+"""
+
+
+def short(folder, difference):
+    """The short script of that case under `jit.trace`, which is silently wrong."""
+    path = folder / "branches.py"
+    path.write_text(BRANCHES, encoding="utf-8")
+    program = case_program(path, "branches")
+    parts = case_parts(program.tree, "branches", program.decorators)
+    verdict, form = Verdict.SPECIALIZED, Form(separate=False, fallback_random=False)
+    inspection = inspection_of(CellResult(verdict=verdict, input=difference.input, differences=(difference,)))
+    return short_script("branches", parts, builtin_compilers()["jit.trace"], inspection, verdict, form)
+
+
+def test_a_short_script_ends_with_1_for_its_fault_and_with_2_for_any_other_error(tmp_path):
+    text = short(tmp_path, Difference("held_out[0]", "result", "value", bits="value"))
+    assert len(text.splitlines()) < 100
+    variants = {
+        text: FAULT_SHOWS,
+        without_compiler(text): NO_FAULT,
+        text.replace("import torch\n", "import torch\nimport absent\n", 1): UNKNOWN,
+        text.replace("torch.jit.trace(", "torch.jit.trace(1 / 0, "): UNKNOWN,
+    }
+    paths = [tmp_path / f"short{number}.py" for number in range(len(variants))]
+    for path, variant in zip(paths, variants, strict=True):
+        path.write_text(variant, encoding="utf-8")
+    done = alone(FORKED, *paths, cwd=tmp_path)
+    assert done.stdout.split() == list(map(str, variants.values())), [Path(f"{path}.err").read_text() for path in paths]
+    assert "No module named 'absent'" in Path(f"{paths[2]}.err").read_text(encoding="utf-8").splitlines()[-1]

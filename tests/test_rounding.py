@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from recapture.judge.perturbation import perturbed
 from recapture.judge.rounding import Distance, distance, explained, same_bits, unequal
-from recapture.judge.snapshot import see
+from recapture.judge.snapshot import snapshot_of
 
 
 def is_rounding(eager, other, *args):
@@ -16,9 +16,9 @@ def is_rounding(eager, other, *args):
 
     def sample(number):
         with perturbed(number):
-            return see(eager(*args))
+            return snapshot_of(eager(*args))
 
-    return explained(see(eager(*args)), see(other(*args)), sample)
+    return explained(snapshot_of(eager(*args)), snapshot_of(other(*args)), sample)
 
 
 def randn(*shape, seed=0):
@@ -251,7 +251,7 @@ def test_rounding_explains_other_ways_to_compute_the_same(name):
     eager, other, make = RIGHT[name]
     for number in range(3):
         args = make(number)
-        assert same_bits(see(eager(*args)), see(other(*args))) or is_rounding(eager, other, *args)
+        assert same_bits(snapshot_of(eager(*args)), snapshot_of(other(*args))) or is_rounding(eager, other, *args)
 
 
 @pytest.mark.slow
@@ -261,7 +261,7 @@ def test_rounding_explains_what_inductor_makes_of_it(name):
     compiled = torch.compile(eager, dynamic=False)
     for number in range(20):
         args = make(number)
-        assert same_bits(see(eager(*args)), see(compiled(*args))) or is_rounding(eager, compiled, *args)
+        assert same_bits(snapshot_of(eager(*args)), snapshot_of(compiled(*args))) or is_rounding(eager, compiled, *args)
 
 
 def asked(eager, other, samples):
@@ -270,9 +270,9 @@ def asked(eager, other, samples):
 
     def sample(number):
         numbers.append(number)
-        return see(samples(number))
+        return snapshot_of(samples(number))
 
-    return explained(see(eager), see(other), sample), len(numbers)
+    return explained(snapshot_of(eager), snapshot_of(other), sample), len(numbers)
 
 
 def test_as_few_runs_as_decide():
@@ -337,19 +337,21 @@ def test_an_element_may_jump_as_far_as_elements_jump_in_the_runs():
     ids=str,
 )
 def test_without_perturbed_runs_a_relative_tolerance_decides(eager, close, far):
-    assert explained(see(eager), see(close), lambda _: None)
-    assert not explained(see(eager), see(far), lambda _: None)
+    assert explained(snapshot_of(eager), snapshot_of(close), lambda _: None)
+    assert not explained(snapshot_of(eager), snapshot_of(far), lambda _: None)
 
 
 def test_runs_of_another_form_do_not_count():
-    one = see(torch.ones(2))
-    assert not explained(one, see(torch.full((2,), 1.1)), lambda _: see(torch.full((3,), 1.1)))
-    assert not explained(one, see(torch.full((2,), 1.1)), lambda _: see("text"))
+    one = snapshot_of(torch.ones(2))
+    assert not explained(one, snapshot_of(torch.full((2,), 1.1)), lambda _: snapshot_of(torch.full((3,), 1.1)))
+    assert not explained(one, snapshot_of(torch.full((2,), 1.1)), lambda _: snapshot_of("text"))
 
 
 def test_what_holds_no_numbers_is_never_explained():
-    assert not explained(see("a"), see("b"), lambda _: see("b"))
-    assert not explained(see(torch.ones(2, device="meta")), see(torch.ones(2, device="meta")), lambda _: None)
+    assert not explained(snapshot_of("a"), snapshot_of("b"), lambda _: snapshot_of("b"))
+    assert not explained(
+        snapshot_of(torch.ones(2, device="meta")), snapshot_of(torch.ones(2, device="meta")), lambda _: None
+    )
 
 
 def nan(payload):
@@ -388,8 +390,8 @@ def nan(payload):
     ],
 )
 def test_how_far_two_values_are_apart(eager, other, found):
-    assert distance(see(eager), see(other)) == found
-    assert same_bits(see(eager), see(other)) == (found is None)
+    assert distance(snapshot_of(eager), snapshot_of(other)) == found
+    assert same_bits(snapshot_of(eager), snapshot_of(other)) == (found is None)
 
 
 def test_where_two_tensors_differ():
@@ -403,6 +405,6 @@ def test_where_two_tensors_differ():
 
 
 def test_a_view_of_one_element_with_another_stride_has_bits():
-    one = see(torch.ones(3)[::3])
-    assert same_bits(one, see(torch.ones(1)))
-    assert not same_bits(one, see(torch.zeros(3)[::3]))
+    one = snapshot_of(torch.ones(3)[::3])
+    assert same_bits(one, snapshot_of(torch.ones(1)))
+    assert not same_bits(one, snapshot_of(torch.zeros(3)[::3]))

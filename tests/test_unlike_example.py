@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from recapture.judge.compare import MOST_NAMED
-from recapture.judge.snapshot import see
+from recapture.judge.snapshot import snapshot_of
 from recapture.judge.steps import stays_inside, unlike_example
 from recapture.records.difference import Difference
 
@@ -35,8 +35,8 @@ ONES = torch.ones
     ],
 )  # fmt: skip
 def test_arguments_unlike_the_example(example, given, words, inside):
-    changes = unlike_example(see(example), see(given))
+    changes = unlike_example(snapshot_of(example), snapshot_of(given))
     more = len(changes[MOST_NAMED:]) or None
     difference = Difference("held_out[0]", "result", "value", changes=changes[:MOST_NAMED], more_changes=more)
     assert difference.changes_in_words() == words
-    assert stays_inside(see(example), see(given)) == inside
+    assert stays_inside(snapshot_of(example), snapshot_of(given)) == inside

@@ -62,27 +62,27 @@ def compare(
     Returning where eager raises is a difference. Types, structure, dtypes, shapes and integers must be exactly equal,
     other numbers equal within what rounding explains. `sample` is called only where values differ.
     """
-    found = _Comparer(eager.input, rules or Rules(), sample)
+    comparer = _Comparer(eager.input, rules or Rules(), sample)
     if eager.raised is not None and other.raised is None:
-        found.differ("result", "exception", "raises", eager.raised.type)
+        comparer.differ("result", "exception", "raises", eager.raised.type)
     elif eager.raised is not None and other.raised is not None:
-        found.exceptions(eager, other)
+        comparer.exceptions(eager, other)
     elif eager.result is not None and other.result is not None:
-        found.values("result", eager.result, other.result, lambda one: one.result)
-        if not found.differences:
-            found.aliases(eager, other)
-        found.gradients(eager, other)
-    found.kind = "mutation"
-    found.values("args", eager.args, other.args, lambda one: one.args)
-    found.outside(eager, other)
-    found.places(eager.state, other.state, lambda one: one.state)
+        comparer.values("result", eager.result, other.result, lambda observation: observation.result)
+        if not comparer.differences:
+            comparer.aliases(eager, other)
+        comparer.gradients(eager, other)
+    comparer.kind = "mutation"
+    comparer.values("args", eager.args, other.args, lambda observation: observation.args)
+    comparer.outside(eager, other)
+    comparer.places(eager.state, other.state, lambda observation: observation.state)
     if eager.watched is not None and other.watched is not None:
-        found.values("watched", eager.watched, other.watched, lambda one: one.watched)
-    found.kind = None
+        comparer.values("watched", eager.watched, other.watched, lambda observation: observation.watched)
+    comparer.kind = None
     if eager.output != other.output:
-        found.note("output", "output", "output", "output", short(eager.output), short(other.output))
-    found.settings(eager, other)
-    return Comparison(found.differences, found.notes)
+        comparer.note("output", "output", "output", "output", short(eager.output), short(other.output))
+    comparer.settings(eager, other)
+    return Comparison(comparer.differences, comparer.notes)
 
 
 def compare_form(where: str, eager: Snapshot, other: Snapshot) -> Difference | None:
@@ -90,16 +90,16 @@ def compare_form(where: str, eager: Snapshot, other: Snapshot) -> Difference | N
 
     Tensors described with `snapshot_form` are compared without their elements, for callers with their own rule.
     """
-    found = _Comparer("", Rules(), None)
-    found.values(where, eager, other, lambda _: None)
-    return found.differences[0] if found.differences else None
+    comparer = _Comparer("", Rules(), None)
+    comparer.values(where, eager, other, lambda _: None)
+    return comparer.differences[0] if comparer.differences else None
 
 
 def compare_places(label: str, eager: Snapshot | None, other: Snapshot | None) -> Comparison:
     """Compare a described state with a later one, to the bit, each a Snapshot with a child for each place."""
-    found = _Comparer(label, Rules(), None, exact=True)
-    found.places(eager, other, lambda _: None)
-    return Comparison(found.differences, found.notes)
+    comparer = _Comparer(label, Rules(), None, exact=True)
+    comparer.places(eager, other, lambda _: None)
+    return Comparison(comparer.differences, comparer.notes)
 
 
 Part = Callable[["Observation"], "Snapshot | None"]
@@ -162,45 +162,45 @@ class _Comparer:
         self._values(where, eager, other, ())
 
     def _values(self, where: str, eager: Snapshot, other: Snapshot, path: tuple[str, ...]) -> None:
-        here = where + "".join(path)
+        place = where + "".join(path)
         if eager.type != other.type:
             # This includes tensor subclasses: Parameter and Tensor are different Python types.
-            self.differ(here, "type", "type", eager.type, other.type)
+            self.differ(place, "type", "type", eager.type, other.type)
             return
         if (eager.tensor is None) != (other.tensor is None):  # only one side could be described
-            self.differ(here, "type", "structure", parts(eager), parts(other))
+            self.differ(place, "type", "structure", parts(eager), parts(other))
             return
         if eager.tensor is not None and other.tensor is not None:
-            if self._tensors(here, path, eager, other):
+            if self._tensors(place, path, eager, other):
                 self._properties(where, path, eager, other)
             return
         if (eager.children is None) != (other.children is None):
-            self.differ(here, "type", "structure", parts(eager), parts(other))
+            self.differ(place, "type", "structure", parts(eager), parts(other))
         elif eager.children is not None:
             self._containers(where, path, eager, other)
         elif eager.scalar is not other.scalar:
-            self._numbers(here, path, eager, other)
+            self._numbers(place, path, eager, other)
 
     def _containers(self, where: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
-        mine, theirs = dict(eager.children or ()), dict(other.children or ())
-        here = where + "".join(path)
-        if mine.keys() != theirs.keys() or (eager.ordered and list(mine) != list(theirs)):
-            if len(mine) != len(theirs):
-                self.differ(here, "type", "items", len(mine), len(theirs))
+        expected, actual = dict(eager.children or ()), dict(other.children or ())
+        place = where + "".join(path)
+        if expected.keys() != actual.keys() or (eager.ordered and list(expected) != list(actual)):
+            if len(expected) != len(actual):
+                self.differ(place, "type", "items", len(expected), len(actual))
             else:
-                self.differ(here, "type", "keys", short(list(mine)), short(list(theirs)))
+                self.differ(place, "type", "keys", short(list(expected)), short(list(actual)))
             return
-        if list(mine) != list(theirs):
-            self.note(here, "metadata", "order", "order")
+        if list(expected) != list(actual):
+            self.note(place, "metadata", "order", "order")
         if eager.default != other.default:
-            self.note(here, "metadata", "order", "default_factory", str(eager.default), str(other.default))
-        for key, child in mine.items():
-            self._values(where, child, theirs[key], (*path, key))
+            self.note(place, "metadata", "order", "default_factory", str(eager.default), str(other.default))
+        for key, child in expected.items():
+            self._values(where, child, actual[key], (*path, key))
 
-    def _tensors(self, here: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> bool:
+    def _tensors(self, place: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> bool:
         """Compare two tensors or arrays; return whether they are alike enough to compare their properties."""
-        mine, theirs = eager.tensor, other.tensor
-        if mine is None or theirs is None:
+        expected, actual = eager.tensor, other.tensor
+        if expected is None or actual is None:
             return False
         forms: tuple[tuple[Unlike, str], ...] = (
             ("dtype", "dtype"),
@@ -209,89 +209,93 @@ class _Comparer:
             ("layout", "type"),
         )
         for name, kind in forms:
-            one, two = getattr(mine, name), getattr(theirs, name)
-            if one != two:
-                self.differ(here, kind, name, one, two)
+            eager_form, other_form = getattr(expected, name), getattr(actual, name)
+            if eager_form != other_form:
+                self.differ(place, kind, name, eager_form, other_form)
                 return False
-        if mine.data is not None and theirs.data is not None:  # the meta device has no values
-            self._numbers(here, path, eager, other)
-        if mine.stride != theirs.stride and mine.data is not None and mine.data.numel() > 1:
-            self.note(here, "metadata", "stride", "stride", str(mine.stride), str(theirs.stride))
-        if mine.requires_grad != theirs.requires_grad:
-            self.for_training(here, "metadata", "requires_grad", mine.requires_grad, theirs.requires_grad)
-        elif mine.flags != theirs.flags:
-            flags = listed(mine.flags), listed(theirs.flags)
-            if set(mine.flags) ^ set(theirs.flags) <= {"leaf", "inference"}:
-                self.for_training(here, "metadata", "flags", *flags)
+        if expected.data is not None and actual.data is not None:  # the meta device has no values
+            self._numbers(place, path, eager, other)
+        if expected.stride != actual.stride and expected.data is not None and expected.data.numel() > 1:
+            self.note(place, "metadata", "stride", "stride", str(expected.stride), str(actual.stride))
+        if expected.requires_grad != actual.requires_grad:
+            self.for_training(place, "metadata", "requires_grad", expected.requires_grad, actual.requires_grad)
+        elif expected.flags != actual.flags:
+            flags = listed(expected.flags), listed(actual.flags)
+            if set(expected.flags) ^ set(actual.flags) <= {"leaf", "inference"}:
+                self.for_training(place, "metadata", "flags", *flags)
             else:
-                self.differ(here, "metadata", "flags", *flags)
+                self.differ(place, "metadata", "flags", *flags)
         return True
 
     def _properties(self, where: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
         """Compare what tensors carry besides elements; inside, a difference of any sort is one of this property."""
-        mine, theirs = dict(eager.children or ()), dict(other.children or ())
+        expected, actual = dict(eager.children or ()), dict(other.children or ())
         outer = self.kind
-        for key in dict.fromkeys([*mine, *theirs]):
+        for key in dict.fromkeys([*expected, *actual]):
             self.kind = outer or ("gradient" if key == ".grad" else "metadata")
-            if key in mine and key in theirs:
-                self._values(where, mine[key], theirs[key], (*path, key))
+            if key in expected and key in actual:
+                self._values(where, expected[key], actual[key], (*path, key))
             else:
-                present = ("a value", None) if key in mine else (None, "a value")
+                present = ("a value", None) if key in expected else (None, "a value")
                 self.differ(where + "".join((*path, key)), "metadata", "property", *present)
         self.kind = outer
 
-    def _numbers(self, here: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
+    def _numbers(self, place: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
         if same_bits(eager, other):
             return
-        far = distance(eager, other)
-        if far is None:
+        apart = distance(eager, other)
+        if apart is None:
             return
-        if far.bits in ("signed-zero", "nan-payload"):
-            self.note(here, "value", far.bits.replace("-", "_"), "value", bits=far.bits, elements=far.elements)
+        if apart.bits in ("signed-zero", "nan-payload"):
+            self.note(place, "value", apart.bits.replace("-", "_"), "value", bits=apart.bits, elements=apart.elements)
         elif self.exact or not explained(eager, other, lambda run: self._sampled(run, path)):
             numbers: dict[str, Any] = {}
             if self.rules.changes:
                 numbers["changes"] = self.rules.changes[:MOST_NAMED]
                 numbers["more_changes"] = len(self.rules.changes[MOST_NAMED:]) or None
             if not self.rules.show_values:
-                self.differ(here, "value", "value", **numbers)
+                self.differ(place, "value", "value", **numbers)
                 return
             index: tuple[int, ...] = ()
             if eager.tensor is not None and other.tensor is not None:
                 unequal = far_apart(eager.tensor, other.tensor)
                 index = first_unequal(unequal)
                 numbers["elements"] = (int(unequal.sum()), eager.tensor.data.numel())
-            numbers |= {"at": index, "bits": "value", "ulps": two_digits(far.ulps)}
-            self.differ(here, "value", "value", *sides(eager, other, index), **numbers)
+            numbers |= {"at": index, "bits": "value", "ulps": two_digits(apart.ulps)}
+            self.differ(place, "value", "value", *sides(eager, other, index), **numbers)
 
     def _sampled(self, run: int, path: tuple[str, ...]) -> Snapshot | None:
         """Return the value at a path in eager's run with rounding noise, or None."""
         observation = self.sample(run) if self.sample is not None else None
-        seen = self.part(observation) if observation is not None else None
+        snapshot = self.part(observation) if observation is not None else None
         for key in path:
-            seen = dict(seen.children).get(key) if seen is not None and seen.children is not None else None
-        return seen
+            snapshot = (
+                dict(snapshot.children).get(key) if snapshot is not None and snapshot.children is not None else None
+            )
+        return snapshot
 
     def exceptions(self, eager: Observation, other: Observation) -> None:
         """Note exceptions that ``except`` for eager's type catches, but that are not the same."""
-        mine, theirs = eager.raised, other.raised
-        if mine is None or theirs is None or not theirs.is_a(mine):
+        expected, actual = eager.raised, other.raised
+        if expected is None or actual is None or not actual.is_a(expected):
             return
-        if mine.type != theirs.type:
-            self.note("result", "exception", None, "raises", mine.type, theirs.type)
-        one, two = scrub(mine.message), scrub(theirs.message)
-        if one != two:
-            self.note("result", "exception", "message", "message", short(one), short(two))
+        if expected.type != actual.type:
+            self.note("result", "exception", None, "raises", expected.type, actual.type)
+        eager_message, other_message = scrub(expected.message), scrub(actual.message)
+        if eager_message != other_message:
+            self.note("result", "exception", "message", "message", short(eager_message), short(other_message))
 
     def aliases(self, eager: Observation, other: Observation) -> None:
         """Report results that share memory on one side only."""
         gone = tuple(f"{label}: " for label in set(eager.earlier) ^ set(other.earlier))
-        mine, theirs = ({pair for pair in one.aliases if not pair[1].startswith(gone)} for one in (eager, other))
+        expected, actual = ({pair for pair in side.aliases if not pair[1].startswith(gone)} for side in (eager, other))
         if eager.state is None or other.state is None:
-            mine, theirs = ({pair for pair in one if not pair[1].startswith("state[")} for one in (mine, theirs))
-        for where, partner in sorted(mine - theirs):
+            expected, actual = (
+                {pair for pair in pairs if not pair[1].startswith("state[")} for pairs in (expected, actual)
+            )
+        for where, partner in sorted(expected - actual):
             self.differ(where, "alias", "memory", partner)
-        for where, partner in sorted(theirs - mine):
+        for where, partner in sorted(actual - expected):
             self.differ(where, "alias", "memory", None, partner)
 
     def gradients(self, eager: Observation, other: Observation) -> None:
@@ -302,39 +306,39 @@ class _Comparer:
             return
         if eager.gradients is None and other.gradients is None:
             return
-        mine = dict(eager.gradients.children or ()) if eager.gradients is not None else {}
-        theirs = dict(other.gradients.children or ()) if other.gradients is not None else {}
+        expected = dict(eager.gradients.children or ()) if eager.gradients is not None else {}
+        actual = dict(other.gradients.children or ()) if other.gradients is not None else {}
         nothing = None
         before = self.kind
         self.kind = "gradient"
-        for path in dict.fromkeys([*mine, *theirs]):
-            one, two = mine.get(path, nothing), theirs.get(path, nothing)
-            here = f"gradients.{path}"
-            if _absent(one) and _absent(two):
+        for path in dict.fromkeys([*expected, *actual]):
+            eager_gradient, other_gradient = expected.get(path, nothing), actual.get(path, nothing)
+            place = f"gradients.{path}"
+            if _absent(eager_gradient) and _absent(other_gradient):
                 continue
-            if one is None or two is None or _absent(one) or _absent(two):
-                present = two if _absent(one) else one
+            if eager_gradient is None or other_gradient is None or _absent(eager_gradient) or _absent(other_gradient):
+                present = other_gradient if _absent(eager_gradient) else eager_gradient
                 zero = present is not None and _all_zero(present)
                 word = "zeros" if zero else "a gradient"
-                present_in = (None, word) if _absent(one) else (word, None)
+                present_in = (None, word) if _absent(eager_gradient) else (word, None)
                 if zero:
-                    self.note(here, "gradient", None, "zero_gradient", *present_in)
+                    self.note(place, "gradient", None, "zero_gradient", *present_in)
                 else:
-                    self.for_training(here, "gradient", "gradient", *present_in)
+                    self.for_training(place, "gradient", "gradient", *present_in)
             elif self.rules.inference_only:
                 continue
             else:
-                self.part = lambda seen: seen.gradients
-                self._values("gradients.", one, two, (path,))
+                self.part = lambda snapshot: snapshot.gradients
+                self._values("gradients.", eager_gradient, other_gradient, (path,))
         self.kind = before
 
     def outside(self, eager: Observation, other: Observation) -> None:
         """Compare the bytes of the arguments' storages that lie outside the arguments."""
-        for path, mine in eager.outside.items():
-            theirs = other.outside.get(path)
-            if theirs is not None:
-                size = min(len(mine), len(theirs))  # one side may have padding behind the storage
-                changed = int((mine[:size] != theirs[:size]).sum())
+        for path, expected in eager.outside.items():
+            actual = other.outside.get(path)
+            if actual is not None:
+                size = min(len(expected), len(actual))  # one side may have padding behind the storage
+                changed = int((expected[:size] != actual[:size]).sum())
                 if changed:
                     self.differ(f"args{path}", "mutation", "outside", None, changed)
 
@@ -342,13 +346,13 @@ class _Comparer:
         """Compare two described states place by place."""
         if eager is None or other is None:
             return
-        mine, theirs = dict(eager.children or ()), dict(other.children or ())
-        for path in dict.fromkeys([*mine, *theirs]):
-            if path in mine and path in theirs:
+        expected, actual = dict(eager.children or ()), dict(other.children or ())
+        for path in dict.fromkeys([*expected, *actual]):
+            if path in expected and path in actual:
                 self.part = part
-                self._values("", mine[path], theirs[path], (path,))
+                self._values("", expected[path], actual[path], (path,))
             else:
-                self.differ(path, "mutation", "set", *(("set", None) if path in mine else (None, "set")))
+                self.differ(path, "mutation", "set", *(("set", None) if path in expected else (None, "set")))
 
     def settings(self, eager: Observation, other: Observation) -> None:
         """Compare global settings of torch, random states and environment variables after the call."""
@@ -359,14 +363,14 @@ class _Comparer:
             if other.random_states.get(name, value) != value:
                 self.note(f"random_state.{name}", "state", "random_state", "random_state")
         for name in sorted({*eager.environment, *other.environment}):
-            one, two = eager.environment.get(name), other.environment.get(name)
-            if one != two:
+            eager_value, other_value = eager.environment.get(name), other.environment.get(name)
+            if eager_value != other_value:
                 self.note(f"environ[{name!r}]", "state", "environment", "environment")
 
 
-def _absent(seen: Snapshot | None) -> bool:
-    return seen is None or seen.type == "NoneType"
+def _absent(snapshot: Snapshot | None) -> bool:
+    return snapshot is None or snapshot.type == "NoneType"
 
 
-def _all_zero(seen: Snapshot) -> bool:
-    return seen.tensor is not None and seen.tensor.data is not None and not bool(seen.tensor.data.any())
+def _all_zero(snapshot: Snapshot) -> bool:
+    return snapshot.tensor is not None and snapshot.tensor.data is not None and not bool(snapshot.tensor.data.any())

@@ -65,15 +65,15 @@ def _merged(value: Snapshot, other: Snapshot, same: Callable[[Snapshot, Snapshot
     return value
 
 
-def _is_large(seen: Snapshot) -> bool:
-    return seen.tensor is not None and seen.tensor.data is not None and seen.tensor.data.numel() >= LARGE
+def _is_large(snapshot: Snapshot) -> bool:
+    return snapshot.tensor is not None and snapshot.tensor.data is not None and snapshot.tensor.data.numel() >= LARGE
 
 
 def _large(observation: Observation) -> Iterator[Snapshot]:
     queue = [getattr(observation, name) for name in PARTS]
     while queue:
-        seen = queue.pop()
-        if seen is not None:
-            if _is_large(seen):
-                yield seen
-            queue += [child for _, child in seen.children or ()]
+        snapshot = queue.pop()
+        if snapshot is not None:
+            if _is_large(snapshot):
+                yield snapshot
+            queue += [child for _, child in snapshot.children or ()]

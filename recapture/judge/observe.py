@@ -1,4 +1,8 @@
-"""Calls a function once and records the observable effects: result, exception, side effects, gradients, output."""
+"""Calls a function once and records the observable effects: result, exception, side effects, gradients, output.
+
+What only a later call could show is read here, too: the gradients of a backward after the call, the memory that its
+results share, and torch's own settings, which are put back, so that a leak does not affect the next call.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from zlib import crc32
 
 from recapture.base.exceptions import qualified, safe_text, traceback_text
 from recapture.judge.aliases import blocks_of, bytes_outside, shared, without_history
-from recapture.judge.snapshot import Described, Snapshot, describe, see, snapshot_result_of
+from recapture.judge.snapshot import Described, Snapshot, describe, snapshot_of, snapshot_result_of
 from recapture.judge.torch_state import environment, random_states, read_flags, restore_flags
 from recapture.torch_api.compat import seed_everything
 
@@ -117,7 +121,7 @@ def observe_call(
     return _Call(around, label, args, before).observe(call)
 
 
-def see_raised(error: BaseException) -> Raised:
+def describe_raised(error: BaseException) -> Raised:
     """Describe an exception, even if its own methods raise."""
     return Raised(qualified(type(error)), safe_text(error), traceback_text(error), error)
 
@@ -157,14 +161,14 @@ class _Call:
                 self._synchronize()
                 result = describe(value)
             except BaseException as error:  # any exception of a case is part of the observation
-                self.found["raised"] = see_raised(error)
+                self.found["raised"] = describe_raised(error)
             try:
                 self._settings(flags)
                 if result is not None:
-                    self.found["result"] = result.seen
+                    self.found["result"] = result.snapshot
                 self._effects(result, value)
             except BaseException as error:  # memory ran out, or the call left a GPU that refuses everything
-                self.found.setdefault("raised", see_raised(error))
+                self.found.setdefault("raised", describe_raised(error))
                 self.found.pop("result", None)
         sys.stdout.write(printed.getvalue())
         return Observation(self.label, output=printed.getvalue(), **self.found)
@@ -192,7 +196,7 @@ class _Call:
         """Describe the arguments, aliases, gradients and state, in this order: a backward may change the state."""
         around = self.around
         args = describe(self.args)
-        self.found["args"] = args.seen
+        self.found["args"] = args.snapshot
         if not around.values_only:
             self.found["outside"] = dict(bytes_outside(args.arrays))
         if result is not None:
@@ -201,7 +205,7 @@ class _Call:
             if around.backward:
                 self._backward(result, args)
         if around.reachable is not None:
-            self.found["state"] = around.reachable.describe(around.module).seen
+            self.found["state"] = around.reachable.describe(around.module).snapshot
         if around.watch is not None:
             watch = around.watch
             self.found["watched"] = snapshot_result_of(lambda: call_with(watch, around.target, value))
@@ -226,15 +230,15 @@ class _Call:
             after = leaves_of(self._state_arrays())
             began = [leaf._replace(grad_fn=None) for leaf in after if id(leaf.tensor) not in known]
             leaves = [*self.leaves, *began]
-            gradients = backward([one for _, one in result.arrays], [array for _, array in args.arrays], leaves)
+            gradients = backward([array for _, array in result.arrays], [array for _, array in args.arrays], leaves)
             if gradients is not None and self.around.train_step is not None:
                 descend(leaves, gradients, self.around.train_step)
             self._synchronize()
         except BaseException as error:  # a hook of the case, or a backward that torch refuses
-            self.found["backward"] = see_raised(error)
+            self.found["backward"] = describe_raised(error)
             return
         if gradients is not None:
-            children = tuple((path, see(gradient)) for path, gradient in gradients.items())
+            children = tuple((path, snapshot_of(gradient)) for path, gradient in gradients.items())
             self.found["gradients"] = Snapshot("gradients", children=children)
 
 

@@ -1,4 +1,7 @@
-"""Puts the arguments of a call on the device as they were made: the same views, gradients and attributes."""
+"""Puts the arguments of a call on the device as they were made: the same views, gradients and attributes.
+
+`map_tensors` finds the tensors in a value of any kind and replaces each of them.
+"""
 
 from __future__ import annotations
 
@@ -208,18 +211,18 @@ class _Mapping:
     def __init__(self, change: Callable[[Any], Any]) -> None:
         self.change = change
         # By id: the object and what replaces it. The object is kept alive, so that its id is not reused.
-        self.seen: dict[int, tuple[Any, Any]] = {}
+        self.visited: dict[int, tuple[Any, Any]] = {}
 
     def map(self, value: Any) -> Any:
         import torch
 
         if isinstance(value, OPAQUE):
             return value
-        if id(value) not in self.seen:
-            self.seen[id(value)] = (value, value)  # what contains itself
+        if id(value) not in self.visited:
+            self.visited[id(value)] = (value, value)  # what contains itself
             mapped = self.change(value) if isinstance(value, torch.Tensor) else self._inside(value)
-            self.seen[id(value)] = (value, mapped)
-        return self.seen[id(value)][1]
+            self.visited[id(value)] = (value, mapped)
+        return self.visited[id(value)][1]
 
     def _inside(self, value: Any) -> Any:
         """Map what a value holds; return the value, or what replaces a value that cannot be changed."""

@@ -1,7 +1,8 @@
 """The state that a call can change besides its arguments: a module's, and what the function's code refers to by name.
 
 That is the module's parameters, buffers, attributes and training flags, and the globals, closure variables, default
-arguments, function attributes and class attributes of the case's own file that its code names.
+arguments, function attributes and class attributes of the case's own file that its code names. `Saver` saves such
+values and puts them back, whatever their type.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Reachable:
             if not copy and isinstance(value, PLAIN):
                 continue  # it holds no tensors
             described = describe(value, consume=False, copy=copy)
-            children[path] = described.seen
+            children[path] = described.snapshot
             arrays += [(path + below, array) for below, array in described.arrays]
         return Described(Snapshot("state", children=tuple(children.items())), tuple(arrays))
 

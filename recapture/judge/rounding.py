@@ -123,8 +123,8 @@ def explained(eager: Snapshot, other: Snapshot, sample: Callable[[int], Snapshot
     asked = 0
     for stage in STAGES:
         for number in range(asked, stage):
-            seen = sample(number)
-            values = _numbers(seen) if seen is not None and seen.type == eager.type else None
+            snapshot = sample(number)
+            values = _numbers(snapshot) if snapshot is not None and snapshot.type == eager.type else None
             if values is not None and values.shape == expected.shape:
                 runs.append(values)
         asked = stage
@@ -171,12 +171,12 @@ def _within_tolerance(eager: Snapshot, other: Snapshot, expected: Any, actual: A
     return bool(((actual - expected).abs() <= relative * expected.abs().clamp(min=level)).all())
 
 
-def _numbers(seen: Snapshot) -> Any:
+def _numbers(snapshot: Snapshot) -> Any:
     """Return a described value as a tensor of float64 (of integers for integers); None if it holds no numbers."""
     import torch
 
-    if seen.tensor is not None:
-        data = seen.tensor.data
+    if snapshot.tensor is not None:
+        data = snapshot.tensor.data
         if data is None or data.is_quantized:
             return None
         if data.is_complex():
@@ -184,7 +184,7 @@ def _numbers(seen: Snapshot) -> Any:
         if data.is_floating_point():
             return data.to(torch.float64)
         return data.to(torch.int64) if data.dtype in _integers() else None
-    value = seen.scalar
+    value = snapshot.scalar
     if isinstance(value, complex):
         return torch.tensor([value.real, value.imag], dtype=torch.float64)
     if isinstance(value, float):

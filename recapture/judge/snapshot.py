@@ -64,7 +64,7 @@ class Snapshot:
 class Described:
     """A described value, and the tensors and numpy arrays in it, each with its path below the value."""
 
-    seen: Snapshot
+    snapshot: Snapshot
     arrays: tuple[tuple[str, Any], ...]
 
 
@@ -76,23 +76,23 @@ def describe(value: Any, *, consume: bool = True, copy: bool = True) -> Describe
     of tensors are left out.
     """
     describer = _Describer(_copy if copy else _no_copy, consume=consume)
-    seen = describer.see(value)
-    return Described(seen, tuple(describer.arrays))
+    snapshot = describer.describe(value)
+    return Described(snapshot, tuple(describer.arrays))
 
 
-def see(value: Any) -> Snapshot:
+def snapshot_of(value: Any) -> Snapshot:
     """Describe a value as `describe` does."""
-    return describe(value).seen
+    return describe(value).snapshot
 
 
 def snapshot_form(value: Any) -> Snapshot:
-    """Describe a value as `see` does, without copying the elements of its tensors."""
-    return describe(value, copy=False).seen
+    """Describe a value as `snapshot_of` does, without copying the elements of its tensors."""
+    return describe(value, copy=False).snapshot
 
 
 def snapshot_result_of(call: Callable[[], Any]) -> Snapshot:
     """Describe the result of a call without arguments, or the type of the exception that it raises."""
-    return see(value_or_error(call))
+    return snapshot_of(value_or_error(call))
 
 
 class _Describer:
@@ -103,20 +103,20 @@ class _Describer:
         self.path: list[str] = []
         self.arrays: list[tuple[str, Any]] = []
 
-    def see(self, value: Any, depth: int = 0, parents: tuple[int, ...] = ()) -> Snapshot:
+    def describe(self, value: Any, depth: int = 0, parents: tuple[int, ...] = ()) -> Snapshot:
         name = qualified(type(value))
         try:
-            return self._see(value, name, depth, parents)
+            return self._described(value, name, depth, parents)
         except BaseException as error:
             if is_out_of_memory(error):
                 raise
             return Snapshot(name)
 
-    def _see(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
+    def _described(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
         import torch
 
         if isinstance(value, torch.Tensor):
-            return self._see_tensor(value, name, depth, parents)
+            return self._described_tensor(value, name, depth, parents)
         if isinstance(value, enum.Enum):
             return Snapshot(name, scalar=value.name)
         if isinstance(value, Unreadable):
@@ -129,7 +129,7 @@ class _Describer:
             return Snapshot(name, scalar=repr(value))
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.ndarray):
-            return self._see_array(value, name, depth, parents)
+            return self._described_array(value, name, depth, parents)
         if numpy is not None and isinstance(value, numpy.generic):
             return Snapshot(name, scalar=value.item())
         if isinstance(value, logging.Logger):  # the rest of it leads to the loggers and caches of all libraries
@@ -157,7 +157,7 @@ class _Describer:
                 again += 1
                 label = f"{key} #{again}"
             self.path.append(label)
-            children[label] = self.see(item, depth + 1, parents)
+            children[label] = self.describe(item, depth + 1, parents)
             self.path.pop()
         return tuple(children.items())
 
@@ -201,7 +201,7 @@ class _Describer:
         has_state = bool(known) or hasattr(value, "__dict__")
         return (known if has_state else None), True
 
-    def _see_tensor(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
+    def _described_tensor(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
         import torch
 
         if id(value) in parents:
@@ -220,7 +220,7 @@ class _Describer:
         if type(plain_tensor) is not torch.Tensor:
             plain_tensor = plain_tensor.as_subclass(torch.Tensor)
         strided = plain_tensor.layout == torch.strided
-        seen = TensorSnapshot(
+        described = TensorSnapshot(
             data=self.copy(plain_tensor),
             dtype=str(value.dtype),
             shape=tuple(int(size) for size in value.shape),
@@ -231,9 +231,11 @@ class _Describer:
             flags=_flags(value),
         )
         properties = _properties(value)
-        return Snapshot(name, tensor=seen, children=self._children(properties, depth, parents) if properties else None)
+        return Snapshot(
+            name, tensor=described, children=self._children(properties, depth, parents) if properties else None
+        )
 
-    def _see_array(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
+    def _described_array(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
         import numpy as np
         import torch
 

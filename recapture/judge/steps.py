@@ -1,4 +1,8 @@
-"""Tries one compiler on one case: eager twice, then the captured callable on the example and every held-out input."""
+"""Carries out the steps of a cell: eager twice, the capture, the captured callable on every input, the original again.
+
+A call that raises, a difference on one input and a warning of torch are facts of the cell, and the next step follows
+all the same. What no later step can be compared with ends the cell: eager that cannot run, or a capture that raises.
+"""
 
 from __future__ import annotations
 
@@ -43,45 +47,45 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     `load` executes the case's file as a new module and returns the case, so that eager and the compiler share no state.
     `enter` is called with the phase that begins after eager's two runs: ``capture``, or ``call`` and the input's name.
     """
-    trial = CellEvents()
+    events = CellEvents()
     eager = Eager(load, device)
     try:
         first, second = eager.observe(), eager.observe(again=True)
     except BaseException as error:  # the inputs or the module cannot be made: nothing to compare
-        trial.failure = Failure("reference", None, _brief(error))
-        return trial
-    raised = next((one.raised for one in first if one.raised is not None), None)
+        events.failure = Failure("reference", None, _brief(error))
+        return events
+    raised = next((observation.raised for observation in first if observation.raised is not None), None)
     if raised is not None:  # a check of the doctor may explain it
         print(raised.traceback, file=sys.stderr)
     quiet = Rules(show_values=False)
-    trial.repeated = [
+    events.repeated = [
         # No noise here: the runs of an unstable case differ from each other in any case.
-        Call(one, two, compare(one, two, rules=quiet))
-        for one, two in zip(first, second, strict=False)
+        Call(before, after, compare(before, after, rules=quiet))
+        for before, after in zip(first, second, strict=False)
     ]
-    if decide(trial) is not None:
-        return trial
+    if decide(events) is not None:
+        return events
     if first[0].raised is not None and load().made_by is not None:
-        trial.not_applicable = _cannot_run(first[0].raised)
-        return trial
+        events.not_applicable = _cannot_run(first[0].raised)
+        return events
     shapes = held_out_shapes(load()) if compiler.sees_held_out else ()
     subject = FreshCase(load(), device, roomy=not compiler.checks_inputs)
     if compiler.is_reference:
-        trial.calls = _against_rewrite(subject.case, first, eager)
-        return trial
-    trial.may_refuse = subject.case.other_rank_inputs if compiler.fixed_ranks else frozenset()
-    seen = _capture_and_call(subject, compiler, shapes, trial, first, enter)
-    if seen is None:
-        return trial
+        events.calls = _against_rewrite(subject.case, first, eager)
+        return events
+    events.may_refuse = subject.case.other_rank_inputs if compiler.fixed_ranks else frozenset()
+    observed = _capture_and_call(subject, compiler, shapes, events, first, enter)
+    if observed is None:
+        return events
     # Before the file is executed again for runs with noise, which ends the operators that this execution registered.
     again = _called_again(subject)
-    trial.calls = _compared(compiler, subject.case, first, seen, eager)
-    heeded = [call for call in trial.calls if call.other.input not in trial.may_refuse]
+    events.calls = _compared(compiler, subject.case, first, observed, eager)
+    heeded = [call for call in events.calls if call.other.input not in events.may_refuse]
     usable = not any(failed_loudly(call.eager, call.other) for call in heeded)  # else a GPU may refuse everything
     if usable and _disagreement(first[0], second[-1]) is None:  # eager itself works again after the state is restored
-        trial.original = _works_still(again, first[0])
+        events.original = _works_still(again, first[0])
     subject.leave()
-    return trial
+    return events
 
 
 def _cannot_run(raised: Raised) -> str:
@@ -101,8 +105,8 @@ def _brief(error: BaseException) -> Raised:
 
 def _disagreement(first: Observation, again: Observation) -> Comparison | None:
     """Compare two calls of eager on the same input with the same seed; None if they agree."""
-    found = compare(first, again, rules=Rules(show_values=False))
-    return found if found.differences or failed_loudly(first, again) else None
+    comparison = compare(first, again, rules=Rules(show_values=False))
+    return comparison if comparison.differences or failed_loudly(first, again) else None
 
 
 def _called_again(subject: FreshCase) -> Observation | BaseException:
@@ -118,14 +122,14 @@ def _works_still(again: Observation | BaseException, first: Observation) -> Comp
     if isinstance(again, BaseException):
         unmade = Difference("original", "args", "state", unlike="inputs", other=qualified(type(again)))
         return Comparison([unmade], [])
-    found = _disagreement(first, again)
-    if found is None:
+    comparison = _disagreement(first, again)
+    if comparison is None:
         return None
-    where = found.differences[0].where if found.differences else "result"
-    if again.raised is not None and (first.raised is None or not found.differences):  # or raised another exception
+    where = comparison.differences[0].where if comparison.differences else "result"
+    if again.raised is not None and (first.raised is None or not comparison.differences):  # or raised another exception
         changed = Difference("original", where, "state", unlike="original_raises", other=again.raised.type)
     else:
-        changed = Difference("original", where, "state", unlike="original", other=found.differences[0].kind)
+        changed = Difference("original", where, "state", unlike="original", other=comparison.differences[0].kind)
     return Comparison([changed], [])
 
 
@@ -136,8 +140,12 @@ def _against_rewrite(case: Case, first: list[Observation], eager: Eager) -> list
     original = Eager(eager.load, eager.device, rewrite=True)
     rules = Rules(strict=frozenset(case.strict))
     return [
-        Call(one, two, compare(one, two, sample=partial(original.sample, one.input), rules=rules))
-        for one, two in zip(original.observe(), first, strict=True)
+        Call(
+            original_call,
+            rewritten_call,
+            compare(original_call, rewritten_call, sample=partial(original.sample, original_call.input), rules=rules),
+        )
+        for original_call, rewritten_call in zip(original.observe(), first, strict=True)
     ]
 
 
@@ -145,48 +153,50 @@ def _capture_and_call(
     subject: FreshCase,
     compiler: Compiler,
     shapes: tuple[tuple[Any, ...], ...],
-    trial: CellEvents,
+    events: CellEvents,
     first: list[Observation],
     enter: Callable[[str], None],
 ) -> list[Observation] | None:
     """Capture with the example and call on every input.
 
-    If the capture raises, or a call leaves a GPU that refuses everything, this sets `trial.failure` and returns None.
+    If the capture raises, or a call leaves a GPU that refuses everything, this sets `events.failure` and returns None.
     """
     enter("capture")
     unwatched = nullcontext(CaptureLog(breaks_known=False))
-    with watch_dynamo() if compiler.uses_dynamo else unwatched as log, torch_warnings(trial.warnings):
+    with watch_dynamo() if compiler.uses_dynamo else unwatched as log, torch_warnings(events.warnings):
         _, example = subject.case.inputs()[0]
         if compiler.uses_dynamo:
             allow_recompilations(len(subject.case.inputs()) + 1)
         seed_everything()
         arguments = subject.arguments(example)()
-        before = _unread(arguments), subject.reachable.describe().seen, read_flags()
+        before = _unread(arguments), subject.reachable.describe().snapshot, read_flags()
         seed_everything(CAPTURE_SEED)
         try:
             captured = compiler.function(subject.target, arguments, **_options(compiler, subject.case, shapes))
         except BaseException as error:  # any exception of a compiler is its outcome
             restore_flags(before[2])
-            trial.failure = Failure("capture", "example", _brief(error))
+            events.failure = Failure("capture", "example", _brief(error))
             return None
-        trial.capture = _effects_of_capture(before, arguments, subject, first[0])
+        events.capture = _effects_of_capture(before, arguments, subject, first[0])
         subject.start_again()
         module = _own_state(captured, compiler)
-        seen = []
+        observed = []
         for (label, make), reference in zip(subject.case.inputs(), first, strict=True):
             if label in subject.case.refused_inputs and not compiler.checks_inputs:
-                seen.append(reference)  # what checks nothing may end the process here, where eager merely raises
+                observed.append(reference)  # what checks nothing may end the process here, where eager merely raises
                 continue
             enter(f"call {label}")
             raises = label in subject.case.refused_inputs
             with log.unheeded() if raises and compiler.uses_dynamo else nullcontext():
-                one = subject.call(captured, label, make, module=module, backward=not compiler.inference_only)
-                if one.raised is not None and not device_works(subject.device):
-                    trial.failure = Failure("call", label, one.raised)  # with what is left, nothing can be compared
+                observation = subject.call(captured, label, make, module=module, backward=not compiler.inference_only)
+                if observation.raised is not None and not device_works(subject.device):
+                    events.failure = Failure(
+                        "call", label, observation.raised
+                    )  # with what is left, nothing can be compared
                     return None
-                seen.append(sharing(one, reference, seen[-1] if seen else None))
-    trial.log = log if compiler.uses_dynamo else None
-    return seen
+                observed.append(sharing(observation, reference, observed[-1] if observed else None))
+    events.log = log if compiler.uses_dynamo else None
+    return observed
 
 
 def _effects_of_capture(
@@ -199,20 +209,23 @@ def _effects_of_capture(
     args, state, flags = before
     after_flags = read_flags()
     restore_flags(flags)
-    found = compare_places("capture", _as_places(args), _as_places(_unread(arguments)))
-    also = {(one.where, one.kind) for one in compare_places("", _as_places(args), _as_places(first.args)).differences}
-    changed = compare_places("capture", state, subject.reachable.describe().seen)
-    also |= {(one.where, one.kind) for one in compare_places("", state, first.state).differences}
+    changed_args = compare_places("capture", _as_places(args), _as_places(_unread(arguments)))
+    also = {
+        (difference.where, difference.kind)
+        for difference in compare_places("", _as_places(args), _as_places(first.args)).differences
+    }
+    changed = compare_places("capture", state, subject.reachable.describe().snapshot)
+    also |= {(difference.where, difference.kind) for difference in compare_places("", state, first.state).differences}
     settings = {name: value for name, value in after_flags.items() if flags.get(name) != value}
     also |= {(f"torch.{name}", "state") for name, value in first.flags.items() if str(flags.get(name)) != value}
-    effects = [(one.where, one.kind) for one in (*found.differences, *changed.differences)]
+    effects = [(difference.where, difference.kind) for difference in (*changed_args.differences, *changed.differences)]
     effects += [(f"torch.{name}", "state") for name in settings]
     differences: list[Difference] = []
     notes: list[Difference] = []
     for where, kind in effects:
         # A call that changes a parameter's values does not freeze it.
         plain = (where, kind) in also if kind == "metadata" else any(where == place for place, _ in also)
-        one = Difference(
+        effect = Difference(
             "capture",
             where,
             "state" if kind == "state" else "mutation",
@@ -220,13 +233,13 @@ def _effects_of_capture(
             eager="changed" if plain else None,
             other="changed",
         )
-        (notes if plain else differences).append(one)
+        (notes if plain else differences).append(effect)
     return Comparison(differences, notes)
 
 
 def _unread(arguments: tuple[Any, ...]) -> Snapshot:
     """Describe arguments without reading iterators, which are the compiler's to read."""
-    return describe(arguments, consume=False).seen
+    return describe(arguments, consume=False).snapshot
 
 
 def _as_places(args: Snapshot) -> Snapshot:
@@ -251,7 +264,7 @@ def _options(compiler: Compiler, case: Case, shapes: tuple[tuple[Any, ...], ...]
 
 
 def _compared(
-    compiler: Compiler, case: Case, first: list[Observation], seen: list[Observation], eager: Eager
+    compiler: Compiler, case: Case, first: list[Observation], observed: list[Observation], eager: Eager
 ) -> list[Call]:
     """Compare call by call. A call that failed visibly must not affect the comparison of later calls.
 
@@ -259,63 +272,67 @@ def _compared(
     run as well is a silent difference.
     """
 
-    def against(one: Observation, two: Observation) -> Comparison:
+    def against(expected: Observation, actual: Observation) -> Comparison:
         example = first[0].args
-        changes = () if compiler.checks_inputs else unlike_example(example, one.args)
+        changes = () if compiler.checks_inputs else unlike_example(example, expected.args)
         rules = Rules(
             strict=frozenset(case.strict),
             inference_only=compiler.inference_only,
             # What a callable reads past the end of its inputs has random values.
-            show_values=compiler.checks_inputs or stays_inside(example, one.args),
+            show_values=compiler.checks_inputs or stays_inside(example, expected.args),
             changes=changes,
         )
-        return compare(one, two, sample=partial(eager.sample, one.input), rules=rules)
+        return compare(expected, actual, sample=partial(eager.sample, expected.input), rules=rules)
 
     # Where eager refuses an input, any exception is right, and no document says what it leaves changed.
-    seen = [
-        one if one.input in case.refused_inputs and one.raised is not None and two.raised is not None else two
-        for one, two in zip(first, seen, strict=True)
+    observed = [
+        expected
+        if expected.input in case.refused_inputs and expected.raised is not None and actual.raised is not None
+        else actual
+        for expected, actual in zip(first, observed, strict=True)
     ]
-    eager.needed = partial(_unequal, first, seen, compiler)
-    calls = [Call(one, two, against(one, two)) for one, two in zip(first, seen, strict=True)]
+    eager.needed = partial(_unequal, first, observed, compiler)
+    calls = [
+        Call(expected, actual, against(expected, actual)) for expected, actual in zip(first, observed, strict=True)
+    ]
     failed = frozenset(call.other.input for call in calls if failed_loudly(call.eager, call.other))
-    if not failed or not any(call.found.differences for call in calls if call.other.input not in failed):
+    if not failed or not any(call.comparison.differences for call in calls if call.other.input not in failed):
         return calls
-    without = {one.input: one for one in eager.observe(skip=failed)}
+    without = {observation.input: observation for observation in eager.observe(skip=failed)}
     eager.keep_all()  # what differs from this run is not what differs from the first
-    for index, (_, two, found) in enumerate(calls):
-        if two.input not in failed and found.differences:
-            again = against(without[two.input], two)
+    for index, (_, actual, comparison) in enumerate(calls):
+        if actual.input not in failed and comparison.differences:
+            again = against(without[actual.input], actual)
             if not again.differences:
-                calls[index] = Call(without[two.input], two, again)
+                calls[index] = Call(without[actual.input], actual, again)
     return calls
 
 
-def _unequal(first: list[Observation], seen: list[Observation], compiler: Compiler) -> dict[str, Observation]:
+def _unequal(first: list[Observation], observed: list[Observation], compiler: Compiler) -> dict[str, Observation]:
     """Return the observations with other numbers than eager's, by input: their runs with noise are asked for."""
     rules = Rules(inference_only=compiler.inference_only, show_values=False)
-    found = {}
-    for one, two in zip(first, seen, strict=True):
+    unequal = {}
+    for expected, actual in zip(first, observed, strict=True):
         asked: list[int] = []
-        compare(one, two, sample=asked.append, rules=rules)
+        compare(expected, actual, sample=asked.append, rules=rules)
         if asked:
-            found[one.input] = two
-    return found
+            unequal[expected.input] = actual
+    return unequal
 
 
 def _categories_of_torch() -> list[type[Warning]]:
     """Return the categories of warnings that the imported parts of torch define."""
-    found: list[type[Warning]] = []
+    categories: list[type[Warning]] = []
     queue: list[type[Warning]] = [Warning]
     while queue:
         kinds = queue.pop().__subclasses__()
         queue += kinds
-        found += [kind for kind in kinds if kind.__module__.startswith("torch")]
-    return found
+        categories += [kind for kind in kinds if kind.__module__.startswith("torch")]
+    return categories
 
 
 @contextmanager
-def torch_warnings(found: list[str]) -> Iterator[None]:
+def torch_warnings(notes: list[str]) -> Iterator[None]:
     """Append a note for each kind of warning that only torch issues (TracerWarning)."""
     with warnings.catch_warnings():
         # Only for torch's categories: a suite's own filters, such as warnings as errors, must apply as for eager.
@@ -324,8 +341,8 @@ def torch_warnings(found: list[str]) -> Iterator[None]:
         show = warnings.showwarning
 
         def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if category.__module__.startswith("torch") and f"warned: {category.__name__}" not in found:
-                found.append(f"warned: {category.__name__}")
+            if category.__module__.startswith("torch") and f"warned: {category.__name__}" not in notes:
+                notes.append(f"warned: {category.__name__}")
             show(message, category, *where, **more)
 
         warnings.showwarning = note
@@ -340,13 +357,13 @@ def held_out_shapes(case: Case) -> tuple[tuple[Any, ...], ...]:
     share; an object that torch does not know as a container is returned as it is. A tensor without sizes, as a nested
     one, has no elements here.
     """
-    found: list[tuple[Any, ...]] = []
+    inputs: list[tuple[Any, ...]] = []
     for label, make in case.inputs()[1:]:
         if label in case.refused_inputs:
             continue
         seed_everything(ARGUMENTS_SEED)
-        found.append(pytree().tree_map(_without_values, make()))
-    return tuple(found)
+        inputs.append(pytree().tree_map(_without_values, make()))
+    return tuple(inputs)
 
 
 def _without_values(leaf: Any) -> Any:
@@ -362,40 +379,40 @@ ITEM_BYTES = {"64": 8, "32": 4, "16": 2, "complex128": 16, "complex64": 8, "comp
 """Bytes of an element by the dtype's name or its last two digits; other dtypes have one byte."""
 
 
-def unlike_example(example: Snapshot, given: Snapshot) -> tuple[InputChange, ...]:
+def unlike_example(example: Snapshot, other: Snapshot) -> tuple[InputChange, ...]:
     """Return in what described arguments differ in form or plain value from the example's.
 
     It depends on the two sets of arguments alone, not on what a callable reads.
     """
-    return tuple(_unlike("args", example, given))
+    return tuple(_unlike("args", example, other))
 
 
-def stays_inside(example: Snapshot, given: Snapshot) -> bool:
+def stays_inside(example: Snapshot, other: Snapshot) -> bool:
     """Whether a callable that takes each tensor for the example's reads no memory behind a tensor that it is given."""
     if example.tensor is not None:
-        return given.tensor is not None and _span(example.tensor) <= _span(given.tensor)
-    mine, theirs = dict(example.children or ()), dict(given.children or ())
-    return all(key in theirs and stays_inside(child, theirs[key]) for key, child in mine.items())
+        return other.tensor is not None and _span(example.tensor) <= _span(other.tensor)
+    children, other_children = dict(example.children or ()), dict(other.children or ())
+    return all(key in other_children and stays_inside(child, other_children[key]) for key, child in children.items())
 
 
-def _unlike(where: str, example: Snapshot, given: Snapshot) -> Iterator[InputChange]:
-    if example.type != given.type:
-        yield _change(where, "type", given.type, example.type)
-    elif example.tensor is not None and given.tensor is not None:
+def _unlike(where: str, example: Snapshot, other: Snapshot) -> Iterator[InputChange]:
+    if example.type != other.type:
+        yield _change(where, "type", other.type, example.type)
+    elif example.tensor is not None and other.tensor is not None:
         for name in ("dtype", "shape", "stride"):
-            one, two = getattr(example.tensor, name), getattr(given.tensor, name)
-            if one != two:
-                yield _change(where, name, str(two), str(one))
+            example_form, other_form = getattr(example.tensor, name), getattr(other.tensor, name)
+            if example_form != other_form:
+                yield _change(where, name, str(other_form), str(example_form))
                 return
-    elif example.children is not None and given.children is not None:
-        mine, theirs = dict(example.children), dict(given.children)
-        if list(mine) != list(theirs):
-            yield _change(where, "items", str(len(theirs)), str(len(mine)))
+    elif example.children is not None and other.children is not None:
+        children, other_children = dict(example.children), dict(other.children)
+        if list(children) != list(other_children):
+            yield _change(where, "items", str(len(other_children)), str(len(children)))
             return
-        for key, child in mine.items():
-            yield from _unlike(f"{where}{key}", child, theirs[key])
-    elif example.scalar != given.scalar:
-        yield _change(where, "value", short(given.scalar), short(example.scalar))
+        for key, child in children.items():
+            yield from _unlike(f"{where}{key}", child, other_children[key])
+    elif example.scalar != other.scalar:
+        yield _change(where, "value", short(other.scalar), short(example.scalar))
 
 
 def _change(where: str, what: Aspect, value: str, example: str) -> InputChange:

@@ -32,7 +32,7 @@ class Call(NamedTuple):
 
     eager: Observation
     other: Observation
-    found: Comparison
+    comparison: Comparison
 
 
 class Failure(NamedTuple):
@@ -81,7 +81,7 @@ class Ruling:
     """What the compiler may refuse, and does."""
 
 
-def decide(trial: CellEvents) -> Ruling | None:
+def decide(events: CellEvents) -> Ruling | None:
     """Return the verdict, or None if the events so far do not decide it, so that the cell continues.
 
     1. ``not_applicable``: this installation lacks something that the compiler or the case needs, eager cannot run the
@@ -94,37 +94,39 @@ def decide(trial: CellEvents) -> Ruling | None:
        are kept. Where the compiler may refuse an input, its exception is none of these.
     7. ``pass_with_breaks`` if Dynamo broke the graph, else ``pass``.
     """
-    if trial.not_applicable is not None:
-        return Ruling(Verdict.NOT_APPLICABLE, reason=trial.not_applicable)
-    if trial.failure is not None:
-        return _failed(*trial.failure)
-    for call in trial.repeated:
+    if events.not_applicable is not None:
+        return Ruling(Verdict.NOT_APPLICABLE, reason=events.not_applicable)
+    if events.failure is not None:
+        return _failed(*events.failure)
+    for call in events.repeated:
         unstable = _unstable(call)
         if unstable is not None:
             return unstable
-    if trial.calls is None:
+    if events.calls is None:
         return None
-    failures = [failure for call in trial.calls for failure in _failures(call)]
-    failed_calls = {one.input for one in failures if one.phase == "call"}
-    refusals = [one for one in failures if _may_be(one, trial)]
-    failures = [one for one in failures if not _may_be(one, trial)]
-    found = [call.found for call in trial.calls if call.other.input not in failed_calls]
-    found = [one for one in (trial.capture, *found, trial.original) if one is not None]
-    differences = tuple(one for part in found for one in part.differences)
-    noted = tuple(dict.fromkeys(one for part in found for one in part.notes))
-    return replace(_judged(trial, failures, differences), noted=noted, refusals=tuple(refusals))
+    failures = [failure for call in events.calls for failure in _failures(call)]
+    failed_calls = {failure.input for failure in failures if failure.phase == "call"}
+    refusals = [failure for failure in failures if _may_be(failure, events)]
+    failures = [failure for failure in failures if not _may_be(failure, events)]
+    comparisons = [call.comparison for call in events.calls if call.other.input not in failed_calls]
+    comparisons = [
+        comparison for comparison in (events.capture, *comparisons, events.original) if comparison is not None
+    ]
+    differences = tuple(difference for part in comparisons for difference in part.differences)
+    noted = tuple(dict.fromkeys(difference for part in comparisons for difference in part.notes))
+    return replace(_judged(events, failures, differences), noted=noted, refusals=tuple(refusals))
 
 
-def _judged(trial: CellEvents, failures: list[Failure], differences: tuple[Difference, ...]) -> Ruling:
-    """Return the verdict of a trial whose calls were made: rules 4 to 7 of `decide`."""
-    wrong = next((one for one in differences if one.input in ON_EXAMPLE), None)
+def _judged(events: CellEvents, failures: list[Failure], differences: tuple[Difference, ...]) -> Ruling:
+    """Return the verdict of the events of a cell whose calls were made: rules 4 to 7 of `decide`."""
+    wrong = next((difference for difference in differences if difference.input in ON_EXAMPLE), None)
     if wrong is not None:
         return Ruling(Verdict.WRONG, input=wrong.input, differences=differences)
-    if differences and "example" not in {one.input for one in failures}:
+    if differences and "example" not in {failure.input for failure in failures}:
         return Ruling(Verdict.SPECIALIZED, input=differences[0].input, differences=differences)
     for phase, label, raised in failures:
         return _failed(phase, label, raised, differences)
-    broken = trial.log is not None and bool(trial.log.break_reasons)
+    broken = events.log is not None and bool(events.log.break_reasons)
     return Ruling(Verdict.PASS_WITH_BREAKS if broken else Verdict.PASS)
 
 
@@ -143,14 +145,14 @@ def _failures(call: Call) -> list[Failure]:
     return []
 
 
-def _may_be(failure: Failure, trial: CellEvents) -> bool:
+def _may_be(failure: Failure, events: CellEvents) -> bool:
     """Whether a failure is a refusal of an input that this compiler need not take."""
-    return failure.input in trial.may_refuse and failure.phase == "call" and not is_out_of_memory(failure.raised.error)
+    return failure.input in events.may_refuse and failure.phase == "call" and not is_out_of_memory(failure.raised.error)
 
 
 def _unstable(call: Call) -> Ruling | None:
     """Return a ruling if eager itself fails or is unstable on one input."""
-    first, second, found = call
+    first, second, comparison = call
     for raised in (first.raised, second.raised):
         if raised is not None and is_out_of_memory(raised.error):
             return Ruling(Verdict.OOM, "reference", first.input, raised)
@@ -158,8 +160,8 @@ def _unstable(call: Call) -> Ruling | None:
             return Ruling(Verdict.NOT_APPLICABLE, "reference", first.input, reason=ENDED_BY_EAGER)
     if (first.raised and first.raised.type) != (second.raised and second.raised.type):
         return Ruling(Verdict.UNSTABLE, input=first.input, reason="eager raises on one of two runs")
-    if found.differences:
-        where = found.differences[0]
+    if comparison.differences:
+        where = comparison.differences[0]
         reason = f"eager disagrees with itself: {where.where} ({where.kind})"
         return Ruling(Verdict.UNSTABLE, input=first.input, reason=reason)
     return None

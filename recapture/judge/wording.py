@@ -42,21 +42,21 @@ def far_apart(eager: TensorSnapshot, other: TensorSnapshot) -> Any:
     """Return which elements of two tensors of one dtype and shape differ by more than FAR; if none, which differ."""
     import torch
 
-    mine, theirs = eager.data, other.data
-    different = unequal(mine, theirs)
-    if not (mine.is_floating_point() or mine.is_complex()):
+    expected, actual = eager.data, other.data
+    different = unequal(expected, actual)
+    if not (expected.is_floating_point() or expected.is_complex()):
         return different
-    double = torch.complex128 if mine.is_complex() else torch.float64
+    double = torch.complex128 if expected.is_complex() else torch.float64
     relative = FAR.get(eager.dtype.rpartition(".")[2], FAR_OTHERWISE)
-    far = ~torch.isclose(theirs.to(double), mine.to(double), rtol=relative, atol=0.0, equal_nan=True)
-    return far if far.any() else different
+    unlike = ~torch.isclose(actual.to(double), expected.to(double), rtol=relative, atol=0.0, equal_nan=True)
+    return unlike if unlike.any() else different
 
 
-def parts(seen: Snapshot) -> str:
+def parts(snapshot: Snapshot) -> str:
     """Return what a described value is made of."""
-    if seen.tensor is not None:
+    if snapshot.tensor is not None:
         return "a tensor"
-    return "a value" if seen.children is None else f"{len(seen.children)} items"
+    return "a value" if snapshot.children is None else f"{len(snapshot.children)} items"
 
 
 def listed(names: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ from recapture.cases.case import CASES_ATTRIBUTE, Case
 from recapture.cases.collection import execute
 from recapture.cases.compilers import builtin_compilers, compilers_of
 from recapture.cases.requirements import unmet
-from recapture.judge.observe import Raised, see_raised
+from recapture.judge.observe import Raised, describe_raised
 from recapture.judge.steps import carry_out
 from recapture.judge.verdict import CellEvents, Failure, Ruling, decide
 from recapture.records.cell_facts import CellFacts
@@ -76,8 +76,8 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def examine(spec: CellSpec, enter: Callable[[str], None]) -> CellResult:
     """Run one cell in this process; `enter` is called at the start of each phase, to show where a crash happened."""
-    ruling, trial = rule(spec, enter)
-    return result_of(ruling, trial)
+    ruling, events = rule(spec, enter)
+    return result_of(ruling, events)
 
 
 def rule(
@@ -85,13 +85,13 @@ def rule(
 ) -> tuple[Ruling, CellEvents]:
     """Run one cell and decide it; `watched` may replace its compiler by one that is observed."""
     enter("reference")
-    trial = _try(spec, enter, watched)
-    ruling = decide(trial)
+    events = _try(spec, enter, watched)
+    ruling = decide(events)
     if ruling is None:
-        raise RuntimeError("a trial that was carried out has a verdict")
+        raise RuntimeError("a cell whose steps were carried out has a verdict")
     if ruling.raised is not None:
         print(ruling.raised.traceback, file=sys.stderr)
-    return ruling, trial
+    return ruling, events
 
 
 def _try(spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compiler], Compiler]) -> CellEvents:
@@ -103,7 +103,7 @@ def _try(spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compil
     try:
         missing = _not_applicable(case, compiler, spec.device)
     except Exception as error:  # raised by the compiler's own `unavailable`
-        return CellEvents(failure=Failure("capture", None, see_raised(error)))
+        return CellEvents(failure=Failure("capture", None, describe_raised(error)))
     if missing is not None:
         return CellEvents(not_applicable=missing)
     return carry_out(lambda: _load(spec), compiler, spec.device, enter)
@@ -132,9 +132,9 @@ def _not_applicable(case: Case, compiler: Compiler, device: str) -> str | None:
     return None if reason is None else encodable(reason)
 
 
-def result_of(ruling: Ruling, trial: CellEvents) -> CellResult:
+def result_of(ruling: Ruling, events: CellEvents) -> CellResult:
     """Return the ruling in recorded form: texts without addresses and paths, and the counts of the capture."""
-    log = trial.log
+    log = events.log
     return CellResult(
         verdict=ruling.verdict,
         phase=ruling.phase,
@@ -143,7 +143,7 @@ def result_of(ruling: Ruling, trial: CellEvents) -> CellResult:
         reason=ruling.reason,
         differences=ruling.differences,
         noted=(*ruling.noted, *map(_refusal, ruling.refusals)),
-        notes=tuple(trial.warnings) if trial.calls is not None else (),
+        notes=tuple(events.warnings) if events.calls is not None else (),
         graphs=None if log is None else log.graphs,
         graph_breaks=None if log is None else log.graph_breaks,
         recompiles=None if log is None else log.recompiles,

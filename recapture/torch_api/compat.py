@@ -1,7 +1,7 @@
 """The private parts of torch that this project sets, warms up or reads, for every supported release.
 
-Where a release lacks a part, setting it does nothing and reading it returns None. `torch_watch` observes torch while
-it compiles and runs.
+Where a release lacks a part, setting it does nothing and reading it returns None. `watch` observes torch while it
+compiles and runs.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from recapture.base.text import one_line, plural, shorten
 from recapture.judge.compare import Rules, compare
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.observe import ARGUMENTS_SEED
-from recapture.judge.snapshot import see
+from recapture.judge.snapshot import snapshot_of
 from recapture.pool.protocol import task_name
 from recapture.tools.check.case_text import Prepared
 from recapture.tools.check.input_changes import BELOW_ZERO, FAR_BEYOND, tensors_in, unchangeable_in
@@ -310,7 +310,7 @@ class _Examination:
     def _derived(self, prepared: Prepared, subject: FreshCase) -> Prepared:
         """Call eager on derived inputs until enough are accepted, and note what it refuses and cannot afford."""
         example = self.own.example()
-        self.seen = [see(example)]
+        self.seen = [snapshot_of(example)]
         afforded = min(max(AFFORDED_SECONDS, TIMES_AS_SLOW * prepared.seconds), self.timeout)
         names = list(variants(example, **prepared.facts(self.request)))
         probes = [name for name in (BELOW_ZERO, FAR_BEYOND) if name in names]
@@ -369,7 +369,7 @@ class _Examination:
 
         try:
             seed_everything(ARGUMENTS_SEED)
-            arguments = see(make())
+            arguments = snapshot_of(make())
             first = call()
         except BaseException as error:  # what makes a variant may not fit these arguments
             text = shorten(one_line(f"{qualified(type(error))}: {safe_text(error)}"), REASON)

@@ -159,13 +159,13 @@ class CaptureRecorder:
         short = inner if separator and folders.endswith(("site", "dist")) else name.rpartition("/")[2]
         return SourcePlace(encodable(short), line, shorten(text or linecache.getline(name, line), 200))
 
-    def facts(self, ruling: Ruling, trial: CellEvents) -> CellFacts:
+    def facts(self, ruling: Ruling, events: CellEvents) -> CellFacts:
         """Return everything that was collected about the cell."""
         breaks: tuple[BreakFacts, ...] | None = tuple(self._breaks)
         recompiles: tuple[RecompileFacts, ...] | None = tuple(self._recompiles)
         if self._uses_dynamo and release() < (2, 6):
-            known = trial.log is not None and trial.log.breaks_known
-            reasons = trial.log.break_reasons if trial.log is not None else []
+            known = events.log is not None and events.log.breaks_known
+            reasons = events.log.break_reasons if events.log is not None else []
             breaks = tuple(self._break(reason, None) for reason in reasons) if known else None
             recompiles = None
         skips = torch_reports.cudagraph_skips() if self._uses_dynamo else 0

@@ -1,4 +1,4 @@
-"""The work of `recapture explain`: runs the chosen cells in children of the pool, and keeps what torch reported."""
+"""The work of `recapture explain`: runs the chosen cells in children of the pool, and puts together what it says."""
 
 from __future__ import annotations
 

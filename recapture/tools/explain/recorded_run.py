@@ -1,4 +1,7 @@
-"""Runs a cell as a run does, and keeps what torch reports meanwhile."""
+"""Runs a cell as a run does, keeps what torch reports meanwhile, and writes that in a few short lines.
+
+The lines are recorded, so they are the same on every run: without times, addresses and paths.
+"""
 
 from __future__ import annotations
 

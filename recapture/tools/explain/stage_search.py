@@ -1,4 +1,4 @@
-"""Runs the searches of many cells on the pool: each trial in a child of its own, several at a time."""
+"""Searches the guilty stages of many cells on the pool, each run in a child of its own, and adds them to records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Edits of statements: delete runs of them, replace a compound one by its body, put a variable's value in its place."""
+"""Edits that make a program smaller: of statements, of expressions, and of definitions and their inputs.
+
+Each function takes a tree and the name of the case, and yields changes; one that does not apply returns False.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A cell as a short script without this project: its text, and whether it shows the fault when it runs."""
+"""A cell as a script that runs without this project: a long one with the judge, or a short one for an issue."""

@@ -184,8 +184,8 @@ def _show_call(call: Call, sides: tuple[str, str]) -> None:
     if failed_loudly(call.eager, call.other):  # missing side effects of a failed call are not separate differences
         _show("FAILED: eager does not raise this")
         return
-    _show_differences(call.found)
-    if not call.found.differences:
+    _show_differences(call.comparison)
+    if not call.comparison.differences:
         _show("same")
 
 

@@ -1,4 +1,7 @@
-"""The text of a short script: the case, the compiler, and a comparison of the one place where they differ."""
+"""A short script: the parts of a case without this project, what is looked at after each call, and the script's text.
+
+It compares the one place where a record has its first difference, and needs nothing but torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Measures what an upstream issue states: the script's outcome with each backend, and the installation it ran in."""
+"""An issue for PyTorch: measures what it states, and writes the form that PyTorch's bug template asks for, in Markdown.
+
+Measured are the script's outcome with each backend, and the installation that it ran in.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class CellFilter:
 
     def check(self, results: Iterable[Results]) -> None:
         """Raise UsageError, with the most similar name, for a suite that none of the results has."""
-        known = {suite_of(record.case) for one in results for record in one.records}
+        known = {suite_of(record.case) for result in results for record in result.records}
         for name in self.suites:
             if name not in known:
                 raise UsageError(f"no results have a suite {name!r}{did_you_mean(name, sorted(known))}")
@@ -42,10 +42,10 @@ class CellFilter:
         """Return results with only the cells that are kept; reports say how many of the recorded cells they show."""
         if not self:
             return results
-        kept = tuple(
+        chosen = tuple(
             record
             for record in results.records
             if (not self.suites or suite_of(record.case) in self.suites)
             and (self.matches is None or self.matches(record.case))
         )
-        return with_kinds(dataclasses.replace(results, records=kept), self.kinds)
+        return with_kinds(dataclasses.replace(results, records=chosen), self.kinds)

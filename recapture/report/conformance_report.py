@@ -79,23 +79,23 @@ def render_conformance(
 
     `artifacts` are folders with what a cell left for debugging, by the cell's address, relative to the report.
     """
-    shown, left_out = summary.in_matrix(records)
+    in_tables, left_out = summary.in_matrix(records)
     whys = reasons(records)
     return to_markdown(
         [
             *_head(records, environment),
             *_environment(environment),
-            *_counts(shown),
+            *_counts(in_tables),
             *model_captures(records),
             *_claims(records),
             *silent_wrongs(records, whys),
             *guilty_stages(records),
             *_artifacts(artifacts or {}),
-            *_matrices(shown),
+            *_matrices(in_tables),
             *([Paragraph(left_out)] if left_out else []),
             *_failures(records, whys),
             *_folds("Graph breaks", "", break_groups(records)),
-            *_noted(shown, records),
+            *_noted(in_tables, records),
             *_folds("Right, with a remark", "Remarks that do not change the verdict.", remark_groups(records)),
             *_folds("Not run", "Why these cells say nothing about their compiler.", not_run_groups(records)),
         ]
@@ -456,8 +456,8 @@ def _differences(differences: Sequence[Difference]) -> list[str | Span]:
             words = place(label)
             part = ["on ", code_span(label), ": "] if words == f"on {label}" else [words, ": "]
         part += [code_span(difference.where), f" {difference.kind}"]
-        if far := how_far(difference):
-            part += [" (", far, ")"]
+        if distance := how_far(difference):
+            part += [" (", distance, ")"]
         if difference.detail.strip():
             part += [" ", code_span(shorten(difference.detail, MESSAGE_LIMIT))]
         parts.append(part)
@@ -508,12 +508,12 @@ def guilty_stages(records: Sequence[Record]) -> Iterator[Block]:
     yield Table(["guilty", "its cells are", "workaround", "number", "cells"], rows, "lllrl")
 
 
-def _noted(shown: Sequence[Record], records: Sequence[Record]) -> Iterator[Block]:
+def _noted(in_tables: Sequence[Record], records: Sequence[Record]) -> Iterator[Block]:
     """Yield the differences that decide no verdict: counted by compiler and kind, then one by one."""
     groups = noted_groups(records)
     if not groups:
         return
-    by_compiler = noted_by_compiler(summary.by_compiler(shown))
+    by_compiler = noted_by_compiler(summary.by_compiler(in_tables))
     kinds = [kind for kind in KINDS if any(numbers[kind] for numbers in by_compiler.values())]
     yield Heading("Differences that do not decide a verdict")
     yield Paragraph(

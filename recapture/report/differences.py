@@ -57,9 +57,9 @@ def how_far(difference: Difference) -> str:
 
 def describe_difference(difference: Difference) -> str:
     """Return a difference as one line, such as ``on example, result[0]: value (4 ulp): 3 of 25 elements differ``."""
-    far = f" ({far})" if (far := how_far(difference)) else ""
+    distance = f" ({distance})" if (distance := how_far(difference)) else ""
     detail = f": {difference.detail}" if difference.detail else ""
-    return one_line(f"{place(difference.input)}, {difference.where}: {difference.kind}{far}{detail}")
+    return one_line(f"{place(difference.input)}, {difference.where}: {difference.kind}{distance}{detail}")
 
 
 def describe_away_from_input(difference: Difference) -> str:
@@ -73,8 +73,8 @@ def describe_away_from_input(difference: Difference) -> str:
 
 def kinds_of(differences: Iterable[Difference]) -> list[str]:
     """Return the kinds of differences, each once, in the order of `KINDS`."""
-    found = {one.kind for one in differences}
-    return [kind for kind in KINDS if kind in found]
+    kinds = {difference.kind for difference in differences}
+    return [kind for kind in KINDS if kind in kinds]
 
 
 def kinds_in_words(record: Record) -> str:
@@ -84,7 +84,9 @@ def kinds_in_words(record: Record) -> str:
 
 def has_kind(record: Record, kinds: Collection[str]) -> bool:
     """Whether a cell has a difference of one of these kinds, silent or noted, or a verdict that is among them."""
-    return str(record.verdict) in kinds or any(one.kind in kinds for one in (*record.differences, *record.noted))
+    return str(record.verdict) in kinds or any(
+        difference.kind in kinds for difference in (*record.differences, *record.noted)
+    )
 
 
 def with_kinds(results: Results, kinds: Collection[str]) -> Results:
@@ -94,7 +96,7 @@ def with_kinds(results: Results, kinds: Collection[str]) -> Results:
     """
     if not kinds:
         return results
-    return dataclasses.replace(results, records=tuple(one for one in results.records if has_kind(one, kinds)))
+    return dataclasses.replace(results, records=tuple(record for record in results.records if has_kind(record, kinds)))
 
 
 def silent_kinds(records: Iterable[Record]) -> list[KindCount]:
@@ -102,12 +104,14 @@ def silent_kinds(records: Iterable[Record]) -> list[KindCount]:
 
     A cell with differences of several kinds counts for each of them.
     """
-    found: dict[str, list[Record]] = defaultdict(list)
+    cells_by_kind: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         for kind in kinds_of(record.differences):
-            found[kind].append(record)
-    counts = (KindCount(kind, len(cells), len({one.case for one in cells})) for kind, cells in found.items())
-    return sorted(counts, key=lambda one: (-one.cells, one.kind))
+            cells_by_kind[kind].append(record)
+    counts = (
+        KindCount(kind, len(cells), len({record.case for record in cells})) for kind, cells in cells_by_kind.items()
+    )
+    return sorted(counts, key=lambda count: (-count.cells, count.kind))
 
 
 def noted_by_compiler(by_compiler: Mapping[str, Iterable[Record]]) -> dict[str, Counter[str]]:
@@ -132,9 +136,9 @@ def commonest_difference(cells: Iterable[Record]) -> tuple[str, int]:
     """
     kinds: Counter[str] = Counter()
     for record in cells:
-        found = [f"{one.kind} {place(one.input)}" for one in record.differences]
-        found = found or [record.reason or "no difference recorded"]
-        kinds.update(list(dict.fromkeys(found)))  # a list: a Counter adds up a mapping's values
+        places = [f"{difference.kind} {place(difference.input)}" for difference in record.differences]
+        places = places or [record.reason or "no difference recorded"]
+        kinds.update(list(dict.fromkeys(places)))  # a list: a Counter adds up a mapping's values
     return one_line(kinds.most_common(1)[0][0]), len(kinds) - 1
 
 
@@ -163,7 +167,9 @@ def stage_changed(old: Record | None, new: Record | None) -> str:
 
 def notes_of(record: Record) -> dict[tuple[str, ...], str]:
     """Return what a record notes and no verdict depends on: differences by their identity, and remarks; with a text."""
-    differences: dict[tuple[str, ...], str] = {identity(one): describe_difference(one) for one in record.noted}
+    differences: dict[tuple[str, ...], str] = {
+        identity(difference): describe_difference(difference) for difference in record.noted
+    }
     return differences | {(remark,): one_line(remark) for remark in record.notes}
 
 

@@ -52,16 +52,18 @@ def brief(environment: Environment) -> list[tuple[str, str]]:
 
 def origins(environment: Environment) -> list[str]:
     """Return where the rows were measured, the largest part first; empty if all are of what `environment` describes."""
-    largest_first = sorted(environment.origins.values(), key=lambda one: one.cells, reverse=True)
+    largest_first = sorted(environment.origins.values(), key=lambda origin: origin.cells, reverse=True)
     recorded = environment.recorded or 0
-    unknown = recorded - sum(one.cells for one in largest_first)
+    unknown = recorded - sum(origin.cells for origin in largest_first)
     if len(largest_first) + bool(unknown > 0) < 2:
         return []
     lines = []
-    for one in largest_first:
-        machine = ", ".join(fact for fact in (one.gpu, one.cpu, one.instructions, one.platform, one.cxx) if fact)
-        revision = f"suites {one.suite_commit[:12]}" if one.suite_commit else "suites of no known revision"
-        lines.append(f"{machine}; {revision} ({one.cells} of {recorded} cells)")
+    for origin in largest_first:
+        machine = ", ".join(
+            fact for fact in (origin.gpu, origin.cpu, origin.instructions, origin.platform, origin.cxx) if fact
+        )
+        revision = f"suites {origin.suite_commit[:12]}" if origin.suite_commit else "suites of no known revision"
+        lines.append(f"{machine}; {revision} ({origin.cells} of {recorded} cells)")
     if unknown > 0:
         lines.append(f"an unknown machine, before origins were recorded ({unknown} of {recorded} cells)")
     return lines
@@ -83,8 +85,8 @@ def accounting(records: Sequence[Record], environment: Environment | None) -> tu
         return f"{len(records)} recorded", True
     if planned != recorded:
         return f"{planned} planned, but only {recorded} recorded", False
-    shown = f", {len(records)} shown" if len(records) < recorded else ""
-    return f"{planned} planned = {recorded} recorded{shown}", True
+    partly = f", {len(records)} shown" if len(records) < recorded else ""
+    return f"{planned} planned = {recorded} recorded{partly}", True
 
 
 def failing_checks(environment: Environment | None, *, lasting: bool = False) -> list[str]:
@@ -146,7 +148,7 @@ def importance(name: str) -> tuple[int, str]:
 def _checks(environment: Environment | None, status: str, *, lasting: bool) -> list[str]:
     checks = environment.doctor if environment else []
     return [
-        f"{one.name}: {one_line(one.found)}"
-        for one in checks
-        if one.status == status and not (lasting and one.name in PASSING_CHECKS)
+        f"{check.name}: {one_line(check.found)}"
+        for check in checks
+        if check.status == status and not (lasting and check.name in PASSING_CHECKS)
     ]

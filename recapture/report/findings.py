@@ -22,18 +22,18 @@ def finding_of(record: Record) -> Cause | None:
     named = findings_by_cell().get(f"{record.case}::{record.compiler}")
     if named is not None or not unlike_example(record):
         return named
-    return next((one for one in FINDINGS.shipped if record.compiler in one.inputs_unlike_the_example), None)
+    return next((finding for finding in FINDINGS.shipped if record.compiler in finding.inputs_unlike_the_example), None)
 
 
 def issues_of(record: Record) -> list[KnownIssue]:
     """Return the known public issues that a silently wrong cell shows."""
     if record.verdict not in SILENTLY_WRONG:
         return []
-    return [one for one in ISSUES.shipped.values() if f"{record.case}::{record.compiler}" in one.shown_by]
+    return [issue for issue in ISSUES.shipped.values() if f"{record.case}::{record.compiler}" in issue.shown_by]
 
 
 def known_lines(record: Record) -> list[str]:
     """Return what is known of a silently wrong cell, a line each: its finding, and the public issues that it shows."""
     finding = finding_of(record)
     lines = [] if finding is None else [finding.line]
-    return lines + [f"{one.what} ({one.link})" for one in issues_of(record)]
+    return lines + [f"{issue.what} ({issue.link})" for issue in issues_of(record)]

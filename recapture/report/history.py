@@ -94,18 +94,18 @@ def history(cell: str, root: Path, *, check: Callable[[Results], object] | None 
     similar address, if no results have such a cell.
     """
     results = read_by_age(root, check)
-    records = [record for one in results for record in one.records]
-    wanted = _matching(cell, records)
+    records = [record for folder in results for record in folder.records]
+    addresses = _matching(cell, records)
     histories = []
-    for capability in sorted({one.capability for one in results}):
-        column = [one for one in results if one.capability == capability]
-        by_image = [{(record.case, record.compiler): record for record in one.records} for one in column]
-        for case, compiler in wanted:
-            found = [cells.get((case, compiler)) for cells in by_image]
-            if any(found):
-                line = [TurnEntry(one.image, record, one.environment) for one, record in zip(column, found)]  # noqa: B905
+    for capability in sorted({folder.capability for folder in results}):
+        column = [folder for folder in results if folder.capability == capability]
+        by_image = [{(record.case, record.compiler): record for record in folder.records} for folder in column]
+        for case, compiler in addresses:
+            row = [cells.get((case, compiler)) for cells in by_image]
+            if any(row):
+                line = [TurnEntry(folder.image, record, folder.environment) for folder, record in zip(column, row)]  # noqa: B905
                 turns = tuple(turning_points(line))
-                histories.append(CellHistory(case, compiler, capability, tuple(_entries(column, found)), turns))
+                histories.append(CellHistory(case, compiler, capability, tuple(_entries(column, row)), turns))
     return histories
 
 
@@ -117,9 +117,12 @@ def _matching(cell: str, records: list[Record]) -> list[tuple[str, str]]:
         name = case.split("::", 1)[-1]
         return cell in (f"{case}::{compiler}", case, name, f"{name}::{compiler}")
 
-    found = sorted((one for one in cells if is_meant(*one)), key=lambda one: (one[0], summary.compiler_key(one[1])))
-    if found:
-        return found
+    matching = sorted(
+        (address for address in cells if is_meant(*address)),
+        key=lambda address: (address[0], summary.compiler_key(address[1])),
+    )
+    if matching:
+        return matching
     cases = {case for case, _ in cells}
     if len(parts) == 1:
         known = {case.split("::", 1)[-1] for case in cases}
@@ -130,10 +133,10 @@ def _matching(cell: str, records: list[Record]) -> list[tuple[str, str]]:
     raise UsageError(f"no results have a cell {cell!r}{did_you_mean(cell, sorted(known))}")
 
 
-def _entries(column: list[Results], found: list[Record | None]) -> Iterator[Entry]:
+def _entries(column: list[Results], row: list[Record | None]) -> Iterator[Entry]:
     images = [results.image for results in column]
-    for number, before in enumerate(compared_with(images, [record is not None for record in found])):
-        record, last = found[number], None if before is None else found[before]
+    for number, before in enumerate(compared_with(images, [record is not None for record in row])):
+        record, last = row[number], None if before is None else row[before]
         changed = record is not None and last is not None and _outcome(record) != _outcome(last)
         edited = record is not None and last is not None and record.case_hash != last.case_hash
         yield Entry(torch_version(column[number]), images[number], record, changed, edited)
@@ -190,7 +193,7 @@ def turning_points(line: Sequence[TurnEntry], *, every: bool = False) -> list[Tu
     """
     turns: list[Turn] = []
     last: tuple[int, TurnEntry, bool] | None = None
-    releases = [one for one in line if every or not (twin(one.image) or is_bare(one.image))]
+    releases = [entry for entry in line if every or not (twin(entry.image) or is_bare(entry.image))]
     ever_bad = False
     for number, seen in enumerate(releases):
         bad = is_bad(seen.record)

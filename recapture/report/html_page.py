@@ -94,8 +94,8 @@ def render_html(
     label = CHARACTER_WIDTH * min(longest, LABEL_LENGTH) + LABEL_PADDING
     seen = {summary.mark(record) for record in records}
     claims = _claims(records, places)
-    found = reasons(records)
-    groups = _all_groups(records, found)
+    whys = reasons(records)
+    groups = _all_groups(records, whys)
     brief = environment_facts.brief(environment) if environment else []
     page = templates.get_template("conformance.html.j2").render(
         place=environment_facts.place(every, environment),
@@ -116,12 +116,12 @@ def render_html(
         share=round(COLUMNS_SHARE / max(len(compilers), 1), 2),
         legend={mark: meaning for mark, meaning in legend().items() if mark in seen},
         suites=_suites(ordered, places, compilers),
-        details=[_detail(record, found.get(key_of(record)), (artifacts or {}).get(record.cell)) for record in ordered],
+        details=[_detail(record, whys.get(key_of(record)), (artifacts or {}).get(record.cell)) for record in ordered],
         claims=claims,
         tally=_tally(claims),
         claim_texts=_claim_texts(records),
         wrong_cases=_wrong_cases(records, places),
-        silent={one.kind: one.cells for one in silent_kinds(records)},
+        silent={count.kind: count.cells for count in silent_kinds(records)},
         kinds={name: kind.meaning for name, kind in KINDS.items()},
         fewest=FEWEST,
         noted_kinds=noted_numbers(records),
@@ -162,10 +162,10 @@ def _sections(groups: Mapping[str, object], *, has_claims: bool, has_environment
 
 def _verdicts_by_kind(records: Iterable[Record]) -> dict[str, dict[str, int]]:
     """Return the number of cells of each verdict, for each of the four numbers at the top of the page."""
-    found: dict[str, dict[str, int]] = {"right": {}, "wrong": {}, "failing": {}, "none": {}}
+    by_kind: dict[str, dict[str, int]] = {"right": {}, "wrong": {}, "failing": {}, "none": {}}
     for verdict, number in summary.counts_by_verdict(records).items():
-        found[OUTCOMES.get(verdict.facts.group, "none")][str(verdict)] = number
-    return found
+        by_kind[OUTCOMES.get(verdict.facts.group, "none")][str(verdict)] = number
+    return by_kind
 
 
 def _tally(claims: Sequence[dict[str, Any]]) -> str:
@@ -189,8 +189,8 @@ def _suites(
     for suite in sorted(cases):
         rows = []
         for case in cases[suite]:
-            found = [places.get((case, compiler)) for compiler in compilers]
-            cells = [None if place is None else _cell(ordered[place], place) for place in found]
+            cell_places = [places.get((case, compiler)) for compiler in compilers]
+            cells = [None if place is None else _cell(ordered[place], place) for place in cell_places]
             rows.append({"case": case, "name": case.split("::", 1)[-1], "cells": cells})
         suites.append({"name": suite, "rows": rows})
     return suites
@@ -214,13 +214,13 @@ def _detail(record: Record, reason: Reason | None, folder: str | None) -> dict[s
     built["why"] = str(reason) if reason else None
     built["folder"] = f"{quote(folder)}/" if folder else None
     for name, differences in (("differences", record.differences), ("noted", record.noted)):
-        for one, difference in zip(built[name], differences, strict=True):
-            one["far"], one["detail"] = how_far(difference), difference.detail
+        for shown_difference, difference in zip(built[name], differences, strict=True):
+            shown_difference["far"], shown_difference["detail"] = how_far(difference), difference.detail
     stage = stage_of(record)
     if stage is not None:
         built["stage"] = culprit(stage) + (f"; workaround: {stage.workaround}" if stage.workaround else "")
-    kept = {name: value for name, value in built.items() if value not in (None, [], (), "") and name != "schema"}
-    cut: dict[str, Any] = _cut(kept)
+    present = {name: value for name, value in built.items() if value not in (None, [], (), "") and name != "schema"}
+    cut: dict[str, Any] = _cut(present)
     return cut
 
 
@@ -228,15 +228,15 @@ def _cut(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= TEXT_LIMIT else value[:TEXT_LIMIT] + "…"
     if isinstance(value, dict):
-        return {name: _cut(one) for name, one in value.items()}
-    return [_cut(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {name: _cut(part) for name, part in value.items()}
+    return [_cut(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def _claims(records: Iterable[Record], places: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
     """Return the claims, those not reproduced first, each with its sentence, source and cells."""
     by_id = summary.claims_by_id(records)
     order = (ClaimStatus.NOT_REPRODUCED, ClaimStatus.PARTLY, ClaimStatus.REPRODUCED, ClaimStatus.NOT_RUNNABLE)
-    found = [
+    claims = [
         {
             "id": claim,
             "status": summary.overall_status(cells),
@@ -256,8 +256,8 @@ def _claims(records: Iterable[Record], places: Mapping[tuple[str, str], int]) ->
         }
         for claim, cells in by_id.items()
     ]
-    found.sort(key=lambda claim: order.index(claim["status"]))
-    return [{**claim, "status": str(claim["status"])} for claim in found]
+    claims.sort(key=lambda claim: order.index(claim["status"]))
+    return [{**claim, "status": str(claim["status"])} for claim in claims]
 
 
 def _claim_texts(records: Iterable[Record]) -> dict[str, dict[str, str]]:
@@ -269,19 +269,19 @@ def _claim_texts(records: Iterable[Record]) -> dict[str, dict[str, str]]:
 def _wrong_cases(records: Iterable[Record], places: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
     """Return the silently wrong cases, those with the most cells first, each with its cells and differences."""
     records = list(records)
-    suspect = {one.case for one in suspects(records)}
-    found = []
+    suspected = {suspect.case for suspect in suspects(records)}
+    cases = []
     for case, cells in summary.silent_wrongs(records).items():
         suite, _, name = case.partition("::")
         what, others = commonest_difference(cells)
-        found.append(
+        cases.append(
             {
                 "suite": suite,
                 "name": name,
                 "cells": [_cell(record, places[case, record.compiler]) for record in cells],
                 "what": shorten(what, EXAMPLE_LIMIT) + (f" (+{others} more)" if others else ""),
-                "suspect": case in suspect,
+                "suspect": case in suspected,
                 "example": summary.explain(cells[0], EXAMPLE_LIMIT),
             }
         )
-    return sorted(found, key=lambda case: -len(case["cells"]))
+    return sorted(cases, key=lambda case: -len(case["cells"]))

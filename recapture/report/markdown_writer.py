@@ -61,7 +61,9 @@ def table_markdown(table: Table) -> str:
     tabulate.WIDE_CHARS_MODE = False
     return tabulate.tabulate(
         [[_inline(cell, in_table=True) for cell in row] for row in table.rows],
-        headers=["<br>".join(_inline(line, in_table=True) for line in header_lines(one)) for one in table.headers],
+        headers=[
+            "<br>".join(_inline(line, in_table=True) for line in header_lines(header)) for header in table.headers
+        ],
         tablefmt="pipe",
         colalign=[table.alignment(column) for column in range(len(table.headers))],
         disable_numparse=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -100,6 +101,7 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
     return [(0, len(digits.lstrip("0")), digits.lstrip("0")) if digits else (1, 0, words) for digits, words in parts]
 
 
+@functools.lru_cache(maxsize=1000)  # sorting asks for the same few names again and again
 def compiler_key(name: str) -> tuple[int, str, str]:
     """Sort key of compilers: the reference first, then by family, users' own compilers last."""
     family = compiler_facts(name).family
@@ -118,18 +120,18 @@ def suites_in_order(records: Iterable[Record]) -> list[str]:
 
 def by_compiler(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Return the records of each compiler, in the order of the reports."""
-    found: dict[str, list[Record]] = {}
+    grouped: dict[str, list[Record]] = {}
     for record in records:
-        found.setdefault(record.compiler, []).append(record)
-    return {name: found[name] for name in sorted(found, key=compiler_key)}
+        grouped.setdefault(record.compiler, []).append(record)
+    return {name: grouped[name] for name in sorted(grouped, key=compiler_key)}
 
 
 def by_suite(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Return the records of each suite, by name."""
-    found: dict[str, list[Record]] = {}
+    grouped: dict[str, list[Record]] = {}
     for record in records:
-        found.setdefault(suite_of(record.case), []).append(record)
-    return dict(sorted(found.items()))
+        grouped.setdefault(suite_of(record.case), []).append(record)
+    return dict(sorted(grouped.items()))
 
 
 def count(records: Iterable[Record]) -> Counts:
@@ -166,10 +168,10 @@ def claim_cells(records: Iterable[Record]) -> list[ClaimCell]:
 
 def claims_by_id(records: Iterable[Record]) -> dict[str, list[ClaimCell]]:
     """Return the cells of every claim, in the order of `claim_cells`."""
-    found: dict[str, list[ClaimCell]] = {}
+    grouped: dict[str, list[ClaimCell]] = {}
     for cell in claim_cells(records):
-        found.setdefault(cell.id, []).append(cell)
-    return found
+        grouped.setdefault(cell.id, []).append(cell)
+    return grouped
 
 
 def overall_status(cells: Iterable[ClaimCell]) -> ClaimStatus:
@@ -205,11 +207,11 @@ def colour(record: Record | None) -> str:
 
 def silent_wrongs(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Return the silently wrong cells by case, in the order of the reports."""
-    found: dict[str, list[Record]] = defaultdict(list)
+    grouped: dict[str, list[Record]] = defaultdict(list)
     for record in sorted(records, key=lambda record: (record.case, compiler_key(record.compiler))):
         if record.verdict in SILENTLY_WRONG:
-            found[record.case].append(record)
-    return dict(found)
+            grouped[record.case].append(record)
+    return dict(grouped)
 
 
 def explain(record: Record, limit: int = 160) -> str:
@@ -251,19 +253,19 @@ def first_line(text: str) -> str:
 def in_matrix(records: Sequence[Record]) -> tuple[Sequence[Record], str]:
     """Return the records that matrices and tables of counts show, and a text about omitted ones, else empty."""
     suites, cases = suites_in_order(records), sorted({record.case for record in records})
-    shown_suites = set(suites[:MOST_SUITES])
-    shown_cases = {*[case for case in cases if suite_of(case) in shown_suites][:MOST_CASES]}
-    shown = [record for record in records if record.case in shown_cases]
-    shown_compilers = set(compilers_in_order(shown)[:MOST_COMPILERS])
-    shown = [record for record in shown if record.compiler in shown_compilers]
+    included_suites = set(suites[:MOST_SUITES])
+    included_cases = {*[case for case in cases if suite_of(case) in included_suites][:MOST_CASES]}
+    included = [record for record in records if record.case in included_cases]
+    included_compilers = set(compilers_in_order(included)[:MOST_COMPILERS])
+    included = [record for record in included if record.compiler in included_compilers]
     compilers = {record.compiler for record in records}
     parts = [
         f"{all_of_them - number} of {all_of_them} {noun}"
         for all_of_them, number, noun in (
-            (len(suites), len(shown_suites), "suites"),
-            (len(compilers), len(shown_compilers), "compilers"),
-            (len(cases), len(shown_cases), "cases"),
+            (len(suites), len(included_suites), "suites"),
+            (len(compilers), len(included_compilers), "compilers"),
+            (len(cases), len(included_cases), "cases"),
         )
         if all_of_them > number
     ]
-    return (shown, f"Left out of the matrix: {', '.join(parts)}; the records have them.") if parts else (records, "")
+    return (included, f"Left out of the matrix: {', '.join(parts)}; the records have them.") if parts else (records, "")

@@ -80,13 +80,13 @@ def print_summary(
         say(console, f"suite {name} could not be collected: {shorten(error, MESSAGE_LIMIT)}", "bold red")
     for check in environment_facts.failing_checks(environment):
         say(console, f"the machine is at fault: {shorten(check, MESSAGE_LIMIT)}", "bold red")
-    shown, left_out = in_matrix(records)
-    if records and not _print_matrix(console, shown):
-        _print_counts(console, shown)
+    in_tables, left_out = in_matrix(records)
+    if records and not _print_matrix(console, in_tables):
+        _print_counts(console, in_tables)
     if left_out:
         say(console, left_out)
     _print_silent_wrongs(console, summary.silent_wrongs(records), directory / REPORT)
-    _print_suspects(console, [one.case for one in suspects(records)])
+    _print_suspects(console, [suspect.case for suspect in suspects(records)])
     _print_failures(console, failure_groups(records), directory / REPORT)
     say_all(console, list(map(str, static_refusals(records))))
     _print_noted(console, records)
@@ -117,7 +117,9 @@ def _print_matrix(console: Console, records: Sequence[Record]) -> bool:
     say_all(console, _filled([f"{number} {name}" for number, name in enumerate(compilers, 1)], console.width), "dim")
     seen = {summary.mark(record) for record in records}
     say_all(
-        console, _filled([f"{one} {said}" for one, said in summary.LEGEND.items() if one in seen], console.width), "dim"
+        console,
+        _filled([f"{mark} {words}" for mark, words in summary.LEGEND.items() if mark in seen], console.width),
+        "dim",
     )
     return True
 
@@ -153,12 +155,12 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
     heading = f"silently wrong: {plural(number, 'cell')} of {plural(len(by_case), 'case')}{_by_kind(by_case)}"
     say(console, f"\n{heading}", "bold red")
     ordered = sorted(by_case.items(), key=lambda item: (-len(item[1]), item[0]))
-    shown = [_WrongCase(case, cells) for case, cells in ordered[:WRONG_CASES_NAMED]]
-    say_all(console, terminal_lines(_wrong_table(shown, _line_width(console))))
-    rest = ordered[WRONG_CASES_NAMED:]
-    if rest:
-        cells_left = plural(sum(len(cells) for _, cells in rest), "cell")
-        say(console, f"and {plural(len(rest), 'more case')} ({cells_left}): see {report}")
+    named = [_WrongCase(case, cells) for case, cells in ordered[:WRONG_CASES_NAMED]]
+    say_all(console, terminal_lines(_wrong_table(named, _line_width(console))))
+    others = ordered[WRONG_CASES_NAMED:]
+    if others:
+        cells_left = plural(sum(len(cells) for _, cells in others), "cell")
+        say(console, f"and {plural(len(others), 'more case')} ({cells_left}): see {report}")
 
 
 def _print_suspects(console: Console, cases: Sequence[str]) -> None:
@@ -172,7 +174,7 @@ def _print_suspects(console: Console, cases: Sequence[str]) -> None:
 def _by_kind(by_case: dict[str, list[Record]]) -> str:
     """Return the number of silently wrong cells by kind of difference, in brackets."""
     kinds = silent_kinds(record for cells in by_case.values() for record in cells)
-    return f" ({', '.join(f'{one.kind} {one.cells}' for one in kinds)})" if kinds else ""
+    return f" ({', '.join(f'{count.kind} {count.cells}' for count in kinds)})" if kinds else ""
 
 
 def _print_noted(console: Console, records: Sequence[Record]) -> None:
@@ -209,17 +211,17 @@ def _wrong_table(cases: Sequence[_WrongCase], width: int) -> Table:
         columns = (headers[:1], [headers[1], *names], [headers[2], *differences])
         return width - sum(max(map(len, column)) + GAP for column in columns)
 
-    names = [one.case for one in cases]
-    differences = [one.difference + one.more for one in cases]
+    names = [wrong_case.case for wrong_case in cases]
+    differences = [wrong_case.difference + wrong_case.more for wrong_case in cases]
     if room(names, differences) < COMPILERS_ROOM:
-        differences = [one.difference for one in cases]
+        differences = [wrong_case.difference for wrong_case in cases]
         lacking = COMPILERS_ROOM - room(names, differences)
         limit = max(max(map(len, names)) - lacking, CASE_ROOM)
         names = [shorten(name, limit) for name in names]
     left = max(room(names, differences), COMPILERS_ROOM)
     rows: list[list[Inline]] = [
-        [len(one.compilers), name, difference, _fitting(one.compilers, left)]
-        for one, name, difference in zip(cases, names, differences)  # noqa: B905 - of one length
+        [len(wrong_case.compilers), name, difference, _fitting(wrong_case.compilers, left)]
+        for wrong_case, name, difference in zip(cases, names, differences)  # noqa: B905 - of one length
     ]
     return Table([Span(name, style="dim") for name in headers], rows, "rlll")
 
@@ -232,9 +234,9 @@ def _fitting(compilers: Sequence[str], room: int) -> str:
     families = Counter(plain_name(name) for name in compilers)
     parts = [f"{name} ×{number}" if number > 1 else name for name, number in families.items()]
     numbers = list(families.values())
-    for kept in range(len(parts), 0, -1):
-        left = sum(numbers[kept:])
-        text = ", ".join(parts[:kept]) + (f", +{left}" if left else "")
+    for named in range(len(parts), 0, -1):
+        left = sum(numbers[named:])
+        text = ", ".join(parts[:named]) + (f", +{left}" if left else "")
         if len(text) <= room:
             return text
     return shorten(text, room)

@@ -57,7 +57,7 @@ class SafeConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print objects as `rich.console.Console.print` does, each string as one line."""
-        super().print(*(_printed_line(one) if isinstance(one, str) else one for one in objects), **options)
+        super().print(*(_printed_line(part) if isinstance(part, str) else part for part in objects), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield the segments to print, with control characters removed from text segments."""
@@ -169,10 +169,10 @@ def _print_block(console: Console, block: Block) -> None:
 
 def _print_groups(console: Console, table: Table) -> None:
     """Print rows by their first column; what many rows say alike after the second is printed once, with its number."""
-    said: dict[str, list[Sequence[Inline]]] = {}
+    by_text: dict[str, list[Sequence[Inline]]] = {}
     for row in table.rows:
-        said.setdefault("\0".join(map(_plain, row[2:])), []).append(row)
-    shared = {text: rows for text, rows in said.items() if len(rows) >= MANY and any(map(_plain, rows[0][2:]))}
+        by_text.setdefault("\0".join(map(_plain, row[2:])), []).append(row)
+    shared = {text: rows for text, rows in by_text.items() if len(rows) >= MANY and any(map(_plain, rows[0][2:]))}
     for rows in sorted(shared.values(), key=len, reverse=True):
         say_wrapped(console, [f"{len(rows)}× ", *_joined(_described(table, rows[0], first=2))], indent=STEP)
         for row in rows:
@@ -246,7 +246,7 @@ def split(table: Table, width: int) -> list[Table]:
     widths = _widths(table)
     blocks: list[list[int]] = []
     for column in range(1, len(widths)):
-        if not blocks or sum(widths[one] + GAP for one in blocks[-1]) + widths[column] > width:
+        if not blocks or sum(widths[other] + GAP for other in blocks[-1]) + widths[column] > width:
             blocks.append([0])
         blocks[-1].append(column)
     return [_columns(table, block) for block in blocks] or [table]

@@ -257,7 +257,12 @@ def _claims(before: dict[Key, Record], after: dict[Key, Record]) -> tuple[ClaimC
     return tuple(
         sorted(
             changes,
-            key=lambda one: (summary.natural_key(one.id), one.case, summary.compiler_key(one.compiler), one.expected),
+            key=lambda change: (
+                summary.natural_key(change.id),
+                change.case,
+                summary.compiler_key(change.compiler),
+                change.expected,
+            ),
         )
     )
 

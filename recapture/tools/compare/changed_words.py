@@ -48,7 +48,7 @@ def changed_words(old: str, new: str, limit: int) -> Words:
         return Words(shorten(old, limit), shorten(new, limit))
     gone: list[str] = []
     come: list[str] = []
-    blocks = [one for one in matcher.get_opcodes() if one[0] != "equal"]
+    blocks = [block for block in matcher.get_opcodes() if block[0] != "equal"]
     for _, start, end, begin, stop in blocks:
         gone.append(" ".join(before[start:end]))
         come.append(" ".join(after[begin:stop]))
@@ -81,7 +81,7 @@ def failure_words(old: Record, new: Record, limit: int) -> str:
         parts.append(shorten(new.error.message, limit))
     elif old.error is not None and new.error is None and not new.differences:
         parts.append(f"before: {shorten(old.error.message, limit)}")
-    before, after = ({_where(one): one.detail for one in side.differences} for side in (old, new))
+    before, after = ({_where(difference): difference.detail for difference in side.differences} for side in (old, new))
     gone = [name for name in before if name not in after]
     come = [f"{name}: {detail}" if detail else name for name, detail in after.items() if name not in before]
     if come:

@@ -268,7 +268,7 @@ SPEEDS_FAIL_ON: dict[str, tuple[SpeedCategory, ...]] = {
 
 def matching_changes(changes: Diff, name: str) -> int:
     """Return the number of changes that match ``--fail-on NAME``."""
-    number = sum(one.category in SPEEDS_FAIL_ON.get(name, ()) for one in changes.speeds)
+    number = sum(change.category in SPEEDS_FAIL_ON.get(name, ()) for change in changes.speeds)
     asked = FAIL_ON.get(name)
     if asked is not None:
         number += sum(asked(category, change) for category, members in changes.categories() for change in members)

@@ -226,7 +226,10 @@ def device_lines(changes: Diff) -> list[str]:
             for difference in explanations:
                 cells[difference] = cells.get(difference, 0) + 1
             unexplained += not explanations and _other_outcome(change)
-    lines = [f"{plural(number, 'cell')}: {GROUPS[one.group]}. {one.line}" for one, number in cells.items()]
+    lines = [
+        f"{plural(number, 'cell')}: {GROUPS[difference.group]}. {difference.line}"
+        for difference, number in cells.items()
+    ]
     if lines and unexplained:
         lines.append(f"{plural(unexplained, 'cell')} with another outcome: not explained")
     return lines
@@ -394,4 +397,4 @@ def _times(ratio: Ratio | None) -> str:
 def _first_calls(change: SpeedChange) -> str:
     """Return the seconds of the first call with cold caches on both sides."""
     seconds = [time_text(side.cold) if side is not None else "" for side in (change.old, change.new)]
-    return " → ".join(one or "–" for one in seconds) if any(seconds) else ""
+    return " → ".join(text or "–" for text in seconds) if any(seconds) else ""

@@ -73,7 +73,7 @@ class IssueRow:
     @property
     def at_both_ends(self) -> bool:
         """Whether the issue's cells ran on the releases at both ends of its documented range."""
-        ran = {one.torch.split("+")[0] for one in self.entries if one.measured not in UNTRIED}
+        ran = {entry.torch.split("+")[0] for entry in self.entries if entry.measured not in UNTRIED}
         return self.ends is not None and set(self.ends) <= ran
 
 
@@ -95,18 +95,20 @@ def compare_issues(
     UsageError if there are no results, or if reading them fails.
     """
     results = read_by_age(root, check)
-    pinned = {one.torch for one in load_images().values()}
+    pinned = {image.torch for image in load_images().values()}
     tables = []
-    for capability in sorted({one.capability for one in results}):
-        found = [one for one in results if one.capability == capability]
-        columns = [one for one in found if not twin(one.image) and not is_bare(one.image)] or found
-        records = [{f"{row.case}::{row.compiler}": row for row in one.records} for one in columns]
+    for capability in sorted({folder.capability for folder in results}):
+        on_capability = [folder for folder in results if folder.capability == capability]
+        columns = [
+            folder for folder in on_capability if not twin(folder.image) and not is_bare(folder.image)
+        ] or on_capability
+        records = [{f"{row.case}::{row.compiler}": row for row in folder.records} for folder in columns]
         rows = tuple(
             IssueRow(issue, entries, _outcome(issue, entries, on_gpu=capability != "cpu"), issue.ends(pinned))
             for issue in issues
             for entries in [_entries(issue, columns, records)]
         )
-        heads = tuple(IssueEntry(torch_version(one), one.image, None, "not recorded") for one in columns)
+        heads = tuple(IssueEntry(torch_version(folder), folder.image, None, "not recorded") for folder in columns)
         tables.append(IssueTable(capability, heads, rows))
     return tables
 
@@ -115,25 +117,25 @@ def _entries(
     issue: KnownIssue, columns: Sequence[Results], records: Sequence[dict[str, Record]]
 ) -> tuple[IssueEntry, ...]:
     entries = []
-    for one, cells in zip(columns, records, strict=True):
-        release = torch_version(one)
-        found = [cells.get(cell) for cell in issue.shown_by]
-        entries.append(IssueEntry(release, one.image, issue.says(release), _measured(issue, found)))
+    for folder, cells in zip(columns, records, strict=True):
+        release = torch_version(folder)
+        recorded = [cells.get(cell) for cell in issue.shown_by]
+        entries.append(IssueEntry(release, folder.image, issue.says(release), _measured(issue, recorded)))
     return tuple(entries)
 
 
-def _measured(issue: KnownIssue, found: Sequence[Record | None]) -> Measured:
-    records = [one for one in found if one is not None]
+def _measured(issue: KnownIssue, recorded: Sequence[Record | None]) -> Measured:
+    records = [record for record in recorded if record is not None]
     if not records:
         return "not recorded"
-    silent = [one for one in records if one.verdict in SILENTLY_WRONG]
+    silent = [record for record in records if record.verdict in SILENTLY_WRONG]
     if silent:
-        kinds = {difference.kind for one in silent for difference in one.differences}
+        kinds = {difference.kind for record in silent for difference in record.differences}
         return "wrong" if issue.compares in kinds else "wrong otherwise"
-    ran = [one for one in records if one.verdict not in NOT_RUN]
+    ran = [record for record in records if record.verdict not in NOT_RUN]
     if not ran:
         return "not run"
-    if all(_is_right(issue, one) for one in ran):
+    if all(_is_right(issue, record) for record in ran):
         return "right"
     return "fails"
 
@@ -149,12 +151,12 @@ def _outcome(issue: KnownIssue, entries: Sequence[IssueEntry], *, on_gpu: bool) 
         return "no program"
     if issue.gpu and not on_gpu:
         return "GPU only"
-    found = [one.agrees for one in entries]
-    if False in found:
+    agreements = [entry.agrees for entry in entries]
+    if False in agreements:
         return "disagrees"
-    if True in found:
+    if True in agreements:
         return "agrees"
-    measured = {one.measured for one in entries}
+    measured = {entry.measured for entry in entries}
     if measured <= {"not recorded"}:
         return "not recorded"
     return "not run" if measured <= {"not recorded", "not run"} else "no statement"
@@ -180,34 +182,34 @@ def print_issues(console: Console, tables: Iterable[IssueTable]) -> None:
     print_document(console, [block for table in tables for block in _document(table)])
 
 
-def _document(one: IssueTable) -> Iterator[Block]:
-    yield Heading(["Known issues, documented against measured: ", code_span(one.capability)], 1)
-    yield Paragraph(_counts(one))
-    yield _table(one)
+def _document(table: IssueTable) -> Iterator[Block]:
+    yield Heading(["Known issues, documented against measured: ", code_span(table.capability)], 1)
+    yield Paragraph(_counts(table))
+    yield _table(table)
     yield Paragraph(LEGEND)
     remarks = [
-        Item([Span(f"#{row.issue.id}", "verbatim", row.issue.link), f": {text}"]) for row, text in _explanations(one)
+        Item([Span(f"#{row.issue.id}", "verbatim", row.issue.link), f": {text}"]) for row, text in _explanations(table)
     ]
     if remarks:
         yield Heading("Disagreements and remarks")
         yield Items(remarks)
 
 
-def _counts(one: IssueTable) -> str:
-    counted = Counter(row.outcome for row in one.rows)
+def _counts(table: IssueTable) -> str:
+    counted = Counter(row.outcome for row in table.rows)
     parts = ", ".join(f"{number} {outcome}" for outcome, number in counted.most_common())
-    pairs = [entry.agrees for row in one.rows for entry in row.entries if entry.agrees is not None]
-    text = f"{len(one.rows)} known issues: {parts}."
+    pairs = [entry.agrees for row in table.rows for entry in row.entries if entry.agrees is not None]
+    text = f"{len(table.rows)} known issues: {parts}."
     if pairs:
         text += f" Of {len(pairs)} pairs of issue and release that can be compared, {sum(pairs)} agree."
-    tried = sum(row.at_both_ends for row in one.rows)
+    tried = sum(row.at_both_ends for row in table.rows)
     return f"{text} {tried} were tried on the releases at both ends of their documented range."
 
 
-def _table(one: IssueTable) -> Table:
-    heads = labels(one.images)
+def _table(table: IssueTable) -> Table:
+    heads = labels(table.images)
     rows: list[list[Inline]] = []
-    for row in one.rows:
+    for row in table.rows:
         issue = row.issue
         rows.append(
             [
@@ -231,9 +233,9 @@ def _mark(entry: IssueEntry) -> str:
     return mark + {True: "", False: "!", None: "?"}[entry.agrees]
 
 
-def _explanations(one: IssueTable) -> Iterator[tuple[IssueRow, str]]:
+def _explanations(table: IssueTable) -> Iterator[tuple[IssueRow, str]]:
     """Yield the rows that disagree, with the explanation or the fact that there is none, and those with a remark."""
-    for row in one.rows:
+    for row in table.rows:
         against = [
             f"{entry.torch.split('+')[0]} (documented {entry.documented}, measured {entry.measured})"
             for entry in row.entries

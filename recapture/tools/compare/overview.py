@@ -106,21 +106,25 @@ def overview(
     results = read_by_age(root, check)
     if cells is not None:
         cells.check(results)
-        results = [kept for one in results if (kept := cells.applied(one)).records]
+        results = [chosen for folder in results if (chosen := cells.applied(folder)).records]
         if not results:
             raise UsageError("no results have a cell that matches")
     return [
-        _overview(capability, [one for one in results if one.capability == capability])
-        for capability in sorted({one.capability for one in results})
+        _overview(capability, [folder for folder in results if folder.capability == capability])
+        for capability in sorted({folder.capability for folder in results})
     ]
 
 
 def _overview(capability: str, results: list[Results]) -> Overview:
     columns, left_out = _columns(results)
-    common = set.intersection(*(_cells(one) for one in columns))
+    common = set.intersection(*(_cells(column) for column in columns))
     same = [
-        Results(one.directory, tuple(row for row in one.records if (row.case, row.compiler) in common), one.environment)
-        for one in columns
+        Results(
+            column.directory,
+            tuple(row for row in column.records if (row.case, row.compiler) in common),
+            column.environment,
+        )
+        for column in columns
     ]
     return Overview(
         capability=capability,
@@ -128,7 +132,7 @@ def _overview(capability: str, results: list[Results]) -> Overview:
         releases=tuple(map(_release, same)),
         steps=tuple(_step(old, new) for old, new in itertools.pairwise(same)),
         left_out=left_out,
-        uncounted={one.image: more for one in columns if (more := len(_cells(one) - common))},
+        uncounted={column.image: more for column in columns if (more := len(_cells(column) - common))},
     )
 
 
@@ -136,20 +140,20 @@ def _columns(results: list[Results]) -> tuple[list[Results], dict[str, str]]:
     """Choose one column per release, with the packages of its time and with (nearly) all cells."""
     left_out = {}
     line = []
-    images = {torch_version(one) for one in results if not is_bare(one.image) and not twin(one.image)}
-    for one in results:
-        if twin(one.image):
-            left_out[one.image] = "packages of another time"
-        elif is_bare(one.image) and torch_version(one) in images:
-            left_out[one.image] = "its release has an image"
+    images = {torch_version(folder) for folder in results if not is_bare(folder.image) and not twin(folder.image)}
+    for folder in results:
+        if twin(folder.image):
+            left_out[folder.image] = "packages of another time"
+        elif is_bare(folder.image) and torch_version(folder) in images:
+            left_out[folder.image] = "its release has an image"
         else:
-            line.append(one)
+            line.append(folder)
     if not line:  # there are only twins
         line, left_out = results, {}
-    usual = statistics.median_high(len(one.records) for one in line)
-    small = {one.image: len(one.records) for one in line if len(one.records) < WHOLE * usual}
+    usual = statistics.median_high(len(folder.records) for folder in line)
+    small = {folder.image: len(folder.records) for folder in line if len(folder.records) < WHOLE * usual}
     left_out |= {image: f"{cells} of {plural(usual, 'cell')}" for image, cells in small.items()}
-    return [one for one in line if one.image not in small], dict(sorted(left_out.items()))
+    return [folder for folder in line if folder.image not in small], dict(sorted(left_out.items()))
 
 
 def _cells(results: Results) -> set[tuple[str, str]]:
@@ -166,7 +170,9 @@ def _release(results: Results) -> Release:
         image=results.image,
         compilers={name: summary.count(cells) for name, cells in summary.by_compiler(records).items()},
         claims={name: summary.overall_status(cells) for name, cells in claims.items()},
-        silent={one.kind: one.cells for one in silent_kinds(row for row in records if row.verdict in SILENTLY_WRONG)},
+        silent={
+            count.kind: count.cells for count in silent_kinds(row for row in records if row.verdict in SILENTLY_WRONG)
+        },
         noted=dict(noted_numbers(records)),
     )
 
@@ -190,37 +196,37 @@ def to_json(overviews: Iterable[Overview]) -> str:
 
 def to_markdown(overviews: Iterable[Overview]) -> str:
     """Return overviews as GitHub Markdown."""
-    return markdown(block for one in overviews for block in (*_document(one), *_listed_changes(one)))
+    return markdown(block for view in overviews for block in (*_document(view), *_listed_changes(view)))
 
 
 def print_overviews(console: Console, overviews: Iterable[Overview]) -> None:
     """Print overviews, without the cells that each step changed: `recapture diff` lists them, with details."""
     from recapture.report.terminal_writer import print_document
 
-    print_document(console, [block for one in overviews for block in _document(one)])
+    print_document(console, [block for view in overviews for block in _document(view)])
 
 
-def _document(one: Overview) -> Iterator[Block]:
-    yield Heading(["Through the releases: ", code_span(one.capability)], 1)
-    releases = plural(len(one.releases), "release")
-    text = f"{plural(one.cells, 'cell')} (case × compiler) that {releases} recorded."
-    if one.uncounted:
-        further = ", ".join(f"{cells} of {image}" for image, cells in one.uncounted.items())
+def _document(view: Overview) -> Iterator[Block]:
+    yield Heading(["Through the releases: ", code_span(view.capability)], 1)
+    releases = plural(len(view.releases), "release")
+    text = f"{plural(view.cells, 'cell')} (case × compiler) that {releases} recorded."
+    if view.uncounted:
+        further = ", ".join(f"{cells} of {image}" for image, cells in view.uncounted.items())
         text += f" Not counted, because others lack them: {further}."
-    if one.left_out:
-        text += f" Left out: {', '.join(f'{image} ({why})' for image, why in one.left_out.items())}."
+    if view.left_out:
+        text += f" Left out: {', '.join(f'{image} ({why})' for image, why in view.left_out.items())}."
     yield Paragraph(text)
-    for title, table in _tables(one):
+    for title, table in _tables(view):
         yield Heading(title)
         yield table
         if title == WRONG and table.rows[0][0] == code_span(EAGER):
             yield Paragraph(OF_EAGER)
 
 
-def _listed_changes(one: Overview) -> Iterator[Block]:
+def _listed_changes(view: Overview) -> Iterator[Block]:
     """Yield the cells that each step changed, of the categories in `LISTED`."""
-    names = dict(zip((release.image for release in one.releases), labels(one.releases), strict=True))
-    for step in one.steps:
+    names = dict(zip((release.image for release in view.releases), labels(view.releases), strict=True))
+    for step in view.steps:
         items = [
             Item([f"{_words(name)}: ", *_cells_by_case(step.changes[name])]) for name in LISTED if name in step.changes
         ]
@@ -229,11 +235,11 @@ def _listed_changes(one: Overview) -> Iterator[Block]:
             yield Items(items)
 
 
-def _tables(one: Overview) -> Iterator[tuple[str, Table]]:
+def _tables(view: Overview) -> Iterator[tuple[str, Table]]:
     """Yield the titles and tables of both forms; a dash means that no cell says anything about the compiler."""
-    heads = labels(one.releases)
+    heads = labels(view.releases)
     columns = "l" + "r" * len(heads)
-    compilers = sorted({name for release in one.releases for name in release.compilers}, key=summary.compiler_key)
+    compilers = sorted({name for release in view.releases for name in release.compilers}, key=summary.compiler_key)
     kinds: tuple[tuple[str, Callable[[summary.Counts], int]], ...] = (
         (WRONG, lambda counts: counts.silently_wrong),
         ("Failing", lambda counts: counts.failing),
@@ -242,7 +248,7 @@ def _tables(one: Overview) -> Iterator[tuple[str, Table]]:
     for title, number in kinds:
         rows: list[list[Inline]] = []
         for name in compilers:
-            cells = [_number(release.compilers.get(name), number) for release in one.releases]
+            cells = [_number(release.compilers.get(name), number) for release in view.releases]
             if any(cell not in ("0", "–") for cell in cells):
                 rows.append([code_span(name), *cells])
         if rows:
@@ -253,26 +259,26 @@ def _tables(one: Overview) -> Iterator[tuple[str, Table]]:
     )
     for title, numbers in by_kind:
         rows = [
-            [code_span(kind), *(str(numbers(release).get(kind, 0)) for release in one.releases)]
+            [code_span(kind), *(str(numbers(release).get(kind, 0)) for release in view.releases)]
             for kind in KINDS
-            if any(kind in numbers(release) for release in one.releases)
+            if any(kind in numbers(release) for release in view.releases)
         ]
         if rows:
             yield title, Table(["kind", *heads], rows, columns)
-    if one.steps:
-        seen = [name for name in CATEGORIES if any(step.changes.get(name) for step in one.steps)]
+    if view.steps:
+        seen = [name for name in CATEGORIES if any(step.changes.get(name) for step in view.steps)]
         rows = [
             [f"{was} → {now}", *(str(len(step.changes.get(name, ()))) for name in seen)]
-            for (was, now), step in zip(itertools.pairwise(heads), one.steps, strict=True)
+            for (was, now), step in zip(itertools.pairwise(heads), view.steps, strict=True)
         ]
         if seen:
             yield "From one release to the next", Table(["", *map(_words, seen)], rows, "l" + "r" * len(seen))
-    ids = sorted({name for release in one.releases for name in release.claims}, key=summary.natural_key)
+    ids = sorted({name for release in view.releases for name in release.claims}, key=summary.natural_key)
     if ids:
         rows = [
             [
                 Span(name, link=address(name)),
-                *(STATUSES[release.claims[name]] if name in release.claims else "" for release in one.releases),
+                *(STATUSES[release.claims[name]] if name in release.claims else "" for release in view.releases),
             ]
             for name in ids
         ]

@@ -32,8 +32,8 @@ from recapture.records.verdicts import SILENTLY_WRONG
 from recapture.run.cell import CellSpec
 from recapture.run.preparation import preload_level
 from recapture.tools.explain.reduce.candidates import CandidateRunner, TryPlace
+from recapture.tools.explain.reduce.faults import fault_of, same_fault
 from recapture.tools.explain.reduce.reducing import IMPORTED, ReduceOptions, open_reduction
-from recapture.tools.explain.reduce.sameness import fault_of, same_fault
 from recapture.tools.explain.script.choice import choose
 
 IMAGE = "torch2.11.0-cu130"
@@ -81,7 +81,7 @@ def reduce_one(pool: WorkerPool, record: Record, seconds: float) -> dict[str, ob
         "ending": reduced.ending,
         "stage": reduced.stage,
         "kept": bool(reduced.holds) and same_fault(fault_of(record), fault_of(reduced.result)),
-        "script": None if script is None else script.said,
+        "script": None if script is None else script.ending,
         "script_shows": script is not None and script.shows,
         "case": reduced.case,
     }

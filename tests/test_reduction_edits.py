@@ -19,8 +19,8 @@ from recapture.tools.explain.reduce.edits import (
     parts,
     without_unused_imports,
 )
+from recapture.tools.explain.reduce.faults import fault_of, same_fault
 from recapture.tools.explain.reduce.program import case_program, copied, text_of, unbound, weight, whole_program
-from recapture.tools.explain.reduce.sameness import fault_of, same_fault
 
 
 def results(edits, source, name="f"):

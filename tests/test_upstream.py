@@ -20,7 +20,7 @@ from recapture.records.verdicts import FAILING, SILENTLY_WRONG, Verdict
 from recapture.run.cell import CellResult
 from recapture.tools.explain.reduce import reducing
 from recapture.tools.explain.reduce.reducing import ReduceOptions, open_reduction
-from recapture.tools.explain.script.choice import Standalone
+from recapture.tools.explain.script.choice import TriedScript
 from recapture.tools.explain.script.script_runs import ScriptEnd
 from recapture.tools.explain.script.upstream import Upstream, gather, issue_text, versions
 
@@ -185,7 +185,7 @@ def facts_with(detail, output="printed"):
     """Facts whose texts are hostile."""
     difference = Difference("example", "result", "value", detail)
     found = CellResult(verdict=Verdict.WRONG, input="example", differences=(difference,))
-    script = Standalone("print(1)  # `````\n", "a short script", ScriptEnd(1, output), has_backends=True)
+    script = TriedScript("print(1)  # `````\n", "a short script", ScriptEnd(1, output), has_backends=True)
     environment = read_environment(COMMITTED / "environment.json")
     outcomes = (("eager", ScriptEnd(0, "")), ("inductor", ScriptEnd(None, "died of SIGSEGV | x")))
     return Upstream("s::c::compile", "cpu", found, script, outcomes, environment, None)

@@ -65,11 +65,11 @@ def _registry() -> dict[str, GraphBreakText]:
         path = Path(package.__path__[0]) / "graph_break_registry.json"
         entries = json.loads(path.read_text(encoding="utf-8"))
         return {
-            one["Gb_type"]: GraphBreakText(
-                one["Gb_type"], one.get("Explanation") or None, tuple(one.get("Hints") or ()), None, name
+            version["Gb_type"]: GraphBreakText(
+                version["Gb_type"], version.get("Explanation") or None, tuple(version.get("Hints") or ()), None, name
             )
             for name, versions in entries.items()
-            for one in reversed(versions)  # the latest wording is the first
+            for version in reversed(versions)  # the latest wording is the first
         }
     except Exception:  # no such file, or one of another form
         return {}

@@ -286,7 +286,7 @@ def facts(payload: bytes, enter: Callable[[str], None]) -> bytes:
     prefixes = prefixes_below(family, top, backends() if family == Family.DYNAMO else ())
     stages = dict.fromkeys([*(prefix.stage for prefix in prefixes), top])
     usable = {
-        stage: tuple(one for one in switches_of(stage, family) if _is_usable(one, compiler, spec.device))
+        stage: tuple(switch for switch in switches_of(stage, family) if _is_usable(switch, compiler, spec.device))
         for stage in stages
     }
     absent = {

@@ -283,7 +283,7 @@ class _Search:
         parts = list(dict.fromkeys(switch.part for switch in switches))
         if self.left <= FEW and len(parts) > 1:
             return [switch for switch in switches if switch.part == parts[0]], [
-                one for one in switches if one.part != parts[0]
+                switch for switch in switches if switch.part != parts[0]
             ]
         if len(switches) == 1:
             return switches, []

@@ -14,8 +14,8 @@ from recapture.run.cell import CellResult
 from recapture.run.outcomes import OutcomeReader
 from recapture.run.overrides import Variation
 from recapture.tools.explain.reduce.attempt import ATTEMPT, Candidate
+from recapture.tools.explain.reduce.faults import Fault, fault_of, same_fault
 from recapture.tools.explain.reduce.program import text_of
-from recapture.tools.explain.reduce.sameness import Fault, fault_of, same_fault
 
 if TYPE_CHECKING:
     import ast

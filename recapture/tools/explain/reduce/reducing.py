@@ -37,6 +37,7 @@ from recapture.tools.explain.reduce.edits import (
     parts,
     without_unused_imports,
 )
+from recapture.tools.explain.reduce.faults import Fault, fault_of, same_fault
 from recapture.tools.explain.reduce.program import (
     Program,
     Size,
@@ -47,7 +48,6 @@ from recapture.tools.explain.reduce.program import (
     weight,
     whole_program,
 )
-from recapture.tools.explain.reduce.sameness import Fault, fault_of, same_fault
 
 Edit = Callable[[list[ast.AST]], object]
 Pass = Callable[[ast.Module, str], Iterator[Edit]]

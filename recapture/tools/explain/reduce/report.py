@@ -9,7 +9,7 @@ from recapture.base.text import duration_text, one_line, plural
 if TYPE_CHECKING:
     from recapture.tools.explain.reduce.program import Size
     from recapture.tools.explain.reduce.reducing import Reduced
-    from recapture.tools.explain.script.choice import Standalone
+    from recapture.tools.explain.script.choice import TriedScript
 
 ENDINGS = {
     "finished": "nothing smaller was found",
@@ -19,7 +19,7 @@ ENDINGS = {
 """How a search ended, in words."""
 
 
-def reduction_text(reduced: Reduced, script: Standalone | None) -> str:
+def reduction_text(reduced: Reduced, script: TriedScript | None) -> str:
     """Return the report of a reduction: size before and after, tries, and the program in both forms.
 
     `script` is the program without recapture; None if it was not made.
@@ -34,7 +34,7 @@ def reduction_text(reduced: Reduced, script: Standalone | None) -> str:
         reduced.case.rstrip(),
     ]
     if script is not None:
-        lines += ["", f"# the same without recapture ({script.said})", script.text.rstrip()]
+        lines += ["", f"# the same without recapture ({script.ending})", script.text.rstrip()]
     return "\n".join(lines) + "\n"
 
 
@@ -55,7 +55,7 @@ def _size(size: Size) -> str:
     return f"{plural(size.lines, 'line')}, {plural(size.bytes, 'byte')}"
 
 
-def reduction_data(reduced: Reduced, script: Standalone | None) -> dict[str, Any]:
+def reduction_data(reduced: Reduced, script: TriedScript | None) -> dict[str, Any]:
     """Return a reduction as JSON-compatible data."""
     return {
         "schema": 1,
@@ -74,5 +74,5 @@ def reduction_data(reduced: Reduced, script: Standalone | None) -> dict[str, Any
         "verdict_kept": reduced.holds,
         "case": reduced.case,
         "script": None if script is None else script.text,
-        "script_runs": None if script is None else script.said,
+        "script_runs": None if script is None else script.ending,
     }

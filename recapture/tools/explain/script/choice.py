@@ -35,7 +35,7 @@ SHORT = "a short script"
 """The form of a script that compares one place; without its compiler it must exit with 0."""
 
 
-class Standalone(NamedTuple):
+class TriedScript(NamedTuple):
     """A script without this project: its text, what it needs, how it ended, and whether it takes a backend's name."""
 
     text: str
@@ -49,7 +49,7 @@ class Standalone(NamedTuple):
         return self.end.status == 1
 
     @property
-    def said(self) -> str:
+    def ending(self) -> str:
         """How the script ended, in words."""
         lines = plural(len(self.text.splitlines()), "line")
         if self.end.status is None:
@@ -57,7 +57,7 @@ class Standalone(NamedTuple):
         return f"{self.form}, {lines}; it exits with {self.end.status} here"
 
 
-def choose(reduction: Reduction, program: Program, result: CellResult) -> Standalone | None:
+def choose(reduction: Reduction, program: Program, result: CellResult) -> TriedScript | None:
     """Return the first script that shows the fault: a short one, or one with recapture's whole comparison.
 
     A short one must also exit with 0 where nothing is compiled. None if there is none: a short one cannot see the
@@ -65,7 +65,7 @@ def choose(reduction: Reduction, program: Program, result: CellResult) -> Standa
     """
     last = None
     for text, form, has_backends in _scripts(reduction, program, result):
-        candidate = Standalone(text, form, run(reduction, text), has_backends)
+        candidate = TriedScript(text, form, run(reduction, text), has_backends)
         if not candidate.shows:
             last = candidate
         elif form != SHORT or run(reduction, without_compiler(text)).status == 0:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from recapture.report.history import CellHistory
     from recapture.run.cell import CellResult
     from recapture.tools.explain.reduce.reducing import Reduced, Reduction
-    from recapture.tools.explain.script.choice import Standalone
+    from recapture.tools.explain.script.choice import TriedScript
     from recapture.tools.explain.script.script_runs import ScriptEnd
 
 BACKENDS = ("eager", "aot_eager", "inductor")
@@ -44,7 +44,7 @@ class Upstream(NamedTuple):
     address: str
     device: str
     result: CellResult
-    script: Standalone
+    script: TriedScript
     backends: tuple[tuple[str, ScriptEnd], ...]
     environment: Environment
     reduced: Reduced | None

@@ -74,37 +74,37 @@ class Fault(msgspec.Struct, frozen=True):
         return f"{self.verdict}: {self.how}" if self.how else str(self.verdict)
 
 
-def fault_of(found: CellResult | Record) -> Fault:
+def fault_of(result: CellResult | Record) -> Fault:
     """Return what identifies the fault that a cell shows."""
-    where = None if found.phase is None else str(found.phase)
-    on = None if found.input is None else found.input.split("[")[0]
-    if found.verdict in SILENTLY_WRONG:
-        first = next(one for one in found.differences if one.input == found.input)
-        kinds = tuple(sorted({one.kind for one in found.differences}))
-        return Fault(found.verdict, None, on, kinds, first.kind, first.where, _sides(first))
-    if found.error is not None:
-        return Fault(found.verdict, where, on, type=found.error.type, words=_words(found.error))
-    return Fault(found.verdict, where, on, how=None if found.reason is None else _CHANGING.sub("#", found.reason))
+    where = None if result.phase is None else str(result.phase)
+    on = None if result.input is None else result.input.split("[")[0]
+    if result.verdict in SILENTLY_WRONG:
+        first = next(difference for difference in result.differences if difference.input == result.input)
+        kinds = tuple(sorted({difference.kind for difference in result.differences}))
+        return Fault(result.verdict, None, on, kinds, first.kind, first.where, _sides(first))
+    if result.error is not None:
+        return Fault(result.verdict, where, on, type=result.error.type, words=_words(result.error))
+    return Fault(result.verdict, where, on, how=None if result.reason is None else _CHANGING.sub("#", result.reason))
 
 
-def same_fault(wanted: Fault, seen: Fault) -> bool:
+def same_fault(expected: Fault, actual: Fault) -> bool:
     """Whether a smaller program shows the wanted fault.
 
     It must show it in the same place, or in one that contains it: ``result`` for ``result[0]``. It may show fewer kinds
     of differences and no other ones.
     """
     alike = all(
-        getattr(wanted, name) == getattr(seen, name)
+        getattr(expected, name) == getattr(actual, name)
         for name in ("verdict", "phase", "on", "kind", "sides", "type", "words", "how")
     )
-    return alike and set(seen.kinds) <= set(wanted.kinds) and _is_shorter(seen.place, wanted.place)
+    return alike and set(actual.kinds) <= set(expected.kinds) and _is_shorter(actual.place, expected.place)
 
 
-def _is_shorter(place: str | None, wanted: str | None) -> bool:
+def _is_shorter(place: str | None, expected: str | None) -> bool:
     """Whether a place has the steps of the wanted one, or some of them, and begins at the same thing."""
-    if place is None or wanted is None:
-        return place == wanted
-    steps, others = _steps(place), _steps(wanted)
+    if place is None or expected is None:
+        return place == expected
+    steps, others = _steps(place), _steps(expected)
     following = iter(others)
     return steps[0] == others[0] and all(any(step == other for other in following) for step in steps)
 
@@ -132,5 +132,5 @@ def _sort_of_number(text: re.Match[str]) -> str:
 
 def _words(error: ErrorInfo) -> str:
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-    wanted = lines[:2] if error.type.startswith(_DYNAMO) or (lines and lines[0].endswith(":")) else lines[:1]
-    return " | ".join(" ".join(_CHANGING.sub("#", line).split()[:WORDS]) for line in wanted)
+    compared = lines[:2] if error.type.startswith(_DYNAMO) or (lines and lines[0].endswith(":")) else lines[:1]
+    return " | ".join(" ".join(_CHANGING.sub("#", line).split()[:WORDS]) for line in compared)

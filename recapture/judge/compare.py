@@ -69,10 +69,11 @@ def compare(
         comparer.exceptions(eager, other)
     elif eager.result is not None and other.result is not None:
         comparer.values("result", eager.result, other.result, lambda observation: observation.result)
+        # Memory is compared by the paths of results: unlike results have other paths, or are no longer the same thing.
         if not comparer.differences:
             comparer.aliases(eager, other)
         comparer.gradients(eager, other)
-    comparer.kind = "mutation"
+    comparer.kind = "mutation"  # in whatever way an argument or the state differs, the call has changed it
     comparer.values("args", eager.args, other.args, lambda observation: observation.args)
     comparer.outside(eager, other)
     comparer.places(eager.state, other.state, lambda observation: observation.state)
@@ -287,13 +288,14 @@ class _Comparer:
 
     def aliases(self, eager: Observation, other: Observation) -> None:
         """Report results that share memory on one side only."""
+        # An earlier call that failed on one side alone left no result there to share memory with.
         gone = tuple(f"{label}: " for label in set(eager.earlier) ^ set(other.earlier))
         expected, actual = ({pair for pair in side.aliases if not pair[1].startswith(gone)} for side in (eager, other))
         if eager.state is None or other.state is None:
             expected, actual = (
                 {pair for pair in pairs if not pair[1].startswith("state[")} for pairs in (expected, actual)
             )
-        for where, partner in sorted(expected - actual):
+        for where, partner in sorted(expected - actual):  # sorted, so that two runs write the same records
             self.differ(where, "alias", "memory", partner)
         for where, partner in sorted(actual - expected):
             self.differ(where, "alias", "memory", None, partner)
@@ -301,6 +303,7 @@ class _Comparer:
     def gradients(self, eager: Observation, other: Observation) -> None:
         """Compare what a backward after the call left in the inputs and parameters."""
         if eager.backward is not None or other.backward is not None:
+            # A backward that raises on the other side alone is no silent difference: `verdict` takes it as a failure.
             if eager.backward is not None and other.backward is None:
                 self.for_training("backward", "gradient", "backward", eager.backward.type)
             return
@@ -308,11 +311,10 @@ class _Comparer:
             return
         expected = dict(eager.gradients.children or ()) if eager.gradients is not None else {}
         actual = dict(other.gradients.children or ()) if other.gradients is not None else {}
-        nothing = None
         before = self.kind
         self.kind = "gradient"
         for path in dict.fromkeys([*expected, *actual]):
-            eager_gradient, other_gradient = expected.get(path, nothing), actual.get(path, nothing)
+            eager_gradient, other_gradient = expected.get(path), actual.get(path)
             place = f"gradients.{path}"
             if _absent(eager_gradient) and _absent(other_gradient):
                 continue

@@ -32,7 +32,7 @@ class FreshCase:
         if case.is_module:
             seed_everything()
             self.target = case.target().to(device)
-        self.reset()
+        self.reset()  # before the state is saved: what `reset` sets is where every sequence of calls begins
         self.reachable = Reachable(self.target)
         self.restore = self.reachable.save()
         self.earlier: dict[str, list[tuple[str, Any]]] = {}

@@ -114,7 +114,7 @@ def observe_call(
     that a leak is reported once and does not affect later calls. Exceptions from creating the arguments propagate.
     """
     around = Surroundings() if around is None else around
-    seed_everything(ARGUMENTS_SEED)
+    seed_everything(ARGUMENTS_SEED)  # the same arguments on both sides, whatever ran before
     args = make_args()
     before = describe(args, consume=False, copy=False)
     seed_everything(crc32((label if seed is None else seed).encode()))
@@ -159,7 +159,7 @@ class _Call:
             try:
                 value = call(*self.args)
                 self._synchronize()
-                result = describe(value)
+                result = describe(value)  # now: what follows, such as a backward, may change it
             except BaseException as error:  # any exception of a case is part of the observation
                 self.found["raised"] = describe_raised(error)
             try:
@@ -170,7 +170,7 @@ class _Call:
             except BaseException as error:  # memory ran out, or the call left a GPU that refuses everything
                 self.found.setdefault("raised", describe_raised(error))
                 self.found.pop("result", None)
-        sys.stdout.write(printed.getvalue())
+        sys.stdout.write(printed.getvalue())  # the output of a cell stays readable in its log
         return Observation(self.label, output=printed.getvalue(), **self.found)
 
     def _state_arrays(self) -> tuple[tuple[str, Any], ...]:

@@ -64,7 +64,7 @@ class Reachable:
 
         def restore() -> None:
             for owner, key, value in bindings:
-                if owner.get(key, undo) is not value:
+                if owner.get(key, undo) is not value:  # `undo` is no value of a case: a name that is gone differs
                     owner[key] = value
             for part, keys in added:
                 for key in set(vars(part)) - keys:

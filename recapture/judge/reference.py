@@ -60,7 +60,7 @@ class Eager:
             self._needed = self.needed()
         if self._needed is not None and label not in self._needed:  # more is needed than was known
             self.keep_all()
-        if run not in self._samples:
+        if run not in self._samples:  # one run of the case serves every input and every element
             self._samples[run] = self._noisy(run) if self._unchanged else {}
         return self._samples[run].get(label)
 
@@ -93,7 +93,7 @@ class Eager:
                     elif label in self._needed:
                         observations[label] = without_unused(observation, first[label], self._needed[label])
                         if observations.keys() == self._needed.keys():
-                            break
+                            break  # the inputs that follow are not asked for, and a run of a large model is dear
                 subject.leave()
         except Exception:  # a case that cannot run with noise has no such reference
             return {}

@@ -128,15 +128,16 @@ def explained(eager: Snapshot, other: Snapshot, sample: Callable[[int], Snapshot
             if values is not None and values.shape == expected.shape:
                 runs.append(values)
         asked = stage
-        if len(runs) < stage / 2:
+        if len(runs) < stage / 2:  # most runs fail: what they measure says little
             return unit is not None and _within_tolerance(eager, other, expected, actual)
-        if unit is None:
+        if unit is None:  # integers do not round, but noise before a floor or an argmax moves them
             if _among(expected, actual, runs):
                 return True
             continue
         spread = Spread(expected, actual, runs, unit)
         if spread.explains():
             return True
+        # The next stage costs as many runs of eager as all before: it is left out where it cannot change the answer.
         if stage >= ENOUGH and spread.hopeless():
             return False
         if stage >= RARE and spread.beyond() > max(1, FEW * expected.numel()):

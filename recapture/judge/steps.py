@@ -70,7 +70,7 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
         return events
     shapes = held_out_shapes(load()) if compiler.sees_held_out else ()
     subject = FreshCase(load(), device, roomy=not compiler.checks_inputs)
-    if compiler.is_reference:
+    if compiler.is_reference:  # eager has just been compared with itself: only a rewrite has another side
         events.calls = _against_rewrite(subject.case, first, eager)
         return events
     events.may_refuse = subject.case.other_rank_inputs if compiler.fixed_ranks else frozenset()
@@ -166,6 +166,7 @@ def _capture_and_call(
     with watch_dynamo() if compiler.uses_dynamo else unwatched as log, torch_warnings(events.warnings):
         _, example = subject.case.inputs()[0]
         if compiler.uses_dynamo:
+            # Else the last of many inputs would run in eager, and what was compiled would not be judged on them.
             allow_recompilations(len(subject.case.inputs()) + 1)
         seed_everything()
         arguments = subject.arguments(example)()
@@ -178,6 +179,7 @@ def _capture_and_call(
             events.failure = Failure("capture", "example", _brief(error))
             return None
         events.capture = _effects_of_capture(before, arguments, subject, first[0])
+        # A capture may run the code. What that changed is reported once, and is no part of the first call.
         subject.start_again()
         module = _own_state(captured, compiler)
         observed = []
@@ -207,7 +209,7 @@ def _effects_of_capture(
     Where a plain call changes something too, that is a note: tracing runs the code.
     """
     args, state, flags = before
-    after_flags = read_flags()
+    after_flags = read_flags()  # before anything below runs under settings that the compiler left behind
     restore_flags(flags)
     changed_args = compare_places("capture", _as_places(args), _as_places(_unread(arguments)))
     also = {

@@ -38,7 +38,7 @@ def tree_leaves(value: Any) -> list[Any]:
 def release(version: str | None = None) -> tuple[int, ...]:
     """Return a torch release as integers, ``(2, 11, 0)`` for ``2.11.0+cu130``; by default that of the imported torch.
 
-    It does not use `packaging`: scripts written by `recapture repro` include this function and need only torch.
+    It does not use `packaging`: scripts printed by `recapture repro` have this module and need torch alone.
     """
     if version is None:
         import torch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 
@@ -61,10 +62,10 @@ def _defined_in(path: str, alive: list[Any]) -> list[Any]:
     if not alive or not path.endswith(".py"):
         return []
     try:
-        with open(path, encoding="utf-8", errors="replace") as source:  # noqa: PTH123 - this is part of scripts
-            defined = set(re.findall(r"\bdefine\(\s*[\"']([\w.:]+)[\"']", source.read()))
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
+    defined = set(re.findall(r"\bdefine\(\s*[\"']([\w.:]+)[\"']", text))
     return [registered for registered in alive if not defined.isdisjoint(_operators(registered))]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -141,8 +142,7 @@ def _execute(path: str, suite: str) -> ModuleType:
     module = sys.modules[name] = ModuleType(name)
     module.__file__ = path
     _EXECUTED.append(module)
-    with open(path, "rb") as source:  # noqa: PTH123 - pathlib is not needed
-        exec(compile(source.read(), path, "exec", dont_inherit=True), vars(module))  # noqa: S102
+    exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), vars(module))  # noqa: S102
     return module
 
 

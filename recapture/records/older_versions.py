@@ -185,7 +185,8 @@ class OlderRecords:
         fields: list[Any] = []
         for field in msgspec.structs.fields(record):
             kind = replaced.get(field.name, field.type)
-            fields.append((field.name, kind) if field.required else (field.name, kind, field.default))
+            optional = not field.required and field.name != "schema"
+            fields.append((field.name, kind, field.default) if optional else (field.name, kind))
         self._older: Any = msgspec.defstruct("Record", fields, frozen=True, forbid_unknown_fields=True, kw_only=True)
         self._format: Format[Any] = Format(
             self._older, "record", versions[-1], _check_noted, older=versions[:-1], encode=_older_text

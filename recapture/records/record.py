@@ -73,7 +73,7 @@ class ClaimResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     holds: bool | None
 
 
-class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One cell of ``conformance.jsonl``, without times, addresses, paths or dates.
 
     `case` is ``suite::name``. `graphs`, `graph_breaks` and `recompiles` are totals over all inputs of the case. They
@@ -103,7 +103,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     claims: tuple[ClaimResult, ...] = ()
     case_hash: str
     stage: GuiltyStage | msgspec.UnsetType = msgspec.UNSET
-    schema: Literal[1, 3] = SCHEMA_VERSION
+    schema: Literal[1, 3] = msgspec.field(default_factory=lambda: SCHEMA_VERSION)  # always written, unlike a default
 
     @property
     def cell(self) -> str:
@@ -218,6 +218,7 @@ def json_schema() -> dict[str, Any]:
     schema = schema_of(Record, f"recapture conformance record, version {SCHEMA_VERSION}")
     schema["$defs"]["Record"]["properties"]["schema"]["enum"] = [SCHEMA_VERSION]
     schema["$defs"]["Difference"]["properties"]["kind"]["enum"] = list(KINDS)
+    schema["$defs"]["Record"]["required"].append("schema")
     schema["$defs"]["Difference"]["additionalProperties"] = False
     return schema
 
@@ -238,20 +239,17 @@ def _line(row: Record | Timing) -> bytes:
 def _record_text(row: Record) -> bytes:
     if row.schema != SCHEMA_VERSION:
         return _OLDER.text(row)
-    return _EMPTY.sub(b"", msgspec.json.encode(row))
+    text = msgspec.json.encode(row)
+    return _EMPTY.sub(b"", text) if row.differences or row.noted else text
 
 
-def _empty_fields() -> re.Pattern[bytes]:
-    """Return a pattern of what msgspec writes for the fields of records and differences that are empty."""
-    in_records = [field.name for field in msgspec.structs.fields(Record) if field.default in (None, ())]
-    in_differences = [field.name for field in dataclass_fields(Difference) if field.default in (None, ())]
-    records, differences = ("|".join(names).encode() for names in (in_records, in_differences))
-    # The last field of a record and the first of a difference are never empty, so that one comma goes with the field.
-    # Nothing inside a string matches, because quotation marks have a backslash there.
-    return re.compile(rb'"(?:%b)":(?:null|\[\]),|,"(?:%b)":(?:null|\[\])' % (records, differences))
+_OPTIONAL = [field.name for field in dataclass_fields(Difference) if field.default in (None, ())]
+_EMPTY = re.compile(f',"(?:{"|".join(_OPTIONAL)})":(?:null|\\[\\])'.encode())
+"""What msgspec writes for the empty fields of a difference: it omits those of its own structs alone.
 
+Nothing inside a string matches, because quotation marks have a backslash there.
+"""
 
-_EMPTY = _empty_fields()
 _DIFFERENCE_FIELDS = frozenset(field.name for field in dataclass_fields(Difference))
 
 

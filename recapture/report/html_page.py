@@ -214,8 +214,16 @@ def _detail(record: Record, reason: Reason | None, folder: str | None) -> dict[s
     built["why"] = str(reason) if reason else None
     built["folder"] = f"{quote(folder)}/" if folder else None
     for name, differences in (("differences", record.differences), ("noted", record.noted)):
-        for shown_difference, difference in zip(built[name], differences, strict=True):
-            shown_difference["far"], shown_difference["detail"] = how_far(difference), difference.detail
+        built[name] = [
+            {
+                "input": difference.input,
+                "where": difference.where,
+                "kind": difference.kind,
+                "far": how_far(difference),
+                "detail": difference.detail,
+            }
+            for difference in differences
+        ]
     stage = stage_of(record)
     if stage is not None:
         built["stage"] = culprit(stage) + (f"; workaround: {stage.workaround}" if stage.workaround else "")

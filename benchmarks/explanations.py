@@ -40,7 +40,7 @@ from recapture.cases.name_filter import matcher
 from recapture.records.directories import read_results
 from recapture.records.record import Record
 from recapture.records.verdicts import NOT_RUN, RIGHT, Verdict
-from recapture.report.reasons.reason import key_of, reasons
+from recapture.report.reasons.reason import reasons
 from recapture.report.reasons.sentence import KINDS_OF_REASONS
 from recapture.tools.explain.script.repro import SuitePrinter
 from recapture.torch_api.compat import hide_gpus, isolate_caches
@@ -77,9 +77,9 @@ def _reasons(records: Sequence[Record], *, shows: bool) -> bool:
     """Count the reasons by kind; returns whether every cell has one."""
     named_reasons = reasons(records)
     bad = [record for record in records if record.verdict not in RIGHT]
-    named = [record for record in bad if key_of(record) in named_reasons]
-    kinds = Counter(named_reasons[key_of(record)].kind for record in named)
-    placed = sum(named_reasons[key_of(record)].line is not None for record in named)
+    named = [record for record in bad if record.key in named_reasons]
+    kinds = Counter(named_reasons[record.key].kind for record in named)
+    placed = sum(named_reasons[record.key].line is not None for record in named)
     print(
         f"{len(named)} of {len(bad)} cells that are not right have a line that says why; {placed} name a line of code"
     )
@@ -88,7 +88,7 @@ def _reasons(records: Sequence[Record], *, shows: bool) -> bool:
         print(f"  {number:4}  {kind}: {KINDS_OF_REASONS[kind]}")
     if shows:
         for record in named:
-            print(f"{record.cell} [{record.verdict}] {named_reasons[key_of(record)]}")
+            print(f"{record.cell} [{record.verdict}] {named_reasons[record.key]}")
     return len(named) == len(bad)
 
 

@@ -12,8 +12,7 @@ from recapture.pool.protocol import Ended
 from recapture.records.difference import Difference
 from recapture.records.verdicts import Verdict
 from recapture.run.cell import CellResult, CellSpec, examine
-from recapture.run.machine_faults import explainable
-from recapture.run.outcomes import OutcomeReader
+from recapture.run.outcomes import OutcomeReader, explainable
 from recapture.torch_api.compat import reset_dynamo
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -12,7 +12,7 @@ from recapture.records.record import Record, Timing, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.run import durations
 from recapture.run.durations import earlier_runs
-from recapture.run.staged_servers import TwoServers
+from recapture.run.preparation import TwoServers
 
 
 @pytest.fixture

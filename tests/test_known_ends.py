@@ -11,14 +11,14 @@ from recapture.records.difference import Difference
 from recapture.records.record import ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.run.cell import CellResult
-from recapture.run.earlier_outcomes import CellOfCase, end_of, known_ends
+from recapture.run.shared_processes import CellOfCase, end_of, known_ends
 
 RECORD = Record(case="s::f", compiler="fx", device="cpu", verdict=Verdict.PASS, case_hash="abc")
 
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    monkeypatch.setattr("recapture.run.earlier_outcomes.committed_results", lambda: tmp_path / "none")
+    monkeypatch.setattr("recapture.run.shared_processes.data_folder", lambda _: tmp_path / "none")
     return tmp_path / "results"
 
 

@@ -21,7 +21,7 @@ from recapture.records.record import ErrorInfo, Record, read_jsonl, write_jsonl
 from recapture.records.verdicts import RIGHT, Verdict
 from recapture.report.conformance_report import render_conformance
 from recapture.report.html_page import render_html
-from recapture.report.reasons.reason import key_of, reason_of, reasons
+from recapture.report.reasons.reason import reason_of, reasons
 from recapture.report.reasons.sentence import KINDS_OF_REASONS
 
 COMMITTED = Path(__file__).resolve().parents[1] / "results"
@@ -58,9 +58,9 @@ def test_every_committed_cell_that_is_not_right_has_a_reason(directory):
     records, found = committed(directory)
     bad = [one for one in records if one.verdict not in RIGHT]
     for one in bad:
-        assert found[key_of(one)].kind in KINDS_OF_REASONS, one.cell
-        assert len(str(found[key_of(one)])) > 20, one.cell
-    quoted = [one.cell for one in bad if found[key_of(one)].kind == "message"]
+        assert found[one.key].kind in KINDS_OF_REASONS, one.cell
+        assert len(str(found[one.key])) > 20, one.cell
+    quoted = [one.cell for one in bad if found[one.key].kind == "message"]
     assert len(quoted) <= len(bad) * 0.02, quoted
     assert not (directory == TORCH_2_11 and quoted)
 
@@ -110,7 +110,7 @@ EXPECTED = {
 def test_a_committed_cell_is_explained(cell):
     records, found = committed(TORCH_2_11)
     (one,) = (row for row in records if row.cell == cell)
-    reason = found[key_of(one)]
+    reason = found[one.key]
     kind, *words = EXPECTED[cell]
     assert reason.kind == kind
     for word in words:

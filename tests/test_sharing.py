@@ -19,10 +19,9 @@ from recapture.cases.compilers import builtin_compilers
 from recapture.records.verdicts import Verdict
 from recapture.run import runner
 from recapture.run.cell import CellSpec
-from recapture.run.earlier_outcomes import End
 from recapture.run.plan import PlannedCell, RunOptions
-from recapture.run.process_state import ProcessState
-from recapture.run.shared_processes import LIKELY_TO_PASS, UNEVENTFUL, group_of, in_groups
+from recapture.run.shared_processes import LIKELY_TO_PASS, UNEVENTFUL, End, group_of, in_groups
+from recapture.run.tasks import ProcessState
 
 COMPILERS = ("eager", "fx", "jit.trace", "make_fx", "jit.script")
 

@@ -30,7 +30,7 @@ from benchmarks.judge.tables import blame_table, blames, catch_table, catches
 from recapture.base.errors import UsageError
 from recapture.base.escape import indented_json
 from recapture.records.directories import find_results, read_results
-from recapture.records.record import CONFORMANCE, Record, read_conformance
+from recapture.records.record import CONFORMANCE, CellKey, Record, read_conformance
 from recapture.run.durations import Expected, earlier_runs
 
 EQUALS = (
@@ -74,7 +74,7 @@ def plan(options: argparse.Namespace, cases: list[tuple[str, str, str]], planted
     seconds = earlier_runs(options.results, "cpu")
     slow = Expected()
     cases = sorted(
-        cases, key=lambda address: -seconds.get((f"{address[0]}::{address[2]}", "eager", "cpu"), slow).seconds
+        cases, key=lambda address: -seconds.get(CellKey(f"{address[0]}::{address[2]}", "eager", "cpu"), slow).seconds
     )
     for suite, path, case in cases:
         address = f"{suite}::{case}"

@@ -9,7 +9,7 @@ from recapture.known.issues import ISSUES
 from recapture.records.record import Record
 from recapture.records.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG
 from recapture.report.findings import known_lines
-from recapture.report.reasons.reason import key_of, reasons
+from recapture.report.reasons.reason import reasons
 
 GENUINE: dict[str, str] = {
     "forms::generator::compile:eager": "Dynamo returns a tuple_iterator for a generator.",
@@ -44,7 +44,7 @@ def genuine(outcomes: Iterable[Outcome], records: Iterable[Record]) -> dict[str,
         if record.compiler != COMPILER or record.verdict in (*RIGHT, *NOT_RUN):
             continue
         silent = record.verdict in SILENTLY_WRONG
-        lines = known_lines(record) if silent else [str(why[key_of(record)])]
+        lines = known_lines(record) if silent else [str(why[record.key])]
         if lines:
             recorded[f"{record.case}::{record.compiler}"] = (str(record.verdict), lines[0])
     verdicts: dict[str, set[str]] = {}

@@ -70,10 +70,7 @@ def run_command(
         check_compilers(options, builtin_compilers())
     if publish is not None:
         return _run_and_publish(context, options, where, publish)
-    if options.shard is not None:
-        _ = options.durations_place  # refused before anything is installed or started
-    elif options.durations is not None:
-        raise UsageError("--durations divides a run into shards: name one with --shard")
+    options.check_durations()  # here, so that it is refused before anything is installed or started
     if where.images:
         return run_in_images(context, where, results=options.results, device=options.device, resume=options.resume)
     require_torch()

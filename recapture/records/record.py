@@ -15,7 +15,7 @@ import inspect
 import os
 import re
 from dataclasses import fields as dataclass_fields
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -73,6 +73,14 @@ class ClaimResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     holds: bool | None
 
 
+class CellKey(NamedTuple):
+    """What identifies a cell among the rows of a directory: its case (``suite::name``), compiler and device."""
+
+    case: str
+    compiler: str
+    device: str
+
+
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One cell of ``conformance.jsonl``, without times, addresses, paths or dates.
 
@@ -110,6 +118,11 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """The cell's address, ``suite::name::compiler``."""
         return f"{self.case}::{self.compiler}"
 
+    @property
+    def key(self) -> CellKey:
+        """What identifies the cell among the rows of a directory."""
+        return CellKey(self.case, self.compiler, self.device)
+
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One line of ``timings.jsonl``: seconds of wall time and peak resident memory (bytes) of one cell's process.
@@ -126,18 +139,23 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     origin: str | None = None
     schema: Literal[1] = TIMINGS_VERSION
 
+    @property
+    def key(self) -> CellKey:
+        """What identifies the cell among the rows of a directory."""
+        return CellKey(self.case, self.compiler, self.device)
+
 
 R = TypeVar("R", Record, Timing)
 
 
-def sort_key(row: Record | Timing) -> tuple[str, str, str]:
-    """Order of the rows in a finished file: by case, then compiler, then device."""
-    return (row.case, row.compiler, row.device)
+def key_of(row: Record | Timing) -> CellKey:
+    """Return the key of a row; the rows of a finished file are in the order of their keys."""
+    return row.key
 
 
 def write_jsonl(path: Path, rows: Iterable[Record] | Iterable[Timing]) -> None:
     """Write rows sorted by case, compiler and device, atomically."""
-    write_atomically(path, b"".join(_line(row) for row in sorted(rows, key=sort_key)))
+    write_atomically(path, b"".join(_line(row) for row in sorted(rows, key=key_of)))
 
 
 def append_record(handle: int, row: Record | Timing) -> None:
@@ -164,7 +182,7 @@ def read_jsonl(
     rows: list[R] = []
     lines = read_regular(path).split(b"\n")
     torn = lines.pop()  # the text after the last newline: empty in a complete file
-    places: dict[tuple[str, str, str], int] = {}
+    places: dict[CellKey, int] = {}
     known = {} if known is None else known
     for number, line in enumerate(lines, 1):
         row = known.get(line)
@@ -174,9 +192,9 @@ def read_jsonl(
             except ValueError as error:
                 raise UsageError(f"{path}:{number}: {error}") from None
         rows.append(row)
-        first = places.setdefault(sort_key(rows[-1]), number)
+        first = places.setdefault(rows[-1].key, number)
         if first != number and not tolerate_torn_tail:
-            case, compiler, device = sort_key(rows[-1])
+            case, compiler, device = rows[-1].key
             raise UsageError(f"{path}: {case}::{compiler} on {device} is recorded twice, on lines {first} and {number}")
     if torn and not tolerate_torn_tail:
         if not torn.startswith(b"{"):

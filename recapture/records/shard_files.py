@@ -15,6 +15,7 @@ import msgspec
 
 from recapture.base.decode import Format
 from recapture.base.files import write_atomically
+from recapture.records.record import CellKey
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +34,11 @@ class ShardCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_l
     device: str
     case_hash: str
     shard: int
+
+    @property
+    def key(self) -> CellKey:
+        """What identifies the cell."""
+        return CellKey(self.case, self.compiler, self.device)
 
 
 class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,9 +65,9 @@ def _check(plan: ShardPlan) -> None:
     for row in plan.cells:
         if not 1 <= row.shard <= plan.count:
             raise ValueError(f"`cells` has one of shard {row.shard} of {plan.count}")
-    names = [(row.case, row.compiler, row.device) for row in plan.cells]
-    if len(set(names)) < len(names):
-        case, compiler, device = next(name for name, number in Counter(names).items() if number > 1)
+    keys = [row.key for row in plan.cells]
+    if len(set(keys)) < len(keys):
+        case, compiler, device = next(key for key, number in Counter(keys).items() if number > 1)
         raise ValueError(f"`cells` has {case}::{compiler} on {device} twice")
 
 

@@ -15,7 +15,7 @@ from recapture.records.artifact_folders import INDEX, left_artifacts
 from recapture.records.difference import Difference
 from recapture.records.directories import REPORT, read_results
 from recapture.records.kinds import KINDS
-from recapture.records.record import Record
+from recapture.records.record import CellKey, Record
 from recapture.records.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report import environment_facts, summary
 from recapture.report.claim_sources import address, sentence
@@ -49,7 +49,7 @@ from recapture.report.groups import (
     together,
 )
 from recapture.report.markdown_writer import to_markdown
-from recapture.report.reasons.reason import Key, key_of, lines_by_case, reasons
+from recapture.report.reasons.reason import lines_by_case, reasons
 from recapture.report.reasons.sentence import Reason
 from recapture.report.summary import ClaimStatus, suite_of
 
@@ -377,7 +377,7 @@ def _status(status: ClaimStatus) -> Span:
 # Silent differences
 
 
-def silent_wrongs(records: Sequence[Record], whys: Mapping[Key, Reason]) -> Iterator[Block]:
+def silent_wrongs(records: Sequence[Record], whys: Mapping[CellKey, Reason]) -> Iterator[Block]:
     """Yield the silent differences: counted by kind, then cell by cell with reasons, then the suspect references."""
     if not records:
         return
@@ -416,7 +416,7 @@ def silent_wrongs(records: Sequence[Record], whys: Mapping[Key, Reason]) -> Iter
         )
 
 
-def _wrong_case(case: str, cells: Sequence[Record], whys: Mapping[Key, Reason]) -> Item:
+def _wrong_case(case: str, cells: Sequence[Record], whys: Mapping[CellKey, Reason]) -> Item:
     """Return a silently wrong case, with an entry for the cells that differ in the same way."""
     kinds = ", ".join(kinds_of(difference for record in cells for difference in record.differences))
     alike: dict[tuple[object, ...], list[Record]] = {}
@@ -432,11 +432,11 @@ def _wrong_case(case: str, cells: Sequence[Record], whys: Mapping[Key, Reason]) 
     return Item([code_span(case), f" ({kinds})" if kinds else ""], entries)
 
 
-def _whys(records: Sequence[Record], whys: Mapping[Key, Reason]) -> list[str]:
+def _whys(records: Sequence[Record], whys: Mapping[CellKey, Reason]) -> list[str]:
     """Return the reasons of cells with the same differences, each with its compilers if there are several."""
     texts: dict[str, list[str]] = {}
     for record in records:
-        reason = whys.get(key_of(record))
+        reason = whys.get(record.key)
         if reason is not None:
             texts.setdefault(str(reason), []).append(record.compiler)
         for line in record.explanation:
@@ -533,7 +533,7 @@ def _noted(in_tables: Sequence[Record], records: Sequence[Record]) -> Iterator[B
 # Groups of cells
 
 
-def _failures(records: Sequence[Record], whys: Mapping[Key, Reason]) -> Iterator[Block]:
+def _failures(records: Sequence[Record], whys: Mapping[CellKey, Reason]) -> Iterator[Block]:
     groups = failure_groups(records)
     if not groups:
         return
@@ -558,7 +558,7 @@ def _folds(title: str, intro: str, groups: Sequence[Group]) -> Iterator[Block]:
         yield from map(folded, groups)
 
 
-def folded(group: Group, whys: Mapping[Key, Reason] | None = None, *, limit: int = MESSAGE_LIMIT) -> Fold:
+def folded(group: Group, whys: Mapping[CellKey, Reason] | None = None, *, limit: int = MESSAGE_LIMIT) -> Fold:
     """Return a group of cells as one line that opens to its cells; `limit` are the characters shown of its message.
 
     With reasons, the most frequent are said once, and beside a case is the line of its code.
@@ -569,7 +569,7 @@ def folded(group: Group, whys: Mapping[Key, Reason] | None = None, *, limit: int
     if group.text:
         summary_line.append(code_span(shorten(group.text, limit)))
     known = whys or {}
-    counted = Counter(known[key_of(record)].text for record in group.records if key_of(record) in known)
+    counted = Counter(known[record.key].text for record in group.records if record.key in known)
     blocks: list[Block] = [Paragraph(f"Why: {shorten(why, WHY_LIMIT)}") for why, _ in counted.most_common(MOST_WHYS)]
     if len(counted) > MOST_WHYS:
         others = plural(len(counted) - MOST_WHYS, "other reason")

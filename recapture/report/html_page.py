@@ -10,6 +10,7 @@ import msgspec
 
 from recapture.base.text import shorten
 from recapture.records.kinds import KINDS
+from recapture.records.record import CellKey
 from recapture.records.verdicts import OUTCOMES, legend
 from recapture.report import environment_facts, summary
 from recapture.report.claim_sources import address, sentence, source_text
@@ -33,7 +34,7 @@ from recapture.report.groups import (
     suspects,
 )
 from recapture.report.html_writer import to_html
-from recapture.report.reasons.reason import key_of, reasons
+from recapture.report.reasons.reason import reasons
 from recapture.report.summary import ClaimStatus, in_matrix
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     from recapture.machine.environment import Environment
     from recapture.records.record import Record
-    from recapture.report.reasons.reason import Key
     from recapture.report.reasons.sentence import Reason
 
 TEXT_LIMIT = 1500
@@ -116,7 +116,7 @@ def render_html(
         share=round(COLUMNS_SHARE / max(len(compilers), 1), 2),
         legend={mark: meaning for mark, meaning in legend().items() if mark in seen},
         suites=_suites(ordered, places, compilers),
-        details=[_detail(record, whys.get(key_of(record)), (artifacts or {}).get(record.cell)) for record in ordered],
+        details=[_detail(record, whys.get(record.key), (artifacts or {}).get(record.cell)) for record in ordered],
         claims=claims,
         tally=_tally(claims),
         claim_texts=_claim_texts(records),
@@ -132,7 +132,7 @@ def render_html(
     return page.rstrip() + "\n"
 
 
-def _all_groups(records: Sequence[Record], whys: Mapping[Key, Reason]) -> dict[str, str]:
+def _all_groups(records: Sequence[Record], whys: Mapping[CellKey, Reason]) -> dict[str, str]:
     """Return the groups of cells that the page lists as HTML, by the name that its template uses."""
     groups = {
         "failures": failure_groups(records),

@@ -251,7 +251,7 @@ def _missing(attempt: Path, shard: Shard) -> str:
         if plan is None or (plan.number, plan.count) != (shard.number, shard.of):
             return f"{directory} is not shard {shard}"
         recorded = rows_of(directory, Record, CONFORMANCE).keys()
-        planned = {(row.case, row.compiler, row.device) for row in plan.cells if row.shard == plan.number}
+        planned = {row.key for row in plan.cells if row.shard == plan.number}
         if absent := planned - recorded:
             return f"{plural(len(absent), 'planned cell')} without a record, the first {'::'.join(min(absent)[:2])}"
     return ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,7 +23,7 @@ from recapture.records.cell_facts import CellFacts
 from recapture.records.difference import Difference
 from recapture.records.record import ErrorInfo, Phase
 from recapture.records.verdicts import Verdict
-from recapture.run.overrides import Variation, varied
+from recapture.torch_api.stages import redirected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +35,20 @@ EXAMINE = f"{__name__}:examine"
 
 MOST_REFUSAL = 178
 """Characters of the error in a note about an input that a compiler refuses; the sentence is then 200 long."""
+
+
+class Variation(msgspec.Struct, frozen=True):
+    """What a child changes before it runs a cell.
+
+    `backend` replaces that of `torch.compile` or, as ``exported`` or ``decomposed``, what AOTInductor does. `settings`
+    are values by module and dotted name, `arguments` those of `torch.compile` and `torch.export.export`, and
+    `variables` those of the environment.
+    """
+
+    backend: str | None = None
+    settings: dict[str, dict[str, Any]] = {}
+    arguments: dict[str, Any] = {}
+    variables: dict[str, str] = {}
 
 
 class CellSpec(msgspec.Struct, frozen=True):
@@ -107,6 +123,17 @@ def _try(spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compil
     if missing is not None:
         return CellEvents(not_applicable=missing)
     return carry_out(lambda: _load(spec), compiler, spec.device, enter)
+
+
+def varied(compiler: Compiler, how: Variation) -> Compiler:
+    """Return a compiler that captures in the varied way."""
+
+    @functools.wraps(compiler.function)
+    def capture(*args: Any, **kwargs: Any) -> Any:
+        with redirected(how.backend, how.settings, how.arguments, how.variables):
+            return compiler.function(*args, **kwargs)
+
+    return dataclasses.replace(compiler, function=capture)
 
 
 def _load(spec: CellSpec) -> Case:

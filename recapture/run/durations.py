@@ -10,17 +10,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from recapture.base.paths import data_folder
-from recapture.records.record import CONFORMANCE, TIMINGS
+from recapture.cases.compilers import builtin_compilers, plain_name
+from recapture.records.record import CONFORMANCE, TIMINGS, CellKey
 from recapture.records.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from recapture.run.plan import Key
 
 MOST_BYTES = 64 << 20
 """Bytes of the largest file that is read: all results of the project take a tenth of this."""
+
+
+CODEGEN_SECONDS = 10.0
+"""Expected seconds of a cell that generates code, where nothing like it was run."""
+
+CAPTURE_SECONDS = 0.1
+"""Expected seconds of any other cell, where nothing like it was run."""
 
 
 class Expected(msgspec.Struct):
@@ -44,14 +51,18 @@ class _Line(msgspec.Struct):
     verdict: str = ""
     seconds: float = 0.0
 
+    @property
+    def key(self) -> CellKey:
+        return CellKey(self.case, self.compiler, self.device)
 
-def earlier_runs(results: Path, device: str) -> dict[Key, Expected]:
+
+def earlier_runs(results: Path, device: str) -> dict[CellKey, Expected]:
     """Return the expected durations of cells, from all finished results below `results` and in the checkout.
 
     Other environments are included because a cell that hangs on one release often hangs on the next, and a first run
     has no timings of its own. Unreadable files are ignored: only the order of cells depends on them.
     """
-    found: dict[Key, Expected] = {}
+    earlier: dict[CellKey, Expected] = {}
     decoder = msgspec.json.Decoder(_Line)
     for root in dict.fromkeys((results.absolute(), data_folder("results").absolute())):
         for name in (TIMINGS, CONFORMANCE):
@@ -62,33 +73,27 @@ def earlier_runs(results: Path, device: str) -> dict[Key, Expected]:
                     with contextlib.suppress(ValueError, RecursionError):
                         row = decoder.decode(line)
                         if row.device == device:
-                            expected = found.setdefault((row.case, row.compiler, row.device), Expected())
+                            expected = earlier.setdefault(row.key, Expected())
                             expected.seconds = max(expected.seconds, row.seconds)
                             expected.verdicts |= {row.verdict} - {""}
-    return found
+    return earlier
 
 
-def committed_results() -> Path:
-    """Return the folder of the results that are committed with recapture."""
-    return data_folder("results")
-
-
-def recorded_seconds(place: Path, device: str) -> dict[Key, float]:
+def recorded_seconds(place: Path, device: str) -> dict[CellKey, float]:
     """Return the longest recorded duration of each cell, in seconds, in a file or in all results below a folder.
 
     Unreadable lines are ignored: only the division of a run into shards depends on them.
     """
     paths = [place] if place.is_file() else sorted(place.rglob(TIMINGS))
-    found: dict[Key, float] = {}
+    longest: dict[CellKey, float] = {}
     decoder = msgspec.json.Decoder(_Line)
     for path in paths:
         for line in lines_of(path):
             with contextlib.suppress(ValueError, RecursionError):
                 row = decoder.decode(line)
                 if row.device == device:
-                    key = (row.case, row.compiler, row.device)
-                    found[key] = max(found.get(key, 0.0), row.seconds)
-    return found
+                    longest[row.key] = max(longest.get(row.key, 0.0), row.seconds)
+    return longest
 
 
 def frozen_seconds(place: Path, device: str) -> bytes:
@@ -109,3 +114,21 @@ def lines_of(path: Path) -> Iterator[bytes]:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
             yield from file
+
+
+def usual_seconds(key: CellKey, seconds: Mapping[CellKey, float]) -> float:
+    """Return the expected seconds of a cell that was never run.
+
+    `aoti:dynamic` is expected to take what `aoti` took in `seconds` for the case, if both generate code or neither.
+    """
+    case, compiler, device = key
+    plain = plain_name(compiler)
+    likely = CellKey(case, plain, device)
+    if likely in seconds and _generates_code(compiler) == _generates_code(plain):
+        return seconds[likely]
+    return CODEGEN_SECONDS if _generates_code(compiler) else CAPTURE_SECONDS
+
+
+def _generates_code(compiler: str) -> bool:
+    how = builtin_compilers().get(compiler)
+    return how is not None and how.generates_code

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from recapture.pool.protocol import Ended
+    from recapture.records.difference import Difference
     from recapture.records.record import ErrorInfo
+    from recapture.run.cell import CellResult
 
 MOST_EXPLAINED = 200
 """Characters kept of the reason why a result is unreadable, which may quote the result."""
@@ -98,3 +100,20 @@ class OutcomeReader(Generic[R]):
             changed |= {"differences": (), "input": None}  # of an eager that the machine broke
         replaced: R = msgspec.structs.replace(found, **changed)  # type: ignore[type-var]
         return replaced
+
+
+def explainable(result: CellResult) -> bool:
+    """Whether a fault of the machine can be all that a result shows.
+
+    Right results are among them: if eager and a compiled call fail in the same way because of the machine, they agree,
+    but that says nothing about the compiler. A silently wrong result shows no more if each of its differences is an
+    exception that eager alone raises: where the machine breaks eager, as a numpy does that this torch cannot convert,
+    there is nothing to compare with.
+    """
+    if result.verdict in SILENTLY_WRONG:
+        return bool(result.differences) and all(_eager_alone_raises(difference) for difference in result.differences)
+    return result.verdict.facts.may_be_machine
+
+
+def _eager_alone_raises(difference: Difference) -> bool:
+    return difference.unlike == "raises" and difference.other is None

@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING, Literal
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import argument, option
+from recapture.base.paths import data_folder
 from recapture.cases.collection import Selection, find_suites
 from recapture.cases.compilers import EAGER, builtin_compilers
 from recapture.cases.name_filter import matcher
 from recapture.known.issues import chosen_issues
 from recapture.records.artifact_folders import artifacts_folder
+from recapture.records.record import CellKey
 from recapture.run.cell import EXAMINE, CellSpec
 from recapture.run.cell_options import CellOptions
-from recapture.run.durations import committed_results
 from recapture.run.shards import Shard, parse_shard
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from recapture.cases.collection import CaseInfo, SuiteInfo
-
-Key = tuple[str, str, str]
-"""A cell's case (``suite::name``), compiler and device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +71,19 @@ class RunOptions(CellOptions):
 
     @property
     def durations_place(self) -> Path:
-        """The file or folder with the durations that divide a run into shards.
+        """The file or folder with the durations that divide a run into shards."""
+        return self.durations or data_folder("results")
 
-        Raises UsageError if it does not exist, or if this run would change it, so that the next shard would divide the
-        run in another way.
+    def check_durations(self) -> None:
+        """Raise UsageError if the durations do not exist, or divide nothing.
+
+        The same if this run would change them: then the next shard would divide the run in another way.
         """
-        place = self.durations or committed_results()
+        if self.shard is None:
+            if self.durations is not None:
+                raise UsageError("--durations divides a run into shards: name one with --shard")
+            return
+        place = self.durations_place
         if self.durations is not None and not place.exists():
             raise UsageError(f"--durations {place} does not exist")
         if place.is_dir() and place.resolve() == self.results.resolve():
@@ -86,7 +91,6 @@ class RunOptions(CellOptions):
                 f"a shard would change the durations in {place} that divide the run: choose another folder with "
                 "--results"
             )
-        return place
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,9 @@ class PlannedCell:
     info: CaseInfo
 
     @property
-    def key(self) -> Key:
+    def key(self) -> CellKey:
         """The key that identifies the cell among a directory's records."""
-        return (f"{self.spec.suite}::{self.spec.case}", self.spec.compiler, self.spec.device)
+        return CellKey(f"{self.spec.suite}::{self.spec.case}", self.spec.compiler, self.spec.device)
 
     @property
     def address(self) -> str:

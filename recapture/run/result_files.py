@@ -38,17 +38,17 @@ from recapture.records.record import (
     PARTIAL,
     SCHEMA_VERSION,
     TIMINGS,
+    CellKey,
     Record,
     Timing,
     append_record,
+    key_of,
     read_jsonl,
     read_output,
-    sort_key,
     write_jsonl,
 )
 from recapture.records.verdicts import Verdict
-from recapture.run.durations import earlier_runs
-from recapture.run.shards import usual_seconds
+from recapture.run.durations import earlier_runs, usual_seconds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from recapture.machine.environment import Environment
     from recapture.machine.origins import Origin
     from recapture.run.durations import Expected
-    from recapture.run.plan import Key, PlannedCell, RunOptions
+    from recapture.run.plan import PlannedCell, RunOptions
 
 Row = TypeVar("Row", Record, Timing)
 
@@ -73,8 +73,8 @@ class Ledger:
         self.environment = environment
         self.origin_id = id_of(origin_of(environment))
         self.cells = {cell.key: cell for cell in cells}
-        self.done: dict[Key, Record] = {}
-        self.timings: dict[Key, Timing] = {}
+        self.done: dict[CellKey, Record] = {}
+        self.timings: dict[CellKey, Timing] = {}
         self.warnings: list[str] = []
         """Messages about older results, one line each."""
 
@@ -177,13 +177,13 @@ class Ledger:
         return sorted(todo, key=self.expected_seconds, reverse=True)
 
     @functools.cached_property
-    def hanging(self) -> set[Key]:
+    def hanging(self) -> set[CellKey]:
         """Return the planned cells that exceeded their deadline before, here or in another environment's results."""
         here = {key for key, row in self.before.items() if row.verdict is Verdict.TIMEOUT}
         elsewhere = {key for key, expected in self._earlier.items() if expected.hangs and key not in self.before}
         return self.cells.keys() & (here | elsewhere)
 
-    def verdicts_before(self, key: Key) -> set[str]:
+    def verdicts_before(self, key: CellKey) -> set[str]:
         """Return the verdicts of a cell in earlier runs: here or, if it never ran here, in other environments."""
         if key in self.before:
             return {str(self.before[key].verdict)}
@@ -201,11 +201,11 @@ class Ledger:
         return usual_seconds(cell.key, self._earlier_seconds)
 
     @functools.cached_property
-    def _earlier(self) -> dict[Key, Expected]:
+    def _earlier(self) -> dict[CellKey, Expected]:
         return earlier_runs(self.options.results, self.options.device)
 
     @functools.cached_property
-    def _earlier_seconds(self) -> dict[Key, float]:
+    def _earlier_seconds(self) -> dict[CellKey, float]:
         return {key: expected.seconds for key, expected in self._earlier.items()}
 
     def estimate(self, cells: list[PlannedCell], jobs: int) -> float | None:
@@ -219,7 +219,7 @@ class Ledger:
 
     def record(self, row: Record, timing: Timing, stdout: str, stderr: str) -> None:
         """Write one finished cell to disk at once. Raises OSError, naming the directory, if the disk is full."""
-        key = (row.case, row.compiler, row.device)
+        key = row.key
         timing = msgspec.structs.replace(timing, origin=self.origin_id)
         said = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
         try:
@@ -234,7 +234,7 @@ class Ledger:
     def amend(self, row: Record) -> None:
         """Write the record of a finished cell again, with more in it."""
         append_record(self._partial, row)
-        self.done[row.case, row.compiler, row.device] = row
+        self.done[row.key] = row
 
     def close(self) -> tuple[list[Record], Environment]:
         """Write the finished files: the planned cells, and the other rows of the directory that are kept."""
@@ -251,7 +251,7 @@ class Ledger:
         before = [_environment(self.directory, name) for name in (ENVIRONMENT, PARTIAL_ENVIRONMENT)]
         return {name: origin for one in before if one is not None for name, origin in one.origins.items()}
 
-    def _kept(self, rows: dict[Key, Row]) -> dict[Key, Row]:
+    def _kept(self, rows: dict[CellKey, Row]) -> dict[CellKey, Row]:
         """Return the rows to keep: all if this run has a selection, else those of suites that failed to import."""
         broken = {suite.name for suite in self.environment.suites if suite.error is not None}
         return {key: row for key, row in rows.items() if not self.options.whole or key[0].split("::")[0] in broken}
@@ -282,7 +282,7 @@ E = TypeVar("E", "Environment", "Environment | None")
 
 def finish(directory: Path, records: list[Record], timings: list[Timing], environment: E) -> tuple[list[Record], E]:
     """Write the finished files, starting with the records, and remove the files for resuming."""
-    records = sorted(records, key=sort_key)
+    records = sorted(records, key=key_of)
     finished = directory / CONFORMANCE
     before = finished.read_bytes() if finished.exists() else None
     write_jsonl(finished, records)
@@ -335,11 +335,11 @@ def _said(directory: Path) -> dict[str, dict[str, str]]:
     return said
 
 
-def rows_of(directory: Path, kind: type[Row], *names: str) -> dict[Key, Row]:
+def rows_of(directory: Path, kind: type[Row], *names: str) -> dict[CellKey, Row]:
     """Return the rows of files, given from oldest to newest; the newest row of each cell is kept."""
     rows: list[Row] = []
     for name in names:
         path = directory / name
         if path.exists():
             rows += read_jsonl(path, kind, tolerate_torn_tail=name in PARTIALS)
-    return {(row.case, row.compiler, row.device): row for row in rows}
+    return {row.key: row for row in rows}

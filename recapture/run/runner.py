@@ -16,19 +16,16 @@ from recapture.cases.claim import Claim
 from recapture.machine.environment import Environment, SuiteEntry
 from recapture.pool.driver import Driver, Request
 from recapture.pool.worker_pool import WorkerPool
-from recapture.records.record import ClaimResult, Record, Timing
+from recapture.records.record import CellKey, ClaimResult, Record, Timing
 from recapture.records.shard_files import SHARD, write_shard
 from recapture.run.cell import CellResult
 from recapture.run.durations import recorded_seconds
-from recapture.run.earlier_outcomes import CellOfCase, end_of, known_ends
-from recapture.run.machine_faults import explainable
-from recapture.run.outcomes import OutcomeReader
+from recapture.run.outcomes import OutcomeReader, explainable
 from recapture.run.plan import PlannedCell, RunOptions, plan_cells, refused_cases
-from recapture.run.preparation import IMPORTS, begin_survey, collect_suites, survey
+from recapture.run.preparation import IMPORTS, TwoServers, begin_survey, collect_suites, few_cells, survey
 from recapture.run.result_files import Ledger
 from recapture.run.shards import shard_plan
-from recapture.run.shared_processes import group_of, in_groups, passes
-from recapture.run.staged_servers import TwoServers, few_cells
+from recapture.run.shared_processes import CellOfCase, End, end_of, group_of, in_groups, known_ends, passes
 from recapture.run.tasks import CELL, KNOWN_CELL, SHARED_CELL
 
 if TYPE_CHECKING:
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
     from recapture.pool.protocol import Ended
     from recapture.records.cell_facts import CellFacts
     from recapture.records.shard_files import ShardPlan
-    from recapture.run.earlier_outcomes import End
-    from recapture.run.plan import Key
     from recapture.run.preparation import Checks
 
 MANY = 25
@@ -150,14 +145,14 @@ def run_cells(
             progress.start(len(missing), ledger.estimate(missing, options.jobs), ledger.expected(missing))
             first, second = servers.split(missing, ledger.hanging)
             execution.run(first)
-            iter(checks)  # the first server makes them, and is about to be replaced
+            checks.wait()  # the first server makes them, and is about to be replaced
             if second:
                 servers.hand_over(pool)
                 execution.run(second)
             for work in afterwards:
                 work(OpenRun(pool, ledger, options, warn, None if second else servers.hand_over))
             records, environment = ledger.close()
-            selected = [row for row in records if (row.case, row.compiler, row.device) in ledger.cells]
+            selected = [row for row in records if row.key in ledger.cells]
             rss, facts = pool.client.rss, execution.facts
             return RunSummary(directory, records, selected, environment, failed, refused, rss, facts)
 
@@ -197,11 +192,12 @@ def _shard(options: RunOptions, cells: list[PlannedCell]) -> tuple[list[PlannedC
     """Return the cells of this shard and the plan of the whole run; all cells and None if the run is not divided."""
     if options.shard is None:
         return cells, None
+    options.check_durations()
     seconds = recorded_seconds(options.durations_place, options.device)
     selection = [] if not options.words else [" ".join(options.words)]
-    plan = shard_plan(options.shard, cells, seconds, selection)
-    mine = {(row.case, row.compiler, row.device) for row in plan.cells if row.shard == plan.number}
-    return [cell for cell in cells if cell.key in mine], plan
+    plan = shard_plan(options.shard, {cell.key: cell.info.hash for cell in cells}, seconds, selection)
+    own = {row.key for row in plan.cells if row.shard == plan.number}
+    return [cell for cell in cells if cell.key in own], plan
 
 
 def _error(suite: SuiteInfo) -> str | None:
@@ -248,7 +244,7 @@ class CellExecution:
         self.ends = known_ends(options.results, ledger.environment.torch.version) if self.shares else {}
         self.queue: deque[PlannedCell] = deque()
         self.facts: dict[str, CellFacts] = {}
-        self.again: set[Key] = set()
+        self.again: set[CellKey] = set()
         """Cells that ended otherwise than known in a process that others had used before, and run again alone."""
         self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
         self.outcomes = OutcomeReader(

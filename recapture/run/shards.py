@@ -13,19 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.errors import UsageError
 from recapture.base.text import plural
-from recapture.cases.compilers import builtin_compilers, plain_name
+from recapture.records.record import CellKey
 from recapture.records.shard_files import ShardCell, ShardPlan
+from recapture.run.durations import usual_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from recapture.run.plan import Key, PlannedCell
-
-CODEGEN_SECONDS = 10.0
-"""Expected seconds of a cell that generates code, where nothing like it was run."""
-
-CAPTURE_SECONDS = 0.1
-"""Expected seconds of any other cell, where nothing like it was run."""
 
 MOST_SHARDS = 10_000
 """Largest number of shards of a run."""
@@ -44,60 +38,41 @@ class Shard(NamedTuple):
 
 def parse_shard(text: str) -> Shard:
     """Return the shard that ``I/N`` names; raises UsageError unless 1 ≤ I ≤ N."""
-    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
-    if not found or not 1 <= int(found[1]) <= int(found[2]) <= MOST_SHARDS:
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
+    if not match or not 1 <= int(match[1]) <= int(match[2]) <= MOST_SHARDS:
         raise UsageError(f"no shard {text!r}: write I/N with I from 1 to N, as in 2/5")
-    return Shard(int(found[1]), int(found[2]))
+    return Shard(int(match[1]), int(match[2]))
 
 
-def usual_seconds(key: Key, seconds: Mapping[Key, float]) -> float:
-    """Return the expected seconds of a cell that was never run.
-
-    `aoti:dynamic` is expected to take what `aoti` took in `seconds` for the case, if both generate code or neither.
-    """
-    case, compiler, device = key
-    plain = plain_name(compiler)
-    if (case, plain, device) in seconds and _generates_code(compiler) == _generates_code(plain):
-        return seconds[case, plain, device]
-    return CODEGEN_SECONDS if _generates_code(compiler) else CAPTURE_SECONDS
-
-
-def _generates_code(compiler: str) -> bool:
-    how = builtin_compilers().get(compiler)
-    return how is not None and how.generates_code
-
-
-def divide(cells: Sequence[PlannedCell], count: int, seconds: Mapping[Key, float]) -> dict[Key, int]:
+def divide(cells: Iterable[CellKey], count: int, seconds: Mapping[CellKey, float]) -> dict[CellKey, int]:
     """Return the shard of each cell, from 1 to `count`: the longest goes first, each to the shard with the least to do.
 
     On a GPU the cells of a case stay together, because several of them may share a process.
     """
-    units: dict[tuple[str, ...], list[PlannedCell]] = defaultdict(list)
+    units: dict[tuple[str, ...], list[CellKey]] = defaultdict(list)
     for cell in cells:
-        case, compiler, device = cell.key
-        units[(case, device) if device == "cuda" else (case, compiler, device)].append(cell)
+        units[(cell.case, cell.device) if cell.device == "cuda" else cell].append(cell)
 
-    def length(name: tuple[str, ...]) -> float:
-        keys = [cell.key for cell in units[name]]
-        return sum(seconds[key] if key in seconds else usual_seconds(key, seconds) for key in keys)
+    def length(unit: tuple[str, ...]) -> float:
+        return sum(seconds[cell] if cell in seconds else usual_seconds(cell, seconds) for cell in units[unit])
 
     if count > len(units):
         raise UsageError(f"{plural(count, 'shard')} of a run that can be divided into {len(units)} at most")
     loads = [(0.0, number) for number in range(1, count + 1)]
-    found: dict[Key, int] = {}
-    for name in sorted(units, key=lambda name: (-length(name), name)):
+    shards: dict[CellKey, int] = {}
+    for unit in sorted(units, key=lambda unit: (-length(unit), unit)):
         load, number = min(loads)
         # A cell that takes no time still counts, so that no shard stays empty.
-        loads[number - 1] = (load + max(length(name), 1e-3), number)
-        found |= {cell.key: number for cell in units[name]}
-    return found
+        loads[number - 1] = (load + max(length(unit), 1e-3), number)
+        shards |= dict.fromkeys(units[unit], number)
+    return shards
 
 
 def shard_plan(
-    shard: Shard, cells: Sequence[PlannedCell], seconds: Mapping[Key, float], selection: Sequence[str]
+    shard: Shard, hashes: Mapping[CellKey, str], seconds: Mapping[CellKey, float], selection: Sequence[str]
 ) -> ShardPlan:
-    """Return the plan of the whole run, as a shard writes it beside its records."""
-    shards = divide(cells, shard.of, seconds)
-    rows = [ShardCell(*cell.key, cell.info.hash, shards[cell.key]) for cell in cells]
-    rows.sort(key=lambda row: (row.case, row.compiler, row.device))
+    """Return the plan of the whole run, as a shard writes it beside its records; `hashes` are those of the cases."""
+    shards = divide(hashes, shard.of, seconds)
+    rows = [ShardCell(*cell, case_hash, shards[cell]) for cell, case_hash in hashes.items()]
+    rows.sort(key=lambda row: row.key)
     return ShardPlan(number=shard.number, count=shard.of, selection=list(selection), cells=rows)

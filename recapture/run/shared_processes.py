@@ -1,8 +1,9 @@
 """Which cells run in one process, one after the other, because creating a CUDA context takes longer than a cell.
 
 Cells of one case share a process. What a cell gives in a process that others had used before counts if the cell is
-known to end in this way on this release of torch (see `recapture.run.earlier_outcomes`). Otherwise it runs again,
-alone, and so its record is that of a process of its own.
+known to end in this way on this release of torch: if it ends as it did before, in a process of its own or on another
+device, then the cells before it are not the cause. Otherwise it runs again, alone, and so its record is that of a
+process of its own.
 
 Of cells that never ran on this release, only those that capture share a process, and only while each passes. In its
 order, a group begins with the cells that are expected to pass: after one that does not, a new process may be needed.
@@ -10,16 +11,26 @@ order, a group begins with the cells that are expected to pass: after one that d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from recapture.base.errors import UsageError
+from recapture.base.paths import data_folder
 from recapture.cases.compilers import builtin_compilers
+from recapture.machine.environment import ENVIRONMENT, read_environment
+from recapture.records.record import CONFORMANCE, SCHEMA_VERSION, Record
 from recapture.records.verdicts import Verdict
+from recapture.run.durations import lines_of
+from recapture.torch_api.compat import release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from pathlib import Path
 
     from recapture.records.record import Phase
-    from recapture.run.earlier_outcomes import End
+    from recapture.run.cell import CellResult
     from recapture.run.plan import PlannedCell
 
 UNEVENTFUL = frozenset(verdict.value for verdict in Verdict if verdict.facts.uneventful)
@@ -32,7 +43,7 @@ process, one after the other, would be the last of a run."""
 
 LIKELY_TO_PASS = tuple(
     compiler.name
-    for compiler in sorted(builtin_compilers().values(), key=lambda one: one.share_passing, reverse=True)
+    for compiler in sorted(builtin_compilers().values(), key=lambda compiler: compiler.share_passing, reverse=True)
     if compiler.share_passing and not compiler.generates_code
 )
 """Compilers that only capture, in the order of the share of recorded cells that pass, highest first."""
@@ -89,11 +100,64 @@ def in_groups(
     members: dict[object, list[PlannedCell]] = {}
     for cell in cells:
         members.setdefault(group(cell) or cell.key, []).append(cell)
-    longest_first = sorted(members.values(), key=lambda one: sum(map(seconds, one)), reverse=True)
-    return [cell for one in longest_first for cell in sorted(one, key=lambda cell: _rank(cell, ends(cell)))]
+    longest_first = sorted(members.values(), key=lambda group: sum(map(seconds, group)), reverse=True)
+    return [cell for group in longest_first for cell in sorted(group, key=lambda cell: _rank(cell, ends(cell)))]
 
 
 def _rank(cell: PlannedCell, ends: Collection[End]) -> tuple[bool, int]:
     name = cell.spec.compiler
     place = LIKELY_TO_PASS.index(name) if name in LIKELY_TO_PASS else len(LIKELY_TO_PASS)
     return any(not end.verdict.facts.uneventful for end in ends), place
+
+
+class End(NamedTuple):
+    """What identifies the end of a cell: an exception by its fingerprint, differences by place and kind."""
+
+    verdict: Verdict
+    phase: str | None
+    input: str | None
+    fingerprint: str | None
+    differences: frozenset[tuple[str, str, str]]
+
+
+class CellOfCase(NamedTuple):
+    """A cell on any device, with the hash of the source of its case."""
+
+    case: str
+    compiler: str
+    case_hash: str
+
+
+def end_of(result: Record | CellResult) -> End:
+    """Return what identifies the end of a cell."""
+    differences = frozenset((difference.input, difference.where, difference.kind) for difference in result.differences)
+    fingerprint = result.error.fingerprint if result.error else None
+    return End(result.verdict, result.phase, result.input, fingerprint, differences)
+
+
+def known_ends(results: Path, version: str) -> dict[CellOfCase, set[End]]:
+    """Return how cells ended in the results below `results` and in the checkout, on any device, on one release.
+
+    The release is that of the torch version `version`. Results that cannot be read, or that other rules judged, are
+    ignored: a cell without known ends merely shares its process with fewer others.
+    """
+    ends: dict[CellOfCase, set[End]] = {}
+    decoder = msgspec.json.Decoder(Record)
+    for root in dict.fromkeys((results.absolute(), data_folder("results").absolute())):
+        for path in sorted(root.rglob(CONFORMANCE)):
+            if _release_of(path.parent) != release(version):
+                continue
+            for line in lines_of(path):
+                with contextlib.suppress(ValueError, RecursionError):
+                    record = decoder.decode(line)
+                    if record.schema == SCHEMA_VERSION:
+                        key = CellOfCase(record.case, record.compiler, record.case_hash)
+                        ends.setdefault(key, set()).add(end_of(record))
+    return ends
+
+
+def _release_of(directory: Path) -> tuple[int, ...] | None:
+    """Return the release of torch of a directory of results; None if it cannot be read."""
+    with contextlib.suppress(OSError, UsageError):
+        return release(read_environment(directory / ENVIRONMENT).torch.version)
+    return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from recapture.base.source_lines import source_line
 from recapture.base.text import plural
+from recapture.records.record import CellKey
 from recapture.records.verdicts import RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report.reasons.failed import failed_reason
 from recapture.report.reasons.sentence import Reason
@@ -17,26 +18,18 @@ if TYPE_CHECKING:
 
     from recapture.records.record import Record
 
-Key = tuple[str, str, str]
-"""A cell's case, compiler and device."""
 
-
-def key_of(record: Record) -> Key:
-    """Return the key of a record's reason."""
-    return (record.case, record.compiler, record.device)
-
-
-def lines_by_case(records: Iterable[Record], found: Mapping[Key, Reason]) -> dict[str, str]:
+def lines_by_case(records: Iterable[Record], found: Mapping[CellKey, Reason]) -> dict[str, str]:
     """Return the line of code that the reasons of a case name first, by case."""
     lines: dict[str, str] = {}
     for record in records:
-        reason = found.get(key_of(record))
+        reason = found.get(record.key)
         if reason is not None and reason.line is not None:
             lines.setdefault(record.case, str(reason.line))
     return lines
 
 
-def reasons(records: Iterable[Record]) -> dict[Key, Reason]:
+def reasons(records: Iterable[Record]) -> dict[CellKey, Reason]:
     """Return the reason of every record that has one, by case, compiler and device.
 
     The other cells of a case help: where `compile:eager` is right, the fault is not Dynamo's.
@@ -45,7 +38,7 @@ def reasons(records: Iterable[Record]) -> dict[Key, Reason]:
     for record in records:
         cases[record.case, record.device].append(record)
     return {
-        key_of(record): reason
+        record.key: reason
         for members in cases.values()
         for record in members
         if (reason := reason_of(record, members)) is not None

@@ -12,7 +12,7 @@ from recapture.base.errors import UsageError
 from recapture.base.text import plural, shorten
 from recapture.machine.environment import Environment
 from recapture.records.directories import BEFORE, Results, find_results, holds_results, read_results
-from recapture.records.record import Record
+from recapture.records.record import CellKey, Record
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report import environment_facts, summary
 from recapture.report.differences import has_kind, identity, notes_of, stage_changed
@@ -23,8 +23,6 @@ from recapture.tools.compare.benchmarks import (
     has_benchmark,
 )
 from recapture.tools.compare.changes import Change, ClaimChange, Diff, FactChange, Rename, Side
-
-Key = tuple[str, str, str]
 
 
 def compare(old: Path, new: Path) -> Diff:
@@ -151,8 +149,8 @@ def _failure(record: Record) -> tuple[object, ...]:
     return (record.verdict, record.phase, label, error, signal, seen)
 
 
-def _key(record: Record, renamed: dict[str, str], *, with_device: bool) -> Key:
-    return (renamed.get(record.case, record.case), record.compiler, record.device if with_device else "")
+def _key(record: Record, renamed: dict[str, str], *, with_device: bool) -> CellKey:
+    return CellKey(renamed.get(record.case, record.case), record.compiler, record.device if with_device else "")
 
 
 def _renamed(old: Iterable[Record], new: Iterable[Record]) -> dict[str, str]:
@@ -167,7 +165,7 @@ def _renamed(old: Iterable[Record], new: Iterable[Record]) -> dict[str, str]:
     return {cases[0]: come[source][0] for source, cases in gone.items() if len(cases) == 1 == len(come.get(source, ()))}
 
 
-def _not_asked(results: Results, keys: Iterable[Key]) -> Callable[[Key], bool]:
+def _not_asked(results: Results, keys: Iterable[CellKey]) -> Callable[[CellKey], bool]:
     """Return a predicate for missing cells of a side: whether its selection did not include the cell.
 
     A missing cell that was selected no longer exists: its suite was run with all its cases. An incomplete run gives no
@@ -237,7 +235,7 @@ def _listed(versions: Iterable[int]) -> str:
     return " and ".join(map(str, versions))
 
 
-def _claims(before: dict[Key, Record], after: dict[Key, Record]) -> tuple[ClaimChange, ...]:
+def _claims(before: dict[CellKey, Record], after: dict[CellKey, Record]) -> tuple[ClaimChange, ...]:
     changes = []
     for key in before.keys() & after.keys():
         was = {(claim.id, claim.expected): claim.holds for claim in before[key].claims}

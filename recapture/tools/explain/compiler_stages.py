@@ -11,8 +11,7 @@ from recapture.cases.compiler import OTHER_STAGE, Compiler, Family
 from recapture.pool.protocol import task_name
 from recapture.records.guilty_stage import StageName
 from recapture.records.verdicts import SILENTLY_WRONG
-from recapture.run.cell import CellSpec, compiler_of
-from recapture.run.overrides import Variation
+from recapture.run.cell import CellSpec, Variation, compiler_of
 from recapture.torch_api.compat import release
 from recapture.torch_api.stages import DECOMPOSED, EXPORTED, backends, has_setting
 

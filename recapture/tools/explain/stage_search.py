@@ -14,6 +14,7 @@ from recapture.base.text import plural
 from recapture.cases.compiler import Family
 from recapture.cases.compilers import shorter_compilers
 from recapture.pool.driver import Driver, Request
+from recapture.records.record import CellKey
 from recapture.run.cell import EXAMINE, CellResult
 from recapture.run.outcomes import OutcomeReader
 from recapture.run.shared_processes import compiles
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from recapture.pool.protocol import Ended
     from recapture.pool.worker_pool import WorkerPool
     from recapture.records.record import Record
-    from recapture.run.plan import Key, PlannedCell
+    from recapture.run.plan import PlannedCell
     from recapture.run.runner import OpenRun
 
 PREFIXES_RECORDED = {
@@ -47,9 +48,9 @@ class Staged:
     seconds: float
 
     @property
-    def key(self) -> Key:
+    def key(self) -> CellKey:
         """The key of the cell."""
-        return (self.record.case, self.record.compiler, self.record.device)
+        return self.record.key
 
     @property
     def with_stage(self) -> Record:
@@ -70,7 +71,7 @@ class _Searching:
     seconds: float = 0.0
 
     @property
-    def key(self) -> tuple[Key, int]:
+    def key(self) -> tuple[CellKey, int]:
         """The key of the trial that runs."""
         return (self.cell.key, self.tried)
 
@@ -82,7 +83,7 @@ def stage_cells(
     timeout: float,
     memory: int,
     budget: int = BUDGET,
-    known: Mapping[Key, Record] = MappingProxyType({}),
+    known: Mapping[CellKey, Record] = MappingProxyType({}),
     finished: Callable[[Staged], object] = lambda _: None,
 ) -> list[Staged]:
     """Find the guilty stages of cells, and return them in their order; `finished` receives each when its search ends.
@@ -105,9 +106,9 @@ class _Trials:
     budget: int
     timeout: float
     memory: int
-    rows: Mapping[Key, Record]
+    rows: Mapping[CellKey, Record]
     announce: Callable[[Staged], object]
-    finished: dict[Key, Staged] = field(default_factory=dict)
+    finished: dict[CellKey, Staged] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.order = [searching.cell for searching in self.searches]
@@ -160,7 +161,7 @@ class _Trials:
         if not facts.plain or task.cell.spec.compiler_file is not None:
             return {}
         case, _, device = task.cell.key
-        rows = {name: self.rows.get((case, name, device)) for name in PREFIXES_RECORDED}
+        rows = {name: self.rows.get(CellKey(case, name, device)) for name in PREFIXES_RECORDED}
         return {PREFIXES_RECORDED[name]: row for name, row in rows.items() if row is not None}
 
     def _continue(self, task: _Searching, result: CellResult) -> None:

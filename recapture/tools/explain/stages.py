@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from recapture.cases.compilers import EAGER
 from recapture.records.guilty_stage import STAGES, GuiltyStage, StageName
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
-from recapture.run.overrides import Variation
+from recapture.run.cell import Variation
 from recapture.tools.explain.compiler_stages import code_of, combined, in_order, last_resort, shortest_prefix, weight_of
 from recapture.tools.explain.run_options import BUDGET
 

@@ -30,11 +30,10 @@ from recapture.records.directories import (
     PARTIAL_TIMINGS,
     PARTIALS,
 )
-from recapture.records.record import CONFORMANCE, PARTIAL, TIMINGS, Record, Timing, read_output
+from recapture.records.record import CONFORMANCE, PARTIAL, TIMINGS, CellKey, Record, Timing, read_output
 from recapture.records.shard_files import SHARD, ShardPlan, read_shard
 from recapture.report.conformance_report import write_report
 from recapture.run.attempts import ATTEMPTS, SHARDS, refuse_other_than_folders
-from recapture.run.plan import Key
 from recapture.run.result_files import finish, rows_of
 from recapture.tools.fleet.work import WORK, attempts_at, read_work, task_is_published
 
@@ -65,8 +64,8 @@ class Part:
 
     directory: Path
     environment: Environment
-    records: dict[Key, Record]
-    timings: dict[Key, Timing]
+    records: dict[CellKey, Record]
+    timings: dict[CellKey, Timing]
     output: dict[str, dict[str, str]]
     plan: ShardPlan | None
 
@@ -86,10 +85,10 @@ class Joined:
 
     place: tuple[str, str]
     environment: Environment
-    records: dict[Key, Record]
-    timings: dict[Key, Timing]
+    records: dict[CellKey, Record]
+    timings: dict[CellKey, Timing]
     output: dict[str, dict[str, str]]
-    missing: dict[int, list[Key]]
+    missing: dict[int, list[CellKey]]
     shards: int
     uncounted: int
 
@@ -217,10 +216,10 @@ def _join(place: tuple[str, str], parts: Sequence[Part]) -> Joined:
                 )
     records = _agreeing(parts)
     plan = _one_plan(parts)
-    missing: dict[int, list[Key]] = defaultdict(list)
+    missing: dict[int, list[CellKey]] = defaultdict(list)
     uncounted = 0
     if plan is not None:
-        planned = {(row.case, row.compiler, row.device): row for row in plan.cells}
+        planned = {row.key: row for row in plan.cells}
         unplanned = sorted(records.keys() - planned.keys())
         if unplanned:
             case, compiler, _ = unplanned[0]
@@ -238,7 +237,7 @@ def _join(place: tuple[str, str], parts: Sequence[Part]) -> Joined:
                 )
     else:
         uncounted = sum(max(0, (part.environment.planned or len(part.records)) - len(part.records)) for part in parts)
-    timings: dict[Key, Timing] = {}
+    timings: dict[CellKey, Timing] = {}
     output: dict[str, dict[str, str]] = {}
     for part in parts:
         timings = part.timings | timings
@@ -256,9 +255,9 @@ def _join(place: tuple[str, str], parts: Sequence[Part]) -> Joined:
     )
 
 
-def _agreeing(parts: Sequence[Part]) -> dict[Key, Record]:
+def _agreeing(parts: Sequence[Part]) -> dict[CellKey, Record]:
     """Return the records of all parts; raises UsageError where two of a cell disagree."""
-    first_seen: dict[Key, tuple[Record, Part]] = {}
+    first_seen: dict[CellKey, tuple[Record, Part]] = {}
     for part in parts:
         for key, record in part.records.items():
             other, other_part = first_seen.setdefault(key, (record, part))

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import declared
+from recapture.base.paths import data_folder
 from recapture.base.text import duration_text, plural
 from recapture.cases.collection import shipped_suites
 from recapture.cases.compilers import builtin_compilers
@@ -20,7 +21,6 @@ from recapture.command.options import PathParameter, console, takes
 from recapture.command.output import echo, echo_json, echo_source, print_json
 from recapture.report.document import Inline, Table
 from recapture.report.terminal_writer import say, say_table
-from recapture.run.durations import committed_results
 from recapture.run.plan import RunOptions, check_compilers
 from recapture.tools.fleet.engines import github_matrix, kubernetes_patches
 from recapture.tools.fleet.slurm import SlurmOptions, plain_folder, sbatch_commands
@@ -100,7 +100,7 @@ def typed_work(context: click.Context, options: RunOptions, matrix: MatrixOption
         arguments=typed_words(context, *without),
         shards=matrix.shards,
         gpus=matrix.gpus,
-        results=committed_results(),
+        results=data_folder("results"),
     )
 
 

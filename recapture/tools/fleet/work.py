@@ -20,11 +20,12 @@ from recapture.base.decode import Format
 from recapture.base.errors import UsageError
 from recapture.base.escape import indented_json
 from recapture.base.files import write_atomically
+from recapture.base.paths import data_folder
 from recapture.known.issues import chosen_issues
 from recapture.machine.pins import Image, can_run_on, lock_hash, lock_path
 from recapture.records.record import TIMINGS
 from recapture.run.attempts import Attempt, attempts_of, is_published, refuse_other_than_folders, shard_name
-from recapture.run.durations import committed_results, frozen_seconds, recorded_seconds
+from recapture.run.durations import frozen_seconds, recorded_seconds
 from recapture.run.plan import RunOptions
 from recapture.run.shards import Shard
 
@@ -150,7 +151,7 @@ def prepare(folder: Path, work: MatrixWork) -> bool:
             raise UsageError(f"{folder} has other work (see its {WORK}): choose another folder, or remove it")
         return False
     (folder / LOGS).mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / DURATIONS, frozen_seconds(committed_results(), work.device))
+    write_atomically(folder / DURATIONS, frozen_seconds(data_folder("results"), work.device))
     lines = [
         " ".join(["--via", work.via, *task.options, "--publish", str(task.folder(folder.resolve()))])
         for task in work.tasks

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from recapture.pool.driver import Driver, Request
-from recapture.run.cell import CellResult
+from recapture.run.cell import CellResult, Variation
 from recapture.run.outcomes import OutcomeReader
-from recapture.run.overrides import Variation
 from recapture.tools.explain.reduce.attempt import ATTEMPT, Candidate
 from recapture.tools.explain.reduce.faults import Fault, fault_of, same_fault
 from recapture.tools.explain.reduce.program import text_of

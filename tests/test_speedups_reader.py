@@ -3,11 +3,13 @@
 import copy
 import json
 
+import msgspec
 import pytest
 
 from recapture.base.errors import UsageError
+from recapture.tools.speed.figures import derive
 from recapture.tools.speed.selection import BenchOptions
-from recapture.tools.speed.speedups import MOST_PROCESSES, MOST_SAMPLES, read_speedups
+from recapture.tools.speed.speedups import LARGEST_RATIO, MOST_PROCESSES, MOST_SAMPLES, read_speedups, write_speedups
 from recapture.tools.speed.timing import MOST_ROUNDS
 from tests.fuzz import corpus
 
@@ -80,6 +82,19 @@ def test_every_benchmark_that_can_be_measured_is_read():
 def test_a_row_of_the_most_processes_is_read(benchmark):
     path = benchmark(lambda _d, row, process: row.update(processes=[process] * MOST_PROCESSES))
     assert len(read_speedups(path).rows[0].processes) == MOST_PROCESSES
+
+
+def test_the_interval_of_two_processes_that_disagree_is_read_again(benchmark):
+    def disagree(_document, row, process):
+        slow = copy.deepcopy(process)
+        slow["candidate"]["seconds"] = [1000 * seconds for seconds in process["candidate"]["seconds"]]
+        row["processes"] = [process, slow]
+
+    path = benchmark(disagree)
+    speedups = read_speedups(path)
+    write_speedups(path, msgspec.structs.replace(speedups, rows=tuple(map(derive, speedups.rows))))
+    _, low, high = read_speedups(path).rows[0].measured.speedup
+    assert (low, high) == (1 / LARGEST_RATIO, LARGEST_RATIO)
 
 
 def test_samples_that_are_no_numbers_are_refused(benchmark):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from recapture.cases.claim import SpeedClaim
-from recapture.tools.speed.speedups import Claimed, Finding, Measured, Process, Row, Start
+from recapture.tools.speed.speedups import LARGEST_RATIO, Claimed, Finding, Measured, Process, Row, Start
 
 if TYPE_CHECKING:
     from recapture.tools.speed.job import Outcome
@@ -78,7 +78,7 @@ def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, see
         finding = "slower"
     elif (high - low) / 2 > NOISY:
         finding = "too noisy"
-    return SpeedComparison(math.exp(estimate), math.exp(low), math.exp(high), p_value, finding)
+    return SpeedComparison(_ratio(estimate), _ratio(low), _ratio(high), p_value, finding)
 
 
 def mann_whitney(eager: Any, other: Any) -> float:
@@ -139,7 +139,14 @@ def compare_runs(old: Sequence[float], new: Sequence[float]) -> SpeedComparison 
         finding = "slower"
     elif (high - low) / 2 > NOISY:
         finding = "too noisy"
-    return SpeedComparison(math.exp(middle), math.exp(low), math.exp(high), p_value, finding)
+    return SpeedComparison(_ratio(middle), _ratio(low), _ratio(high), p_value, finding)
+
+
+def _ratio(logarithm: float) -> float:
+    """Return a ratio, no smaller or larger than any that two credible times have."""
+    # Student's interval of two processes that disagree can reach beyond every possible ratio.
+    largest = math.log(LARGEST_RATIO)
+    return math.exp(min(max(logarithm, -largest), largest))
 
 
 def _interval(draws: Any, medians: Sequence[float], level: float) -> tuple[float, float]:

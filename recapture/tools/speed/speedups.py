@@ -45,8 +45,11 @@ The time and memory to compute a row's ratios grow with them.
 MOST_SAMPLES = 1000
 """Largest number of samples of one variant in one process; `recapture.tools.speed.timing` takes at most 400."""
 
+LARGEST_RATIO = 1e15
+"""The largest ratio of two credible times."""
+
 # Ranges are part of the types, so that the reader refuses what no ratio follows from, and the schema names them.
-Quotient = Annotated[float, msgspec.Meta(ge=FASTEST / SLOWEST, le=SLOWEST / FASTEST)]
+Quotient = Annotated[float, msgspec.Meta(ge=1 / LARGEST_RATIO, le=LARGEST_RATIO)]
 """A ratio of two times, or a time that ratios are computed from."""
 
 Interval = tuple[Quotient, Quotient, Quotient]

@@ -99,6 +99,7 @@ class CompilerFacts:
     optional: bool = False
     run_by: tuple[str, ...] = ()
     share_passing: float = 0.0
+    fixes_values: bool = False
     sees_held_out: bool = False
     fixed_ranks: bool = False
 
@@ -182,6 +183,7 @@ def compiler(
     optional: bool = False,
     run_by: Sequence[str] = (),
     share_passing: float = 0.0,
+    fixes_values: bool = False,
     sees_held_out: bool = False,
     fixed_ranks: bool = False,
 ) -> Callable[[Capture], Capture]:
@@ -204,7 +206,8 @@ def compiler(
     does so too. `run_by` names the tools that run a compiler that ships where none is named, besides `recapture
     run`: check, pytest, bench. `share_passing` is the share of its committed cells that pass: cells that share a
     process run in this order, because one that fails may end it. `fixed_ranks` means that the result takes tensors
-    of the example's numbers of dimensions alone, by design.
+    of the example's numbers of dimensions alone, by design. `fixes_values` means that Python values of the example
+    are constants of the result, which it checks.
 
     With `sees_held_out`, the function is called with a third argument, ``held_out=``: a tuple of the held-out inputs,
     each a tuple of arguments. They are made for this alone, by another execution of the case's file. Their tensors are
@@ -244,6 +247,7 @@ def compiler(
                 optional=optional,
                 run_by=tuple(run_by),
                 share_passing=share_passing,
+                fixes_values=fixes_values,
                 sees_held_out=sees_held_out,
                 fixed_ranks=fixed_ranks,
             )

@@ -35,7 +35,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DESCRIPTIVE_ARGUMENTS = frozenset(
-    {"claims", "codegen_on", "compilers", "names", "family", "last_stage", "arguments", "run_by", "share_passing"}
+    {
+        "claims",
+        "codegen_on",
+        "compilers",
+        "names",
+        "family",
+        "last_stage",
+        "arguments",
+        "run_by",
+        "share_passing",
+        "fixes_values",
+    }
 )
 """Arguments of a decorator that describe a case or a compiler without changing what runs."""
 

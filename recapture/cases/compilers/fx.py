@@ -16,7 +16,7 @@ def fx_symbolic(fn: Any, example: Any) -> Any:  # noqa: ARG001
     return torch.fx.symbolic_trace(fn)
 
 
-@compiler("fx:concrete_args", family=Family.SYMBOLIC, share_passing=0.33)
+@compiler("fx:concrete_args", family=Family.SYMBOLIC, fixes_values=True, share_passing=0.33)
 def fx_concrete_args(fn: Any, example: Any, concrete_args: Any = None) -> Any:
     """`torch.fx.symbolic_trace(concrete_args=…)`: specialises on the named arguments, or on all that hold no tensor."""
     import torch.fx

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from recapture.cases.compiler import Family
 from recapture.report.reasons.message_rule import rule
 
-TRACED = ("export", "aoti", "onnx")
+TRACED = (Family.EXPORT, Family.AOTI, Family.ONNX)
 """The families of compilers that export."""
 
 _ONNX = [
@@ -14,56 +15,56 @@ _ONNX = [
         r"Expected: (?P<was>\d+)",
         "exported with the sizes of the example: dimension {at} of {name} is {got} in {input}, and the program takes "
         "{was}{advice}",
-        ("onnx",),
+        (Family.ONNX,),
     ),
     rule(
         "static size",
         r"Invalid rank for input: (?P<name>\S+) Got: (?P<got>\d+) Expected: (?P<was>\d+)",
         "exported with the shape of the example: {name} has {got} dimensions in {input}, and the program takes {was}",
-        ("onnx",),
+        (Family.ONNX,),
     ),
     rule(
         "other arguments",
         r"Unexpected input data type\. Actual: \(tensor\((?P<got>\w+)\)\) ?, expected: \(tensor\((?P<was>\w+)\)\)",
         "the program takes the dtype of the example, {was}, and {input} has {got} there",
-        ("onnx",),
+        (Family.ONNX,),
     ),
     rule(
         "compiler fault",
         r"INVALID_GRAPH : This is an invalid model\. (?:Type Error: )?(?P<why>[^\n]+)",
         "the exporter wrote a program that the ONNX runtime refuses: {why}",
-        ("onnx",),
+        (Family.ONNX,),
     ),
     rule(
         "compiler fault",
         r"while running (?P<node>\w+) node\..*?Status Message: (?P<why>[^\n]+)",
         "the ONNX runtime fails in a {node} node of the exported program: {why}",
-        ("onnx",),
+        (Family.ONNX,),
     ),
     rule(
         "unsupported code",
         r"No ONNX function found for <(?:OpOverload\(op='(?P<op>[^']+)'|function (?P<function>\w+))"
         r"[^\n]*?(?P<values> for the complex-valued input)?\n",
         "the ONNX exporter knows no counterpart of the operator {op}{function}{values}",
-        ("onnx",),
+        (Family.ONNX,),
     ),
     rule(
         "compiler fault",
         r"\nFailed to decompose the FX graph",
         "the program is exported, and the ONNX exporter fails to decompose it: {type}: {first}",
-        ("onnx",),
+        (Family.ONNX,),
     ),
     rule(
         "compiler fault",
         r"Error when translating node (?P<node>%\w+|return\b)",
         "the ONNX exporter fails to translate the step {node} of the exported program: {type}: {first}",
-        ("onnx",),
+        (Family.ONNX,),
     ),
     rule(
         "compiler fault",
         r"\nFailed to convert the exported program",
         "the ONNX exporter fails to translate a step of the exported program: {type}: {first}",
-        ("onnx",),
+        (Family.ONNX,),
     ),
 ]
 """The exporter of ONNX in its three steps, and the ONNX runtime."""
@@ -154,7 +155,7 @@ EXPORTED = [
         r"UnsupportedOperatorException: (?P<what>[\w.:]+)",
         "the operator {what} says nothing about its result on tensors without values (torch.library.register_fake), "
         "which capturing needs",
-        ("make_fx", *TRACED),
+        (Family.ATEN, *TRACED),
     ),
     rule(
         "unsupported code",
@@ -226,26 +227,26 @@ EXPORTED = [
         "numpy",
         r"ufunc '(?P<what>\w+)' not supported for the input types",
         "numpy's {what} was given a tensor of tracing, which holds no values",
-        ("make_fx", *TRACED),
+        (Family.ATEN, *TRACED),
     ),
     rule(
         "needs tensors",
         r"No registered serialization name for <class '(?P<what>[^']+)'>",
         "the package stores containers by name, and {what} is registered without one",
-        ("aoti",),
+        (Family.AOTI,),
     ),
     rule(
         "needs tensors",
         r"^TypeError: unhashable type: 'list'",
         "the package writes the structure of a call down as JSON, where a tuple that is a key of a dict becomes a list",
-        ("aoti",),
+        (Family.AOTI,),
         "call",
     ),
     rule(
         "needs tensors",
         r"InductorError: AssertionError: \(TensorBox",
         "beside tensors the code returns what Inductor does not accept as a result of a program, for example text",
-        ("aoti",),
+        (Family.AOTI,),
     ),
     rule(
         "compiler fault",
@@ -253,7 +254,7 @@ EXPORTED = [
         r"|aten::\w+\(\) [^\n]*instead found type '(?:NoneType|immutable_list)'"
         r"|unsupported operand type\(s\) for [^\n]*'NoneType')",
         "a number that is dynamic in the exported program has no input in a library of AOTInductor, where it is None",
-        ("aoti",),
+        (Family.AOTI,),
         "capture",
     ),
     rule(
@@ -272,7 +273,7 @@ EXPORTED = [
         "compiler fault",
         r"Not all inputs to pattern found in match\.kwargs",
         "a pattern that Inductor replaces does not fit its own replacement: {first}",
-        ("compile", *TRACED),
+        (Family.DYNAMO, *TRACED),
     ),
     *_ONNX,
 ]

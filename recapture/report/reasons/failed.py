@@ -10,6 +10,8 @@ import msgspec
 from recapture.base.scrub import MAX_LENGTH
 from recapture.base.source_lines import source_line
 from recapture.base.text import shorten
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import compiler_facts
 from recapture.records.record import EXAMPLE
 from recapture.records.verdicts import Verdict
 from recapture.report.reasons.messages import RULES
@@ -50,10 +52,10 @@ def failed_reason(record: Record, beside: Sequence[Record]) -> Reason:
         )
         record = msgspec.structs.replace(record, error=error)
     if record.verdict is Verdict.CRASH:
-        library = family(record.compiler) == "aoti" and record.phase != "capture"
+        library = family(record.compiler) == Family.AOTI and record.phase != "capture"
         unchecked = " (an AOTInductor library reads its inputs unchecked)" if library else ""
         cause = (record.reason or "died of an unknown cause").removeprefix("died of ")
-        loading = family(record.compiler) == "aoti" and record.phase == "capture" and record.device == "cuda"
+        loading = family(record.compiler) == Family.AOTI and record.phase == "capture" and record.device == "cuda"
         return Reason("died", f"the process died {_during(record)}{unchecked}: {cause}{LOADING if loading else ''}")
     if record.verdict in (Verdict.TIMEOUT, Verdict.OOM):
         said = record.reason or (record.error and _first(record.error)) or "no more is known"
@@ -104,7 +106,7 @@ def _raised(record: Record, error: ErrorInfo, beside: Sequence[Record]) -> Reaso
         found = rule.pattern.search(text)
         if found is not None:
             return Reason(rule.kind, _filled(rule.text, found, record, cause), line)
-    return _unknown(record, cause, kind, line)
+    return _unknown(record, cause, line)
 
 
 def _cause(error: ErrorInfo) -> ErrorInfo:
@@ -127,7 +129,7 @@ def _filled(template: str, found: re.Match[str], record: Record, error: ErrorInf
         type=error.type.rpartition(".")[2],
         first=shorten(_first(error), MOST_QUOTED),
         explanation=shorten(_explanation(error), MOST_QUOTED),
-        advice=ASKED if record.compiler == "export:dynamic" else "; export it with dynamic shapes",
+        advice=ASKED if compiler_facts(record.compiler).sees_held_out else "; export it with dynamic shapes",
     )
 
 
@@ -137,11 +139,11 @@ def _explanation(error: ErrorInfo) -> str:
     return found[1] if found else _first(error)
 
 
-def _unknown(record: Record, error: ErrorInfo, kind: str, line: SourceLine | None) -> Reason:
+def _unknown(record: Record, error: ErrorInfo, line: SourceLine | None) -> Reason:
     """Return the reason of an exception whose message no rule knows."""
     if record.phase == "capture":
         return Reason("message", f"refused at capture: {_quoted(error)}", line)
-    if kind in ("fx", "make_fx", "jit.trace", "export", "aoti", "onnx") and record.input != EXAMPLE:
+    if compiler_facts(record.compiler).records_a_run and record.input != EXAMPLE:
         text = f"a step that was recorded for the example fails on {record.input}: {_quoted(error)}"
         return Reason("recorded step fails", text, line)
     text = f"the call on {record.input} raises {_quoted(error)}; eager returns there, or raises another type"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recapture.cases.compiler import Family
 from recapture.report.reasons.export_messages import EXPORTED, TRACED
 from recapture.report.reasons.message_rule import rule
 from recapture.report.reasons.torchscript_messages import TORCHSCRIPT
@@ -19,7 +20,7 @@ _DATA_DEPENDENT = [
         r"Data-dependent branching|Dynamic control flow is not supported|generic_jump TensorVariable"
         r"|torch\.cond.{0,80}dynamic control flow|Data-dependent jump|data-dependent control flow on",
         f"{_BRANCH} needs the value of a tensor, and one graph has one path: torch.cond or torch.where can express it",
-        ("compile", *TRACED),
+        (Family.DYNAMO, *TRACED),
     ),
     rule(
         "data-dependent",
@@ -41,7 +42,7 @@ _DATA_DEPENDENT = [
         "data-dependent",
         r"symbolically traced variables cannot be used as inputs to control flow",
         f"{_BRANCH} needs the value of a proxy: symbolic tracing runs the code without values",
-        ("fx",),
+        (Family.SYMBOLIC,),
     ),
     rule(
         "data-dependent",
@@ -50,7 +51,7 @@ _DATA_DEPENDENT = [
         r"|'len' is not supported in symbolic tracing|__(?:float|int|len|bool|index)__.* returned non-"
         r"|Proxy has no len",
         "Python needs a real number or a length where symbolic tracing has a proxy: {first}",
-        ("fx",),
+        (Family.SYMBOLIC,),
     ),
 ]
 """The value of a tensor decides."""
@@ -134,7 +135,7 @@ _STATIC = [
         r"missing (?P<n>\d+) required positional|takes \d+ positional arguments? but \d+|forward\(\) (?:missing|got)"
         r"|got an unexpected keyword",
         "the captured function takes other arguments than the original: {first}",
-        ("fx", "make_fx", "jit.trace", *TRACED),
+        (Family.SYMBOLIC, Family.ATEN, Family.TRACE, *TRACED),
     ),
 ]
 """The program says for which inputs it holds."""
@@ -160,7 +161,7 @@ _DYNAMO = [
         "numpy",
         r"invalid __array_struct__|expected np\.ndarray \(got Proxy\)|numpy.*Proxy|Proxy.*numpy|__array__",
         "numpy was given a proxy: symbolic tracing cannot record what numpy computes",
-        ("fx",),
+        (Family.SYMBOLIC,),
     ),
     rule(
         "needs tensors",
@@ -171,7 +172,7 @@ _DYNAMO = [
         "recorded step fails",
         r"'NoneType'",
         "a proxy is never None: the graph has the path for a tensor, and the call has none ({first})",
-        ("fx",),
+        (Family.SYMBOLIC,),
         "call",
     ),
     rule(
@@ -211,33 +212,33 @@ _DYNAMO = [
         "compiler fault",
         r"Cannot construct `ConstantVariable` for value of type <class '[\w.]*\.(?P<what>\w+)'>",
         "an internal error of Dynamo, which takes what it holds as {what} for a constant {during}",
-        ("compile", *TRACED),
+        (Family.DYNAMO, *TRACED),
     ),
     rule(
         "other exception",
         r"one of the variables needed for gradient computation has been modified by an inplace operation",
         "the code changes a tensor that its backward needs: eager raises when the backward runs, and compiling, which "
         "traces the backward, already raises {during}",
-        ("compile", *TRACED),
+        (Family.DYNAMO, *TRACED),
     ),
     rule(
         "compiler fault",
         r"InternalTorchDynamoError|BackendCompilerFailed|InductorError|LoweringException"
         r"|^AssertionError: from user code",
         "an internal error of the compiler: {type}: {first}",
-        ("compile", *TRACED),
+        (Family.DYNAMO, *TRACED),
     ),
     rule(
         "compiler fault",
         r"AssertionError: (?:\w*Source\(|$)",
         "an assertion of the compiler failed {during}: {first}",
-        ("compile", *TRACED),
+        (Family.DYNAMO, *TRACED),
     ),
     rule(
         "needs tensors",
         r"serialize TreeSpec of (?P<what>\w+) class <class '(?P<name>[^']+)'>",
         "the package stores containers by name, and {name} is not registered",
-        ("aoti",),
+        (Family.AOTI,),
     ),
     rule(
         "unsupported code",
@@ -249,7 +250,7 @@ _DYNAMO = [
         "recorded step fails",
         r"Expected a value of type '(?P<was>[^']+)' for argument '(?P<name>\w+)' but instead found type '(?P<got>\w+)'",
         "the graph has the path for a {was}, and {input} has a {got} there",
-        ("make_fx", "jit.trace", "fx"),
+        (Family.ATEN, Family.TRACE, Family.SYMBOLIC),
         "call",
     ),
 ]
@@ -265,21 +266,21 @@ _FX = [
         "other exception",
         r"a leaf Variable that requires grad is being used in an in-place operation",
         "the code changes a parameter where gradients are off (no_grad), and the graph does not record that they are",
-        ("fx", "make_fx", "jit.trace"),
+        (Family.SYMBOLIC, Family.ATEN, Family.TRACE),
         "call",
     ),
     rule(
         "other exception",
         r"functions with out=\.\.\. arguments don't support automatic differentiation",
         "the code writes into `out=` where gradients are off (no_grad), and the graph does not record that they are",
-        ("fx", "make_fx", "jit.trace"),
+        (Family.SYMBOLIC, Family.ATEN, Family.TRACE),
         "call",
     ),
     rule(
         "other arguments",
         r"Real spec TreeSpec|is missing value for argument",
         "the graph takes arguments in the number and structure of the example, and {input} has others",
-        ("make_fx", "jit.trace"),
+        (Family.ATEN, Family.TRACE),
         "call",
     ),
     rule(
@@ -298,14 +299,14 @@ _FX = [
         "unsupported code",
         r"TorchScript interpreter",
         "the code calls a function of TorchScript, into which {compiler} cannot look: {first}",
-        ("make_fx",),
+        (Family.ATEN,),
         "capture",
     ),
     rule(
         "unsupported code",
         r"Proxy|'Attribute' object",
         "symbolic tracing runs the code on proxies, which cannot do this: {first}",
-        ("fx",),
+        (Family.SYMBOLIC,),
         "capture",
     ),
     rule(
@@ -313,7 +314,7 @@ _FX = [
         r"(?P<what>.+)",
         "symbolic tracing runs the code on proxies in the place of tensors and numbers, and there it raises {type}: "
         "{first}",
-        ("fx",),
+        (Family.SYMBOLIC,),
         "capture",
     ),
 ]

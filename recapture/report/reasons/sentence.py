@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.text import one_line, shorten
+from recapture.cases.compilers import compiler_facts
 
 if TYPE_CHECKING:
     from recapture.base.source_lines import SourceLine
@@ -64,5 +65,5 @@ class Reason(NamedTuple):
 
 
 def family(compiler: str) -> str:
-    """Return the family of a compiler: ``compile`` of ``compile:dynamic``; users' own compilers are their own."""
-    return compiler.partition(":")[0]
+    """Return the family of a compiler; those of users may have families of their own."""
+    return compiler_facts(compiler).family

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import compiler_facts, plain_compiler, shorter_compilers
 from recapture.records.record import EXAMPLE
 from recapture.records.verdicts import RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report.reasons.sentence import Reason, family
@@ -20,22 +22,22 @@ _PROXY = "torch.fx.proxy.Proxy"
 SHORT = 70
 """Characters of the longest detail that is quoted."""
 
-RETURNED = {
-    "jit.trace": "a trace returns tensors and plain containers of tensors alone",
-    "jit.script": "TorchScript has types of its own",
-    "export": "an exported program returns tensors, numbers and registered containers alone",
-    "aoti": "the library returns tensors alone",
-    "make_fx": "make_fx records tensors alone",
-    "fx": "the type of eager's result depends on Python that ran once, on proxies",
-    "compile": "Dynamo builds the result anew around the graph's tensors",
-    "onnx": "ONNX returns tensors alone",
+RETURNED: dict[str, str] = {
+    Family.TRACE: "a trace returns tensors and plain containers of tensors alone",
+    Family.SCRIPT: "TorchScript has types of its own",
+    Family.EXPORT: "an exported program returns tensors, numbers and registered containers alone",
+    Family.AOTI: "the library returns tensors alone",
+    Family.ATEN: "make_fx records tensors alone",
+    Family.SYMBOLIC: "the type of eager's result depends on Python that ran once, on proxies",
+    Family.DYNAMO: "Dynamo builds the result anew around the graph's tensors",
+    Family.ONNX: "ONNX returns tensors alone",
 }
 """What each family of compilers can return."""
 
 
 def silent_reason(record: Record, beside: Sequence[Record]) -> Reason:
     """Return why a silently wrong cell differs from eager; `beside` are records of the same case."""
-    if record.compiler == "eager":
+    if compiler_facts(record.compiler).is_reference:
         return Reason("rewrite", f"the rewrite is not equivalent to the original function: it differs {_on(record)}")
     first = [one for one in record.differences if one.input == record.input]
     for rule in _RULES:
@@ -53,7 +55,11 @@ def _on(record: Record) -> str:
 def _output(record: Record, first: Sequence[Difference]) -> Reason | None:
     if not first or first[0].kind != "output":
         return None
-    how = "not in the compiled call" if family(record.compiler) == "compile" else "once, at capture, and not in a call"
+    how = (
+        "not in the compiled call"
+        if family(record.compiler) == Family.DYNAMO
+        else "once, at capture, and not in a call"
+    )
     return Reason("lost effect", f"what the code prints, warns or logs appears {how}: Python outside the graph")
 
 
@@ -73,7 +79,7 @@ def unlike_example(record: Record) -> bool:
 
 
 def _unlike(record: Record, first: Sequence[Difference]) -> Reason | None:
-    if family(record.compiler) != "aoti" or not unlike_example(record):
+    if family(record.compiler) != Family.AOTI or not unlike_example(record):
         return None
     changes = next((one.changes_in_words(_change) for one in first if one.changes), "")
     shown = next((one for one in first if one.kind in ("shape", "dtype", "type")), None)
@@ -103,11 +109,11 @@ def _effect(record: Record, first: Sequence[Difference]) -> Reason | None:
     kind = family(record.compiler)
     if changed.input == "capture" or changed.unlike == "set":
         return Reason("lost effect", f"capturing itself changes {place}, which eager leaves alone in that way{detail}")
-    if kind == "compile":
+    if kind == Family.DYNAMO:
         return Reason("compiled", f"the compiled call leaves {place} with another content than eager{detail}")
-    if kind == "jit.script":
+    if kind == Family.SCRIPT:
         return Reason("own language", f"TorchScript does not change {place} as Python does{detail}")
-    if kind in ("aoti", "onnx") and place.startswith("state["):
+    if kind in (Family.AOTI, Family.ONNX) and place.startswith("state["):
         return Reason("lost effect", f"the compiled program has copies of the module's tensors: {place} is not updated")
     if place.startswith("args") and changed.elements is not None:
         how = "the write to {} goes past the recorded operators, or is recorded as an operation on a copy"
@@ -121,9 +127,9 @@ def _exception(record: Record, first: Sequence[Difference]) -> Reason | None:
     if raised is None:
         return None
     kind = family(record.compiler)
-    if kind == "jit.script":
+    if kind == Family.SCRIPT:
         return Reason("lost exception", f"TorchScript computes a result {_on(record)} where Python raises {raised}")
-    if kind == "compile":
+    if kind == Family.DYNAMO:
         return Reason("lost exception", f"the graph computes a result {_on(record)} where eager raises {raised}")
     text = f"the check that raises {raised} {_on(record)} is not part of the graph, which returns a result"
     return Reason("lost exception", text)
@@ -131,7 +137,7 @@ def _exception(record: Record, first: Sequence[Difference]) -> Reason | None:
 
 def _type(record: Record, first: Sequence[Difference]) -> Reason | None:
     found = next((one for one in first if one.kind == "type" and one.unlike == "type"), None)
-    if found is None or (record.verdict is Verdict.SPECIALIZED and family(record.compiler) != "compile"):
+    if found is None or (record.verdict is Verdict.SPECIALIZED and family(record.compiler) != Family.DYNAMO):
         return None
     why = RETURNED.get(family(record.compiler), "the compiler returns what its graph can hold")
     return Reason("other type", f"{why}: {found.other} in the place of eager's {found.eager}")
@@ -160,7 +166,7 @@ def _gradient(record: Record, first: Sequence[Difference]) -> Reason | None:
     """Return the reason of a gradient that differs although the values of the results do not."""
     kind = family(record.compiler)
     gradual = all(one.kind == "gradient" or one.unlike == "requires_grad" for one in first)
-    if kind in ("compile", "jit.script") or record.verdict is Verdict.SPECIALIZED or not first or not gradual:
+    if kind in (Family.DYNAMO, Family.SCRIPT) or record.verdict is Verdict.SPECIALIZED or not first or not gradual:
         return None
     required = {one.eager for one in first if one.unlike == "requires_grad"}
     if "True" in required or any(one.unlike == "gradient" and one.eager is not None for one in first):
@@ -195,17 +201,17 @@ def _computed(record: Record, beside: Sequence[Record]) -> Reason:
     on, kind = _on(record), family(record.compiler)
     specialized = record.verdict is Verdict.SPECIALIZED
     shown = f": {said}" if (said := _shown(next(iter(record.differences), None))) else ""
-    if kind == "compile":
+    if kind == Family.DYNAMO:
         return _staged(record, Reason("compiled", f"the compiled call gives another result {on}{shown}"), beside)
-    if kind == "aoti" and specialized:
+    if kind == Family.AOTI and specialized:
         return _like_example(record, beside, shown)
-    if kind == "jit.script":
+    if kind == Family.SCRIPT:
         said = record.differences[0].detail if record.differences else ""
         text = f"TorchScript infers types and computes with rules of its own, other than Python's: {said}"
         return Reason("own language", f"{text} {on}")
     if not specialized:
-        return Reason("capture changes it", f"{_UNREPEATED.get(kind, _UNREPEATED['export'])}{shown}")
-    if kind == "jit.trace":
+        return Reason("capture changes it", f"{_UNREPEATED.get(kind, _UNREPEATED[Family.EXPORT])}{shown}")
+    if kind == Family.TRACE:
         warned = any("TracerWarning" in note for note in record.notes)
         kept = (
             "a number or decision that Python took from a tensor (torch warned: TracerWarning)"
@@ -213,62 +219,74 @@ def _computed(record: Record, beside: Sequence[Record]) -> Reason:
             else "what Python computed from the example's sizes, dtypes or flags, without a warning"
         )
         return Reason("recorded path", f"the trace keeps {kept}; {record.input} needs another")
-    text = _KEPT.get(record.compiler) or _KEPT.get(kind) or "the captured path is the example's"
+    fixes = compiler_facts(record.compiler).fixes_values
+    text = _FIXED if fixes else _KEPT.get(kind, "the captured path is the example's")
     return Reason("recorded path", text.format(input=record.input))
+
+
+def _is_static_export(name: str) -> bool:
+    compiler = compiler_facts(name)
+    return compiler.family == Family.EXPORT and not compiler.sees_held_out
 
 
 def _like_example(record: Record, beside: Sequence[Record], shown: str) -> Reason:
     """Return the reason of a wrong result of AOTInductor on an input with the example's sizes and dtypes."""
     others = {one.compiler: one for one in beside if one.device == record.device and one.case == record.case}
-    exported = [others[name] for name in ("export", "export:nonstrict") if name in others]
-    if any(_same(record, one) for one in exported):
+    static = [name for name in others if _is_static_export(name)]
+    if any(_same(record, one) for one in map(others.__getitem__, static)):
         text = (
             f"the exported program is wrong already (export is too): it is the path of the example, and {record.input} "
         )
         return Reason("recorded path", f"{text}needs another")
-    compiled = others.get("compile")
+    compiled = others.get(plain_compiler(Family.DYNAMO))
     if compiled is not None and _same(record, compiled):
         return Reason("Inductor", f"Inductor is at fault (compile is wrong in the same way){shown}")
     how = "with sizes and dtypes of the example; what else differs is not checked, or the generated code is at fault"
     return Reason("unchecked input", f"another result on {record.input}, {how}{shown}")
 
 
-_KEPT = {
-    "make_fx": "make_fx keeps the operators that the example ran, with its branches, loop counts and Python numbers; "
+_FIXED = (
+    "concrete_args fixes the path that the example takes; {input} needs another, and the check of the fixed values "
+    "does not see it: a tensor is not checked, and equal numbers of two types pass"
+)
+"""What a compiler that fixes Python values keeps of the code."""
+
+_KEPT: dict[str, str] = {
+    Family.ATEN: "make_fx keeps the operators that the example ran, with its branches, loop counts and Python numbers; "
     "{input} needs others",
-    "fx": "fx ran the Python code once on proxies and keeps that path; {input} needs another",
-    "fx:concrete_args": "concrete_args fixes the path that the example takes; {input} needs another, and the check of "
-    "the fixed values does not see it: a tensor is not checked, and equal numbers of two types pass",
-    "export": "the exported program is the path of the example; its guards accept {input}, which needs another: they "
-    "check sizes and Python values, but not dtypes, None, requires_grad, or the sign of zero",
-    "onnx": "the ONNX program is the path of the example; {input} needs another",
+    Family.SYMBOLIC: "fx ran the Python code once on proxies and keeps that path; {input} needs another",
+    Family.EXPORT: "the exported program is the path of the example; its guards accept {input}, which needs another: "
+    "they check sizes and Python values, but not dtypes, None, requires_grad, or the sign of zero",
+    Family.ONNX: "the ONNX program is the path of the example; {input} needs another",
 }
 """What the compilers that run the Python code once keep of it."""
 
-_UNREPEATED = {
-    "make_fx": "what the code does outside torch's operators (numpy, random numbers, .data) ran at capture alone: its "
-    "result is a constant of the graph, or missing",
-    "jit.trace": "what the code does outside torch's operators (numpy, .data, looking up a size) ran once, with "
+_UNREPEATED: dict[str, str] = {
+    Family.ATEN: "what the code does outside torch's operators (numpy, random numbers, .data) ran at capture alone: "
+    "its result is a constant of the graph, or missing",
+    Family.TRACE: "what the code does outside torch's operators (numpy, .data, looking up a size) ran once, with "
     "tensors in the place of sizes: its result is a constant of the trace, or missing",
-    "fx": "the code ran once, on proxies: what asks for a type, a size or a mode went another way than on tensors, and "
-    "what numpy and other libraries computed is a constant",
-    "export": "already the captured program computes something else: random numbers drawn at another time, code that "
-    "asks whether it is compiled, or a function that capturing replaces by one with other rules",
-    "onnx": "ONNX has other rules than torch for an operator of the code (dtypes, random numbers), or the exported "
-    "program computes something else already",
+    Family.SYMBOLIC: "the code ran once, on proxies: what asks for a type, a size or a mode went another way than on "
+    "tensors, and what numpy and other libraries computed is a constant",
+    Family.EXPORT: "already the captured program computes something else: random numbers drawn at another time, code "
+    "that asks whether it is compiled, or a function that capturing replaces by one with other rules",
+    Family.ONNX: "ONNX has other rules than torch for an operator of the code (dtypes, random numbers), or the "
+    "exported program computes something else already",
 }
 """Why a graph is wrong on the very input that it was captured with."""
 
 
 def _staged(record: Record, reason: Reason, beside: Sequence[Record]) -> Reason:
     """Return a reason for `torch.compile` with the stage at fault, as far as cells of the same case tell."""
-    if family(record.compiler) != "compile":
+    if family(record.compiler) != Family.DYNAMO:
         return reason
     others = {one.compiler: one for one in beside if one.device == record.device and one.case == record.case}
-    dynamo, aot = others.get("compile:eager"), others.get("compile:aot_eager")
+    ends = {stage: name for name, stage in shorter_compilers(Family.DYNAMO).items()}
+    dynamo, aot = others.get(ends["dynamo"]), others.get(ends["aot_autograd"])
+    stage = compiler_facts(record.compiler).last_stage
     again = f" after {record.recompiles} recompilations" if (record.recompiles or 0) > 1 else ""
     generic = reason.kind == "compiled"
-    if record.compiler == "compile:eager" or (dynamo is not None and _same(record, dynamo)):
+    if stage == "dynamo" or (dynamo is not None and _same(record, dynamo)):
         if record.input != EXAMPLE and generic:
             how = (
                 f"its guards accept {record.input} for a graph that does not hold for it, or an operation has another "
@@ -282,11 +300,11 @@ def _staged(record: Record, reason: Reason, beside: Sequence[Record]) -> Reason:
         return Reason("Dynamo", f"Dynamo's capture is at fault (its graphs, run eagerly, are wrong too){again}: {how}")
     if dynamo is None or dynamo.verdict not in RIGHT:
         return reason
-    if record.compiler == "compile:aot_eager" or (aot is not None and _same(record, aot)):
-        return Reason("AOTAutograd", f"AOTAutograd is at fault (compile:eager is right): {reason.text}")
+    if stage == "aot_autograd" or (aot is not None and _same(record, aot)):
+        return Reason("AOTAutograd", f"AOTAutograd is at fault ({dynamo.compiler} is right): {reason.text}")
     if aot is None or aot.verdict not in RIGHT:
         return reason
-    return Reason("Inductor", f"Inductor is at fault (compile:eager and compile:aot_eager are right): {reason.text}")
+    return Reason("Inductor", f"Inductor is at fault ({dynamo.compiler} and {aot.compiler} are right): {reason.text}")
 
 
 def _quoted(record: Record) -> str:

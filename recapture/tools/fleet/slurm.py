@@ -20,7 +20,7 @@ from recapture.base.option_fields import option
 from recapture.base.paths import data_folder
 from recapture.base.text import duration_text, plural, shorten
 from recapture.images.interpreter import Interpreter
-from recapture.run.attempts import Attempt
+from recapture.run.attempts import Attempt, refuse_other_than_folders
 from recapture.tools.fleet.work import DURATIONS, LOGS, TASKS, MatrixWork, attempts_at, task_is_published
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ def job_name(folder: Path) -> str:
 
 
 def plain_folder(folder: Path) -> Path:
-    """Return the absolute path of a folder for attempts; raises UsageError for one that Slurm would misread."""
+    """Return the absolute path of a folder for attempts; raises UsageError for one that is a link or misread by Slurm."""
+    refuse_other_than_folders(folder)
     folder = folder.resolve()
     if not _PLAIN_PATH.fullmatch(str(folder)):
         raise UsageError(f"{folder}: Slurm would misread this path; choose a folder of plain letters with --folder")

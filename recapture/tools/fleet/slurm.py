@@ -99,7 +99,7 @@ def job_name(folder: Path) -> str:
 
 
 def plain_folder(folder: Path) -> Path:
-    """Return the absolute path of a folder for attempts; raises UsageError for one that is a link or misread by Slurm."""
+    """Return the absolute path of a folder for attempts; raises UsageError for a link, or what Slurm would misread."""
     refuse_other_than_folders(folder)
     folder = folder.resolve()
     if not _PLAIN_PATH.fullmatch(str(folder)):

@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from recapture.images.container import _give_cases
+from recapture.images.container import RESULTS, Copied, _give_cases, fetch_results
 from recapture.images.engine import is_local
-from recapture.images.mounts import RESULTS, Copied, fetch_results
 from recapture.records.directories import PARTIALS
 
 

@@ -1,32 +1,57 @@
-"""Runs an image in a hardened container, with streamed output, a deadline, and cleanup."""
+"""Runs an image in a hardened container, with streamed output, a deadline, and cleanup.
+
+Results are in a mounted folder of this machine. On an engine that cannot mount one, they are in a volume that is copied
+back.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
+import shutil
 import socket
+import tarfile
+import tempfile
 import threading
 import time
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, option
 from recapture.cases.collection import shipped_groups, shipped_suites
 from recapture.images.engine import SETTLE_SECONDS, engine_lost, is_local, reporting
-from recapture.images.mounts import CASES, RESULTS, Copied, Mounted, fetch_results
 from recapture.machine.pins import can_run_on
+from recapture.records.directories import PARTIALS
+from recapture.records.record import CONFORMANCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from typing_extensions import Self
 
     from recapture.machine.nvidia_gpus import Gpu
     from recapture.machine.pins import Image
 
     Write = Mapping[str, Callable[[bytes], object]]
+
+RESULTS = "/results"
+"""Path of the results folder inside a container."""
+
+CASES = "/cases"
+"""Path of the folder with a user's cases inside a container."""
+
+IMAGE_USER = 10001
+"""User id of the Dockerfile's user, used if the caller is root, because no case may run as root."""
+
+_SPOOL = 64 << 20
+"""Bytes of results kept in memory during copying; larger results go to a temporary file."""
+
 
 _OWNER = "org.recapture.owner"
 """Label of a container with the host and process id of the run that created it."""
@@ -69,19 +94,19 @@ class ContainerOptions:
     scratch: int = 8 * GIB
 
 
-def check_image_runs_on(image: Image, gpus: tuple[str, ...], found: list[Gpu]) -> None:
+def check_image_runs_on(image: Image, gpus: tuple[str, ...], present: list[Gpu]) -> None:
     """Raise UsageError for missing GPUs, and EnvironmentUnfitError for GPUs that the image cannot run on.
 
-    `found` are the GPUs of the machine that runs the image. If the driver lists none, ``all`` is left to the engine.
+    `present` are the GPUs of the machine that runs the image. If the driver lists none, ``all`` is left to the engine.
     """
-    known = {gpu.uuid: gpu for gpu in found}
+    known = {gpu.uuid: gpu for gpu in present}
     for name in gpus:
-        if name != "all" and not found:
+        if name != "all" and not present:
             raise EnvironmentUnfitError(f"no GPU {name!r}: no NVIDIA driver of this machine names any GPU")
         if name != "all" and name not in known:
-            listed = ", ".join(f"{gpu.uuid} ({gpu.name})" for gpu in found)
+            listed = ", ".join(f"{gpu.uuid} ({gpu.name})" for gpu in present)
             raise UsageError(f"no GPU {name!r}{did_you_mean(name, known)}; this machine has {listed}")
-    for gpu in found if "all" in gpus else [known[name] for name in gpus]:
+    for gpu in present if "all" in gpus else [known[name] for name in gpus]:
         reason = can_run_on(image, gpu.capability, driver=gpu.driver)
         if reason:
             raise EnvironmentUnfitError(
@@ -164,11 +189,11 @@ def _start(container: Any) -> None:
     try:
         container.start()
     except APIError as error:
-        said = " ".join(str(error.explanation).split())
-        if "could not select device driver" in said:
+        message = " ".join(str(error.explanation).split())
+        if "could not select device driver" in message:
             raise EnvironmentUnfitError(_NO_TOOLKIT) from error
-        if "nvidia-container-cli" in said:
-            raise EnvironmentUnfitError(f"the engine's NVIDIA toolkit refused the GPU: {said}") from error
+        if "nvidia-container-cli" in message:
+            raise EnvironmentUnfitError(f"the engine's NVIDIA toolkit refused the GPU: {message}") from error
         raise
 
 
@@ -243,19 +268,19 @@ def _give_cases(arguments: tuple[str, ...], place: Mounted | Copied) -> list[str
     previous = ""
     suites = {suite.name for suite in shipped_suites()} | shipped_groups().keys()
     for word in arguments:
-        own = _OWN_CODE.fullmatch(word)
-        if own is not None and Path(own["file"]).is_file():  # the modules beside it may be imported
-            folder, file = (whole := Path(own["file"]).resolve()).parent, whole.name
-            inside = f"{CASES}/{len(command)}/{folder.name or 'root'}"
-            place.give(folder, inside)
-            command.append(f"{inside}/{file}:{own['name']}")
+        target = _OWN_CODE.fullmatch(word)
+        if target is not None and Path(target["file"]).is_file():
+            file = Path(target["file"]).resolve()
+            inside = f"{CASES}/{len(command)}/{file.parent.name or 'root'}"
+            place.give(file.parent, inside)  # the modules beside the file may be imported
+            command.append(f"{inside}/{file.name}:{target['name']}")
             continue
         name, mark, cell = word.partition("::")
         path = Path(name)
-        looks = not previous.startswith("-k") and (path.suffix == ".py" or os.sep in name)
+        is_path = not previous.startswith("-k") and (path.suffix == ".py" or os.sep in name)
         # A bare name also counts as a folder, unless it is a suite's name or an option's value.
-        looks = looks or (path.is_dir() and not previous.startswith("-") and name not in suites)
-        if looks and not name.startswith("-") and path.exists():
+        is_path = is_path or (path.is_dir() and not previous.startswith("-") and name not in suites)
+        if is_path and not name.startswith("-") and path.exists():
             inside = f"{CASES}/{len(command)}/{path.resolve().name}"
             place.give(path.resolve(), inside)
             command.append(f"{inside}{mark}{cell}")
@@ -295,9 +320,157 @@ def _clear_left_behind(client: Any) -> None:
 
 
 def _engine_stopped(options: ContainerOptions, place: Mounted | Copied) -> str:
-    kept = (
+    records = (
         f"what was recorded is in {options.results}"
         if isinstance(place, Mounted)
         else f"what was recorded is still there, and the next run brings it to {options.results}"
     )
-    return f"the container engine stopped during the run; {kept}"
+    return f"the container engine stopped during the run; {records}"
+
+
+class Mounted:
+    """Results on a local engine: written into the caller's folder by a process with the caller's user id.
+
+    If the caller is root, the container runs as the image's user, who owns the folder until the run ends.
+    """
+
+    def __init__(self, client: Any, results: Path) -> None:  # noqa: ARG002  (same signature as Copied)
+        from docker.types import Mount
+
+        self._results = results
+        self._owner_changed = os.getuid() == 0
+        self.user = f"{IMAGE_USER}:{IMAGE_USER}" if self._owner_changed else f"{os.getuid()}:{os.getgid()}"
+        self.mounts = [Mount(RESULTS, str(results), type="bind")]
+        self.labels: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        if self._owner_changed:
+            self._owners = {
+                # This also returns files that an interrupted run left to the image's user.
+                path: (0, 0) if status.st_uid == IMAGE_USER else (status.st_uid, status.st_gid)
+                for path, status in _tree(self._results)
+            }
+            for path in self._owners:
+                os.chown(path, IMAGE_USER, IMAGE_USER, follow_symlinks=False)
+        return self
+
+    def give(self, source: Path, target: str) -> None:
+        """Make a file or folder of this machine readable in the container at `target`."""
+        from docker.types import Mount
+
+        self.mounts.append(Mount(target, str(source), type="bind", read_only=True))
+
+    def prepare(self, container: Any) -> None:
+        """Do nothing: everything is mounted."""
+
+    def collect(self, container: Any) -> None:
+        """Do nothing: results are already in place."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._owner_changed:
+            new = self._owners[self._results]
+            for path, _ in _tree(self._results):
+                os.chown(path, *self._owners.get(path, new), follow_symlinks=False)
+
+
+class Copied:
+    """Results on an engine that cannot mount this machine's folders: kept in a volume and copied back at the end."""
+
+    def __init__(self, client: Any, results: Path) -> None:
+        from docker.types import Mount
+
+        self._client = client
+        self._results = results
+        # Also without --resume, because a run of a selection keeps existing rows.
+        self._sources: list[tuple[Path, str]] = [(results, RESULTS)]
+        self.user = f"{IMAGE_USER}:{IMAGE_USER}"
+        # Volumes get the owner and mode that these folders have in the image.
+        self.mounts = [Mount(RESULTS, None, type="volume"), Mount(CASES, None, type="volume")]
+        self.labels = {"org.recapture.results": str(results)}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def give(self, source: Path, target: str) -> None:
+        """Make a copy of a file or folder of this machine readable in the container at `target`."""
+        self._sources.append((source, target))
+
+    def prepare(self, container: Any) -> None:
+        """Copy the given files and folders into the container's volumes."""
+        for source, target in self._sources:
+            archive = io.BytesIO()
+            with tarfile.open(fileobj=archive, mode="w") as tar:
+                # Only entries below the mount point: its own entry would overwrite the folder's owner and mode.
+                top = RESULTS if target == RESULTS else CASES
+                inside = PurePosixPath(target).relative_to(top)
+                for path in sorted(source.rglob("*")) if target == RESULTS else [source]:
+                    name = inside / path.relative_to(source) if target == RESULTS else inside
+                    tar.add(path, arcname=str(name), recursive=target != RESULTS, filter=_as_image_user)
+            container.put_archive(top, archive.getvalue())
+
+    def collect(self, container: Any) -> None:
+        """Copy the results back, owned by the caller."""
+        fetch_results(container, self._results)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Do nothing: anonymous volumes are removed with the container."""
+
+
+def fetch_results(container: Any, results: Path) -> None:
+    """Write the files below a container's results folder into `results`, without links and devices.
+
+    Files of an interrupted run that the finished run has removed in the container are removed here, too.
+    """
+    fetched: dict[Path, set[str]] = {}
+    with tempfile.SpooledTemporaryFile(max_size=_SPOOL) as spool:
+        stream, _ = container.get_archive(RESULTS)
+        for chunk in stream:
+            spool.write(chunk)
+        spool.seek(0)
+        with tarfile.open(fileobj=spool) as tar:
+            for member in tar:
+                top, *inside = PurePosixPath(member.name).parts or ("",)
+                content = tar.extractfile(member) if member.isreg() else None
+                if content is None or top != PurePosixPath(RESULTS).name or not inside or ".." in inside:
+                    continue
+                path = results.joinpath(*inside)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _replace(path, content)
+                fetched.setdefault(path.parent, set()).add(path.name)
+    for folder, names in fetched.items():
+        if CONFORMANCE in names:
+            for name in {*PARTIALS} - names:
+                (folder / name).unlink(missing_ok=True)
+
+
+def _replace(path: Path, content: IO[bytes]) -> None:
+    """Replace a file in one step; the new file's name is random, because a case could plant a link under any other."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".fetched-")
+    try:
+        with content, os.fdopen(handle, "wb") as out:
+            umask = os.umask(0)
+            os.umask(umask)
+            os.fchmod(out.fileno(), 0o666 & ~umask)  # mkstemp's 0600 would hide results from other users
+            shutil.copyfileobj(content, out)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _as_image_user(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = IMAGE_USER
+    member.uname = member.gname = ""
+    return member
+
+
+def _tree(folder: Path) -> list[tuple[Path, os.stat_result]]:
+    entries = []
+    for path in [folder, *folder.rglob("*")]:
+        with contextlib.suppress(FileNotFoundError):  # another run may be cleaning up the same folder
+            entries.append((path, path.lstat()))
+    return entries

@@ -133,8 +133,8 @@ def reporting(client: Any, lost: str) -> Iterator[None]:
         answered = isinstance(error, docker.errors.APIError)
         if engine_lost(client, within=0.0 if answered else SETTLE_SECONDS):
             raise EnvironmentUnfitError(lost) from error
-        said = " ".join(str(getattr(error, "explanation", None) or error).split())
-        raise EnvironmentUnfitError(f"the container engine refused: {said}") from error
+        message = " ".join(str(getattr(error, "explanation", None) or error).split())
+        raise EnvironmentUnfitError(f"the container engine refused: {message}") from error
 
 
 def _context(name: str) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _context(name: str) -> dict[str, Any]:
     from docker.tls import TLSConfig
 
     folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker", "contexts")
-    found: dict[str, tuple[str, Path]] = {"default": ("unix:///var/run/docker.sock", folder)}
+    endpoints: dict[str, tuple[str, Path]] = {"default": ("unix:///var/run/docker.sock", folder)}
     for path in folder.glob("meta/*/meta.json"):
         try:
             stored = json.loads(read_regular(path, most=LARGEST_CONTEXT))
@@ -153,10 +153,10 @@ def _context(name: str) -> dict[str, Any]:
         except (UsageError, ValueError, KeyError, TypeError, RecursionError):  # damaged, or another kind of endpoint
             continue
         if isinstance(called, str) and isinstance(address, str) and address:
-            found[called] = (address, folder / "tls" / path.parent.name / "docker")
-    if name not in found:
-        raise UsageError(f"no Docker context {name!r}{did_you_mean(name, found)} (see `docker context ls`)")
-    address, keys = found[name]
+            endpoints[called] = (address, folder / "tls" / path.parent.name / "docker")
+    if name not in endpoints:
+        raise UsageError(f"no Docker context {name!r}{did_you_mean(name, endpoints)} (see `docker context ls`)")
+    address, keys = endpoints[name]
     ca, certificate, key = (str(keys / file) for file in ("ca.pem", "cert.pem", "key.pem"))
     if not Path(ca).is_file():
         return {"base_url": address}
@@ -166,14 +166,14 @@ def _context(name: str) -> dict[str, Any]:
 
 def _no_engine(where: str | None, error: Exception) -> EnvironmentUnfitError:
     place = f"at {where}" if where else "on this machine"
-    said = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     # Transports nest their errors: the innermost, from the operating system, is the most informative.
-    causes = re.findall(r"(?:\[Errno -?\d+\] |Error\(\d+, ')([^'\")]+)", said)
-    if "paramiko" in said:
+    causes = re.findall(r"(?:\[Errno -?\d+\] |Error\(\d+, ')([^'\")]+)", message)
+    if "paramiko" in message:
         return EnvironmentUnfitError("an engine over ssh:// needs paramiko: pip install 'docker[ssh]'")
-    if "Permission denied" in said and not (where or "").startswith("ssh"):
+    if "Permission denied" in message and not (where or "").startswith("ssh"):
         return EnvironmentUnfitError(f"no access to the container engine {place}: add yourself to the group docker")
-    cause = causes[-1] if causes else said
+    cause = causes[-1] if causes else message
     return EnvironmentUnfitError(
         f"no container engine answers {place}: start Docker, or name another with --host ({cause})"
     )

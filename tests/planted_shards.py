@@ -14,22 +14,8 @@ from planted_images import PlantedImages
 CELLS = 4
 """Cells of the planted run; those of a shard are every I-th of them."""
 
-COMMAND = """#!{python}
-import os
-import sys
-sys.path[:0] = [{repository!r}, {tests!r}]
-from pathlib import Path
-from planted_shards import kill_at, planted_run
-from recapture.command import run
-from recapture.command.main import main
-from recapture.machine import pins
-
-pins.docker_directory = lambda: Path({docker!r})
-run.run_in_images = planted_run
-kill_at(os.environ.get("PLANTED_KILL"))
-if "--image" not in sys.argv:  # as in a container, whose packages say which image it is
-    sys.argv[2:2] = ["--image", "a"]
-main()
+COMMAND = """#!/bin/sh
+PYTHONPATH={repository}:{tests} exec {python} {file} "$@"
 """
 
 
@@ -44,9 +30,7 @@ class PlantedShards:
         self.images = images = PlantedImages(root)
         self.command = root / "bin" / "recapture"
         tests = Path(__file__).parent
-        text = COMMAND.format(
-            python=sys.executable, repository=str(tests.parent), tests=str(tests), docker=str(images.docker)
-        )
+        text = COMMAND.format(python=sys.executable, repository=tests.parent, tests=tests, file=__file__)
         self.command.write_text(text)
         self.command.chmod(0o755)
         self.begun = root / "begun"
@@ -54,6 +38,7 @@ class PlantedShards:
             **os.environ,
             "PATH": os.pathsep.join([str(images.binaries), os.environ["PATH"]]),
             "PLANTED_SHARDS": str(root),
+            "PLANTED_DOCKER": str(images.docker),
         }
 
     def start(self, *arguments: object, kill: str = "") -> subprocess.Popen[str]:
@@ -162,3 +147,16 @@ def planted_run(context, _where, *, results, **_):
     if mode == "usage":
         raise UsageError("planted: bad input")
     return 0 if mode == "wait" else int(mode)
+
+
+if __name__ == "__main__":
+    from recapture.command import run
+    from recapture.command.main import main
+    from recapture.machine import pins
+
+    pins.docker_directory = lambda: Path(os.environ["PLANTED_DOCKER"])
+    run.run_in_images = planted_run
+    kill_at(os.environ.get("PLANTED_KILL"))
+    if "--image" not in sys.argv:  # as in a container, whose packages say which image it is
+        sys.argv[2:2] = ["--image", "a"]
+    main()

@@ -11,8 +11,7 @@ from test_ledger import fill, ledger
 
 from recapture.base.errors import UsageError
 from recapture.base.locks import locked, open_to_append
-from recapture.records.archive import set_aside
-from recapture.records.directories import FINISHED, LOCK, PARTIALS
+from recapture.records.directories import FINISHED, LOCK, PARTIALS, set_aside
 from recapture.run.result_files import settle
 from recapture.tools.speed.results_file import LOCK as SPEEDUPS_LOCK
 from recapture.tools.speed.results_file import writing

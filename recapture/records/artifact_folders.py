@@ -24,7 +24,7 @@ TRACE = "trace.log"
 
 def artifacts_folder(root: Path, suite: str, case: str, compiler: str) -> Path:
     """Return the folder of a cell below the folder of all artifacts; no name leads out of it."""
-    return root.joinpath(*(_name(one) for one in (suite, case, compiler)))
+    return root.joinpath(*(_name(part) for part in (suite, case, compiler)))
 
 
 def left_artifacts(directory: Path, records: Iterable[Record]) -> dict[str, str]:
@@ -32,13 +32,13 @@ def left_artifacts(directory: Path, records: Iterable[Record]) -> dict[str, str]
     root = directory / ARTIFACTS
     if not root.is_dir():
         return {}
-    found = {}
+    folders = {}
     for record in records:
         suite, _, case = record.case.partition("::")
         folder = artifacts_folder(root, suite, case, record.compiler)
         if (folder / INDEX).is_file():
-            found[record.cell] = folder.relative_to(directory).as_posix()
-    return found
+            folders[record.cell] = folder.relative_to(directory).as_posix()
+    return folders
 
 
 def _name(text: str) -> str:

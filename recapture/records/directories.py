@@ -1,7 +1,8 @@
-"""Finds and reads results directories, ``results/<image>/<capability>``."""
+"""Finds and reads results directories, ``results/<image>/<capability>``, and sets older files in them aside."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from recapture.machine.environment import ENVIRONMENT, read_environment
 from recapture.records.record import CONFORMANCE, PARTIAL, TIMINGS, read_conformance
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from recapture.machine.environment import Environment
@@ -113,3 +115,32 @@ def read_results(directory: Path, known: dict[bytes, Record] | None = None) -> R
         path = directory / CONFORMANCE
         raise UsageError(f"{path} has {plural(len(records), 'record')}, but {ENVIRONMENT} beside it says {recorded}")
     return Results(directory, tuple(records), environment)
+
+
+def set_aside(directory: Path, names: Iterable[str]) -> Path:
+    """Move the named files of a results directory that a run does not continue into a new folder in it; return that.
+
+    Raises UsageError if the folder cannot be created or a file cannot be moved.
+    """
+    folder = _new_folder(directory)
+    try:
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                (directory / name).rename(folder / name)
+    except OSError as error:
+        raise UsageError(f"cannot write results to {folder}: {error.strerror}") from None
+    return folder
+
+
+def _new_folder(directory: Path) -> Path:
+    number = 1
+    while True:
+        folder = directory / f"{BEFORE}{number}"
+        try:
+            folder.mkdir()
+        except FileExistsError:  # also raised for a broken link
+            number += 1
+        except OSError as error:
+            raise UsageError(f"cannot write results to {folder}: {error.strerror}") from None
+        else:
+            return folder

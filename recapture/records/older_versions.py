@@ -208,7 +208,8 @@ class OlderRecords:
         changed["schema"] = present
         if older.schema == 1:
             renamed = (
-                dataclasses.replace(one, kind=current_kind(one.kind, one.where)) for one in changed["differences"]
+                dataclasses.replace(difference, kind=current_kind(difference.kind, difference.where))
+                for difference in changed["differences"]
             )
             changed |= {"schema": 1, "differences": tuple(renamed)}
         return _converted(older, self._record, changed)

@@ -209,15 +209,15 @@ def read_output(path: Path) -> dict[str, dict[str, str]]:
     Unreadable lines are skipped, because they hold no results. A missing file gives an empty dict. Raises UsageError
     if the file is not a regular file or has more than `MOST_OUTPUT` bytes.
     """
-    said: dict[str, dict[str, str]] = {}
+    outputs: dict[str, dict[str, str]] = {}
     for line in read_regular(path, most=MOST_OUTPUT).splitlines() if os.path.lexists(path) else ():
         try:
             row = _OUTPUT.decode(line)
         except (ValueError, RecursionError):
             continue
         if "cell" in row:
-            said[row["cell"]] = {"cell": row["cell"]} | {key: text for key, text in row.items() if text}
-    return said
+            outputs[row["cell"]] = {"cell": row["cell"]} | {key: text for key, text in row.items() if text}
+    return outputs
 
 
 def read_conformance(directory: Path, known: dict[bytes, Record] | None = None) -> list[Record]:
@@ -290,14 +290,15 @@ def _check_record(row: Record) -> None:
         raise ValueError(f"`verdict` is {row.verdict}, but there is an `error`")
     if row.verdict in SILENTLY_WRONG and not row.differences:
         raise ValueError(f"`verdict` is {row.verdict}, but `differences` is empty")
-    on_example = any(one.input == EXAMPLE for one in row.differences)
-    if row.verdict is Verdict.WRONG and all(one.input.startswith(HELD_OUT) for one in row.differences):
+    on_example = any(difference.input == EXAMPLE for difference in row.differences)
+    if row.verdict is Verdict.WRONG and all(difference.input.startswith(HELD_OUT) for difference in row.differences):
         raise ValueError("`verdict` is wrong, but `differences` has none on example")
     if row.verdict is not Verdict.WRONG and on_example:
         raise ValueError(f"`verdict` is {row.verdict}, but `differences` has one on example")
     if row.verdict in SILENTLY_WRONG:
         held_out = row.verdict is Verdict.SPECIALIZED
-        first = next(one.input for one in row.differences if held_out or not one.input.startswith(HELD_OUT))
+        inputs = (difference.input for difference in row.differences)
+        first = next(label for label in inputs if held_out or not label.startswith(HELD_OUT))
         if row.input != first:
             raise ValueError(f"`input` is {row.input}, but the first of `differences` is on {first}")
     if any(not line.strip() or "\n" in line for line in row.explanation):
@@ -311,18 +312,20 @@ def _check_record(row: Record) -> None:
             _check_difference(name, difference)
 
 
-def _check_difference(name: str, one: Difference) -> None:
+def _check_difference(name: str, difference: Difference) -> None:
     """Raise ValueError for a difference in the field `name` that no run can have recorded."""
-    if one.kind not in KINDS:
-        raise ValueError(f"`{name}` has a difference of the unknown kind {one.kind!r}")
-    if one.unlike is not None and not sentence_of(one):
-        raise ValueError(f"`{name}` has one unlike in {one.unlike}, but with other sides than such a difference has")
-    if name == "differences" and one.bits == "rounding":
+    if difference.kind not in KINDS:
+        raise ValueError(f"`{name}` has a difference of the unknown kind {difference.kind!r}")
+    if difference.unlike is not None and not sentence_of(difference):
+        raise ValueError(
+            f"`{name}` has one unlike in {difference.unlike}, but with other sides than such a difference has"
+        )
+    if name == "differences" and difference.bits == "rounding":
         raise ValueError(f"`{name}` has one that is only rounding")
-    if too_large(one.ulps):
+    if too_large(difference.ulps):
         raise ValueError(f"`ulps` of `{name}` is negative or out of range")
-    if one.elements is not None and not 0 < one.elements[0] <= one.elements[1] < LARGEST:
-        raise ValueError(f"`elements` of `{name}` is {list(one.elements)}, which is not a part of a whole")
+    if difference.elements is not None and not 0 < difference.elements[0] <= difference.elements[1] < LARGEST:
+        raise ValueError(f"`elements` of `{name}` is {list(difference.elements)}, which is not a part of a whole")
 
 
 def _check_timing(row: Timing) -> None:

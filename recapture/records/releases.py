@@ -43,25 +43,25 @@ def read_by_age(root: Path, check: Callable[[Results], object] | None = None) ->
     them does.
     """
     known: dict[bytes, Record] = {}
-    found = [read_results(path, known) for path in find_results(root)]
+    every = [read_results(path, known) for path in find_results(root)]
     if check is not None:
-        for one in found:
-            check(one)
-    return sorted(_joined(found), key=age)
+        for results in every:
+            check(results)
+    return sorted(_joined(every), key=age)
 
 
-def _joined(found: Iterable[Results]) -> list[Results]:
+def _joined(every: Iterable[Results]) -> list[Results]:
     """Join results of one image and capability without a common cell; the one nearest to the root is the first."""
     joined: dict[tuple[str, str], Results] = {}
     apart = []
-    for one in sorted(found, key=lambda one: len(one.directory.parts)):
-        first = joined.setdefault((one.image, one.capability), one)
-        if first is one:
+    for results in sorted(every, key=lambda results: len(results.directory.parts)):
+        first = joined.setdefault((results.image, results.capability), results)
+        if first is results:
             continue
-        if {record.cell for record in first.records} & {record.cell for record in one.records}:
-            apart.append(one)
+        if {record.cell for record in first.records} & {record.cell for record in results.records}:
+            apart.append(results)
         else:
-            joined[one.image, one.capability] = replace(first, records=(*first.records, *one.records))
+            joined[results.image, results.capability] = replace(first, records=(*first.records, *results.records))
     return [*joined.values(), *apart]
 
 
@@ -95,7 +95,10 @@ def twin(image: str) -> str:
 def labels(entries: Iterable[Named]) -> list[str]:
     """Return a short, unique name for each entry: the release or, if ambiguous, the full version or the image."""
     names = [_names(entry) for entry in entries]
-    return [next((one for one in mine if sum(one in other for other in names) == 1), mine[-1]) for mine in names]
+    return [
+        next((name for name in candidates if sum(name in others for others in names) == 1), candidates[-1])
+        for candidates in names
+    ]
 
 
 def _names(entry: Named) -> tuple[str, str, str]:

@@ -23,7 +23,6 @@ from recapture.machine.environment import (
     write_environment,
 )
 from recapture.machine.origins import counted, id_of
-from recapture.records.archive import set_aside
 from recapture.records.directories import (
     FINISHED,
     LOCK,
@@ -32,6 +31,7 @@ from recapture.records.directories import (
     PARTIAL_OUTPUT,
     PARTIAL_TIMINGS,
     PARTIALS,
+    set_aside,
 )
 from recapture.records.record import (
     CONFORMANCE,

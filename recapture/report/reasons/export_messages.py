@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recapture.cases.compiler import Family
-from recapture.report.reasons.message_rule import rule
+from recapture.report.reasons.sentence import rule
 
 TRACED = (Family.EXPORT, Family.AOTI, Family.ONNX)
 """The families of compilers that export."""

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from recapture.cases.compiler import Family
 from recapture.report.reasons.export_messages import EXPORTED, TRACED
-from recapture.report.reasons.message_rule import rule
+from recapture.report.reasons.sentence import MessageRule, rule
 from recapture.report.reasons.torchscript_messages import TORCHSCRIPT
-
-if TYPE_CHECKING:
-    from recapture.report.reasons.message_rule import MessageRule
 
 _BRANCH = "an `if`, a loop, `and` or an assert"
 

@@ -1,14 +1,13 @@
-"""What a reason consists of, and the kinds of reasons."""
+"""What a reason consists of, the kinds of reasons, and rules that turn messages of torch into one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from typing import NamedTuple
 
+from recapture.base.source_lines import SourceLine
 from recapture.base.text import one_line, shorten
 from recapture.cases.compilers import compiler_facts
-
-if TYPE_CHECKING:
-    from recapture.base.source_lines import SourceLine
 
 MOST = 300
 """Characters of a sentence."""
@@ -67,3 +66,23 @@ class Reason(NamedTuple):
 def family(compiler: str) -> str:
     """Return the family of a compiler; those of users may have families of their own."""
     return compiler_facts(compiler).family
+
+
+class MessageRule(NamedTuple):
+    """Which messages a rule is for, and its sentence.
+
+    `pattern` is searched in ``TYPE: MESSAGE``. `families` and `phase` restrict the cells; empty means all. The sentence
+    may name groups of the pattern, and ``input``, ``during``, ``compiler``, ``type``, ``first`` (the first line of the
+    message), ``explanation`` (torch's own) and ``advice`` (what to do about a size that is not dynamic).
+    """
+
+    kind: str
+    pattern: re.Pattern[str]
+    text: str
+    families: tuple[str, ...] = ()
+    phase: str = ""
+
+
+def rule(kind: str, pattern: str, text: str, families: tuple[str, ...] = (), phase: str = "") -> MessageRule:
+    """Return a rule whose pattern also matches across lines."""
+    return MessageRule(kind, re.compile(pattern, re.DOTALL), text, families, phase)

@@ -39,11 +39,11 @@ def silent_reason(record: Record, beside: Sequence[Record]) -> Reason:
     """Return why a silently wrong cell differs from eager; `beside` are records of the same case."""
     if compiler_facts(record.compiler).is_reference:
         return Reason("rewrite", f"the rewrite is not equivalent to the original function: it differs {_on(record)}")
-    first = [one for one in record.differences if one.input == record.input]
+    first = [difference for difference in record.differences if difference.input == record.input]
     for rule in _RULES:
-        found = rule(record, first)
-        if found is not None:
-            return _staged(record, found, beside)
+        reason = rule(record, first)
+        if reason is not None:
+            return _staged(record, reason, beside)
     return _computed(record, beside)
 
 
@@ -64,7 +64,7 @@ def _output(record: Record, first: Sequence[Difference]) -> Reason | None:
 
 
 def _proxy(_: Record, first: Sequence[Difference]) -> Reason | None:
-    if not any(_PROXY in (one.eager or "", one.other or "") for one in first):
+    if not any(_PROXY in (difference.eager or "", difference.other or "") for difference in first):
         return None
     return Reason(
         "lost effect", "tracing replaced state by a proxy and left it there: the code assigns to it, and fx ran it once"
@@ -73,17 +73,17 @@ def _proxy(_: Record, first: Sequence[Difference]) -> Reason | None:
 
 def unlike_example(record: Record) -> bool:
     """Whether a cell is right on the example, and wrong on an input that it says has other sizes, dtypes or values."""
-    first = [one for one in record.differences if one.input == record.input]
-    unlike = any(one.changes or one.kind in ("shape", "dtype", "type") for one in first)
+    first = [difference for difference in record.differences if difference.input == record.input]
+    unlike = any(difference.changes or difference.kind in ("shape", "dtype", "type") for difference in first)
     return record.verdict is Verdict.SPECIALIZED and unlike
 
 
 def _unlike(record: Record, first: Sequence[Difference]) -> Reason | None:
     if family(record.compiler) != Family.AOTI or not unlike_example(record):
         return None
-    changes = next((one.changes_in_words(_change) for one in first if one.changes), "")
-    shown = next((one for one in first if one.kind in ("shape", "dtype", "type")), None)
-    how = changes or _shown(shown)
+    changes = next((difference.changes_in_words(_change) for difference in first if difference.changes), "")
+    form = next((difference for difference in first if difference.kind in ("shape", "dtype", "type")), None)
+    how = changes or _short_words(form)
     text = f"the library is compiled for inputs like the example, and takes {record.input} for one unchecked: {how}"
     return Reason("unchecked input", text)
 
@@ -94,7 +94,7 @@ def _change(change: InputChange) -> str:
     return f"{change.where} has its items in another order" if reordered else str(change)
 
 
-def _shown(difference: Difference | None) -> str:
+def _short_words(difference: Difference | None) -> str:
     """Return a difference in a few words; empty for one that takes too many."""
     if difference is None or len(difference.detail) > SHORT:
         return ""
@@ -102,7 +102,7 @@ def _shown(difference: Difference | None) -> str:
 
 
 def _effect(record: Record, first: Sequence[Difference]) -> Reason | None:
-    changed = next((one for one in first if one.kind == "mutation"), None)
+    changed = next((difference for difference in first if difference.kind == "mutation"), None)
     if changed is None:
         return None
     place, detail = changed.where, f" ({changed.detail})" if len(changed.detail) <= SHORT else ""
@@ -123,7 +123,7 @@ def _effect(record: Record, first: Sequence[Difference]) -> Reason | None:
 
 
 def _exception(record: Record, first: Sequence[Difference]) -> Reason | None:
-    raised = next((one.eager for one in first if eager_alone_raises(one)), None)
+    raised = next((difference.eager for difference in first if eager_alone_raises(difference)), None)
     if raised is None:
         return None
     kind = family(record.compiler)
@@ -136,21 +136,21 @@ def _exception(record: Record, first: Sequence[Difference]) -> Reason | None:
 
 
 def _type(record: Record, first: Sequence[Difference]) -> Reason | None:
-    found = next((one for one in first if one.kind == "type" and one.unlike == "type"), None)
-    if found is None or (record.verdict is Verdict.SPECIALIZED and family(record.compiler) != Family.DYNAMO):
+    types = next((difference for difference in first if difference.kind == difference.unlike == "type"), None)
+    if types is None or (record.verdict is Verdict.SPECIALIZED and family(record.compiler) != Family.DYNAMO):
         return None
     why = RETURNED.get(family(record.compiler), "the compiler returns what its graph can hold")
-    return Reason("other type", f"{why}: {found.other} in the place of eager's {found.eager}")
+    return Reason("other type", f"{why}: {types.other} in the place of eager's {types.eager}")
 
 
 def _alias(record: Record, first: Sequence[Difference]) -> Reason | None:
     if not first or first[0].kind != "alias":
         return None
-    one = first[0]
-    text = f"{one.where} {one.detail}"
-    if one.unlike == "memory" and one.eager is None:
+    difference = first[0]
+    text = f"{difference.where} {difference.detail}"
+    if difference.unlike == "memory" and difference.eager is None:
         text += ": a copy that eager makes was left out"
-    elif one.unlike == "memory":
+    elif difference.unlike == "memory":
         text += ": it is a copy where eager returns a view or the tensor itself"
     return Reason("shared memory", f"{text}, which a later write shows ({_on(record)})")
 
@@ -165,11 +165,13 @@ def _after(_: Record, first: Sequence[Difference]) -> Reason | None:
 def _gradient(record: Record, first: Sequence[Difference]) -> Reason | None:
     """Return the reason of a gradient that differs although the values of the results do not."""
     kind = family(record.compiler)
-    gradual = all(one.kind == "gradient" or one.unlike == "requires_grad" for one in first)
+    gradual = all(difference.kind == "gradient" or difference.unlike == "requires_grad" for difference in first)
     if kind in (Family.DYNAMO, Family.SCRIPT) or record.verdict is Verdict.SPECIALIZED or not first or not gradual:
         return None
-    required = {one.eager for one in first if one.unlike == "requires_grad"}
-    if "True" in required or any(one.unlike == "gradient" and one.eager is not None for one in first):
+    required = {difference.eager for difference in first if difference.unlike == "requires_grad"}
+    if "True" in required or any(
+        difference.unlike == "gradient" and difference.eager is not None for difference in first
+    ):
         how = "the graph records no operators between the argument and the result that autograd could follow back"
     elif "False" in required:
         how = "the graph has the operators, but not that gradients were off (no_grad, detach, a gradient as a result)"
@@ -178,8 +180,9 @@ def _gradient(record: Record, first: Sequence[Difference]) -> Reason | None:
             "the graph has the operators of the forward pass, and autograd differentiates these alone: no_grad, "
             "`detach_`, hooks and the backward of an autograd.Function are not in it"
         )
-    shown = next((said for one in first if one.kind == "gradient" and (said := _shown(one))), "")
-    return Reason("capture changes it", f"{how}{f': {shown}' if shown else ''}")
+    quotes = [_short_words(difference) for difference in first if difference.kind == "gradient"]
+    quote = next(filter(None, quotes), "")
+    return Reason("capture changes it", f"{how}{f': {quote}' if quote else ''}")
 
 
 _RULES: tuple[Callable[[Record, Sequence[Difference]], Reason | None], ...] = (
@@ -200,25 +203,25 @@ def _computed(record: Record, beside: Sequence[Record]) -> Reason:
     """Return the reason of a difference in values, dtypes, shapes or gradients."""
     on, kind = _on(record), family(record.compiler)
     specialized = record.verdict is Verdict.SPECIALIZED
-    shown = f": {said}" if (said := _shown(next(iter(record.differences), None))) else ""
+    quote = f": {words}" if (words := _short_words(next(iter(record.differences), None))) else ""
     if kind == Family.DYNAMO:
-        return _staged(record, Reason("compiled", f"the compiled call gives another result {on}{shown}"), beside)
+        return _staged(record, Reason("compiled", f"the compiled call gives another result {on}{quote}"), beside)
     if kind == Family.AOTI and specialized:
-        return _like_example(record, beside, shown)
+        return _like_example(record, beside, quote)
     if kind == Family.SCRIPT:
-        said = record.differences[0].detail if record.differences else ""
-        text = f"TorchScript infers types and computes with rules of its own, other than Python's: {said}"
+        sentence = record.differences[0].detail if record.differences else ""
+        text = f"TorchScript infers types and computes with rules of its own, other than Python's: {sentence}"
         return Reason("own language", f"{text} {on}")
     if not specialized:
-        return Reason("capture changes it", f"{_UNREPEATED.get(kind, _UNREPEATED[Family.EXPORT])}{shown}")
+        return Reason("capture changes it", f"{_UNREPEATED.get(kind, _UNREPEATED[Family.EXPORT])}{quote}")
     if kind == Family.TRACE:
         warned = any("TracerWarning" in note for note in record.notes)
-        kept = (
+        constant = (
             "a number or decision that Python took from a tensor (torch warned: TracerWarning)"
             if warned
             else "what Python computed from the example's sizes, dtypes or flags, without a warning"
         )
-        return Reason("recorded path", f"the trace keeps {kept}; {record.input} needs another")
+        return Reason("recorded path", f"the trace keeps {constant}; {record.input} needs another")
     fixes = compiler_facts(record.compiler).fixes_values
     text = _FIXED if fixes else _KEPT.get(kind, "the captured path is the example's")
     return Reason("recorded path", text.format(input=record.input))
@@ -229,20 +232,20 @@ def _is_static_export(name: str) -> bool:
     return compiler.family == Family.EXPORT and not compiler.sees_held_out
 
 
-def _like_example(record: Record, beside: Sequence[Record], shown: str) -> Reason:
+def _like_example(record: Record, beside: Sequence[Record], quote: str) -> Reason:
     """Return the reason of a wrong result of AOTInductor on an input with the example's sizes and dtypes."""
-    others = {one.compiler: one for one in beside if one.device == record.device and one.case == record.case}
+    others = {other.compiler: other for other in beside if other.device == record.device and other.case == record.case}
     static = [name for name in others if _is_static_export(name)]
-    if any(_same(record, one) for one in map(others.__getitem__, static)):
+    if any(_same(record, others[name]) for name in static):
         text = (
             f"the exported program is wrong already (export is too): it is the path of the example, and {record.input} "
         )
         return Reason("recorded path", f"{text}needs another")
     compiled = others.get(plain_compiler(Family.DYNAMO))
     if compiled is not None and _same(record, compiled):
-        return Reason("Inductor", f"Inductor is at fault (compile is wrong in the same way){shown}")
+        return Reason("Inductor", f"Inductor is at fault (compile is wrong in the same way){quote}")
     how = "with sizes and dtypes of the example; what else differs is not checked, or the generated code is at fault"
-    return Reason("unchecked input", f"another result on {record.input}, {how}{shown}")
+    return Reason("unchecked input", f"another result on {record.input}, {how}{quote}")
 
 
 _FIXED = (
@@ -280,7 +283,7 @@ def _staged(record: Record, reason: Reason, beside: Sequence[Record]) -> Reason:
     """Return a reason for `torch.compile` with the stage at fault, as far as cells of the same case tell."""
     if family(record.compiler) != Family.DYNAMO:
         return reason
-    others = {one.compiler: one for one in beside if one.device == record.device and one.case == record.case}
+    others = {other.compiler: other for other in beside if other.device == record.device and other.case == record.case}
     ends = {stage: name for name, stage in shorter_compilers(Family.DYNAMO).items()}
     dynamo, aot = others.get(ends["dynamo"]), others.get(ends["aot_autograd"])
     stage = compiler_facts(record.compiler).last_stage
@@ -308,19 +311,19 @@ def _staged(record: Record, reason: Reason, beside: Sequence[Record]) -> Reason:
 
 
 def _quoted(record: Record) -> str:
-    said = _shown(next(iter(record.differences), None))
-    return f" ({said})" if said else ""
+    words = _short_words(next(iter(record.differences), None))
+    return f" ({words})" if words else ""
 
 
 def eager_raises(records: Sequence[Record], label: str | None) -> str:
     """Return the type that eager raises on an input, as cells that return there have recorded it; empty if none has."""
-    found = (
-        one.eager
+    types = (
+        difference.eager
         for record in records
-        for one in record.differences
-        if one.input == label and eager_alone_raises(one) and one.eager is not None
+        for difference in record.differences
+        if difference.input == label and eager_alone_raises(difference) and difference.eager is not None
     )
-    return next(found, "")
+    return next(types, "")
 
 
 def eager_alone_raises(difference: Difference) -> bool:
@@ -332,5 +335,5 @@ def _same(record: Record, other: Record) -> bool:
     """Whether another compiler is silently wrong in the same way on the same input."""
     if other.verdict not in SILENTLY_WRONG:
         return False
-    theirs = {(one.input, one.where, one.kind) for one in other.differences}
-    return any((one.input, one.where, one.kind) in theirs for one in record.differences)
+    places = {(difference.input, difference.where, difference.kind) for difference in other.differences}
+    return any((difference.input, difference.where, difference.kind) in places for difference in record.differences)

@@ -19,7 +19,6 @@ from recapture.base.files import write_atomically
 from recapture.base.locks import locked, refuse_irregular
 from recapture.base.text import plural
 from recapture.machine.environment import ENVIRONMENT, Environment, differences, read_environment
-from recapture.records.archive import set_aside
 from recapture.records.directories import (
     BEFORE,
     FINISHED,
@@ -29,6 +28,7 @@ from recapture.records.directories import (
     PARTIAL_OUTPUT,
     PARTIAL_TIMINGS,
     PARTIALS,
+    set_aside,
 )
 from recapture.records.record import CONFORMANCE, PARTIAL, TIMINGS, CellKey, Record, Timing, read_output
 from recapture.records.shard_files import SHARD, ShardPlan, read_shard

@@ -12,7 +12,7 @@ from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.base.locks import locked
 from recapture.machine.environment import Environment, differences
-from recapture.records.archive import set_aside
+from recapture.records.directories import set_aside
 from recapture.tools.speed.report import render_speedups
 from recapture.tools.speed.rows import PlannedRow
 from recapture.tools.speed.speedups import Speedups, read_speedups, write_speedups

@@ -64,8 +64,8 @@ class Completed(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             names = sorted(set(_SOURCES[self.kind](incomplete)))
         except Exception:  # a broken file must not fill the prompt with a traceback
             names = []
-        found = [CompletionItem(one) for one in names if one.startswith(incomplete)]
-        return found or self.inner.shell_complete(ctx, param, incomplete)
+        items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return items or self.inner.shell_complete(ctx, param, incomplete)
 
 
 def add_completion(command: click.Command) -> None:
@@ -74,7 +74,7 @@ def add_completion(command: click.Command) -> None:
         if isinstance(parameter, click.Argument):
             kind = ARGUMENTS.get((command.name or "", parameter.name or ""))
         else:
-            kind = next((OPTIONS[one] for one in parameter.opts if one in OPTIONS), None)
+            kind = next((OPTIONS[option] for option in parameter.opts if option in OPTIONS), None)
         if kind is not None and not isinstance(parameter.type, (Completed, click.Choice)):
             parameter.type = Completed(parameter.type, kind)
 
@@ -82,8 +82,8 @@ def add_completion(command: click.Command) -> None:
 def _suite_files() -> dict[str, Path]:
     from recapture.cases.collection import shipped_groups, shipped_suites
 
-    suites = [*shipped_suites(), *(one for group in shipped_groups().values() for one in group)]
-    return {one.name: one.path for one in suites}
+    suites = [*shipped_suites(), *(suite for group in shipped_groups().values() for suite in group)]
+    return {suite.name: suite.path for suite in suites}
 
 
 def _cases(suite: str) -> Iterable[str]:

@@ -29,10 +29,10 @@ def list_command(gpu: str | None, *, as_json: bool) -> None:
 
     driver = None
     if gpu is None:
-        found = local_gpus()
-        if found:
-            gpu, driver = found[0].capability, found[0].driver
-            echo(f"{found[0].name}, capability {gpu}, driver {driver}:", err=as_json)
+        gpus = local_gpus()
+        if gpus:
+            gpu, driver = gpus[0].capability, gpus[0].driver
+            echo(f"{gpus[0].name}, capability {gpu}, driver {driver}:", err=as_json)
     else:
         parse_capability(gpu)
     if as_json:
@@ -44,11 +44,11 @@ def list_command(gpu: str | None, *, as_json: bool) -> None:
 def _described(image: Image, gpu: str | None, driver: int | None) -> dict[str, str | bool | None]:
     """Return an image's pins as plain data, and the reason why it cannot run on a GPU."""
     names = ("name", "torch", "python", "torchvision", "triton", "numpy", "scipy")
-    found: dict[str, str | bool | None] = {name: getattr(image, name) for name in names}
+    facts: dict[str, str | bool | None] = {name: getattr(image, name) for name in names}
     if gpu:
         reason = can_run_on(image, gpu, driver=driver)
-        found |= {"gpu": gpu, "runs": not reason, "reason": reason or None}
-    return found
+        facts |= {"gpu": gpu, "runs": not reason, "reason": reason or None}
+    return facts
 
 
 def _print_table(gpu: str | None, driver: int | None) -> None:

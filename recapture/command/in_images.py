@@ -109,9 +109,9 @@ def _runner(
             if reason:
                 raise EnvironmentUnfitError(f"{image.name} cannot run on {gpu.name}: {reason}")
         if options.via == "here":
-            here = Interpreter.here()
-            check_installed(here, image, "use --via venv, or install the image's lock here")
-            return here.recapture(name, *words())
+            interpreter = Interpreter.here()
+            check_installed(interpreter, image, "use --via venv, or install the image's lock here")
+            return interpreter.recapture(name, *words())
         if options.via == "docker":
             return _in_container(image, name, words("results", "durations"), results, device)
         with environments.use(image) as interpreter:
@@ -147,7 +147,7 @@ def typed_words(context: click.Context, *without: str) -> tuple[str, ...]:
         elif isinstance(parameter, click.Option) and parameter.is_flag:
             options.append(parameter.opts[0])
         else:
-            options += [word for one in values for word in (parameter.opts[0], str(one))]
+            options += [word for item in values for word in (parameter.opts[0], str(item))]
     if any(word.startswith("-") for word in arguments):
         options.append("--")
     return (*options, *arguments)

@@ -46,11 +46,11 @@ def list_command(
 ) -> int:
     """List the cases of the suites, with a description of each."""
     asked = {"--compilers": show_compilers, "--claims": show_claims, "--issues": show_issues}
-    shown = [name for name, given in asked.items() if given]
-    if len(shown) > 1:
-        raise UsageError(f"{' and '.join(shown)} cannot be combined")
-    if (keyword or suites) and shown:
-        raise UsageError(f"-k and --suite choose among cases: they cannot be combined with {shown[0]}")
+    lists = [name for name, is_asked in asked.items() if is_asked]
+    if len(lists) > 1:
+        raise UsageError(f"{' and '.join(lists)} cannot be combined")
+    if (keyword or suites) and lists:
+        raise UsageError(f"-k and --suite choose among cases: they cannot be combined with {lists[0]}")
     if show_issues:
         issues = chosen_issues(what)
         _print(_issues_as_text(issues), issues, as_json=as_json)
@@ -70,22 +70,22 @@ def _list_compilers(what: tuple[str, ...], *, as_json: bool) -> int:
 
     if what:
         raise UsageError(f"--compilers takes no argument: {what[0]!r}")
-    found = builtin_compilers().values()
-    width = max(len(one.name) for one in found)
+    compilers = builtin_compilers().values()
+    width = max(len(compiler.name) for compiler in compilers)
     rows = [
         {
-            "name": one.name,
-            "summary": one.describe(),
-            "since": one.since,
-            "requires": list(one.requires),
-            "only_when_named": one.only_when_named,
+            "name": compiler.name,
+            "summary": compiler.describe(),
+            "since": compiler.since,
+            "requires": list(compiler.requires),
+            "only_when_named": compiler.only_when_named,
         }
-        for one in found
+        for compiler in compilers
     ]
-    _print((f"{one.name:{width}}  {one.describe()}" for one in found), rows, as_json=as_json)
+    _print((f"{compiler.name:{width}}  {compiler.describe()}" for compiler in compilers), rows, as_json=as_json)
     if not as_json:
-        lacking = {one.name: ", ".join(absent_modules(one.requires)) for one in found}
-        named = [one.name for one in found if one.only_when_named]
+        lacking = {compiler.name: ", ".join(absent_modules(compiler.requires)) for compiler in compilers}
+        named = [compiler.name for compiler in compilers if compiler.only_when_named]
         echo(
             "\nrun only when named: "
             + ", ".join(f"{name} (needs {lacking[name]})" if lacking[name] else name for name in named)
@@ -105,9 +105,9 @@ def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) ->
         if info.error is not None:
             echo(f"recapture: suite {info.name!r} cannot be collected: {info.error}", err=True)
             status = 2
-        for one in info.refused:
-            if matches is None or matches(f"{info.name}::{one.name}"):
-                echo(f"recapture: in suite {info.name!r}, {one}", err=True)
+        for case in info.refused:
+            if matches is None or matches(f"{info.name}::{case.name}"):
+                echo(f"recapture: in suite {info.name!r}, {case}", err=True)
                 status = 2
     cases = [(f"{info.name}::{case.name}", case) for info in suites for case in info.cases]
     cases = [(address, case) for address, case in cases if matches is None or matches(address)]
@@ -118,7 +118,7 @@ def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) ->
     _print(_by_suite(cases), rows, as_json=as_json)
     if not what and not as_json:
         groups = "; ".join(
-            f"{name} ({', '.join(one.name for one in group)})" for name, group in shipped_groups().items()
+            f"{name} ({', '.join(suite.name for suite in group)})" for name, group in shipped_groups().items()
         )
         echo(f"\nrun only when named: {groups}" if groups else "")
     return status
@@ -130,20 +130,20 @@ def _collected(suites: tuple[SuiteFile, ...]) -> list[SuiteInfo]:
     from recapture.cases.declarations import declared_cases
 
     shipped = {*shipped_suites(), *(suite for group in shipped_groups().values() for suite in group)}
-    found: dict[SuiteFile, SuiteInfo] = {}
+    collected: dict[SuiteFile, SuiteInfo] = {}
     for suite in suites:
         cases = declared_cases(suite.path) if suite in shipped else None
         if cases is not None:
-            found[suite] = SuiteInfo(suite.name, str(suite.path), cases)
-    executed = tuple(suite for suite in suites if suite not in found)
+            collected[suite] = SuiteInfo(suite.name, str(suite.path), cases)
+    executed = tuple(suite for suite in suites if suite not in collected)
     if executed:
         from recapture.pool.worker_pool import WorkerPool
         from recapture.run.preparation import IMPORTS, collect_suites
 
         require_torch()
         with WorkerPool(device="cpu", jobs=cores(), imports=IMPORTS) as pool:
-            found |= dict(zip(executed, collect_suites(pool, executed), strict=True))
-    return [found[suite] for suite in suites]
+            collected |= dict(zip(executed, collect_suites(pool, executed), strict=True))
+    return [collected[suite] for suite in suites]
 
 
 def _by_suite(cases: list[tuple[str, CaseInfo]]) -> Iterator[str]:
@@ -151,17 +151,17 @@ def _by_suite(cases: list[tuple[str, CaseInfo]]) -> Iterator[str]:
     numbers = Counter(address.split("::", 1)[0] for address, _ in cases)
     for suite, number in numbers.items():
         yield f"{suite}: {plural(number, 'case')}"
-        mine = [(address, case) for address, case in cases if address.split("::", 1)[0] == suite]
-        width = min(max(len(address) for address, _ in mine), WIDEST)
-        yield from (f"  {address:{width}}  {_described(case)}".rstrip() for address, case in mine)
+        members = [(address, case) for address, case in cases if address.split("::", 1)[0] == suite]
+        width = min(max(len(address) for address, _ in members), WIDEST)
+        yield from (f"  {address:{width}}  {_described(case)}".rstrip() for address, case in members)
     if len(numbers) > 1:
         yield f"{plural(len(cases), 'case')} in {plural(len(numbers), 'suite')}"
 
 
 def _described(case: CaseInfo) -> str:
     """Return a case's description, with the options that it was declared with."""
-    given = "; ".join(f"{name}: {value}" for name, value in case.options.items())
-    return f"{case.summary} [{given}]".strip() if given else case.summary
+    options = "; ".join(f"{name}: {value}" for name, value in case.options.items())
+    return f"{case.summary} [{options}]".strip() if options else case.summary
 
 
 def _chosen_claims(ids: tuple[str, ...]) -> list[PublishedClaim]:
@@ -178,12 +178,12 @@ def _claims_as_text(claims: list[PublishedClaim]) -> Iterator[str]:
     """Yield lines: each document, then its claims, with figures, releases, and what checks them."""
     for source in dict.fromkeys(claim.source for claim in claims):
         yield from _source_as_text(source)
-        for claim in (one for one in claims if one.source == source):
+        for claim in (claim for claim in claims if claim.source == source):
             yield f"  {claim.id:4}{claim.claim}"
             details = [
                 ("published", claim.figures),
                 ("claimed for torch", claim.torch),
-                *(("shown by", str(one)) for one in claim.shown_by),
+                *(("shown by", str(evidence)) for evidence in claim.shown_by),
                 ("not shown", claim.not_shown),
             ]
             yield from (f"      {label}: {text}" for label, text in details if text)

@@ -130,8 +130,8 @@ def _run(arguments: list[str] | None) -> int:
         return 2
     except (click.Abort, KeyboardInterrupt) as error:
         terminated = isinstance(error, Termination) or isinstance(error.__cause__, Termination)
-        kept = "; finished work is kept, continue with --resume" if words and words[0] in RESUMED else ""
-        _report(f"{'terminated' if terminated else 'interrupted'}{kept}")
+        remark = "; finished work is kept, continue with --resume" if words and words[0] in RESUMED else ""
+        _report(f"{'terminated' if terminated else 'interrupted'}{remark}")
         return TERMINATED if terminated else INTERRUPTED
     except (_ReaderGoneError, BrokenPipeError):
         _give_up_output()
@@ -142,13 +142,13 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _check(arguments: list[str]) -> None:
-    for one in arguments:
+    for argument in arguments:
         try:
-            one.encode()
+            argument.encode()
         except UnicodeEncodeError:
-            raise UsageError(f"the argument {one!r} is no UTF-8") from None
-        if "\0" in one:
-            raise UsageError(f"the argument {one!r} has a NUL character")
+            raise UsageError(f"the argument {argument!r} is no UTF-8") from None
+        if "\0" in argument:
+            raise UsageError(f"the argument {argument!r} has a NUL character")
 
 
 def _report(text: str) -> None:

@@ -76,24 +76,24 @@ def takes(**groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., A
 def _instance(options: type[Any], values: dict[str, Any]) -> Any:
     """Remove a dataclass's fields from click's parsed values and return an instance."""
     fields = {}
-    for name, shown in declared(options).items():
+    for name, command_line in declared(options).items():
         value = values.pop(name)
-        if value is not None and shown.unit is not None:
-            value = int(value * shown.unit)
-        if value is not None and shown.parse is not None:
-            value = _parsed(shown, value)
+        if value is not None and command_line.unit is not None:
+            value = int(value * command_line.unit)
+        if value is not None and command_line.parse is not None:
+            value = _parsed(command_line, value)
         fields[name] = value
-    for one in dataclasses.fields(options):
-        if fields.get(one.name, one) is None and one.default_factory is not dataclasses.MISSING:
-            del fields[one.name]  # computed if the user omits it
+    for field in dataclasses.fields(options):
+        if fields.get(field.name, field) is None and field.default_factory is not dataclasses.MISSING:
+            del fields[field.name]  # computed if the user omits it
     return options(**fields)
 
 
-def _parsed(shown: CommandLine, value: Any) -> Any:
+def _parsed(command_line: CommandLine, value: Any) -> Any:
     try:
-        if shown.names and isinstance(value, tuple):
-            return tuple(map(shown.parse, value))  # type: ignore[arg-type]
-        return shown.parse(value)  # type: ignore[misc]
+        if command_line.names and isinstance(value, tuple):
+            return tuple(map(command_line.parse, value))  # type: ignore[arg-type]
+        return command_line.parse(value)  # type: ignore[misc]
     except ValueError as error:
         raise UsageError(str(error)) from None
 
@@ -101,35 +101,39 @@ def _parsed(shown: CommandLine, value: Any) -> Any:
 def _parameters(options: type[Any]) -> list[Callable[[Any], Any]]:
     """Return a click decorator for each declared field, in order of declaration."""
     hints = typing.get_type_hints(options)
-    fields = {one.name: one for one in dataclasses.fields(options)}
-    found: list[Callable[[Any], Any]] = []
-    for name, shown in declared(options).items():
-        if not shown.names:
-            found.append(click.argument(name, nargs=-1, metavar=shown.metavar))
+    fields = {field.name: field for field in dataclasses.fields(options)}
+    parameters: list[Callable[[Any], Any]] = []
+    for name, command_line in declared(options).items():
+        if not command_line.names:
+            parameters.append(click.argument(name, nargs=-1, metavar=command_line.metavar))
             continue
-        settings: dict[str, Any] = {"help": shown.help, "metavar": shown.metavar, **_kind(hints[name], shown)}
+        settings: dict[str, Any] = {
+            "help": command_line.help,
+            "metavar": command_line.metavar,
+            **_kind(hints[name], command_line),
+        }
         if isinstance(settings.get("type"), (click.IntRange, click.FloatRange)):
-            settings["metavar"] = shown.metavar or "N"  # click's own names are INTEGER RANGE and FLOAT RANGE
+            settings["metavar"] = command_line.metavar or "N"  # click's own names are INTEGER RANGE and FLOAT RANGE
         default = fields[name].default
         if default not in (dataclasses.MISSING, None, ()) and default is not False:
-            settings["default"] = default / shown.unit if shown.unit else default
-            settings["show_default"] = shown.show_default
+            settings["default"] = default / command_line.unit if command_line.unit else default
+            settings["show_default"] = command_line.show_default
         elif default is dataclasses.MISSING and fields[name].default_factory is dataclasses.MISSING:
             settings["required"] = True
-        found.append(click.option(*shown.names, name, **settings))
-    return found
+        parameters.append(click.option(*command_line.names, name, **settings))
+    return parameters
 
 
-def _kind(hint: Any, shown: CommandLine) -> dict[str, Any]:
+def _kind(hint: Any, command_line: CommandLine) -> dict[str, Any]:
     """Return click's arguments for a field of this type: flag, number, choice, path, text, or a repeated one."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:  # `int | None`: an optional value
-        (hint,) = (one for one in typing.get_args(hint) if one is not types.NoneType)
+        (hint,) = (member for member in typing.get_args(hint) if member is not types.NoneType)
     if typing.get_origin(hint) is tuple:
         return {"multiple": True}
     if hint is bool:
         return {"is_flag": True}
-    least, most = shown.between
-    if hint is float or shown.unit is not None:
+    least, most = command_line.between
+    if hint is float or command_line.unit is not None:
         return {"type": Range(least, most)}
     if hint is int:
         return {"type": click.IntRange(None if least is None else int(least), None if most is None else int(most))}

@@ -34,15 +34,16 @@ ADDITIONS: dict[str, type[ReportAddition]] = {tool.__name__: tool for tool in of
 """What tools add, by the name of the class: options, and files that they render."""
 
 
-def _render_one(found: list[Path], cells: CellFilter, output: Path, *, as_html: bool) -> None:
+def _render_one(directories: list[Path], cells: CellFilter, output: Path, *, as_html: bool) -> None:
     """Render the one results directory in a list to a file or to standard output."""
     from recapture.records.directories import read_results
     from recapture.report.conformance_report import render_conformance
     from recapture.report.html_page import render_html
 
-    if len(found) > 1:
-        raise UsageError(f"--output takes one results directory, and there are {len(found)}: {found[0]}, {found[1]} …")
-    every = read_results(found[0])
+    if len(directories) > 1:
+        some = f"{directories[0]}, {directories[1]} …"
+        raise UsageError(f"--output takes one results directory, and there are {len(directories)}: {some}")
+    every = read_results(directories[0])
     cells.check([every])
     results = cells.applied(every)
     render = render_html if as_html else render_conformance
@@ -105,16 +106,16 @@ def report(
                 settle(partial.parent)
     files = [list(dict.fromkeys(path for directory in roots for path in tool.find(directory))) for tool in tools]
     needed = not any(files) or output is not None
-    found = [path for directory in roots for path in find_results(directory, needed=needed)]
-    found = list(dict.fromkeys(found))
+    folders = [path for directory in roots for path in find_results(directory, needed=needed)]
+    folders = list(dict.fromkeys(folders))
     if output is not None:
-        _render_one(found, cells, output, as_html=as_html)
+        _render_one(folders, cells, output, as_html=as_html)
         return
     out = None if quiet or as_json else console()
     if suites:
-        cells.check(map(read_results, found))
-    shown = [_report_records(path, cells, out, first=path == found[0], as_html=as_html) for path in found]
-    document: dict[str, object] = {"results": shown}
+        cells.check(map(read_results, folders))
+    documents = [_report_records(path, cells, out, first=path == folders[0], as_html=as_html) for path in folders]
+    document: dict[str, object] = {"results": documents}
     for tool, paths in zip(tools, files, strict=True):
         rendered = [] if cells else [tool.render(path, out) for path in paths]
         tool.finish(rendered)

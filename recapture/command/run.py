@@ -175,12 +175,12 @@ def _print_text(options: RunOptions, summary: RunSummary) -> None:
 
 def _without_reference(records: list[Record]) -> list[str]:
     """Return a line for each case whose inputs or module cannot be made, so that its cells compare nothing."""
-    found: dict[str, str] = {}
+    lines: dict[str, str] = {}
     for row in records:
         if row.verdict is Verdict.ERROR and row.phase == "reference" and row.error is not None:
             message = next(iter(row.error.message.splitlines()), "")
-            found.setdefault(row.case, f"case {row.case!r} cannot run in eager: {row.error.type}: {message}")
-    return list(found.values())
+            lines.setdefault(row.case, f"case {row.case!r} cannot run in eager: {row.error.type}: {message}")
+    return list(lines.values())
 
 
 def _words(typed: dict[str, Any]) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ def varied(compiler: Compiler, how: Variation) -> Compiler:
 def _load(spec: CellSpec) -> Case:
     module = execute(spec.suite, Path(spec.path))
     cases: list[Case] = getattr(module, CASES_ATTRIBUTE)
-    return next(one for one in cases if one.name == spec.case)
+    return next(case for case in cases if case.name == spec.case)
 
 
 def compiler_of(spec: CellSpec) -> Compiler:

@@ -27,4 +27,4 @@ class CellOptions:
     @property
     def for_cells(self) -> dict[str, Any]:
         """These options alone, as arguments for another command's."""
-        return {one.name: getattr(self, one.name) for one in dataclasses.fields(CellOptions)}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(CellOptions)}

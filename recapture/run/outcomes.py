@@ -67,11 +67,11 @@ class OutcomeReader(Generic[R]):
         if ended.result is None or ended.status != 0:
             return self._explained(self._failed(Verdict.CRASH, ended.phase, cause_of_death(ended)), ended)
         try:
-            found = msgspec.json.decode(ended.result, type=self.kind)
+            result = msgspec.json.decode(ended.result, type=self.kind)
         except (ValueError, RecursionError) as error:  # a task may write any bytes
             why = " ".join(str(error).split())[:MOST_EXPLAINED]
-            found = self._failed(Verdict.CRASH, ended.phase, f"left an unreadable result: {why}")
-        return self._explained(found, ended)
+            result = self._failed(Verdict.CRASH, ended.phase, f"left an unreadable result: {why}")
+        return self._explained(result, ended)
 
     def crash(self, reason: str) -> R:
         """Return the outcome of a task that was given up."""
@@ -87,18 +87,18 @@ class OutcomeReader(Generic[R]):
                 where["input"] = label
         return self.kind(verdict=verdict, reason=reason, **where)  # type: ignore[call-arg]
 
-    def _explained(self, found: R, ended: Ended) -> R:
-        if not self.explainable(found):
-            return found
-        kind = found.error.type if found.error else ""
-        text = f"{found.error.message if found.error else ''}\n{ended.stderr}"
+    def _explained(self, result: R, ended: Ended) -> R:
+        if not self.explainable(result):
+            return result
+        kind = result.error.type if result.error else ""
+        text = f"{result.error.message if result.error else ''}\n{ended.stderr}"
         check = doctor.explain(kind, text, self.checks)
         if check is None:
-            return found
+            return result
         changed: dict[str, Any] = {"verdict": Verdict.ENVIRONMENT, "reason": check.reason}
-        if found.verdict in SILENTLY_WRONG:
+        if result.verdict in SILENTLY_WRONG:
             changed |= {"differences": (), "input": None}  # of an eager that the machine broke
-        replaced: R = msgspec.structs.replace(found, **changed)  # type: ignore[type-var]
+        replaced: R = msgspec.structs.replace(result, **changed)  # type: ignore[type-var]
         return replaced
 
 

@@ -121,11 +121,11 @@ def check_compilers(options: RunOptions, known: Collection[str]) -> None:
 def refused_cases(options: RunOptions, suites: list[SuiteInfo]) -> list[str]:
     """Return a line for each selected case that is no part of the plan, because its declaration is invalid."""
     return [
-        f"in suite {suite.name!r}, {one}"
+        f"in suite {suite.name!r}, {case}"
         for suite in suites
-        for one in suite.refused
-        if options.selection.admits_case(suite.name, one.name)
-        and (options.keyword is None or options.keyword(f"{suite.name}::{one.name}"))
+        for case in suite.refused
+        if options.selection.admits_case(suite.name, case.name)
+        and (options.keyword is None or options.keyword(f"{suite.name}::{case.name}"))
     ]
 
 
@@ -136,26 +136,26 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
     selection.
     """
     builtin = builtin_compilers()
-    theirs: dict[str, SuiteInfo] = {}
+    declared: dict[str, SuiteInfo] = {}
     for suite in suites:
         for name in suite.compilers:
-            if name in theirs:
-                files = " and ".join(Path(one.path).name for one in (theirs[name], suite))
+            if name in declared:
+                files = " and ".join(Path(other.path).name for other in (declared[name], suite))
                 raise UsageError(f"{files} both declare a compiler {name!r}; choose another name in one of them")
-            theirs[name] = suite
-    clash = sorted(builtin.keys() & theirs)
+            declared[name] = suite
+    clash = sorted(builtin.keys() & declared)
     if clash:
         raise UsageError(
-            f"{Path(theirs[clash[0]].path).name}: compiler {clash[0]!r} exists already; choose another name"
+            f"{Path(declared[clash[0]].path).name}: compiler {clash[0]!r} exists already; choose another name"
         )
-    known = [*builtin, *theirs]
+    known = [*builtin, *declared]
     check_compilers(options, known)
     addresses = {f"{suite.name}::{case.name}" for suite in suites for case in suite.cases}
     addresses |= {f"{suite.name}::{case.name}" for suite in suites for case in suite.refused}
     broken = {suite.name for suite in failed}
-    for place, wanted, _ in options.selection.wanted:
-        address = f"{place}::{wanted}"
-        if wanted is not None and place not in broken and address not in addresses:
+    for place, case_name, _ in options.selection.wanted:
+        address = f"{place}::{case_name}"
+        if case_name is not None and place not in broken and address not in addresses:
             raise UsageError(f"unknown case {address!r}{did_you_mean(address, addresses)}")
     tried = {case for issue in chosen_issues(options.issues) for case in issue.cases} if options.issues else None
     cells = []
@@ -173,7 +173,7 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
                 optional = name in builtin and builtin[name].only_when_named
                 if not _is_selected(options, suite, case, name, optional=optional):
                     continue
-                owner = theirs.get(name)
+                owner = declared.get(name)
                 spec = CellSpec(
                     suite=suite.name,
                     path=suite.path,
@@ -209,5 +209,5 @@ def _is_selected(options: RunOptions, suite: SuiteInfo, case: CaseInfo, compiler
         return True
     if case.compilers is not None and compiler not in (EAGER, *case.compilers):
         return False
-    named = any(one[2] == compiler for one in options.selection.wanted)
+    named = any(address[2] == compiler for address in options.selection.wanted)
     return not optional or named or compiler in options.compilers

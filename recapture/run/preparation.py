@@ -60,7 +60,7 @@ def collect_suites(pool: WorkerPool, suites: tuple[SuiteFile, ...]) -> list[Suit
         ]
     except ServerDiedError:
         pool.restart()
-    found = []
+    collected = []
     for suite in suites:
         try:
             answer = pool.client.run(
@@ -69,8 +69,8 @@ def collect_suites(pool: WorkerPool, suites: tuple[SuiteFile, ...]) -> list[Suit
         except ServerDiedError:
             pool.restart()
             answer = SuiteInfo(suite.name, str(suite.path), error="killed the worker server on import")
-        found.append(_info(suite, answer))
-    return found
+        collected.append(_info(suite, answer))
+    return collected
 
 
 def _where(suite: SuiteFile) -> tuple[str, str]:
@@ -184,9 +184,9 @@ class TwoServers:
 
     def prepare_first_server(self, pool: WorkerPool) -> None:
         """Preload what the cells of the first stage need, or what all cells need if there is one stage."""
-        wanted = {cell.spec.compiler for cell in self.cells}
+        compilers = {cell.spec.compiler for cell in self.cells}
         beforehand = self._all_compile if self._staged else self._device != "cpu"
-        pool.prepare(self._level(wanted, compiles=beforehand), self._modules)
+        pool.prepare(self._level(compilers, compiles=beforehand), self._modules)
 
     def hand_over(self, pool: WorkerPool) -> None:
         """Continue with the server of the second stage, or with one that has preloaded what its cells need."""

@@ -83,13 +83,15 @@ class Ledger:
             stack.enter_context(locked(self.directory / LOCK, wait=False))
             refuse_irregular(self.directory / name for name in (*PARTIALS, *FINISHED))
             self._read_before(resumed=self._set_aside())
+            # What the four finished files will hold, each in a file of its own to which a finished cell only appends:
+            # a run that is killed then loses no cell that ended, and leaves the finished files of an earlier run whole.
             self._partial = self._append_to(PARTIAL, stack)
             self._partial_timings = self._append_to(PARTIAL_TIMINGS, stack)
             self._partial_output = self._append_to(PARTIAL_OUTPUT, stack)
-            kept = self._kept(self.before)
+            rows_to_keep = self._kept(self.before)
             self.environment = msgspec.structs.replace(
                 self.environment,
-                planned=len(kept.keys() | self.cells.keys()),
+                planned=len(rows_to_keep.keys() | self.cells.keys()),
                 origins=self._origins_before() | {self.origin_id: origin_of(self.environment)},
             )
             write_environment(self.directory / PARTIAL_ENVIRONMENT, self.environment)
@@ -179,9 +181,9 @@ class Ledger:
     @functools.cached_property
     def hanging(self) -> set[CellKey]:
         """Return the planned cells that exceeded their deadline before, here or in another environment's results."""
-        here = {key for key, row in self.before.items() if row.verdict is Verdict.TIMEOUT}
+        timed_out = {key for key, row in self.before.items() if row.verdict is Verdict.TIMEOUT}
         elsewhere = {key for key, expected in self._earlier.items() if expected.hangs and key not in self.before}
-        return self.cells.keys() & (here | elsewhere)
+        return self.cells.keys() & (timed_out | elsewhere)
 
     def verdicts_before(self, key: CellKey) -> set[str]:
         """Return the verdicts of a cell in earlier runs: here or, if it never ran here, in other environments."""
@@ -221,11 +223,11 @@ class Ledger:
         """Write one finished cell to disk at once. Raises OSError, naming the directory, if the disk is full."""
         key = row.key
         timing = msgspec.structs.replace(timing, origin=self.origin_id)
-        said = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
+        output = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
         try:
             append_record(self._partial_timings, timing)  # first: a record without it would have no origin
             append_record(self._partial, row)
-            append_line(self._partial_output, msgspec.json.encode(said) + b"\n")
+            append_line(self._partial_output, msgspec.json.encode(output) + b"\n")
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.directory)) from None
         self.done[key] = row
@@ -249,7 +251,12 @@ class Ledger:
     def _origins_before(self) -> dict[str, Origin]:
         """Return the origins of the rows that are in the directory."""
         before = [_environment(self.directory, name) for name in (ENVIRONMENT, PARTIAL_ENVIRONMENT)]
-        return {name: origin for one in before if one is not None for name, origin in one.origins.items()}
+        return {
+            name: origin
+            for environment in before
+            if environment is not None
+            for name, origin in environment.origins.items()
+        }
 
     def _kept(self, rows: dict[CellKey, Row]) -> dict[CellKey, Row]:
         """Return the rows to keep: all if this run has a selection, else those of suites that failed to import."""
@@ -287,9 +294,9 @@ def finish(directory: Path, records: list[Record], timings: list[Timing], enviro
     before = finished.read_bytes() if finished.exists() else None
     write_jsonl(finished, records)
     same = before == finished.read_bytes()
-    said = _said(directory)
-    kept = [said[row.cell] for row in records if said.get(row.cell, {}).keys() - {"cell"}]
-    write_atomically(directory / OUTPUT, b"".join(msgspec.json.encode(one) + b"\n" for one in kept))
+    outputs = _outputs(directory)
+    rows = [outputs[row.cell] for row in records if outputs.get(row.cell, {}).keys() - {"cell"}]
+    write_atomically(directory / OUTPUT, b"".join(msgspec.json.encode(output) + b"\n" for output in rows))
     if environment is not None:
         described = _environment(directory, ENVIRONMENT)
         known = environment.origins | (described.origins if described is not None else {})
@@ -315,7 +322,7 @@ def _joined(directory: Path, environment: Environment) -> Environment:
     if before is None or not environment.selection:
         return environment
     environment = without_private_paths(environment)  # as on file, to recognise an equal selection
-    suites = {one.name: one for one in [*before.suites, *environment.suites]}
+    suites = {suite.name: suite for suite in [*before.suites, *environment.suites]}
     selection = [*before.selection, *environment.selection] if before.selection else []
     return msgspec.structs.replace(
         environment, suites=[suites[name] for name in sorted(suites)], selection=list(dict.fromkeys(selection))
@@ -327,12 +334,12 @@ def _environment(directory: Path, name: str) -> Environment | None:
     return read_environment(path) if path.exists() else None
 
 
-def _said(directory: Path) -> dict[str, dict[str, str]]:
+def _outputs(directory: Path) -> dict[str, dict[str, str]]:
     """Return the last output of every cell, without empty streams; unreadable lines are ignored."""
-    said: dict[str, dict[str, str]] = {}
+    outputs: dict[str, dict[str, str]] = {}
     for name in (OUTPUT, PARTIAL_OUTPUT):
-        said |= read_output(directory / name)
-    return said
+        outputs |= read_output(directory / name)
+    return outputs
 
 
 def rows_of(directory: Path, kind: type[Row], *names: str) -> dict[CellKey, Row]:

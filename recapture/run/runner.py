@@ -162,7 +162,7 @@ def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, s
     return msgspec.structs.replace(
         environment,
         worker=("fork" if pool.client.fork else "fresh") + (f" ({pool.why})" if pool.why else ""),
-        suites=[SuiteEntry(one.name, len(one.cases), _error(one)) for one in suites],
+        suites=[SuiteEntry(suite.name, len(suite.cases), _error(suite)) for suite in suites],
         selection=[] if options.whole else [_selection(options)],
     )
 
@@ -239,8 +239,8 @@ class CellExecution:
         self.checks = checks
         self.progress = progress
         self.at_once = 2 * options.jobs  # so that the server never waits for the next cell or group
-        wanted = options.device == "cuda" if shares_processes is None else shares_processes
-        self.shares = wanted and pool.client.fork
+        shares = options.device == "cuda" if shares_processes is None else shares_processes
+        self.shares = shares and pool.client.fork
         self.ends = known_ends(options.results, ledger.environment.torch.version) if self.shares else {}
         self.queue: deque[PlannedCell] = deque()
         self.facts: dict[str, CellFacts] = {}

@@ -1,9 +1,10 @@
 """Which cells run in one process, one after the other, because creating a CUDA context takes longer than a cell.
 
-Cells of one case share a process. What a cell gives in a process that others had used before counts if the cell is
-known to end in this way on this release of torch: if it ends as it did before, in a process of its own or on another
-device, then the cells before it are not the cause. Otherwise it runs again, alone, and so its record is that of a
-process of its own.
+Cells of one case share a process, and no others do: then what a cell leaves behind can mislead no other case.
+
+What a cell gives in a process that others had used before counts if the cell is known to end in this way on this
+release of torch: if it ends as it did before, in a process of its own or on another device, then the cells before it
+are not the cause. Otherwise it runs again, alone, and so its record is that of a process of its own.
 
 Of cells that never ran on this release, only those that capture share a process, and only while each passes. In its
 order, a group begins with the cells that are expected to pass: after one that does not, a new process may be needed.

@@ -63,7 +63,7 @@ def _examined(spec: CellSpec, enter: Callable[[str], None]) -> CellResult:
 
 def shared_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
     """Run one cell as `cell` does; the process can run another one if this one passed and left nothing behind."""
-    return _shared(payload, enter, lambda found: passes(found.verdict, found.phase))
+    return _shared(payload, enter, lambda result: passes(result.verdict, result.phase))
 
 
 def known_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
@@ -71,7 +71,7 @@ def known_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
 
     For cells whose ends are known: the host compares them with what this process gives.
     """
-    return _shared(payload, enter, lambda found: leaves_process_whole(found.verdict))
+    return _shared(payload, enter, lambda result: leaves_process_whole(result.verdict))
 
 
 def _shared(payload: bytes, enter: Callable[[str], None], usable: Callable[[CellResult], bool]) -> bytes:
@@ -85,12 +85,12 @@ def _shared(payload: bytes, enter: Callable[[str], None], usable: Callable[[Cell
         torch.ones(1, device=spec.device)  # the first use of a device changes torch
     before = ProcessState()
     limit = sys.getrecursionlimit()
-    found = _examined(spec, enter)
-    result = msgspec.json.encode(found)
+    cell_result = _examined(spec, enter)
+    result = msgspec.json.encode(cell_result)
     reset_dynamo()
     sys.setrecursionlimit(limit)  # Inductor raises it
     gc.collect()  # so that this cell's tensors do not count towards the memory of the next
-    return Reusable(result) if usable(found) and before.is_unchanged() and device_works(spec.device) else result
+    return Reusable(result) if usable(cell_result) and before.is_unchanged() and device_works(spec.device) else result
 
 
 def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:

@@ -9,5 +9,6 @@ for file in sorted(Path(sys.argv[1]).rglob("conformance.jsonl")):
         record = json.loads(line)
         if record["verdict"] in ("wrong", "specialized"):
             print(f"{record['case']}::{record['compiler']} is {record['verdict']}")
-            for one in record["differences"]:
-                print(f"  {one['input']}, {one['where']}: {one['detail']}")
+            for difference in record["differences"]:
+                sides = f"eager {difference.get('eager')}, {record['compiler']} {difference.get('other')}"
+                print(f"  {difference['input']}, {difference['where']} ({difference['kind']}): {sides}")

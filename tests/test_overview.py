@@ -9,7 +9,8 @@ import pytest
 from planted_records import evidence
 
 from recapture.command.main import main
-from recapture.records.record import Record
+from recapture.records.difference import Difference
+from recapture.records.record import Record, read_jsonl, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.tools.compare.overview import overview, to_json, to_markdown
 
@@ -190,8 +191,9 @@ def test_kinds_of_differences_are_counted_for_each_release(tmp_path, capfd):
     put(tmp_path, "torch2.9.1-cu128", {("s::c1", "fx"): Verdict.WRONG, ("s::c2", "fx"): Verdict.SPECIALIZED})
     put(tmp_path, "torch2.10.0-cu128", {("s::c1", "fx"): Verdict.WRONG})
     path = tmp_path / "torch2.10.0-cu128" / "cpu" / "conformance.jsonl"
-    noted = '"noted":[{"input":"example","where":"result","kind":"alias","detail":""}]'
-    path.write_text(path.read_text().replace('"noted":[]', noted, 3))
+    noted = (Difference("example", "result", "alias", ""),)
+    records = read_jsonl(path, Record)
+    write_jsonl(path, [msgspec.structs.replace(record, noted=noted) for record in records[:3]] + records[3:])
     _, out, _ = shown(tmp_path, "--format", "markdown", capfd=capfd)
     assert rows(out, "Silently wrong, by kind of difference")["value"] == ["2", "1"]
     assert rows(out, "Cells with differences that do not decide a verdict, by kind")["alias"] == ["0", "3"]

@@ -100,6 +100,7 @@ class CompilerFacts:
     run_by: tuple[str, ...] = ()
     share_passing: float = 0.0
     fixes_values: bool = False
+    also_called: tuple[str, ...] = ()
     sees_held_out: bool = False
     fixed_ranks: bool = False
 
@@ -184,6 +185,7 @@ def compiler(
     run_by: Sequence[str] = (),
     share_passing: float = 0.0,
     fixes_values: bool = False,
+    also_called: Sequence[str] = (),
     sees_held_out: bool = False,
     fixed_ranks: bool = False,
 ) -> Callable[[Capture], Capture]:
@@ -207,7 +209,7 @@ def compiler(
     run`: check, pytest, bench. `share_passing` is the share of its committed cells that pass: cells that share a
     process run in this order, because one that fails may end it. `fixed_ranks` means that the result takes tensors
     of the example's numbers of dimensions alone, by design. `fixes_values` means that Python values of the example
-    are constants of the result, which it checks.
+    are constants of the result, which it checks. `also_called` are names that people use for it elsewhere.
 
     With `sees_held_out`, the function is called with a third argument, ``held_out=``: a tuple of the held-out inputs,
     each a tuple of arguments. They are made for this alone, by another execution of the case's file. Their tensors are
@@ -248,6 +250,7 @@ def compiler(
                 run_by=tuple(run_by),
                 share_passing=share_passing,
                 fixes_values=fixes_values,
+                also_called=tuple(also_called),
                 sees_held_out=sees_held_out,
                 fixed_ranks=fixed_ranks,
             )

@@ -7,7 +7,14 @@ from typing import Any
 from recapture.cases.compiler import Family, compiler
 
 
-@compiler("compile", family=Family.DYNAMO, run_by=("check", "pytest", "bench"), uses_dynamo=True, generates_code=True)
+@compiler(
+    "compile",
+    family=Family.DYNAMO,
+    also_called=("inductor", "torch.compile"),
+    run_by=("check", "pytest", "bench"),
+    uses_dynamo=True,
+    generates_code=True,
+)
 def compile_default(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.compile` as it comes: Dynamo and Inductor, graph breaks allowed."""
     import torch
@@ -89,6 +96,7 @@ def compile_max_autotune_no_cudagraphs(fn: Any, example: Any) -> Any:  # noqa: A
 @compiler(
     "compile:eager",
     family=Family.DYNAMO,
+    also_called=("dynamo",),
     share_passing=0.92,
     last_stage="dynamo",
     arguments={"backend": "eager"},
@@ -105,6 +113,7 @@ def compile_eager(fn: Any, example: Any) -> Any:  # noqa: ARG001
 @compiler(
     "compile:aot_eager",
     family=Family.DYNAMO,
+    also_called=("aot_eager", "aot_autograd"),
     share_passing=0.91,
     last_stage="aot_autograd",
     arguments={"backend": "aot_eager"},

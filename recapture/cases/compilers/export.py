@@ -114,6 +114,7 @@ def one_level(value: Any) -> tuple[list[Any], Any]:
 @compiler(
     "export",
     family=Family.EXPORT,
+    also_called=("torch.export",),
     share_passing=0.23,
     arguments={"strict": True},
     run_by=("check", "pytest"),
@@ -171,6 +172,7 @@ def export_dynamic(fn: Any, example: Any, held_out: Any = ()) -> Any:
 @compiler(
     "aoti",
     family=Family.AOTI,
+    also_called=("aot_inductor", "aotinductor"),
     run_by=("check", "bench"),
     since="2.6",
     generates_code=True,

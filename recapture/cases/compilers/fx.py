@@ -8,7 +8,9 @@ from typing import Any
 from recapture.cases.compiler import Family, compiler
 
 
-@compiler("fx", family=Family.SYMBOLIC, share_passing=0.41, run_by=("check", "pytest", "bench"))
+@compiler(
+    "fx", family=Family.SYMBOLIC, also_called=("torch.fx",), share_passing=0.41, run_by=("check", "pytest", "bench")
+)
 def fx_symbolic(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.fx.symbolic_trace`: runs the Python code once on proxies."""
     import torch.fx

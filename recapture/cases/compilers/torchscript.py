@@ -7,7 +7,13 @@ from typing import Any
 from recapture.cases.compiler import Family, compiler
 
 
-@compiler("jit.trace", family=Family.TRACE, share_passing=0.32, run_by=("check", "pytest", "bench"))
+@compiler(
+    "jit.trace",
+    family=Family.TRACE,
+    also_called=("trace", "torch.jit.trace"),
+    share_passing=0.32,
+    run_by=("check", "pytest", "bench"),
+)
 def jit_trace(fn: Any, example: Any) -> Any:
     """`torch.jit.trace`: records the operators that one call runs."""
     import torch
@@ -15,7 +21,13 @@ def jit_trace(fn: Any, example: Any) -> Any:
     return torch.jit.trace(fn, example)
 
 
-@compiler("jit.script", family=Family.SCRIPT, share_passing=0.46, run_by=("check", "pytest", "bench"))
+@compiler(
+    "jit.script",
+    family=Family.SCRIPT,
+    also_called=("script", "torchscript", "torch.jit.script"),
+    share_passing=0.46,
+    run_by=("check", "pytest", "bench"),
+)
 def jit_script(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """`torch.jit.script`: compiles a subset of Python from its source."""
     import torch

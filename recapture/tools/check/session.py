@@ -38,22 +38,7 @@ if TYPE_CHECKING:
     from recapture.machine.environment import Environment
     from recapture.records.record import Record
 
-OTHER_NAMES = {
-    "inductor": "compile",
-    "dynamo": "compile:eager",
-    "torch.compile": "compile",
-    "aot_eager": "compile:aot_eager",
-    "aot_autograd": "compile:aot_eager",
-    "aot_inductor": "aoti",
-    "aotinductor": "aoti",
-    "script": "jit.script",
-    "trace": "jit.trace",
-    "torchscript": "jit.script",
-    "torch.export": "export",
-    "torch.jit.trace": "jit.trace",
-    "torch.jit.script": "jit.script",
-    "torch.fx": "fx",
-}
+OTHER_NAMES = {other: name for name, one in builtin_compilers().items() for other in one.also_called}
 """What compilers are called elsewhere, with their names here."""
 
 OF_A_BACKWARD = "torch.fx.experimental.symbolic_shapes"

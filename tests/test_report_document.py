@@ -16,6 +16,7 @@ from recapture.report.document import (
     strong,
     verbatim,
 )
+from recapture.report.html_writer import to_html
 from recapture.report.markdown_writer import table_markdown, to_markdown
 from recapture.report.terminal_writer import SafeConsole, print_document, say_table, split, terminal_lines
 
@@ -122,6 +123,18 @@ def test_markdown_of_a_document_escapes_text_and_writes_folds_as_one_block_of_ht
         "<details><summary>1 cell</summary>",
         "<p>Why: &amp; why</p>",
         "</details>",
+    ]
+
+
+def test_html_of_a_table_escapes_every_cell():
+    table = Table(["a<b", "n"], [[code_span("<x>"), 1], [["p & q ", strong("r")], ""]])
+    assert to_html([Heading("1 < 2"), table]).splitlines() == [
+        "<h2>1 &lt; 2</h2>",
+        "<table>",
+        "<tr><th>a&lt;b</th><th>n</th></tr>",
+        "<tr><td><code>&lt;x&gt;</code></td><td>1</td></tr>",
+        "<tr><td>p &amp; q <b>r</b></td><td></td></tr>",
+        "</table>",
     ]
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from recapture.base.errors import UsageError, did_you_mean
+from recapture.records.directories import Results
 from recapture.report.differences import with_kinds
 from recapture.report.summary import suite_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from recapture.records.directories import Results
 
 
 @dataclass(frozen=True)

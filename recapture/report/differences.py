@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from recapture.base.text import one_line, shorten
+from recapture.records.difference import Difference
+from recapture.records.directories import Results
 from recapture.records.guilty_stage import STAGES, GuiltyStage
 from recapture.records.kinds import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from recapture.records.difference import Difference
-    from recapture.records.directories import Results
-    from recapture.records.record import Record
+from recapture.records.record import Record
 
 _PLACES = {"capture": "while capturing", "original": "on the original after capture"}
 """Words for the inputs that are no arguments."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from recapture.base.text import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from recapture.machine.environment import Environment
-    from recapture.records.record import Record
+from recapture.machine.environment import Environment
+from recapture.records.record import Record
 
 FIRST = ("image", "torch", "python", "numpy", "scipy", "triton", "torchvision", "cuda", "cudnn", "GPU", "driver")
 """Names of the facts that come first in a comparison; the others follow by name."""

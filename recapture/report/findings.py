@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from recapture.known.findings import FINDINGS, findings_by_cell
-from recapture.known.issues import ISSUES
+from recapture.known.findings import FINDINGS, Cause, findings_by_cell
+from recapture.known.issues import ISSUES, KnownIssue
+from recapture.records.record import Record
 from recapture.records.verdicts import SILENTLY_WRONG
 from recapture.report.reasons.silent import unlike_example
-
-if TYPE_CHECKING:
-    from recapture.known.findings import Cause
-    from recapture.known.issues import KnownIssue
-    from recapture.records.record import Record
 
 
 def finding_of(record: Record) -> Cause | None:

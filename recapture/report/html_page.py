@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from recapture.base.text import shorten
+from recapture.machine.environment import Environment
 from recapture.records.kinds import KINDS
-from recapture.records.record import CellKey
+from recapture.records.record import CellKey, Record
 from recapture.records.verdicts import OUTCOMES, legend
 from recapture.report import environment_facts, summary
 from recapture.report.claim_sources import address, sentence, source_text
@@ -35,14 +37,8 @@ from recapture.report.groups import (
 )
 from recapture.report.html_writer import to_html
 from recapture.report.reasons.reason import reasons
+from recapture.report.reasons.sentence import Reason
 from recapture.report.summary import ClaimStatus, in_matrix
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from recapture.machine.environment import Environment
-    from recapture.records.record import Record
-    from recapture.report.reasons.sentence import Reason
 
 TEXT_LIMIT = 1500
 """Characters of one text in the page; the records have the complete text."""

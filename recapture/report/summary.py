@@ -5,20 +5,16 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from recapture.base.text import shorten
 from recapture.cases.compiler import Family
 from recapture.cases.compilers import compiler_facts
+from recapture.records.record import Record
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Tone, Verdict, legend, mark_of
 from recapture.report.differences import describe_difference, kinds_of, place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from recapture.records.record import Record
 
 LEGEND = {mark: words for mark, (words, _) in legend().items()}
 """The character for each outcome of a cell, with its meaning."""

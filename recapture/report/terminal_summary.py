@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
 
 from recapture.base.text import one_line, plural, shorten
 from recapture.cases.compilers import plain_name
+from recapture.machine.environment import Environment
 from recapture.records.directories import REPORT
+from recapture.records.record import Record
 from recapture.report import environment_facts, summary
 from recapture.report.differences import commonest_difference, culprit, noted_numbers, silent_kinds, stage_of
-from recapture.report.document import Span, Table
-from recapture.report.groups import FEWEST, failure_groups, static_refusals, suspects
+from recapture.report.document import Inline, Span, Table
+from recapture.report.groups import FEWEST, Group, failure_groups, static_refusals, suspects
 from recapture.report.summary import ClaimStatus, in_matrix
 from recapture.report.terminal_writer import GAP, say, say_all, terminal_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from rich.console import Console
-
-    from recapture.machine.environment import Environment
-    from recapture.records.record import Record
-    from recapture.report.document import Inline
-    from recapture.report.groups import Group
 
 MARK_STYLES = summary.COLOURS | {"wrong": "bold white on red"}
 """The style of a mark in the matrix, by the tone of its verdict."""

@@ -9,15 +9,13 @@ History of the JSON form, newest first (``DIFF_SCHEMA_VERSION``):
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import msgspec
 
 from recapture.records.record import Record
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 DIFF_SCHEMA_VERSION = 3
 

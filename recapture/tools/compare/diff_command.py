@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
@@ -11,9 +11,6 @@ from recapture.base.errors import UsageError
 from recapture.command.options import PathParameter, console, how_to_print, kind_option
 from recapture.command.output import echo, echo_json
 from recapture.tools.compare.changes import CATEGORIES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FAIL_ON_EXIT_STATUS = 1
 

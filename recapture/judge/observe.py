@@ -305,6 +305,9 @@ def descend(leaves: Sequence[Leaf], gradients: dict[str, Any], rate: float) -> N
 def _weights(root: Any) -> Any:
     import torch
 
+    if root.is_meta:  # it has no numbers, and may have any size
+        return torch.empty_like(root)
+
     steps = torch.arange(root.numel(), dtype=torch.float64).cos().mul(0.5).add(1).reshape(root.shape)
     return steps.to(device=root.device, dtype=root.dtype)
 

@@ -43,12 +43,13 @@ _EXACT: set[Any] = set()
 
 
 @contextmanager
-def perturbed(seed: int) -> Iterator[None]:
+def perturbed(seed: int | None) -> Iterator[None]:
     """Add rounding-sized noise to every floating-point operator of torch that runs inside, backward passes included.
 
-    The noise follows from `seed` alone. The random generators of torch, Python and numpy are not used.
+    The noise follows from `seed` alone. The random generators of torch, Python and numpy are not used. Without a seed
+    there is no noise, and what runs inside shows whether being watched changes it.
     """
-    noise = Noise(seed)
+    noise = None if seed is None else Noise(seed)
     with compiled_code_off(), _numpy_mode()(noise), _operator_mode()(noise):
         yield
 
@@ -60,7 +61,7 @@ def _operator_mode() -> Any:
     class Perturbing(dispatch_mode()):  # type: ignore[misc]
         supports_higher_order_operators = True
 
-        def __init__(self, noise: Noise) -> None:
+        def __init__(self, noise: Noise | None) -> None:
             super().__init__()
             self.noise = noise
 
@@ -71,7 +72,8 @@ def _operator_mode() -> Any:
             if any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in types):
                 return NotImplemented  # the subclass calls operators on the tensors that it wraps
             if operator_schema(func) is None:  # an operator that calls functions, such as cond
-                return pytree().tree_map(self.noise.moved, func(*args, **kwargs))
+                result = func(*args, **kwargs)
+                return result if self.noise is None else pytree().tree_map(self.noise.moved, result)
             if func in _EXACT:
                 return func(*args, **kwargs)
             with self:  # under inference mode, operators that consist of others arrive whole
@@ -80,6 +82,8 @@ def _operator_mode() -> Any:
                 return result
             if never_rounds(func):
                 _EXACT.add(func)
+                return func(*args, **kwargs)
+            if self.noise is None:
                 return func(*args, **kwargs)
             return _OperatorCall(self.noise, func, args, kwargs).carry_out()
 
@@ -94,12 +98,12 @@ def _numpy_mode() -> Any:
     leaving = (torch.Tensor.numpy, torch.Tensor.__array__)
 
     class PerturbingNumpy(TorchFunctionMode):  # type: ignore[misc]
-        def __init__(self, noise: Noise) -> None:
+        def __init__(self, noise: Noise | None) -> None:
             super().__init__()
             self.noise = noise
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func in leaving and can_round(args[0]) and args[0].device.type == "cpu":
+            if self.noise is not None and func in leaving and can_round(args[0]) and args[0].device.type == "cpu":
                 values = args[0].detach()
                 wide = values.to(wide_dtype(values.dtype))
                 every = [(dim,) for dim in range(wide.ndim)]

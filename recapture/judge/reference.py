@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from recapture.judge.compare import compare
+from recapture.judge.compare import Comparison, Rules, compare
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing, without_unused
 from recapture.judge.perturbation import perturbed
@@ -55,6 +55,8 @@ class Eager:
         """Return the observation of one input in a run with rounding noise; None if that run fails.
 
         There is none either if eager no longer does what it did at first: a compiler may have replaced parts of torch.
+        Nor is there one where eager gives something else when its operators are watched, without any noise: an operator
+        may take another way then, and the spread of that way says nothing about this one.
         """
         if not self._samples:
             self._needed = self.needed()
@@ -62,7 +64,7 @@ class Eager:
             self.keep_all()
         if run not in self._samples:  # one run of the case serves every input and every element
             self._samples[run] = self._noisy(run) if self._unchanged else {}
-        return self._samples[run].get(label)
+        return self._samples[run].get(label) if label not in self._changed_by_watching else None
 
     def keep_all(self) -> None:
         """Make runs with noise for every input from now on, and keep all of them."""
@@ -78,7 +80,17 @@ class Eager:
         pairs = zip(self._first or [], now, strict=True)
         return not any(compare(before, after).differences for before, after in pairs)
 
-    def _noisy(self, run: int) -> dict[str, Observation]:
+    @cached_property
+    def _changed_by_watching(self) -> frozenset[str]:
+        """The inputs on which eager gives other values when its operators are watched."""
+        first = {observation.input: observation for observation in self._first or []}
+        watched = self._noisy(None)
+        quiet = Rules(show_values=False)
+        return frozenset(
+            label for label, two in watched.items() if _values_differ(compare(first[label], two, rules=quiet))
+        )
+
+    def _noisy(self, run: int | None) -> dict[str, Observation]:
         """Observe the values of the inputs that are needed, with noise; those before them may change the state."""
         first = {observation.input: observation for observation in self._first or []}
         observations: dict[str, Observation] = {}
@@ -103,6 +115,10 @@ class Eager:
         original = subject.case.rewrite_of if self.rewrite else None
         target: Callable[..., Any] = subject.target if original is None else original
         return target
+
+
+def _values_differ(comparison: Comparison) -> bool:
+    return any(difference.kind in ("value", "gradient", "mutation") for difference in comparison.differences)
 
 
 def first_again(subject: FreshCase, target: Callable[..., Any]) -> Observation:

@@ -295,6 +295,8 @@ def _copy(tensor: Any) -> Any:
     """Return a dense copy on the CPU; None for tensors without values (meta device) or that cannot be copied."""
     import torch
 
+    if tensor.is_meta:  # copying it to the CPU would allocate its whole size first
+        return None
     try:
         if tensor.is_quantized:
             return tensor.int_repr().clone().cpu()

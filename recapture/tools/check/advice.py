@@ -54,6 +54,8 @@ def _if_wrong(record: Record, around: Circumstances) -> str:
         if compiler.generates_code and not around.sets_fallback_random:
             return "the code draws random numbers: torch._inductor.config.fallback_random = True gives eager's"
         return "the code draws random numbers, and these are others than eager's"
+    if kinds <= {"state"}:
+        return "a setting of torch is left changed after the call: set it back, also where the call raises"
     if all(KINDS[kind].side_effect for kind in kinds):
         return "a side effect is lost or done at capture: return the new value instead of changing state"
     if kinds <= {"alias"}:

@@ -23,8 +23,8 @@ from recapture.tools.check.request import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions(CellOptions):
-    """The options that say what is checked and how; `timeout` is in seconds and `memory` in bytes, per compiler."""
+class InputOptions:
+    """The options that say which inputs are given and derived."""
 
     inputs: tuple[Argument, ...] = option(
         "--input",
@@ -47,6 +47,12 @@ class CheckOptions(CellOptions):
     most_inputs: int = option(
         "--most-inputs", default=MOST_INPUTS, between=(0, None), help="The most inputs that are derived."
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(CellOptions, InputOptions):
+    """The options that say what is checked and how; `timeout` is in seconds and `memory` in bytes, per compiler."""
+
     compilers: tuple[str, ...] = option(
         "--compiler", default=(), metavar="NAME|all", help="Only this compiler; may be given several times."
     )

@@ -42,8 +42,7 @@ def migrate_command(target: str, options: CheckOptions, *, as_json: bool) -> Non
     )
     outcome = run_check(request, options, events)
     left = TODAY if any(row.compiler not in TODAY for row in outcome.report.rows) else ()
-    obstacles = tuple(obstacle for obstacle in outcome.obstacles if obstacle.compiler not in left)
-    report = MigrationReport(report=outcome.report, lines=lines_in_the_way(obstacles))
+    report = MigrationReport(report=outcome.report, lines=lines_in_the_way(outcome.obstacles, left))
     if as_json:
         data = {"sentence": report.sentence, **msgspec.to_builtins(report)}
         print_json(data)
@@ -51,29 +50,34 @@ def migrate_command(target: str, options: CheckOptions, *, as_json: bool) -> Non
         echo(migration_text(report))
 
 
-def lines_in_the_way(obstacles: tuple[Obstacle, ...]) -> tuple[LineInTheWay, ...]:
-    """Return obstacles by line, in the order of the source; those without a line come last."""
+def lines_in_the_way(obstacles: tuple[Obstacle, ...], left: tuple[str, ...] = ()) -> tuple[LineInTheWay, ...]:
+    """Return obstacles by line, in the order of the source; those without a line come last.
+
+    A line that stops only compilers which the code leaves is in nobody's way.
+    """
     from recapture.tools.check.migration import LineInTheWay, hints
 
     places: dict[tuple[str, int, str], list[Obstacle]] = {}
-    for one in obstacles:
-        places.setdefault((one.file, one.line, one.text), []).append(one)
-    found = []
-    for (file, line, text), there in sorted(places.items(), key=lambda item: (not item[0][0], item[0])):
+    for obstacle in obstacles:
+        places.setdefault((obstacle.file, obstacle.line, obstacle.text), []).append(obstacle)
+    lines = []
+    for (file, line, text), group in sorted(places.items(), key=lambda item: (not item[0][0], item[0])):
+        if all(obstacle.compiler in left for obstacle in group):
+            continue
         reasons: dict[str, list[str]] = {}
-        for one in there:
-            reasons.setdefault(one.reason, []).append(f"{one.compiler} {KINDS[one.kind]}")
-        rewrites = [hint for one in there for hint in hints(one.reason, text, one.following)]
-        found.append(
+        for obstacle in group:
+            reasons.setdefault(obstacle.reason, []).append(f"{obstacle.compiler} {KINDS[obstacle.kind]}")
+        rewrites = [hint for obstacle in group for hint in hints(obstacle.reason, text, obstacle.following)]
+        lines.append(
             LineInTheWay(
                 file=file,
                 line=line,
                 text=text,
-                reasons=tuple((", ".join(dict.fromkeys(who)), reason) for reason, who in reasons.items()),
+                reasons=tuple((", ".join(dict.fromkeys(names)), reason) for reason, names in reasons.items()),
                 rewrites=tuple(dict.fromkeys(rewrites)),
             )
         )
-    return tuple(found)
+    return tuple(lines)
 
 
 KINDS = {"refused": "refuses it", "break": "breaks the graph", "constant": "records a constant"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -23,7 +24,7 @@ from recapture.command.command_table import of_tools
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
-from recapture.records.verdicts import RIGHT, Verdict
+from recapture.records.verdicts import FAILING, RIGHT, Verdict
 from recapture.run.plan import RunOptions
 from recapture.run.preparation import COLLECT_MEMORY, IMPORTS, begin_survey
 from recapture.run.runner import run_cells
@@ -116,6 +117,8 @@ class _Check:
         self.records: dict[str, Record] = {}
         self.rows: dict[str, CheckRow] = {}
         self.failed_in_eager: Record | None = None
+        self.died_where_eager_raises: dict[str, str] = {}
+        """The input that a compiler's process ended on although eager merely raises, by compiler."""
 
     def run(self) -> CheckOutcome:
         """Examine the target, run every compiler, and return what was found."""
@@ -131,7 +134,9 @@ class _Check:
             first = tuple(name for name in self.compilers if compiler_facts(name).torch_alone)
             second = tuple(name for name in self.compilers if not compiler_facts(name).torch_alone)
             for compilers in filter(None, (first, second)):
-                environment = self._run_cells(pool, compilers)
+                environment = self._run_cells(pool, compilers, self.path)
+            if self.died_where_eager_raises:
+                self._run_again(pool)
             scripts = self._scripts(pool) if events.scripts else {}
             obstacles = self._obstacles(pool) if events.obstacles else ()
             events.case(self.path.read_text(encoding="utf-8"))
@@ -158,16 +163,16 @@ class _Check:
         )
         return CheckOutcome(report, scripts, obstacles)
 
-    def _run_cells(self, pool: WorkerPool, compilers: tuple[str, ...]) -> Environment:
+    def _run_cells(self, pool: WorkerPool, compilers: tuple[str, ...], path: Path) -> Environment:
         """Run some compilers, and return the environment that they ran in. Raises UsageError if eager itself fails."""
         run = RunOptions(
-            selection=Selection((SuiteFile(SUITE, self.path),), ((SUITE, None, None),), frozenset({SUITE})),
+            selection=Selection((SuiteFile(SUITE, path),), ((SUITE, None, None),), frozenset({SUITE})),
             compilers=compilers,
             device=self.options.device,
             jobs=self.options.jobs,
             timeout=self.options.timeout,
             memory=self.options.memory,
-            results=self.folder / "results",
+            results=path.parent / "results",
             words=(self.request.title,),
         )
         summary = run_cells(run, _Finished(self._finished), self.events.warn, opened=pool)
@@ -180,9 +185,25 @@ class _Check:
         if record.phase == "reference":
             self.failed_in_eager = record
             return
-        self.records[record.compiler] = record
-        self.rows[record.compiler] = row_of(record, self._circumstances, seconds)
-        self.events.finished(self.rows[record.compiler])
+        around, name = self._circumstances, record.compiler
+        died = record.verdict in FAILING and record.verdict is not Verdict.ERROR
+        if died and record.input in around.refused and name not in self.died_where_eager_raises:
+            self.died_where_eager_raises[name] = around.name(record.input)
+            return
+        row = row_of(record, around, seconds)
+        if name in self.died_where_eager_raises:
+            ended = f"{self.died_where_eager_raises[name]}: the process ends"
+            row = msgspec.structs.replace(row, accepts_refused=(ended, *row.accepts_refused))
+        self.records[name], self.rows[name] = record, row
+        self.events.finished(row)
+
+    def _run_again(self, pool: WorkerPool) -> None:
+        """Run compilers without the inputs that eager refuses: one of these ended their process, and hid the others."""
+        path = self.folder / "without_refused" / self.path.name
+        path.parent.mkdir()
+        prepared = msgspec.structs.replace(self.prepared, must_raise=())
+        path.write_text(case_file(self.request, prepared), encoding="utf-8")
+        self._run_cells(pool, tuple(self.died_where_eager_raises), path)
 
     @property
     def _circumstances(self) -> Circumstances:
@@ -286,14 +307,10 @@ def how_it_ended(ended: Ended, options: CheckOptions) -> str:
 
 def _place(stderr: str) -> str:
     """Return where the user's code was when its process ended, if Python wrote that: `` (line 3 of model.py)``."""
+    libraries = (PACKAGE, *(Path(sysconfig.get_paths()[name]) for name in ("stdlib", "purelib", "platlib")))
     for frame in _FRAME.finditer(stderr):
         file = Path(frame["file"])
-        if (
-            file.suffix == ".py"
-            and PACKAGE not in file.parents
-            and "site-packages" not in file.parts
-            and file.is_file()
-        ):
+        if file.suffix == ".py" and file.is_file() and not any(library in file.parents for library in libraries):
             return f" (line {frame['line']} of {file.name})"
     return ""
 

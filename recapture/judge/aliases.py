@@ -6,11 +6,9 @@ Their element addresses are compared, because a real write would change values t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from typing import Any
 
 MOST_BYTES = 1 << 26
 """Length in bytes of the longest overlap that is examined element by element; in a longer one all elements overlap."""

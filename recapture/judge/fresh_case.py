@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from recapture.judge.observe import Surroundings, call_with, observe_call
+from recapture.judge.observe import Observation, Surroundings, call_with, observe_call
 from recapture.judge.placement import arguments
 from recapture.judge.reachable import Reachable
 from recapture.torch_api.compat import seed_everything
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from recapture.cases.case import Case
-    from recapture.judge.observe import Observation
 
 
 class FreshCase:

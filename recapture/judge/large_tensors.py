@@ -7,13 +7,12 @@ call. With many inputs they would take many times the memory of the model.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from recapture.judge.rounding import same_bits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from recapture.judge.observe import Observation
     from recapture.judge.snapshot import Snapshot
 

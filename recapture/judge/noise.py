@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Any
 
 WALK = 3.0
 """Size of the random walk in a sum: one and a half times what the errors of two sequential sums differ by."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recapture.torch_api.compat import operator_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class Arithmetic(Enum):

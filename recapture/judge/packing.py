@@ -9,14 +9,11 @@ from __future__ import annotations
 import ast
 import io
 import zipfile
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recapture.base.paths import PACKAGE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = PACKAGE.name
 """The name of the package whose modules can be packed."""

@@ -13,9 +13,10 @@ numpy computes outside torch's operators. A tensor that is handed to numpy is pe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recapture.judge.noise import Noise, can_round, is_short, unit_roundoff, wide_dtype
 from recapture.judge.operators import (
@@ -34,9 +35,6 @@ from recapture.judge.operators import (
     written,
 )
 from recapture.torch_api.compat import compiled_code_off, dispatch_mode, operator_schema, pytree, tree_leaves
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _EXACT: set[Any] = set()
 """Operators that never round and do not consist of others."""

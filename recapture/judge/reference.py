@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from recapture.judge.large_tensors import sharing, without_unused
 from recapture.judge.perturbation import perturbed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from recapture.cases.case import Case
     from recapture.judge.observe import Observation
 

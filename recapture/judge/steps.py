@@ -21,10 +21,10 @@ from recapture.base.text import one_line, shorten
 from recapture.judge.compare import Comparison, Rules, compare, compare_places
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing
-from recapture.judge.observe import ARGUMENTS_SEED, Raised
+from recapture.judge.observe import ARGUMENTS_SEED, Observation, Raised
 from recapture.judge.reference import Eager, first_again
-from recapture.judge.snapshot import Snapshot, describe
-from recapture.judge.torch_state import read_flags, restore_flags
+from recapture.judge.snapshot import Snapshot, TensorSnapshot, describe
+from recapture.judge.torch_state import Flags, read_flags, restore_flags
 from recapture.judge.verdict import Call, CellEvents, Failure, decide, failed_loudly
 from recapture.judge.wording import short
 from recapture.records.difference import Aspect, Difference, InputChange
@@ -34,9 +34,6 @@ from recapture.torch_api.watch import CaptureLog, watch_dynamo
 if TYPE_CHECKING:
     from recapture.cases.case import Case
     from recapture.cases.compiler import Compiler
-    from recapture.judge.observe import Observation
-    from recapture.judge.snapshot import Snapshot, TensorSnapshot
-    from recapture.judge.torch_state import Flags
 
 CAPTURE_SEED = 1
 """Seed of the capture, other than that of any call: random numbers that it keeps differ from those of the calls."""

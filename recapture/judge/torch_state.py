@@ -12,14 +12,12 @@ import random
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from recapture.torch_api.compat import default_device
 from recapture.torch_api.watch import registrations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Flags = dict[str, Any]
 """Values of torch's global settings, by name."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from typing import Any
 
 CALLS = ("call_function", "call_method", "call_module")
 """Kinds of nodes of an FX graph that compute something."""

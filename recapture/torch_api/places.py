@@ -17,14 +17,12 @@ import re
 import sysconfig
 import traceback
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from recapture.base.paths import PACKAGE
 from recapture.torch_api.compat import release
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _IN_MESSAGE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     Settings = Mapping[str, Mapping[str, Any]]
 
 EXPORTED = "exported"

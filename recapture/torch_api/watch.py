@@ -16,15 +16,13 @@ from __future__ import annotations
 import importlib
 import logging
 import re
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recapture.torch_api.compat import pytree, release
 from recapture.torch_api.trace import hear_trace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.escape import markdown_code
@@ -16,9 +18,6 @@ from recapture.torch_api.reports import debug_folder
 from recapture.torch_api.trace import hear_trace, trace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from typing_extensions import Self
 
     from recapture.cases.compiler import Compiler

@@ -7,7 +7,9 @@ import linecache
 import re
 import sys
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.scrub import encodable, scrub
@@ -29,9 +31,6 @@ from recapture.torch_api.trace import hear_trace
 from recapture.torch_api.watch import watch_cudagraphs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from recapture.cases.compiler import Compiler
     from recapture.judge.verdict import CellEvents, Ruling
 

@@ -16,7 +16,6 @@ from recapture.torch_api.compat import release
 from recapture.torch_api.stages import DECOMPOSED, EXPORTED, backends, has_setting
 
 if TYPE_CHECKING:
-    from recapture.records.guilty_stage import StageName
     from recapture.records.record import Record
 
 

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,12 +20,8 @@ from recapture.report.findings import known_lines
 from recapture.report.reasons.reason import reason_of
 from recapture.run.cell_options import CellOptions
 from recapture.run.plan import RunOptions
-from recapture.run.runner import run_cells
+from recapture.run.runner import CellProgress, RunSummary, run_cells
 from recapture.tools.explain.run_options import EXPLAIN
-
-if TYPE_CHECKING:
-    from recapture.records.record import Record
-    from recapture.run.runner import CellProgress, RunSummary
 
 
 def _chosen(arguments: tuple[str, ...]) -> Selection:

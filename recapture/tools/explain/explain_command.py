@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
@@ -10,9 +10,6 @@ from recapture.command.in_images import ImageOptions, run_in_images
 from recapture.command.options import require_torch, takes
 from recapture.command.output import echo, print_json
 from recapture.tools.explain.explain_cells import ExplainOptions, explain_cells, recorded_beside
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TLPARSE_SECONDS = 120.0
 """Seconds that tlparse may take for one trace."""

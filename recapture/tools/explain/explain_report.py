@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from recapture.base.text import plural, shorten, time_text
@@ -9,8 +10,6 @@ from recapture.records.verdicts import RIGHT
 from recapture.report.differences import describe_difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from recapture.records.cell_facts import BreakFacts, CellFacts, RefusalFacts
     from recapture.tools.explain.explain_cells import Explanation
 

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.base.text import plural, shorten
-from recapture.run.cell import result_of, rule
+from recapture.run.cell import CellResult, CellSpec, result_of, rule
 from recapture.tools.explain.artifacts import ArtifactFolder
 from recapture.tools.explain.capture_recorder import CaptureRecorder
 
 if TYPE_CHECKING:
     from recapture.cases.compiler import Compiler
     from recapture.records.cell_facts import CellFacts
-    from recapture.run.cell import CellResult, CellSpec
 
 
 def explain(spec: CellSpec, enter: Callable[[str], None]) -> CellResult:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from rich.console import Console
 
 from recapture.base.escape import indented_json
 from recapture.base.text import duration_text, plural
@@ -14,10 +16,6 @@ from recapture.report.document import Inline, Span, Table
 from recapture.report.terminal_writer import say, say_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
-
     from recapture.tools.explain.stage_search import Staged
 
 

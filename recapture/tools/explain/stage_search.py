@@ -14,7 +14,7 @@ from recapture.base.text import plural
 from recapture.cases.compiler import Family
 from recapture.cases.compilers import shorter_compilers
 from recapture.pool.driver import Driver, Request
-from recapture.records.record import CellKey
+from recapture.records.record import CellKey, Record
 from recapture.run.cell import EXAMINE, CellResult
 from recapture.run.outcomes import OutcomeReader
 from recapture.run.shared_processes import compiles
@@ -26,7 +26,6 @@ from recapture.tools.explain.stages import Search, StageReport, StageRun, search
 if TYPE_CHECKING:
     from recapture.pool.protocol import Ended
     from recapture.pool.worker_pool import WorkerPool
-    from recapture.records.record import Record
     from recapture.run.plan import PlannedCell
     from recapture.run.runner import OpenRun
 

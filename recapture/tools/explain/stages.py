@@ -8,7 +8,7 @@ The search decides what to try; it runs nothing itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -16,17 +16,23 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from recapture.cases.compilers import EAGER
 from recapture.records.guilty_stage import STAGES, GuiltyStage, StageName
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
-from recapture.run.cell import Variation
-from recapture.tools.explain.compiler_stages import code_of, combined, in_order, last_resort, shortest_prefix, weight_of
+from recapture.run.cell import CellResult, Variation
+from recapture.tools.explain.compiler_stages import (
+    StageFacts,
+    StagePrefix,
+    Switch,
+    code_of,
+    combined,
+    in_order,
+    last_resort,
+    shortest_prefix,
+    weight_of,
+)
 from recapture.tools.explain.run_options import BUDGET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from recapture.cases.compiler import Family
     from recapture.records.record import Record
-    from recapture.run.cell import CellResult
-    from recapture.tools.explain.compiler_stages import StageFacts, StagePrefix, Switch
 
 MOST_NAMED = 3
 """The most settings that a recorded workaround has; a longer one says little."""

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from recapture.pool.protocol import task_name
 from recapture.run.cell import CellSpec, examine
 from recapture.torch_api.compat import skip_guard_timing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 """Flags of which a file that is only read is opened with none."""

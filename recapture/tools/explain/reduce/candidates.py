@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from recapture.pool.driver import Driver, Request
-from recapture.run.cell import CellResult, Variation
+from recapture.run.cell import CellResult, CellSpec, Variation
 from recapture.run.outcomes import OutcomeReader
 from recapture.tools.explain.reduce.attempt import ATTEMPT, Candidate
 from recapture.tools.explain.reduce.faults import Fault, fault_of, same_fault
@@ -18,12 +20,9 @@ from recapture.tools.explain.reduce.program import text_of
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Collection, Iterable, Iterator
-    from pathlib import Path
 
     from recapture.pool.protocol import Ended
     from recapture.pool.worker_pool import WorkerPool
-    from recapture.run.cell import CellSpec
 
 
 class TryPlace(NamedTuple):

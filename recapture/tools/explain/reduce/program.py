@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 from recapture.cases.source import parse_file
 from recapture.cases.syntax import DEFINITION, PROJECT, called_part, dotted, imported_names, is_import
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 LONGEST = 110
 """Characters of the longest line that joining two statements may give."""

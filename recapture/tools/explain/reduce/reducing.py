@@ -23,7 +23,7 @@ from recapture.records.guilty_stage import STAGES
 from recapture.records.verdicts import Verdict
 from recapture.run.plan import RunOptions, plan_cells
 from recapture.run.preparation import IMPORTS, collect_suites, preload_level
-from recapture.tools.explain.compiler_stages import FACTS, StageFacts, shortest_prefix
+from recapture.tools.explain.compiler_stages import FACTS, StageFacts, StagePrefix, shortest_prefix
 from recapture.tools.explain.reduce.attempt import ATTEMPT
 from recapture.tools.explain.reduce.candidates import CandidateRunner, Condition, TryPlace
 from recapture.tools.explain.reduce.edits import (
@@ -49,13 +49,11 @@ from recapture.tools.explain.reduce.program import (
     whole_program,
 )
 
-Edit = Callable[[list[ast.AST]], object]
-Pass = Callable[[ast.Module, str], Iterator[Edit]]
-
 if TYPE_CHECKING:
     from recapture.run.cell import CellResult, CellSpec
-    from recapture.tools.explain.compiler_stages import StagePrefix
-    from recapture.tools.explain.reduce.candidates import CandidateRunner
+
+Edit = Callable[[list[ast.AST]], object]
+Pass = Callable[[ast.Module, str], Iterator[Edit]]
 
 PASSES: tuple[Pass, ...] = (
     deletions,

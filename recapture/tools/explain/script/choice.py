@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,8 +23,6 @@ from recapture.tools.explain.script.short_script import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from recapture.run.cell import CellResult
     from recapture.tools.explain.reduce.program import Program
     from recapture.tools.explain.reduce.reducing import Reduction

@@ -6,7 +6,7 @@ import ast
 import base64
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +19,7 @@ from recapture.base.text import one_line
 from recapture.cases.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, RefusedCase
 from recapture.cases.collection import SuiteFile, case_hash, execute
 from recapture.cases.compilers import builtin_compilers, compilers_of
-from recapture.cases.source import closure, defined_names
+from recapture.cases.source import Closure, closure, defined_names
 from recapture.cases.syntax import PROJECT
 from recapture.judge.packing import packed
 from recapture.records.directories import find_results, read_results
@@ -27,10 +27,7 @@ from recapture.tools.explain.script.header import HOOK, STATUS, docstring, print
 from recapture.tools.explain.script.replay import Script, compiler_fields, fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from recapture.cases.compiler import Compiler
-    from recapture.cases.source import Closure
     from recapture.records.record import Record
 
 SCRIPT = """\

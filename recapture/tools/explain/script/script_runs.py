@@ -7,21 +7,15 @@ import io
 import runpy
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended, task_name
-from recapture.pool.worker_pool import cause_of_death
+from recapture.pool.worker_pool import WorkerPool, cause_of_death
 from recapture.tools.explain.reduce.attempt import protect_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from recapture.pool.worker_pool import WorkerPool
-
 
 LONGEST = 20_000
 """Characters kept of what a script prints."""

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.text import one_line
-from recapture.cases.compiler import Family
+from recapture.cases.compiler import Compiler, Family
 from recapture.cases.syntax import PROJECT, called_part, dotted, is_future
 from recapture.records.verdicts import Verdict
 from recapture.tools.explain.reduce.edits import without_unused_imports
@@ -18,7 +18,6 @@ from recapture.tools.explain.reduce.program import copied, definition_of, option
 from recapture.tools.explain.script.header import HOOK, STATUS, docstring
 
 if TYPE_CHECKING:
-    from recapture.cases.compiler import Compiler
     from recapture.records.difference import Difference
     from recapture.run.cell import CellResult
 

@@ -16,18 +16,15 @@ from recapture.base.text import plural, printable
 from recapture.machine.environment import Environment
 from recapture.pool.protocol import Ended
 from recapture.records.verdicts import Verdict
-from recapture.report.history import IN_WORDS
+from recapture.report.history import IN_WORDS, CellHistory
 from recapture.run import tasks
 from recapture.run.preparation import SURVEY_SECONDS
-from recapture.tools.explain.script.choice import choose, run
+from recapture.tools.explain.script.choice import TriedScript, choose, run
 from recapture.tools.explain.script.header import STATUS
 
 if TYPE_CHECKING:
-    from recapture.machine.environment import Environment
-    from recapture.report.history import CellHistory
     from recapture.run.cell import CellResult
     from recapture.tools.explain.reduce.reducing import Reduced, Reduction
-    from recapture.tools.explain.script.choice import TriedScript
     from recapture.tools.explain.script.script_runs import ScriptEnd
 
 BACKENDS = ("eager", "aot_eager", "inductor")

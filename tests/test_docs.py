@@ -69,10 +69,18 @@ class TestReadme:
         assert f"\n{start}cpu-suite\n" in README
         assert f"\n{start}tests\n" in README
 
-    def test_the_set_up_comes_before_the_first_command_that_needs_it(self):
+    def test_ones_own_model_comes_first_and_the_set_up_before_what_needs_it(self):
         commands = re.findall(r"^```sh\n(.+)", README, flags=re.MULTILINE)
-        assert commands[0] == "python3 -m venv .venv && .venv/bin/pip install -q nox uv"
-        assert commands[1].startswith(".venv/bin/nox ")
+        assert commands[0].startswith("recapture check ")
+        assert commands[1].startswith("python3 -m venv .venv && .venv/bin/pip install -q nox uv && ")
+        assert any(command.startswith(".venv/bin/nox ") for command in commands[2:])
+
+    def test_words_are_explained_before_they_are_used(self):
+        prose = re.sub(r"<!--.*?-->|```.*?```", "", README, flags=re.DOTALL)
+        for word in ("case", "compiler", "cell", "image", "capability"):
+            explained = prose.index(f"**{word}**")
+            used = re.search(rf"\b{word}s?\b", prose[:explained])
+            assert used is None or word in ("case", "compiler"), word
 
     def test_its_counts_are_those_of_the_records(self):
         counts = Counter(

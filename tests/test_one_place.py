@@ -129,6 +129,7 @@ def planted(results, checkout):
     return folder
 
 
+@pytest.mark.slow
 def test_a_compiler_is_one_function_in_one_file(run, results):
     assert "planted" in run("list", "--compilers")
     rows = {row["compiler"]: row for row in map(json.loads, (results / "conformance.jsonl").read_text().splitlines())}
@@ -136,6 +137,7 @@ def test_a_compiler_is_one_function_in_one_file(run, results):
     assert "planted" in (results / "conformance.md").read_text()
 
 
+@pytest.mark.slow
 def test_reports_in_every_form_know_what_was_added(run, planted):
     run("report", planted)
     markdown = (planted / "conformance.md").read_text()
@@ -153,6 +155,7 @@ def test_reports_in_every_form_know_what_was_added(run, planted):
     assert "planted_verdict" in run("report", planted, "--json")
 
 
+@pytest.mark.slow
 def test_a_diff_and_an_explanation_know_what_was_added(run, results, planted):
     for form in ("text", "markdown"):
         text = run("diff", results, planted, "--format", form)
@@ -163,6 +166,7 @@ def test_a_diff_and_an_explanation_know_what_was_added(run, results, planted):
     assert "wrong" in run("explain", "small::doubles::planted", "--results", results)
 
 
+@pytest.mark.slow
 def test_a_check_runs_the_compiler_that_was_added(run, checkout):
     (checkout / "model.py").write_text("def doubles(x):\n    return x * 2\n")
     report = json.loads(run("check", "model.py:doubles", "--input", "3", "--compiler", "planted", "--json"))

@@ -101,11 +101,15 @@ class SourceFile:
         # ast counts lines by newlines only (not form feeds, for example) and columns in UTF-8 bytes.
         self.lines = [f"{line}\n".encode() for line in text.split("\n")]
         self.body = ast.parse(text).body
+        # The file's names for this project's decorators, which describe a definition and are not part of it.
         self.ours = frozenset(names_of_decorators(self.body))
         self.imported = frozenset(name for node in self.body for name in imported_names(node))
+        # Writing to what other modules own changes the whole process, and so every case: see `_stored`.
         self.foreign = self.imported | frozenset(aliases(self.body, self.imported))
         self.defined = frozenset(name for node in self.body for name in names_defined(node))
+        # A helper that calls `case(…)` declares cases as the decorator does: see `_declared`.
         self.declaring = self.ours | users_of(self.ours, self.body)
+        # A name may be bound more than once, and a later statement may change what it is bound to: all are needed.
         self.binders: dict[str, list[ast.stmt]] = {}
         for node in self.body:
             for name in self._bound(node):

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from typing import get_args
 
 import convert_records
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from planted_records import difference
 
 from recapture.base.scrub import recorded_fingerprint
-from recapture.records.difference import SENTENCES, Difference, InputChange
+from recapture.records.difference import SENTENCES, Difference, InputChange, Unlike
 from recapture.records.older_versions import SentenceDifference, difference_of, sentence_difference
 from recapture.records.record import CONFORMANCE, Record, read_conformance, read_jsonl, write_jsonl
 
@@ -68,6 +69,7 @@ FORMS = [
 
 
 def test_there_is_a_sample_of_every_form():
+    assert list(get_args(Unlike)) == list(SENTENCES)
     forms = {(unlike, eager is not None, other is not None) for _, _, unlike, eager, other in FORMS}
     sides = {"both": (True, True), "eager": (True, False), "other": (False, True), "neither": (False, False)}
     assert forms == {

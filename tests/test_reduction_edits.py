@@ -193,10 +193,12 @@ def test_the_same_fault_may_move_to_a_place_that_contains_it_and_nowhere_else():
 
 def test_another_kind_or_another_sort_of_number_is_another_fault():
     wanted = fault_of(wrong(value("result")))
-    assert same_fault(wanted, fault_of(wrong(value("result", "value differs: eager 5, this -1e-3; args[0] is 2"))))
+    assert same_fault(
+        wanted, fault_of(wrong(value("result", "value differs: eager 5, this -1e-3; args[0] is 2, the example's 3")))
+    )
     assert not same_fault(wanted, fault_of(wrong(value("result", "value differs: eager 5, this nan"))))
     assert not same_fault(wanted, fault_of(wrong(value("result", "eager (3,), this (2,)", "shape"))))
-    assert not same_fault(wanted, fault_of(wrong(value("result"), value("args[0]", "x", "mutation"))))
+    assert not same_fault(wanted, fault_of(wrong(value("result"), value("args[0]", "eager 1, this 2", "mutation"))))
     assert not same_fault(wanted, fault_of(wrong(value("result", on="held_out[0]"), on="held_out[0]")))
 
 

@@ -47,6 +47,7 @@ def install_image(session: nox.Session, *extra: str) -> None:
             f"torch=={pins['torch']}", f"torchvision=={pins['torchvision']}", "numpy", "scipy", "setuptools"
         )
     session.install("-e", ".", *extra)
+    # Last, so that an installation that was interrupted is made again.
     image_mark(session).write_text(DEFAULT_IMAGE)
 
 
@@ -65,6 +66,7 @@ def make_room(session: nox.Session) -> None:
     used = any(mark.parent.glob("lib/python*/site-packages/torch"))
     if used and (not mark.is_file() or mark.read_text() != DEFAULT_IMAGE):
         session.log(f"the environment is created again for {DEFAULT_IMAGE}")
+        # nox would otherwise keep the folder and install over it.
         session.virtualenv.reuse_existing = False  # type: ignore[attr-defined]
         session.virtualenv.create()
 

@@ -47,6 +47,7 @@ def measure(device: str, seconds: float, seed: int, planted: float, pairs: int) 
         pause = statistics.median(first.timed_calls(20)) * planted
         if pause:
             slow_down(second, pause, device)
+        # Each pair has another order of rounds, which a repetition of the benchmark keeps.
         timed = interleave([first, second], device, seconds, seed=1000 * seed + number)
         # The published recipe: ten calls of one, then ten of the other, medians.
         recipe = [statistics.median(subject.timed_calls(10)) for subject in (first, second)]

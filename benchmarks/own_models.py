@@ -132,6 +132,7 @@ def read(file: Path) -> list[Tried]:
     for line in file.read_bytes().splitlines() if file.is_file() else ():
         try:
             tried.append(msgspec.json.decode(line, type=Tried))
+        # The last line of a run that was killed while it wrote.
         except msgspec.DecodeError:
             continue
     return tried

@@ -49,6 +49,7 @@ def cells(directory: Path) -> list[Record]:
     wrong = [record for record in read_results(directory).records if record.verdict in SILENTLY_WRONG]
     family = [record for record in wrong if record.compiler.split(":")[0] == "compile"]
     others = [record for record in wrong if record not in family and record.compiler != "eager"]
+    # A sample that looks random and is the same every time.
     others.sort(key=lambda record: hashlib.sha256(record.cell.encode()).hexdigest())
     chosen = [*family, *others[:SAMPLE]]
     seen: dict[str, int] = {}

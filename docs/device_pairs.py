@@ -48,6 +48,7 @@ def compare_devices(cpu: Results, gpu: Results, release: str) -> Devices:
 
     Cells whose case was edited between the two recordings are not compared; they count as recorded on one device.
     """
+    # With the hash, so that an edited case is not compared with its earlier self.
     on_cpu = {(record.case, record.compiler, record.case_hash): record for record in cpu.records}
     on_gpu = {(record.case, record.compiler, record.case_hash): record for record in gpu.records}
     pairs: dict[str, list[Pair]] = {name: [] for name in ("same", "other_outcome", "other_way", "not_judged")}

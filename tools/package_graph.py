@@ -54,6 +54,7 @@ def package_of(module: str) -> str:
 
 def package_imports(names: list[str]) -> Imports:
     """Read the imports between packages from the source, those for type checking included."""
+    # Without a cache, because the source changes between two calls, and a copy is drawn in tests.
     graph = grimp.build_graph("recapture", cache_dir=None)
     imports: Imports = {name: set() for name in names}
     for module in graph.modules:
@@ -116,6 +117,7 @@ def lanes(imports: Imports) -> dict[tuple[int, int], int]:
     for begin, end in sorted(spans, key=lambda span: (span[1] - span[0], span)):
         if begin and end == begin + 1:
             continue  # straight down to the next box
+        # Two arrows that share a part of their height would lie on each other.
         taken = {lane for (first, last), lane in chosen.items() if first < end and begin < last}
         chosen[begin, end] = next(lane for lane in range(len(spans)) if lane not in taken)
     return chosen

@@ -22,15 +22,15 @@ from recapture.tools.speed.speedups import MOST_PROCESSES, Configuration
 
 LAYOUTS = ("contiguous", "channels-last")
 
-_BENCHED = [one for one in builtin_compilers().values() if "bench" in one.run_by]
-_PLAIN = [plain_name(one.name) for one in _BENCHED]
+_BENCHED = [compiler for compiler in builtin_compilers().values() if "bench" in compiler.run_by]
+_PLAIN = [plain_name(compiler.name) for compiler in _BENCHED]
 
 # A variant stands after its plain compiler. Modes that differ from others in CUDA graphs are left out on the CPU.
 DEFAULT_COMPILERS = {
     device: tuple(
-        one.name
-        for one in sorted(_BENCHED, key=lambda one: _PLAIN.index(plain_name(one.name)))
-        if device != "cpu" or not one.cuda_graphs
+        compiler.name
+        for compiler in sorted(_BENCHED, key=lambda compiler: _PLAIN.index(plain_name(compiler.name)))
+        if device != "cpu" or not compiler.cuda_graphs
     )
     for device in ("cuda", "cpu")
 }

@@ -248,6 +248,7 @@ class Environments:
         create = (uv, "venv", "--quiet", "--no-project", "--no-python-downloads", "--relocatable")
         install = (uv, "pip", "sync", "--quiet", "--require-hashes", "--only-binary", ":all:")
         try:
+            partial.mkdir(mode=0o700)  # whatever the umask is, nobody else reaches what will be executed
             for words in (
                 (*create, "--python", str(python), str(partial)),
                 (*install, "--python", str(interpreter.python), str(lock)),
@@ -272,6 +273,7 @@ class Environments:
         variables = dict(base.variables)
         variables.setdefault("UV_CACHE_DIR", str(self.root / _WHEELS))
         try:
+            partial.mkdir(mode=0o700)
             build_layer(image, base, requirements, partial, variables)
             check_installed(layer_on(base, partial, handle), image, f"{names} changes packages of the image")
             self._lock_of(name).touch()

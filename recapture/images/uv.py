@@ -56,7 +56,6 @@ def run_uv(
         text=True,
         errors="replace",
         check=False,
-        umask=0o022,  # what it installs is executed: others must not be able to write it, whatever the user's umask
     )
     if done.returncode == 0:
         return

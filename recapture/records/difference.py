@@ -137,11 +137,12 @@ class Difference:
     original callable after the capture. `where` is a path such as ``result[0]``, ``args[1]`` or ``state['weight']``.
     `kind` is one of `recapture.records.kinds.KINDS`.
 
-    `unlike` says in what the sides are unlike, one of `SENTENCES`. `eager` and `other` are the two sides as text; None
-    if a side has nothing of the kind. `at` is the index of the first element that differs. `changes` say in what the
-    input is unlike the example, for a compiler that does not check its inputs; `more_changes` is the number of those
-    left out. For numbers, `bits` says how they differ, `ulps` is the largest distance of two elements in units in the
-    last place, and `elements` says how many of how many elements differ.
+    `unlike` says in what the sides are unlike, one of `SENTENCES`. `eager` and `other` are the two sides as text;
+    None if a side has nothing of the kind. `at` is the index of the first element that differs. `changes` say in what
+    the input is unlike the example, for a compiler that does not check its inputs: each the argument, what is unlike
+    (type, value, dtype, shape, stride or items), that of the input and that of the example. `more_changes` is the
+    number of those left out. For numbers, `bits` says how they differ, `ulps` is the largest distance of two elements
+    in units in the last place, and `elements` says how many of how many elements differ.
 
     `text` is the sentence of a record of an older version that no fields make; None for all others.
     """

@@ -46,7 +46,8 @@ def install_image(session: nox.Session, *extra: str) -> None:
         session.install(
             f"torch=={pins['torch']}", f"torchvision=={pins['torchvision']}", "numpy", "scipy", "setuptools"
         )
-    session.install("-e", ".", *extra)
+    # With what `recapture.check` needs for functions that are in no file.
+    session.install("-e", ".[check]", *extra)
     # Last, so that an installation that was interrupted is made again.
     image_mark(session).write_text(DEFAULT_IMAGE)
 

@@ -6,7 +6,9 @@ from planted_own_code import USER, checked, result_of
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.command.main import _run
+from recapture.tools.check.arguments import refuse_unknown_name
 from recapture.tools.check.request import CheckRequest, parse_input, parse_target
+from recapture.tools.check.session import compilers_of_check
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,8 @@ from recapture.tools.check.request import CheckRequest, parse_input, parse_targe
         ([f"{USER}:plain", "--inputs", f"{USER}"], "it is written as FILE:FUNCTION"),
         ([f"{USER}:plain", "--dtype", "int64"], "only floating-point"),
         ([f"{USER}:plain", "--device", "tpu"], "unknown device"),
+        (["model.ipynb:f"], "model.ipynb is a notebook: call recapture.check(f, example) in it"),
+        ([f"{USER}:plane"], "own_code.py has no 'plane'; did you mean 'plain'?"),
     ],
 )
 def test_bad_usage_is_one_line(words, complaint, capsys):
@@ -119,6 +123,82 @@ def test_a_file_that_cannot_be_imported_is_named(served, tmp_path):
         with pytest.raises(kind, match="cannot be imported") as caught:
             result_of(CheckRequest(place=str(path), name="f"), compilers=("fx",))
         assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("inductor", "compile"), ("TorchScript", "jit.script"), ("dynamo", "compile:eager")]
+)
+def test_names_that_compilers_have_elsewhere_are_known(name, other):
+    with pytest.raises(UsageError, match=f"unknown compiler '{name}'; here it is '{other}'"):
+        compilers_of_check((name,), CheckRequest())
+
+
+def test_a_name_that_is_not_there_is_refused_before_torch_is_imported(tmp_path):
+    path = tmp_path / "theirs.py"
+    for text, refused in (
+        ("def forward(x):\n    return x\n", True),
+        ("from elsewhere import *\n", False),
+        ("forwards = 1\nglobals()['forwards'] = 2\n", False),
+        ("import x as forwards\n", False),
+    ):
+        path.write_text(text)
+        request = CheckRequest(place=str(path), name="forwards")
+        if refused:
+            with pytest.raises(UsageError, match=r"theirs.py has no 'forwards'; did you mean 'forward'\?"):
+                refuse_unknown_name(request)
+        else:
+            refuse_unknown_name(request)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("import torch\nf = torch.compile(lambda x: x)\n", "f is a result of torch.compile: name the function or"),
+        ("import torch\nf = torch.compile(torch.nn.ReLU())\n", "f is a result of torch.compile"),
+        ("import torch\ndef f():\n    return torch.jit.script(torch.nn.ReLU())\n", "f is a result of TorchScript"),
+        ("def f():\n    return 3\n", "a function without arguments is a target if it makes a function or a torch.nn"),
+        (
+            "import argparse\nargparse.ArgumentParser().parse_args(['--no'])\ndef f(x):\n    return x\n",
+            "it ends the program when it is imported (exit status 2): put what a script does, such as reading its arguments",
+        ),
+        ("def f(x):\n    return open('weights.txt').read()\n", "a call runs in an empty folder: read files when"),
+    ],
+)
+def test_a_target_that_is_none_says_what_to_do(served, tmp_path, text, complaint):
+    path = tmp_path / "theirs.py"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        checked("f", "3", place=path)
+    assert complaint in str(caught.value)
+
+
+def test_files_in_the_user_s_folder_are_found(served, tmp_path):
+    path = tmp_path / "theirs.py"
+    torch.save(torch.full((3,), 2.0), tmp_path / "weights.pt")
+    path.write_text(
+        "import torch\n\n\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.weight = torch.load('weights.pt')\n\n    def forward(self, x):\n        return x * self.weight\n"
+    )
+    assert checked("Net", "3", place=path, folder=str(tmp_path))["jit.trace"].verdict == "pass"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with pytest.raises(UsageError, match=r"FileNotFoundError: .*weights\.pt.*; it runs in .*elsewhere$"):
+        checked("Net", "3", place=path, folder=str(elsewhere))
+
+
+@pytest.mark.parametrize("is_package", [True, False])
+def test_a_file_with_relative_imports_is_loaded(served, tmp_path, is_package):
+    folder = tmp_path / "unet"
+    (folder / "blocks").mkdir(parents=True)
+    (folder / "blocks" / "deep.py").write_text("from ..parts import double\n")
+    (folder / "parts.py").write_text("def double(x):\n    return x * 2\n")
+    (folder / "model.py").write_text(
+        "from .blocks.deep import double\n\n\ndef f(x):\n    return double(x) if x.sum() > 0 else x\n"
+    )
+    if is_package:
+        (folder / "__init__.py").write_text("from .model import f\n")
+    row = checked("f", "3", place=folder / "model.py")["jit.trace"]
+    assert row.verdict == "specialized"
 
 
 def test_targets_and_inputs_are_parsed():

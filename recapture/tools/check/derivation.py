@@ -143,7 +143,8 @@ class _Examination:
         except BaseException as error:
             absent = isinstance(error, ModuleNotFoundError) and error.name is not None
             why = f"the module {error.name!r} is not installed" if absent else safe_text(error)  # type: ignore[attr-defined]
-            raise TargetError(f"{self.request.title} cannot be made: {qualified(type(error))}: {why}") from None
+            where = f"; it runs in {self.request.folder}" if isinstance(error, FileNotFoundError) else ""
+            raise TargetError(f"{self.request.title} cannot be made: {qualified(type(error))}: {why}{where}") from None
 
     def run(self) -> Prepared:
         """Call eager on the example and on every derived input."""

@@ -39,7 +39,9 @@ DEFAULT_COMPILERS = tuple(
 DEFAULT_FAIL_ON = ("silently_wrong", "failing")
 """What fails a test if its marker does not say."""
 
-OPTIONS = frozenset({"compilers", "fail_on", "held_out", "train", "derive", "nonfinite", "dtypes", "device", "timeout"})
+OPTIONS = frozenset(
+    {"compilers", "fail_on", "held_out", "train", "derive", "most_inputs", "nonfinite", "dtypes", "device", "timeout"}
+)
 """Keywords of the marker."""
 
 RESULTS: pytest.StashKey[dict[str, CheckResult]] = pytest.StashKey()
@@ -57,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "recapture(compilers=…, fail_on=…, held_out=…, train=…): compare each compiler with eager on the (target, "
-        "example) that the function returns; fail_on: silently_wrong, failing, breaks, any",
+        "example) that the function returns; fail_on: silently_wrong, failing, breaks, any, accepts_refused",
     )
     config.stash[RESULTS] = {}
 

@@ -162,13 +162,13 @@ def docker_command() -> str:
 
 
 def _failure(image: Image, last: collections.deque[str]) -> RecaptureError:
-    said = "\n".join(last)
+    output = "\n".join(last)
     for pattern, meaning in _MEANINGS:
-        if re.search(pattern, said, re.IGNORECASE):
+        if re.search(pattern, output, re.IGNORECASE):
             return EnvironmentUnfitError(f"{image.name}: {meaning}")
     # BuildKit repeats the failing step's output before its own summary, which is only the step's script. The last error
     # of a tool is the most informative line, then the last line of any step.
-    steps = [found[1].strip() for found in (re.match(r"#\d+ [\d.]+ (.*\S)", line) for line in last) if found]
+    steps = [match[1].strip() for match in (re.match(r"#\d+ [\d.]+ (.*\S)", line) for line in last) if match]
     named = [line for line in steps if re.match(r"(?:[\w.]*Error|ERROR|E|error): ", line)]
     return RecaptureError(f"{image.name} was not built: {(named or steps or list(last) or ['no output'])[-1]}")
 

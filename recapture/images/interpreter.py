@@ -57,8 +57,8 @@ class Interpreter(NamedTuple):
 
     def command(self, module: str, *arguments: str) -> list[str]:
         """Return the command line that runs a module of this package, not of a copy installed there."""
-        _, *rest = command(module, *arguments)
-        return [str(self.python), *rest]
+        _, *words = command(module, *arguments)
+        return [str(self.python), *words]
 
     def recapture(self, *arguments: str, write: Mapping[str, Callable[[bytes], object]] | None = None) -> int:
         """Run the command ``recapture`` with these arguments and return its exit status.
@@ -146,11 +146,11 @@ def check_installed(
             timeout=seconds,
         )
         if done.returncode != 0:
-            said = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
+            message = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
             raise EnvironmentUnfitError(
-                f"the environment of {image.name} does not work ({shorten(said, 300)}): {advice}"
+                f"the environment of {image.name} does not work ({shorten(message, 300)}): {advice}"
             )
-        found = json.loads(done.stdout.splitlines()[-1])
+        installed = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         raise EnvironmentUnfitError(
             f"the environment of {image.name} does not answer within {seconds:.0f} s: {advice}"
@@ -159,8 +159,8 @@ def check_installed(
         raise EnvironmentUnfitError(
             f"the environment of {image.name} does not start ({error.strerror}): {advice}"
         ) from None
-    pinned = pinned_images(torch=found["packages"].get("torch", image.torch))
-    match = image_for(found["packages"], found["python"], pinned, cuda=None)
+    pinned = pinned_images(torch=installed["packages"].get("torch", image.torch))
+    match = image_for(installed["packages"], installed["python"], pinned, cuda=None)
     if match.image != image.name:
         differs = ", ".join(match.mismatches) or f"it is that of {match.image}"
         raise EnvironmentUnfitError(f"this is not the environment of {image.name} ({differs}): {advice}")

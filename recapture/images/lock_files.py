@@ -75,8 +75,8 @@ def build_plan(tools: Tools) -> LockPlan:
 
 def read_inputs_digest(lock: Path) -> str | None:
     """Return the digest in a lock's header, or None if it has none."""
-    found = re.search(r"^# inputs: (sha256:[0-9a-f]{64})$", lock_text(lock), re.MULTILINE)
-    return found[1] if found else None
+    header = re.search(r"^# inputs: (sha256:[0-9a-f]{64})$", lock_text(lock), re.MULTILINE)
+    return header[1] if header else None
 
 
 def write_lock(plan: LockPlan) -> int:
@@ -92,10 +92,10 @@ def write_lock(plan: LockPlan) -> int:
         check=False,
     )
     if done.returncode != 0:
-        said = " ".join(done.stderr.split())
-        if unreachable_index(said):
-            raise EnvironmentUnfitError(f"{plan.path.name}: uv cannot reach the package index: {said}")
-        raise RecaptureError(f"{plan.path.name}: nothing resolves: {said}")
+        message = " ".join(done.stderr.split())
+        if unreachable_index(message):
+            raise EnvironmentUnfitError(f"{plan.path.name}: uv cannot reach the package index: {message}")
+        raise RecaptureError(f"{plan.path.name}: nothing resolves: {message}")
     plan.path.parent.mkdir(parents=True, exist_ok=True)
     plan.path.write_text(plan.header + done.stdout, encoding="utf-8")
     return len(re.findall(r"^\S+==", done.stdout, re.MULTILINE))

@@ -48,11 +48,11 @@ def releases_from(image: Image, wanted: str) -> list[PackageRelease]:
     older = last is not None and Version(last) < Version(own)
     lower = f">={last}" if older else f">{own}"
     upper = f"<{own}" if older else f"<={last}" if last else ""
-    found = list(_descending(image, name, lower, upper))
-    if not found or (last is not None and Version(last) not in {Version(one.version) for one in found}):
+    releases = list(_descending(image, name, lower, upper))
+    if not releases or (last is not None and Version(last) not in {Version(release.version) for release in releases}):
         what = f"{name} {last}" if last else f"{name} newer than {own}"
         raise UsageError(f"the package index has no {what} with a wheel for Python {image.python}")
-    return found if older else found[::-1]
+    return releases if older else releases[::-1]
 
 
 def _parsed(wanted: str) -> tuple[str, str | None]:
@@ -69,9 +69,9 @@ def _parsed(wanted: str) -> tuple[str, str | None]:
 
 def _descending(image: Image, name: str, lower: str, upper: str) -> Iterator[PackageRelease]:
     """Yield the releases between two bounds, the newest first."""
-    while found := _newest(image, name + ",".join(filter(None, (lower, upper)))):
-        yield found
-        upper = f"<{found.version}"
+    while newest := _newest(image, name + ",".join(filter(None, (lower, upper)))):
+        yield newest
+        upper = f"<{newest.version}"
 
 
 def _newest(image: Image, requirement: str) -> PackageRelease | None:

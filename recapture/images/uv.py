@@ -34,9 +34,9 @@ def find_uv(purpose: str) -> str:
     return uv
 
 
-def unreachable_index(said: str) -> bool:
+def unreachable_index(message: str) -> bool:
     """Whether uv's error output says that the package index could not be reached."""
-    return bool(re.search(r"error sending request|failed to fetch|dns error|timed out", said, re.IGNORECASE))
+    return bool(re.search(r"error sending request|failed to fetch|dns error|timed out", message, re.IGNORECASE))
 
 
 def run_uv(
@@ -75,10 +75,10 @@ def find_python(version: str) -> Path:
     """
     without_headers = None
     for path in (*_of_uv(version), *_of_pyenv(version)):
-        found = _output([str(path), "-I", "-c", _PROBE])
-        if found == f"{version} True":
+        description = _output([str(path), "-I", "-c", _PROBE])
+        if description == f"{version} True":
             return path
-        if found == f"{version} False" and without_headers is None:
+        if description == f"{version} False" and without_headers is None:
             without_headers = path
     if without_headers is None:
         raise EnvironmentUnfitError(
@@ -90,19 +90,19 @@ def find_python(version: str) -> Path:
 
 def _of_uv(version: str) -> list[Path]:
     uv = find_uv("find a Python")
-    found = _output([uv, "python", "find", "--system", "--no-project", "--no-python-downloads", version])
-    return [Path(found)] if found else []
+    path = _output([uv, "python", "find", "--system", "--no-project", "--no-python-downloads", version])
+    return [Path(path)] if path else []
 
 
 def _of_pyenv(version: str) -> list[Path]:
     """Return pyenv's interpreters of a minor version, newest first; pyenv need not be set up in this shell."""
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    found = [
+    versions = [
         (int(matched[1]), path / "bin" / "python")
         for path in root.glob(f"versions/{version}.*")
         if (matched := re.fullmatch(rf"{re.escape(version)}\.(\d+)", path.name))
     ]
-    return [path for _, path in sorted(found, reverse=True)]
+    return [path for _, path in sorted(versions, reverse=True)]
 
 
 def _output(command: list[str]) -> str | None:

@@ -356,10 +356,10 @@ def write_joined(joined: Joined, root: Path) -> tuple[Path, list[str]]:
             )
         records, timings = joined.records, joined.timings
         if environment.selection:
-            kept = rows_of(directory, Record, CONFORMANCE)
-            records = kept | records
+            earlier = rows_of(directory, Record, CONFORMANCE)
+            records = earlier | records
             timings = rows_of(directory, Timing, TIMINGS) | timings
-            planned = (environment.planned or 0) + len(kept.keys() - joined.records.keys())
+            planned = (environment.planned or 0) + len(earlier.keys() - joined.records.keys())
             environment = msgspec.structs.replace(environment, planned=planned)
         lines = [msgspec.json.encode(streams) + b"\n" for streams in joined.output.values()]
         write_atomically(directory / PARTIAL_OUTPUT, b"".join(lines))

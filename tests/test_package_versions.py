@@ -14,6 +14,7 @@ from recapture.images.package_versions import releases_from
 from recapture.machine.pins import find_image
 from recapture.records.record import ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
+from recapture.tools.fleet import bisect_command
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ class Search:
         self.ran: list[int] = []
         self.broken: set[int] = set()
         releases = [package_versions.PackageRelease("scipy", str(one), f"scipy=={one}\n") for one in range(1, 8)]
-        monkeypatch.setattr(package_versions, "releases_from", lambda image, wanted: releases)
+        monkeypatch.setattr(bisect_command, "releases_from", lambda image, wanted: releases)
         plant_runs(monkeypatch, self.run)
 
     def run(self, interpreter, words, stderr):

@@ -199,18 +199,18 @@ def guilty_layer(report: CheckReport, compiler: str) -> str:
 def failures(report: AcrossReport, wanted: Sequence[str]) -> list[str]:
     """Return a line for each compiler and release that ``--fail-on`` names: see FAIL_ON and REGRESSION."""
     usual = [name for name in wanted if name != REGRESSION]
-    found = []
+    lines = []
     for one in report.releases:
         if one.report is not None:
-            found += [f"{row.compiler} on {one.release}: {row.words}" for row in failed(one.report, usual)]
+            lines += [f"{row.compiler} on {one.release}: {row.words}" for row in failed(one.report, usual)]
     if REGRESSION in wanted:
         for compiler in report.compilers:
             line = report.line(compiler)
             if line and _rank(line[-1][1]) > _rank(line[0][1]):
-                found.append(
+                lines.append(
                     f"{compiler}: {_constant(line[0][1])} on {line[0][0]}, {line[-1][1].words} on {line[-1][0]}"
                 )
-    return found
+    return lines
 
 
 def _rank(row: CheckRow) -> int:

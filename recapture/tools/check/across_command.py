@@ -89,9 +89,9 @@ def check_across(
     from recapture.tools.check.across_answers import failures
 
     report = _runs(context, request, options).run(options.images)
-    found = failures(report, fail_on)
-    _print(report, found, as_json=as_json, html_file=html_file, github=github)
-    return FAILED if found else max(one.status for one in report.releases)
+    lines = failures(report, fail_on)
+    _print(report, lines, as_json=as_json, html_file=html_file, github=github)
+    return FAILED if lines else max(one.status for one in report.releases)
 
 
 def _runs(context: click.Context, request: CheckRequest, options: AcrossOptions) -> CheckRuns:

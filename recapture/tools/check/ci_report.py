@@ -31,7 +31,7 @@ def check_junit(report: CheckReport, when: datetime | None = None) -> bytes:
         ET.SubElement(properties, "property", name=name, value=_plain(getattr(report, name)))
     counts = {"tests": len(report.rows), "failures": 0, "errors": 0, "skipped": 0}
     for row in report.rows:
-        one = ET.SubElement(
+        testcase = ET.SubElement(
             suite, "testcase", classname=_plain(report.target), name=_plain(row.compiler), time=f"{row.seconds:.3f}"
         )
         tag, counted = _outcome(row)
@@ -39,10 +39,10 @@ def check_junit(report: CheckReport, when: datetime | None = None) -> bytes:
             continue
         counts[counted] += 1
         message = _plain(f"{row.words}: {row.reason}")
-        found = ET.SubElement(one, tag, message=message)
+        element = ET.SubElement(testcase, tag, message=message)
         if tag != "skipped":
-            found.set("type", row.verdict)
-            found.text = "\n".join(map(_plain, (*row.differences, row.advice)))
+            element.set("type", row.verdict)
+            element.text = "\n".join(map(_plain, (*row.differences, row.advice)))
     for name, number in counts.items():
         suite.set(name, str(number))
     suite.set("time", f"{sum(row.seconds for row in report.rows):.3f}")

@@ -250,11 +250,11 @@ def _torchvision(name: str) -> Any:
         raise TargetError(f"torchvision has no model {name!r}{_similar(name, known)}")
     make = known[name]
     without = {"weights": None, "weights_backbone": None}  # random weights, so that nothing is downloaded
-    taken = inspect.signature(make).parameters
-    given = {key: value for key, value in without.items() if key in taken}
+    parameters = inspect.signature(make).parameters
+    options = {key: value for key, value in without.items() if key in parameters}
 
     def factory() -> Any:
-        return make(**given)
+        return make(**options)
 
     return factory
 
@@ -284,9 +284,9 @@ def build(found: Any, name: str) -> Any:
         return found()
     if _needed(found) or not _says_what_it_takes(found):
         return found
-    made = found()
-    _refuse_compiled(made, name)
-    return made if isinstance(made, torch.nn.Module) or inspect.isfunction(made) else found
+    result = found()
+    _refuse_compiled(result, name)
+    return result if isinstance(result, torch.nn.Module) or inspect.isfunction(result) else found
 
 
 def _refuse_compiled(found: Any, name: str) -> None:

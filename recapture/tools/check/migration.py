@@ -77,12 +77,12 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
         today = [f"{name} {_plainly(words[name])}" for name in TODAY if name in words]
         others = [row for row in self.report.rows if row.compiler not in TODAY]
         right = [row.compiler for row in others if Verdict(row.verdict) in RIGHT]
-        there = f"it can move to {', '.join(right)}" if right else "none of the others is right as it stands"
-        there = there if others else "no other compiler was asked for"
+        destination = f"it can move to {', '.join(right)}" if right else "none of the others is right as it stands"
+        destination = destination if others else "no other compiler was asked for"
         lines = len([one for one in self.lines if one.file])
         way = f"; {lines} line{'s' if lines != 1 else ''} in the way" if lines else ""
         now = f"today {', '.join(today)}; " if today else ""
-        return f"{self.report.target} on torch {self.report.torch}: {now}{there}{way}"
+        return f"{self.report.target} on torch {self.report.torch}: {now}{destination}{way}"
 
 
 def _plainly(words: str) -> str:
@@ -94,10 +94,10 @@ def hints(reason: str, line: str, following: str = "", case: str = "") -> tuple[
     if re.search(r"Guard failed: .*size\(\)", reason):
         return ("a size of the example: export with dynamic shapes, as the compiler export:dynamic does",)
     own = rewrite_of_case(case)
-    found = [own] if own is not None else rewrites_for(reason, line, following)
+    rewrites = [own] if own is not None else rewrites_for(reason, line, following)
     return tuple(
-        f"{one.construct}: {one.advice}{f' (torch {one.since} or newer)' if one.since else ''}, as in {one.case}"
-        for one in found
+        f"{rule.construct}: {rule.advice}{f' (torch {rule.since} or newer)' if rule.since else ''}, as in {rule.case}"
+        for rule in rewrites
     )
 
 
@@ -213,5 +213,5 @@ def _groups(records: Sequence[Record]) -> list[RefusedGroup]:
 
 def _source_line(message: str) -> str:
     """Return the last line of source that a message quotes below a place, or an empty string."""
-    found = re.findall(r'File "[^"]*", line \d+[^\n]*\n\s*([^\n]+)', message)
-    return found[-1] if found else ""
+    lines = re.findall(r'File "[^"]*", line \d+[^\n]*\n\s*([^\n]+)', message)
+    return lines[-1] if lines else ""

@@ -46,7 +46,7 @@ def install_image(session: nox.Session, *extra: str) -> None:
         session.install(
             f"torch=={pins['torch']}", f"torchvision=={pins['torchvision']}", "numpy", "scipy", "setuptools"
         )
-    # With what `recapture.check` needs for functions that are in no file.
+    # With what the documents use besides: pytest, and uv for `recapture check --across`.
     session.install("-e", ".[check]", *extra)
     # Last, so that an installation that was interrupted is made again.
     image_mark(session).write_text(DEFAULT_IMAGE)

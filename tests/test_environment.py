@@ -208,7 +208,7 @@ def test_the_packages_that_recapture_alone_needs_are_its_requirements_and_theirs
     images = read_toml(REPOSITORY / "docker" / "images.toml")
     own = {normalise(Requirement(one).name) for one in pyproject["project"]["dependencies"]}
     of_rich = {"markdown-it-py", "mdurl", "pygments"}
-    assert own - set(images["tools"]["with_torch"]) | of_rich | {"recapture"} == OWN_PACKAGES
+    assert own - set(images["tools"]["with_torch"]) | of_rich | {"recapture", "uv"} == OWN_PACKAGES
 
 
 def test_installations_differ_by_python_torch_and_packages():

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from planted_images import PYTHON, PlantedImages
@@ -16,7 +17,7 @@ from recapture.base.option_fields import GIB
 from recapture.command.main import _run
 from recapture.images import environments as module
 from recapture.images.environments import Environments, environments_folder, size_limit
-from recapture.images.uv import find_python
+from recapture.images.uv import find_python, find_uv
 from recapture.machine.pins import find_image
 
 
@@ -212,9 +213,16 @@ def test_pyenv_s_newest_python_is_found_where_uv_finds_none(planted, tmp_path, m
 
 def test_without_uv_no_environment_is_made(tmp_path, planted, environments, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(EnvironmentUnfitError, match="uv is not on PATH"):
+    monkeypatch.setitem(sys.modules, "uv", None)
+    with pytest.raises(EnvironmentUnfitError, match="uv is not installed"):
         make(environments, "a")
+
+
+def test_the_uv_of_this_python_needs_no_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = Path(find_uv("test"))
+    assert path.name == "uv"
+    assert os.access(path, os.X_OK)
 
 
 def test_the_folder_is_in_the_cache_of_the_user(monkeypatch, tmp_path):

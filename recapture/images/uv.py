@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,11 +26,17 @@ _PROBE = (
 
 
 def find_uv(purpose: str) -> str:
-    """Return the path of uv, on PATH or beside this Python; raises EnvironmentUnfitError naming the purpose."""
-    uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
-    if uv is None:
-        raise EnvironmentUnfitError(f"uv is not on PATH: install it (`pip install uv`) to {purpose}")
-    return uv
+    """Return the path of uv, on PATH or in this Python's packages; raises EnvironmentUnfitError naming the purpose."""
+    uv = shutil.which("uv")
+    if uv is not None:
+        return uv
+    # The environment of this Python need not be activated.
+    try:
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        raise EnvironmentUnfitError(f"uv is not installed: `pip install uv`, to {purpose}") from None
 
 
 def unreachable_index(message: str) -> bool:

@@ -91,6 +91,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 OWN_PACKAGES = frozenset(
     {
         "click",
+        "cloudpickle",
         "markdown-it-py",
         "mdurl",
         "msgspec",
@@ -102,6 +103,7 @@ OWN_PACKAGES = frozenset(
         "rich",
         "tabulate",
         "tomli",
+        "uv",
     }
 )
 """Packages that recapture needs and torch does not: they run this tool, not what it measures."""

@@ -25,11 +25,15 @@ LARGEST_LOCK = 4 << 20
 
 
 class Tools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How recapture's own dependencies are locked: the date, the platform, and the packages that come with torch."""
+    """How recapture's own dependencies are locked: the date, the platform, and the packages that are locked otherwise.
+
+    Those in `with_torch` come with torch, those in `outside_images` are in no image.
+    """
 
     cutoff: dt.date
     platform: str
     with_torch: tuple[str, ...] = ()
+    outside_images: tuple[str, ...] = ()
 
 
 class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import inspect
 import io
 import linecache
 import os
-import pickle
 import sys
 import sysconfig
 from pathlib import Path
@@ -44,17 +42,17 @@ def place_of(target: Any) -> tuple[str, str] | None:
 def pack(value: Any, folder: Path) -> Pickled:
     """Return an object as text; a large one is written to a file in `folder`. The object is not changed.
 
-    Raises UsageError if it cannot be pickled, naming the package that can.
+    Raises UsageError if it cannot be pickled.
     """
+    import cloudpickle
     import torch
 
     data = io.BytesIO()
     try:
-        torch.save(value, data, pickle_module=_pickler())
+        torch.save(value, data, pickle_module=cloudpickle)
     except Exception as error:  # an object may raise anything when it is pickled
-        more = "" if _has_cloudpickle() else "; `pip install cloudpickle` for functions that are in no file"
         why = one_line(f"{qualified(type(error))}: {safe_text(error)}")
-        raise UsageError(f"{_shown(value)} cannot be sent to another process: {why}{more}") from None
+        raise UsageError(f"{_shown(value)} cannot be sent to another process: {why}") from None
     content = data.getvalue()
     paths = search_path()
     sources = tuple(_sources(value))
@@ -79,18 +77,6 @@ def search_path() -> tuple[str, ...]:
         for folder in folders
         if folder not in own and not set(parts) & set(Path(folder).parts) and not folder.endswith(".zip")
     )
-
-
-def _has_cloudpickle() -> bool:
-    return importlib.util.find_spec("cloudpickle") is not None
-
-
-def _pickler() -> Any:
-    if _has_cloudpickle():
-        import cloudpickle
-
-        return cloudpickle
-    return pickle
 
 
 def _shown(value: Any) -> str:

@@ -275,6 +275,15 @@ def test_a_gradient_that_capturing_changes_is_told_from_a_value(details, words):
     assert "autograd" not in str(reason_of(wrong("make_fx", value, *differences)))
 
 
+@pytest.mark.parametrize(
+    ("side", "words"),
+    [("eager", "that each eager call makes is not in the graph"), ("other", "capturing itself changes")],
+)
+def test_state_that_eager_alone_sets_is_told_from_state_that_capturing_sets(side, words):
+    changed = Difference("example", "state['kept']", "mutation", unlike="set", **{side: "set"})
+    assert words in reason_of(wrong("jit.trace", changed)).text
+
+
 def test_an_aoti_library_is_blamed_for_unchecked_inputs_only_where_it_is_called():
     died = {"verdict": Verdict.CRASH, "compiler": "aoti", "reason": "died of SIGSEGV"}
     assert "unchecked" in str(reason_of(record(**died, phase="call", input="held_out[0]")))

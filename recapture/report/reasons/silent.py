@@ -107,7 +107,9 @@ def _effect(record: Record, first: Sequence[Difference]) -> Reason | None:
         return None
     place, detail = changed.where, f" ({changed.detail})" if len(changed.detail) <= SHORT else ""
     kind = family(record.compiler)
-    if changed.input == "capture" or changed.unlike == "set":
+    # Where eager sets a place and the capture does not, the code ran and its effect was lost: the rules below say so.
+    set_by_capture = changed.unlike == "set" and changed.eager is None
+    if changed.input == "capture" or set_by_capture:
         return Reason("lost effect", f"capturing itself changes {place}, which eager leaves alone in that way{detail}")
     if kind == Family.DYNAMO:
         return Reason("compiled", f"the compiled call leaves {place} with another content than eager{detail}")

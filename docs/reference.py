@@ -102,16 +102,22 @@ def kind_rows() -> list[list[str]]:
     ]
 
 
+def required_fields(kind: type[Any]) -> dict[str, bool]:
+    """Return the fields of a struct, dataclass or named tuple in their order, and whether each has to be there."""
+    if dataclasses.is_dataclass(kind):
+        return {field.name: field.default is dataclasses.MISSING for field in dataclasses.fields(kind)}
+    if issubclass(kind, tuple):
+        return {name: name not in kind._field_defaults for name in kind._fields}
+    return {field.name: field.required for field in msgspec.structs.fields(kind)}
+
+
 def fields_of(kind: type[Any]) -> str:
-    """Describe one struct or dataclass: its docstring, then its fields with their types."""
+    """Describe one struct, dataclass or named tuple: its docstring, then its fields with their types."""
     docs = member_docs(kind)
     types: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         types |= vars(base).get("__annotations__", {})
-    if dataclasses.is_dataclass(kind):
-        required = {field.name: field.default is dataclasses.MISSING for field in dataclasses.fields(kind)}
-    else:
-        required = {field.name: field.required for field in msgspec.structs.fields(kind)}
+    required = required_fields(kind)
     rows = []
     for name in required:
         needed = "yes" if required[name] else "no"
@@ -125,7 +131,14 @@ FILES: dict[str, tuple[str, tuple[type[Any], ...]]] = {
     "conformance.jsonl": (
         """One JSON object per line, one line per cell, sorted by case, compiler and device. It holds no times,
 addresses, paths or dates: two runs of one installation give the same bytes.""",
-        (records.Record, records.ErrorInfo, difference.Difference, records.ClaimResult, guilty_stage.GuiltyStage),
+        (
+            records.Record,
+            records.ErrorInfo,
+            difference.Difference,
+            difference.InputChange,
+            records.ClaimResult,
+            guilty_stage.GuiltyStage,
+        ),
     ),
     "timings.jsonl": ("The time and memory of each cell. These figures differ from run to run.", (records.Timing,)),
     "environment.json": (

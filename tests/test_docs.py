@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args, get_type_hints
 
 import check_site
 import click
@@ -23,6 +23,7 @@ from recapture.command.command_table import COMMANDS
 from recapture.known.claims import CLAIMS
 from recapture.machine.doctor import examine
 from recapture.machine.pins import load_images
+from recapture.records.difference import Difference, InputChange
 from recapture.records.record import Record, read_conformance
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 
@@ -177,12 +178,12 @@ class TestReference:
         for _, kinds in reference.FILES.values():
             for kind in kinds:
                 listed = page.split(f"### {kind.__name__}\n", 1)[1].split("\n##", 1)[0]
-                assert set(re.findall(r"^\| `(\w+)` \|", listed, flags=re.MULTILINE)) == set(kind.__struct_fields__)
+                assert re.findall(r"^\| `(\w+)` \|", listed, flags=re.MULTILINE) == names_of_fields(kind)
 
-    def test_every_struct_of_a_record_is_listed(self):
+    def test_every_type_of_a_record_is_listed(self):
         listed = {kind for _, kinds in reference.FILES.values() for kind in kinds}
-        nested = {arg for field in msgspec.structs.fields(Record) for arg in structs_in(field.type)}
-        assert nested
+        nested = types_with_fields(Record)
+        assert {Difference, InputChange} < nested
         assert nested <= listed
 
     def test_every_compiler_check_image_and_claim_is_there(self):
@@ -209,10 +210,21 @@ class TestReference:
         assert {path.stem for path in before} == set(pages)
 
 
-def structs_in(kind):
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return {kind}
-    return {one for arg in getattr(kind, "__args__", ()) for one in structs_in(arg)}
+def fields_of(kind):
+    """The fields that msgspec reads and writes; none for a type that has no named fields."""
+    facts = msgspec.inspect.type_info(kind)
+    return getattr(facts, "fields", ())
+
+
+def names_of_fields(kind):
+    return [field.name for field in fields_of(kind)]
+
+
+def types_with_fields(kind):
+    """A type and the types within its fields that have fields too: structs, dataclasses and named tuples."""
+    if not isinstance(kind, type) or not fields_of(kind):
+        return {nested for argument in get_args(kind) for nested in types_with_fields(argument)}
+    return {kind}.union(*(types_with_fields(hint) for hint in get_type_hints(kind).values()))
 
 
 class TestSite:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 from planted_images import PlantedImages
 
@@ -82,15 +83,17 @@ def kill_at(moment: str | None) -> None:
         if path.parent.name == "attempts":
             die()
 
-    if moment == "when its folder was made":
-        Path.mkdir = make_and_die
-    elif moment == "before the rename":
-        Path.rename = die
-    elif moment == "after the rename":
-        Path.rename = rename_and_die
+    faults = {
+        "when its folder was made": ("mkdir", make_and_die),
+        "before the rename": ("rename", die),
+        "after the rename": ("rename", rename_and_die),
+    }
+    if moment:
+        method, fault = faults[moment]
+        mock.patch.object(Path, method, fault).start()
 
 
-def planted_run(context, _where, *, results, **_):
+def planted_run(context, _where, *, results, **_options):
     """Take the place of a run in an image: record the cells of the shard, and end as the next mode says."""
     from recapture.base.errors import EnvironmentUnfitError, UsageError
     from recapture.command.run import _words
@@ -154,8 +157,8 @@ if __name__ == "__main__":
     from recapture.command.main import main
     from recapture.machine import pins
 
-    pins.docker_directory = lambda: Path(os.environ["PLANTED_DOCKER"])
-    run.run_in_images = planted_run
+    mock.patch.object(pins, "docker_directory", return_value=Path(os.environ["PLANTED_DOCKER"])).start()
+    mock.patch.object(run, "run_in_images", planted_run).start()
     kill_at(os.environ.get("PLANTED_KILL"))
     if "--image" not in sys.argv:  # as in a container, whose packages say which image it is
         sys.argv[2:2] = ["--image", "a"]

@@ -5,7 +5,6 @@ Sphinx calls `write` before it reads the pages (see conf.py).
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
@@ -102,26 +101,18 @@ def kind_rows() -> list[list[str]]:
     ]
 
 
-def required_fields(kind: type[Any]) -> dict[str, bool]:
-    """Return the fields of a struct, dataclass or named tuple in their order, and whether each has to be there."""
-    if dataclasses.is_dataclass(kind):
-        return {field.name: field.default is dataclasses.MISSING for field in dataclasses.fields(kind)}
-    if issubclass(kind, tuple):
-        return {name: name not in kind._field_defaults for name in kind._fields}
-    return {field.name: field.required for field in msgspec.structs.fields(kind)}
-
-
 def fields_of(kind: type[Any]) -> str:
     """Describe one struct, dataclass or named tuple: its docstring, then its fields with their types."""
     docs = member_docs(kind)
     types: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         types |= vars(base).get("__annotations__", {})
-    required = required_fields(kind)
+    # msgspec reads and writes all three sorts of types, and so knows their fields alike.
+    fields = getattr(msgspec.inspect.type_info(kind), "fields", ())
     rows = []
-    for name in required:
-        needed = "yes" if required[name] else "no"
-        rows.append([f"`{name}`", f"`{types[name]}`", needed, plain(docs.get(name, ""))])
+    for field in fields:
+        needed = "yes" if field.required else "no"
+        rows.append([f"`{field.name}`", f"`{types[field.name]}`", needed, plain(docs.get(field.name, ""))])
     if not any(row[3] for row in rows):
         return f"{docstring(kind)}\n\n{grid(['field', 'type', 'required'], [row[:3] for row in rows])}"
     return f"{docstring(kind)}\n\n{grid(['field', 'type', 'required', 'meaning'], rows)}"

@@ -182,7 +182,7 @@ def test_groups_are_selected_by_their_name_or_by_that_of_a_suite_and_not_by_defa
     assert not {one.name for one in shipped_suites()} & {"exportdb", *zoo}
     assert {one.name for one in find_suites(()).suites} == {one.name for one in shipped_suites()}
     assert {one.name for one in find_suites(("zoo",)).suites} == zoo
-    assert find_suites(("zoo_timm::vit",)).wanted == (("zoo_timm", "vit", None),)
+    assert find_suites(("zoo_timm::vit",)).addresses == (("zoo_timm", "vit", None),)
     assert find_suites(("exportdb",)).suites == (SuiteFile("exportdb", EXPORTDB),)
 
 

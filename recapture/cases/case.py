@@ -98,9 +98,9 @@ class Case:
         plain = {"backward": self.backward, "train_step": self.train_step, "since": self.since}
         names = {name: getattr(self, name) for name in NAMES}
         functions = {name: getattr(self, name) for name in ("watch", "reset", "rewrite_of")}
-        given = {name: str(value) for name, value in plain.items() if value is not None}
-        given |= {name: ", ".join(value) for name, value in names.items() if value}
-        return given | {
+        options = {name: str(value) for name, value in plain.items() if value is not None}
+        options |= {name: ", ".join(value) for name, value in names.items() if value}
+        return options | {
             name: str(getattr(value, "__name__", value)) for name, value in functions.items() if value is not None
         }
 
@@ -145,8 +145,8 @@ def _checked_arguments(target: Callable[..., Any], label: str, make: Inputs) -> 
     try:
         signature.bind(*((None, *args) if is_module else args))
     except TypeError as error:
-        shown = f"{target.__name__}{signature}"
-        raise InputsError(f"{label} gives {len(args)} arguments, but {shown} says: {error}") from None
+        called = f"{target.__name__}{signature}"
+        raise InputsError(f"{label} gives {len(args)} arguments, but {called} says: {error}") from None
     return args
 
 
@@ -334,14 +334,14 @@ def _declare(build: Callable[[str], Mapping[str, Any]], name: str, namespace: di
         cases[-1] = dataclasses.replace(cases[-1], made_by=maker, source=str(source))
 
 
-def _add(one: Case, namespace: dict[str, Any]) -> None:
+def _add(new: Case, namespace: dict[str, Any]) -> None:
     """Add a case to those of its file. Raises CaseError, and removes the other case, if two have one name."""
     cases: list[Case] = namespace.setdefault(CASES_ATTRIBUTE, [])
     others = [*cases, *namespace.get(REFUSED_ATTRIBUTE, ())]
-    if any(other.name == one.name for other in others):
-        cases[:] = [other for other in cases if other.name != one.name]  # its name means the other definition
-        raise CaseError(f"two cases are named {one.name!r}")
-    cases.append(one)
+    if any(other.name == new.name for other in others):
+        cases[:] = [other for other in cases if other.name != new.name]  # its name means the other definition
+        raise CaseError(f"two cases are named {new.name!r}")
+    cases.append(new)
 
 
 def _place() -> tuple[int | None, dict[str, Any] | None]:
@@ -359,13 +359,13 @@ def _place() -> tuple[int | None, dict[str, Any] | None]:
 
 def _check_inputs(name: str, example: object, **lists: object) -> None:
     named: list[tuple[str, object]] = [("example", example)]
-    for label, found in lists.items():
-        if not isinstance(found, (list, tuple)):
-            raise CaseError(f"case {name!r}: {label} is not a list of callables but {found!r}"[:300])
-        named += [(f"{label}[{index}]", made) for index, made in enumerate(found)]
-    for label, made in named:
-        if not callable(made):
-            raise CaseError(f"case {name!r}: {label} is not a callable without arguments but {made!r}"[:300])
+    for label, factories in lists.items():
+        if not isinstance(factories, (list, tuple)):
+            raise CaseError(f"case {name!r}: {label} is not a list of callables but {factories!r}"[:300])
+        named += [(f"{label}[{index}]", factory) for index, factory in enumerate(factories)]
+    for label, factory in named:
+        if not callable(factory):
+            raise CaseError(f"case {name!r}: {label} is not a callable without arguments but {factory!r}"[:300])
 
 
 def _check_names(name: str, **options: object) -> None:
@@ -373,14 +373,14 @@ def _check_names(name: str, **options: object) -> None:
     for label, names in options.items():
         if names is None:
             continue
-        if not isinstance(names, (list, tuple)) or not all(isinstance(one, str) for one in names):
+        if not isinstance(names, (list, tuple)) or not all(isinstance(text, str) for text in names):
             raise CaseError(f"case {name!r}: {label} is not a list of names but {names!r}"[:300])
-        for one in names:
-            if label == "codegen_on" and one not in ("cpu", "cuda"):
-                raise CaseError(f"case {name!r}: codegen_on names {one!r}, which is neither cpu nor cuda")
-            if label == "strict" and one not in STRICT:
-                known = did_you_mean(one, STRICT) or f"; known are {', '.join(STRICT)}"
-                raise CaseError(f"case {name!r}: strict names the unknown difference {one!r}{known}")
+        for text in names:
+            if label == "codegen_on" and text not in ("cpu", "cuda"):
+                raise CaseError(f"case {name!r}: codegen_on names {text!r}, which is neither cpu nor cuda")
+            if label == "strict" and text not in STRICT:
+                known = did_you_mean(text, STRICT) or f"; known are {', '.join(STRICT)}"
+                raise CaseError(f"case {name!r}: strict names the unknown difference {text!r}{known}")
 
 
 def _check_arguments(name: str, decorated: Any, concrete_args: Sequence[str]) -> None:
@@ -388,10 +388,10 @@ def _check_arguments(name: str, decorated: Any, concrete_args: Sequence[str]) ->
         known = inspect.signature(getattr(decorated, "forward", decorated)).parameters
     except ValueError:  # a builtin that does not say what it takes
         return
-    for one in concrete_args:
-        if one not in known:
-            near = did_you_mean(one, known)
-            raise CaseError(f"case {name!r}: concrete_args names {one!r}, which is no argument{near}")
+    for argument in concrete_args:
+        if argument not in known:
+            near = did_you_mean(argument, known)
+            raise CaseError(f"case {name!r}: concrete_args names {argument!r}, which is no argument{near}")
 
 
 def _check_functions(name: str, **options: object) -> None:

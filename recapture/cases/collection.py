@@ -52,24 +52,27 @@ class Selection:
     """What the command line selected: suites and, for addresses, a case or compiler in a suite."""
 
     suites: tuple[SuiteFile, ...]
-    wanted: tuple[tuple[str, str | None, str | None], ...]
+    addresses: tuple[tuple[str, str | None, str | None], ...]
     """(suite, case or None for all, compiler or None for all) for each argument; empty to select everything."""
     named: frozenset[str]
     """Suites that were selected by name, so that an error in one must be reported."""
 
     def admits(self, suite: str, case: str, compiler: str) -> bool:
         """Whether a cell was selected."""
-        return not self.wanted or any(
-            suite == one and name in (None, case) and how in (None, compiler) for one, name, how in self.wanted
+        return not self.addresses or any(
+            suite == selected and name in (None, case) and how in (None, compiler)
+            for selected, name, how in self.addresses
         )
 
     def names_cell(self, suite: str, case: str, compiler: str) -> bool:
         """Whether an address names this very cell, ``suite::case::compiler``."""
-        return (suite, case, compiler) in self.wanted
+        return (suite, case, compiler) in self.addresses
 
     def admits_case(self, suite: str, case: str) -> bool:
         """Whether any cell of a case was selected."""
-        return not self.wanted or any(suite == one and name in (None, case) for one, name, _ in self.wanted)
+        return not self.addresses or any(
+            suite == selected and name in (None, case) for selected, name, _ in self.addresses
+        )
 
 
 class CaseInfo(msgspec.Struct, frozen=True):
@@ -127,22 +130,22 @@ def find_suites(arguments: tuple[str, ...]) -> Selection:
             raise UsageError("no suites are installed; name a file of cases")
         return Selection(tuple(shipped.values()), (), frozenset())
     groups = shipped_groups()
-    known = {one.name: [one] for suites in groups.values() for one in suites} | groups
+    known = {suite.name: [suite] for suites in groups.values() for suite in suites} | groups
     known |= {name: [suite] for name, suite in shipped.items()}
-    found: dict[str, SuiteFile] = {}
-    wanted: list[tuple[str, str | None, str | None]] = []
+    selected: dict[str, SuiteFile] = {}
+    addresses: list[tuple[str, str | None, str | None]] = []
     for argument in arguments:
         place, case, how = ([*argument.split("::", 2), None, None])[:3]
         for suite in _resolve(str(place), known):
-            other = found.setdefault(suite.name, suite)
+            other = selected.setdefault(suite.name, suite)
             if other.path != suite.path:
                 raise UsageError(f"two suites are named {suite.name!r}: {other.path} and {suite.path}")
             try:
                 str(suite.path).encode()
             except UnicodeEncodeError:
                 raise UsageError(f"the path {str(suite.path)!r} is no UTF-8") from None
-            wanted.append((suite.name, case, how))
-    return Selection(tuple(found.values()), tuple(wanted), frozenset(found))
+            addresses.append((suite.name, case, how))
+    return Selection(tuple(selected.values()), tuple(addresses), frozenset(selected))
 
 
 def _resolve(place: str, shipped: dict[str, list[SuiteFile]]) -> list[SuiteFile]:
@@ -287,7 +290,7 @@ def _imports(path: Path, cases: list[Case]) -> list[str]:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    neighbours = {one.stem for one in path.parent.iterdir()}
+    neighbours = {file.stem for file in path.parent.iterdir()}
     others = {*neighbours, "recapture", "__future__"}
     roots = dict.fromkeys(name for name in names if name in sys.modules and name.split(".")[0] not in others)
     compiles = any(
@@ -303,11 +306,11 @@ def _line_in(error: BaseException, path: Path) -> str:
 
 
 def _walk(entry: Any) -> list[Any]:
-    found = []
+    entries = []
     while entry is not None:
-        found.append(entry)
+        entries.append(entry)
         entry = entry.tb_next
-    return found
+    return entries
 
 
 def _one_line(error: BaseException) -> str:

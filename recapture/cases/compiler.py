@@ -216,15 +216,7 @@ def compiler(
     on the device ``meta``: they have sizes and dtypes, and no values. The argument needs a default, such as ``()``,
     because a benchmark has no held-out inputs. The decorated function is returned unchanged.
     """
-    if not isinstance(name, str) or not name:
-        raise TypeError(f"a compiler's name is no text but {name!r}"[:300])
-    if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
-        raise TypeError(f"compiler {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
-    if isinstance(requires, str):  # a string would pass as a list of letters
-        raise TypeError(f"compiler {name!r}: requires is not a list of names but {requires!r}"[:300])
-    if unavailable is not None and not callable(unavailable):
-        raise TypeError(f"compiler {name!r}: unavailable is not a callable but {unavailable!r}"[:300])
-
+    _check_declaration(name, since, requires, unavailable)
     own_family = family_of_name(name) if family is None else _family(family)
 
     def register(function: Capture) -> Capture:
@@ -258,6 +250,18 @@ def compiler(
         return function
 
     return register
+
+
+def _check_declaration(name: object, since: object, requires: object, unavailable: object) -> None:
+    """Raise TypeError, which names the compiler, for an argument of `compiler` that is not of its type."""
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"a compiler's name is no text but {name!r}"[:300])
+    if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
+        raise TypeError(f"compiler {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
+    if isinstance(requires, str):  # a string would pass as a list of letters
+        raise TypeError(f"compiler {name!r}: requires is not a list of names but {requires!r}"[:300])
+    if unavailable is not None and not callable(unavailable):
+        raise TypeError(f"compiler {name!r}: unavailable is not a callable but {unavailable!r}"[:300])
 
 
 def _family(text: str) -> str:

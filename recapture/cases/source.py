@@ -120,14 +120,14 @@ class SourceFile:
         for name in names:
             if name not in self.binders:
                 raise KeyError(name)
-        wanted: set[ast.stmt] = set()
+        needed: set[ast.stmt] = set()
         queue = [*names, _EVERYTHING]
         while queue:
             for node in self.binders.get(queue.pop(), ()):
-                if node not in wanted:
-                    wanted.add(node)
+                if node not in needed:
+                    needed.add(node)
                     queue.extend(self._references(node) | self._bound(node))
-        return [node for node in self.body if node in wanted]
+        return [node for node in self.body if node in needed]
 
     def called(self, nodes: list[ast.stmt], decorated: str) -> set[str]:
         """Return this project's decorators, by the file's names, that `text` of the same arguments contains."""
@@ -145,20 +145,20 @@ class SourceFile:
         This project's decorators are left out, except on the definition `decorated`.
         """
         parts: list[str] = []
-        kept = [(node, rest) for node in nodes if (rest := without_project(node)) is not None]
-        for index, (node, rest) in enumerate(kept):
-            before = kept[index - 1][0] if index else node
+        pairs = [(node, remaining) for node in nodes if (remaining := without_project(node)) is not None]
+        for index, (node, remaining) in enumerate(pairs):
+            before = pairs[index - 1][0] if index else node
             if isinstance(node, DEFINITION) or isinstance(before, DEFINITION):
                 parts.append("\n\n" if index else "")
             elif is_import(before) and not is_import(node):
                 parts.append("\n")
-            parts.append(self._source(node, decorated) if rest is node else f"{ast.unparse(rest)}\n")
+            parts.append(self._source(node, decorated) if remaining is node else f"{ast.unparse(remaining)}\n")
         return "".join(parts)
 
     def canonical(self, node: Any) -> str:
         """Return a statement as text that does not depend on layout or comments."""
         if isinstance(node, list):
-            return f"[{','.join(self.canonical(one) for one in node)}]"
+            return f"[{','.join(self.canonical(item) for item in node)}]"
         if isinstance(node, ast.Constant):
             return f"{type(node.value).__name__}:{node.value!a}"
         if not isinstance(node, ast.AST):
@@ -170,10 +170,10 @@ class SourceFile:
             if ast.get_docstring(node, clean=False) is not None:
                 fields["body"] = node.body[1:]
             ours = self.our_decorators(node)
-            fields["decorator_list"] = [one for one in node.decorator_list if one not in ours]
-            arguments = [one for call in ours for one in getattr(call, "keywords", [])]
-            decisive = (one for one in arguments if one.arg not in DESCRIPTIVE_ARGUMENTS)
-            fields["case"] = sorted(decisive, key=lambda one: one.arg or "")
+            fields["decorator_list"] = [decorator for decorator in node.decorator_list if decorator not in ours]
+            arguments = [argument for call in ours for argument in getattr(call, "keywords", [])]
+            decisive = (argument for argument in arguments if argument.arg not in DESCRIPTIVE_ARGUMENTS)
+            fields["case"] = sorted(decisive, key=lambda argument: argument.arg or "")
         # Drop empty and absent fields: later releases have more of them.
         written = (
             f"{name}={self.canonical(value)}"
@@ -184,15 +184,19 @@ class SourceFile:
 
     def our_decorators(self, node: ast.AST) -> list[ast.expr]:
         """Return this project's decorators on a definition, under any name the file imports them by."""
-        return [one for one in getattr(node, "decorator_list", []) if dotted(called_part(one)) in self.ours]
+        return [
+            decorator
+            for decorator in getattr(node, "decorator_list", [])
+            if dotted(called_part(decorator)) in self.ours
+        ]
 
     def _source(self, node: ast.stmt, decorated: str | None) -> str:
-        first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+        first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
         last = node.end_lineno or node.lineno
         lines = dict(enumerate(self.lines[first - 1 : last], first))
         end = node.end_col_offset or 0
-        rest = lines[last][end:].strip()
-        if rest and not rest.startswith(b"#"):  # another statement after a semicolon
+        after = lines[last][end:].strip()
+        if after and not after.startswith(b"#"):  # another statement after a semicolon
             lines[last] = lines[last][:end] + b"\n"
         if first == node.lineno:
             lines[first] = lines[first][node.col_offset :]
@@ -207,13 +211,13 @@ class SourceFile:
     def _call(self, decorator: ast.Call) -> bytes:
         """Return the lines of a decorator without the arguments that only describe the case."""
         margin = b" " * (decorator.col_offset - 1)
-        decisive = [one for one in decorator.keywords if one.arg not in DESCRIPTIVE_ARGUMENTS]
+        decisive = [argument for argument in decorator.keywords if argument.arg not in DESCRIPTIVE_ARGUMENTS]
         arguments = [*map(self._segment, decorator.args), *map(self._segment, decisive)]
         line = margin + b"@" + self._segment(decorator.func) + b"("
         whole = line + b", ".join(arguments) + b")\n"
         if len(whole) <= LINE and whole.count(b"\n") == 1:
             return whole
-        return line + b"\n" + b"".join(margin + b"    " + one + b",\n" for one in arguments) + margin + b")\n"
+        return line + b"\n" + b"".join(margin + b"    " + argument + b",\n" for argument in arguments) + margin + b")\n"
 
     def _segment(self, node: ast.expr | ast.keyword) -> bytes:
         """Return the source of an expression or a keyword argument."""
@@ -232,12 +236,12 @@ class SourceFile:
                 for keyword in getattr(decorator, "keywords", []):
                     if keyword.arg in DESCRIPTIVE_ARGUMENTS:
                         described.update(ast.walk(keyword))
-        return names_used(one for one in ast.walk(node) if one not in described)
+        return names_used(inner for inner in ast.walk(node) if inner not in described)
 
     def _bound(self, node: ast.stmt) -> set[str]:
         """Return the names that a statement binds, changes or registers something for."""
         if isinstance(node, DEFINITION):
-            return {node.name} | {name for one in node.decorator_list for name in self._registers(one)}
+            return {node.name} | {name for decorator in node.decorator_list for name in self._registers(decorator)}
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             module = getattr(node, "module", None) or ""
             if module == "__future__":
@@ -248,23 +252,23 @@ class SourceFile:
             return set()  # code that runs only as a script is not part of a case
         if isinstance(node, ast.Expr):
             return self._acted_on(node)
-        found = {one for one in names_used(ast.walk(node)) if one.startswith("ops::")}
+        bound = {name for name in names_used(ast.walk(node)) if name.startswith("ops::")}
         declared = self._declared(node)
-        found |= declared
+        bound |= declared
         if isinstance(node, (ast.For, ast.While, ast.With)) and (declared or any(map(is_call, node.body))):
-            found.add(_EVERYTHING)  # it may call anything through names that it binds itself
+            bound.add(_EVERYTHING)  # it may call anything through names that it binds itself
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.stmt):
-                found |= self._bound(child)
+                bound |= self._bound(child)
             elif isinstance(child, (ast.ExceptHandler, ast.match_case)):
-                found |= {name for inner in child.body for name in self._bound(inner)}
+                bound |= {name for inner in child.body for name in self._bound(inner)}
             else:
-                found |= self._stored(child)
-        return found
+                bound |= self._stored(child)
+        return bound
 
     def _stored(self, node: ast.AST) -> set[str]:
         """Return the assigned names; assigning to an attribute or item of an import changes the whole process."""
-        found: set[str] = set()
+        stored: set[str] = set()
         for inner in ast.walk(node):
             written = isinstance(getattr(inner, "ctx", None), (ast.Store, ast.Del))
             if written and isinstance(inner, (ast.Name, ast.Attribute, ast.Subscript)):
@@ -272,8 +276,8 @@ class SourceFile:
                 while isinstance(target, (ast.Attribute, ast.Subscript)):
                     target = target.value
                 name = target.id if isinstance(target, ast.Name) else _EVERYTHING
-                found |= {name, _EVERYTHING} if target is not inner and name in self.foreign else {name}
-        return found
+                stored |= {name, _EVERYTHING} if target is not inner and name in self.foreign else {name}
+        return stored
 
     def _acted_on(self, node: ast.Expr) -> set[str]:
         """Return what a top-level call affects: ``torch.fx.wrap("helper")``, ``LIBRARY.define(…)``, or everything."""
@@ -282,38 +286,44 @@ class SourceFile:
         declared = self._declared(node)
         if declared:
             return declared
-        strings = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+        strings = {
+            inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
+        }
         names = names_used(ast.walk(node))
-        found = ((names | strings) & (self.defined - self.foreign)) | {one for one in names if one.startswith("ops::")}
+        affected = ((names | strings) & (self.defined - self.foreign)) | {
+            name for name in names if name.startswith("ops::")
+        }
         called = called_part(node.value)
-        unknown = not found or (isinstance(called, ast.Name) and called.id in self.defined - self.foreign)
-        return found | {_EVERYTHING} if unknown else found
+        unknown = not affected or (isinstance(called, ast.Name) and called.id in self.defined - self.foreign)
+        return affected | {_EVERYTHING} if unknown else affected
 
     def _declared(self, node: ast.stmt) -> set[str]:
         """Return the definitions that a statement declares as cases or compilers: ``f`` in ``case(example=…)(f)``."""
-        calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+        calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
         arguments: list[ast.expr] = []
         for call in calls:
             function: ast.expr = call
-            given: list[ast.expr] = []
+            passed: list[ast.expr] = []
             while isinstance(function, ast.Call):
-                given += function.args
+                passed += function.args
                 function = function.func
             if self.declaring & {dotted(function), *names_used(ast.walk(function))}:
-                arguments += given
-        if arguments and any(isinstance(one, ast.comprehension) for one in ast.walk(node)):
-            arguments = [one for one in ast.walk(node) if isinstance(one, ast.expr)]  # it may bind their names
-        return names_used(inner for one in arguments for inner in ast.walk(one)) & (self.defined - self.foreign)
+                arguments += passed
+        if arguments and any(isinstance(inner, ast.comprehension) for inner in ast.walk(node)):
+            arguments = [inner for inner in ast.walk(node) if isinstance(inner, ast.expr)]  # it may bind their names
+        return names_used(inner for argument in arguments for inner in ast.walk(argument)) & (
+            self.defined - self.foreign
+        )
 
     def _registers(self, decorator: ast.expr) -> set[str]:
         """Return what a decorator registers for: ``@operator.register_fake``, ``@torch.library.impl(LIB, …)``."""
         called = dotted(called_part(decorator)) or ""
         root, _, attribute = called.partition(".")
-        found = {root} if attribute and root in self.defined - self.imported else set()
+        names = {root} if attribute and root in self.defined - self.imported else set()
         if isinstance(decorator, ast.Call) and "library" in called.split("."):
             arguments = [*decorator.args, *(keyword.value for keyword in decorator.keywords)]
-            found |= {name for one in arguments for name in names_used(ast.walk(one))} - self.imported
-        return found
+            names |= {name for argument in arguments for name in names_used(ast.walk(argument))} - self.imported
+        return names
 
 
 def parse_file(path: Path) -> SourceFile:

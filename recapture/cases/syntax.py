@@ -20,14 +20,14 @@ _OPERATOR = re.compile(r"([A-Za-z_]\w*)::\w")
 
 def aliases(body: list[ast.stmt], imported: frozenset[str]) -> set[str]:
     """Return names assigned directly from an import, such as ``config`` in ``config = torch._dynamo.config``."""
-    found: set[str] = set()
+    names: set[str] = set()
     outside = (statement for statement in body if not isinstance(statement, DEFINITION))
     for node in (inner for statement in outside for inner in ast.walk(statement)):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None) if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
-        if value is not None and (dotted(value) or "").split(".")[0] in imported | found:
-            found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return found
+        if value is not None and (dotted(value) or "").split(".")[0] in imported | names:
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
 
 
 def names_of_decorators(body: list[ast.stmt]) -> Iterator[str]:
@@ -36,7 +36,7 @@ def names_of_decorators(body: list[ast.stmt]) -> Iterator[str]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] == PROJECT:
-                    yield from (f"{alias.asname or alias.name}.{one}" for one in DECORATORS)
+                    yield from (f"{alias.asname or alias.name}.{decorator}" for decorator in DECORATORS)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PROJECT:
             for alias in node.names:
                 if alias.name == "*":
@@ -44,7 +44,7 @@ def names_of_decorators(body: list[ast.stmt]) -> Iterator[str]:
                 elif alias.name in DECORATORS:
                     yield alias.asname or alias.name
                 else:  # a module of this project
-                    yield from (f"{alias.asname or alias.name}.{one}" for one in DECORATORS)
+                    yield from (f"{alias.asname or alias.name}.{decorator}" for decorator in DECORATORS)
 
 
 def users_of(names: frozenset[str], body: list[ast.stmt]) -> frozenset[str]:
@@ -124,22 +124,22 @@ def dotted(node: ast.AST) -> str | None:
 
 def names_used(nodes: Iterable[ast.AST]) -> set[str]:
     """Return the names used; ``torch.ops.ns``, ``"ns::name"`` and ``Library("ns")`` give ``ops::ns``."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Name):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.Attribute) and (dotted(node.value) or "").split(".")[-1] == "ops":
-            found.add(f"ops::{node.attr}")
+            names.add(f"ops::{node.attr}")
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             operator = _OPERATOR.match(node.value)
-            found |= {f"ops::{operator[1]}"} if operator else set()
+            names |= {f"ops::{operator[1]}"} if operator else set()
         elif isinstance(node, ast.Call) and (dotted(node.func) or "").split(".")[-1] == "Library":
-            found |= {
-                f"ops::{one.value}"
-                for one in node.args[:1]
-                if isinstance(one, ast.Constant) and isinstance(one.value, str)
+            names |= {
+                f"ops::{argument.value}"
+                for argument in node.args[:1]
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
             }
-    return found
+    return names
 
 
 def merged_text(values: list[ast.expr]) -> Iterator[ast.expr]:

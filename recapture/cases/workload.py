@@ -88,9 +88,9 @@ def workload(
         def refuse(why: str) -> WorkloadError:
             return WorkloadError(f"workload {called!r}: {why}"[:300])
 
-        for label, made in (("inputs", inputs), ("targets", targets), ("loss", loss), ("optimizer", optimizer)):
-            if made is not None and not callable(made):
-                raise refuse(f"{label} is not a callable but {made!r}")
+        for label, function in (("inputs", inputs), ("targets", targets), ("loss", loss), ("optimizer", optimizer)):
+            if function is not None and not callable(function):
+                raise refuse(f"{label} is not a callable but {function!r}")
         if (loss is None) != (optimizer is None):
             raise refuse("a training step needs both loss and optimizer")
         if targets is not None and loss is None:
@@ -100,10 +100,10 @@ def workload(
         for label, names in (("devices", devices), ("requires", requires)):
             if isinstance(names, str):  # a string would pass as a list of letters
                 raise refuse(f"{label} is not a list of names but {names!r}")
-        found = vars(sys.modules[factory.__module__]).setdefault(WORKLOADS_ATTRIBUTE, [])
-        if any(other.name == called for other in found):
+        declared = vars(sys.modules[factory.__module__]).setdefault(WORKLOADS_ATTRIBUTE, [])
+        if any(other.name == called for other in declared):
             raise WorkloadError(f"two workloads are named {called!r}")
-        found.append(
+        declared.append(
             Workload(
                 name=called,
                 build=factory,
@@ -128,12 +128,12 @@ def workload(
 def _claims(refuse: Callable[[str], WorkloadError], how: str, rows: object) -> tuple[SpeedClaim, ...]:
     if not isinstance(rows, (list, tuple)):
         raise refuse(f"the claims of {how!r} are not a list of (id, expected, published) but {rows!r}")
-    found = []
+    parsed = []
     for row in rows:
         if not (isinstance(row, tuple) and len(row) == 3 and all(isinstance(part, str) for part in row)):
             raise refuse(f"a claim of {how!r} is not (id, expected, published) but {row!r}")
         try:
-            found.append(SpeedClaim(*row))
+            parsed.append(SpeedClaim(*row))
         except ClaimSyntaxError as error:
             raise refuse(str(error)) from None
-    return tuple(found)
+    return tuple(parsed)

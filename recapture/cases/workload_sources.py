@@ -74,10 +74,10 @@ def load_workload(spec: ModelSpec) -> Workload:
     """
     if spec.path is not None:
         module = execute(f"workloads_{Path(spec.path).stem}", Path(spec.path))
-        for one in getattr(module, WORKLOADS_ATTRIBUTE, []):
-            if one.name == spec.name:
-                found: Workload = one
-                return found
+        workloads: list[Workload] = getattr(module, WORKLOADS_ATTRIBUTE, [])
+        for workload in workloads:
+            if workload.name == spec.name:
+                return workload
         raise WorkloadError(f"no workload {spec.name!r} in {Path(spec.path).name}")
     return _named_model(spec)
 
@@ -114,7 +114,7 @@ def _factory(name: str) -> Callable[[], Any] | Workload:
     if place == "torchvision":
         from torchvision import models
 
-        known = sorted(one for one in dir(models) if one.islower() and callable(getattr(models, one)))
+        known = sorted(entry for entry in dir(models) if entry.islower() and callable(getattr(models, entry)))
         if factory not in known:
             from recapture.base.errors import did_you_mean
 
@@ -128,16 +128,16 @@ def _factory(name: str) -> Callable[[], Any] | Workload:
         module = importlib.import_module(place)
     except ImportError as error:
         raise WorkloadError(f"the module of model {name!r} cannot be imported: {error}") from None
-    for one in getattr(module, WORKLOADS_ATTRIBUTE, []):
-        if one.name == factory and isinstance(one, Workload):
-            return one
-    found = getattr(module, factory, None)
-    if not callable(found):
+    for entry in getattr(module, WORKLOADS_ATTRIBUTE, []):
+        if entry.name == factory and isinstance(entry, Workload):
+            return entry
+    factory_function = getattr(module, factory, None)
+    if not callable(factory_function):
         from recapture.base.errors import did_you_mean
 
         raise WorkloadError(f"{place} has no factory {factory!r}{did_you_mean(factory, dir(module))}")
-    made: Callable[[], Any] = found
-    return made
+    build: Callable[[], Any] = factory_function
+    return build
 
 
 def collect_workloads(spec: ModelSpec) -> list[WorkloadInfo]:
@@ -149,11 +149,15 @@ def collect_workloads(spec: ModelSpec) -> list[WorkloadInfo]:
             workload = load_workload(spec)
             return [_describe(msgspec.structs.replace(spec, name=workload.name), workload, {})]
         module = execute(f"workloads_{Path(spec.path).stem}", Path(spec.path))
-        found: list[Workload] = getattr(module, WORKLOADS_ATTRIBUTE, [])
-        if not found:
+        workloads: list[Workload] = getattr(module, WORKLOADS_ATTRIBUTE, [])
+        if not workloads:
             raise WorkloadError("no workload is declared in it (decorate a factory with @workload)")
-        compilers = {name: _hash_of(Path(str(spec.path)), one.function) for name, one in compilers_of(module).items()}
-        return [_describe(msgspec.structs.replace(spec, name=one.name), one, compilers) for one in found]
+        compilers = {
+            name: _hash_of(Path(str(spec.path)), declared.function) for name, declared in compilers_of(module).items()
+        }
+        return [
+            _describe(msgspec.structs.replace(spec, name=declared.name), declared, compilers) for declared in workloads
+        ]
     except SyntaxError as error:
         return [WorkloadInfo(spec=spec, error=f"syntax error in line {error.lineno}: {error.msg}")]
     except WorkloadError as error:
@@ -171,7 +175,8 @@ def _describe(spec: ModelSpec, workload: Workload, compilers: dict[str, str]) ->
         devices=workload.devices,
         compilers=compilers,
         claims={
-            how: [(one.id, one.expected, one.published) for one in claims] for how, claims in workload.claims.items()
+            how: [(claim.id, claim.expected, claim.published) for claim in claims]
+            for how, claims in workload.claims.items()
         },
         trains=workload.trains,
         hash=_hash(spec, workload.build),

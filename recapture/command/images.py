@@ -142,8 +142,8 @@ def clean(names: tuple[str, ...], *, as_json: bool) -> None:
     environments = Environments(root=environments_folder(), show=lambda text: echo(text, err=True))
     removed = environments.clean(chosen)
     if as_json:
-        print_json([{"image": one.image, "bytes": one.size} for one in removed])
+        print_json([{"image": environment.image, "bytes": environment.size} for environment in removed])
         return
-    for one in removed:
-        echo(f"removed {one.image}, {one.size / 1e9:.1f} GB")
+    for environment in removed:
+        echo(f"removed {environment.image}, {environment.size / 1e9:.1f} GB")
     echo(f"{plural(len(removed), 'environment')} removed from {environments.root}")

@@ -94,12 +94,12 @@ def find_results(root: Path, *, needed: bool = True) -> list[Path]:
         beside = root.parent.iterdir() if root.parent.is_dir() else ()
         near = did_you_mean(root.name, [entry.name for entry in beside if entry.is_dir()])
         raise UsageError(f"{root} does not exist{near}")
-    found = sorted({path.parent for path in root.rglob(CONFORMANCE)} - set(root.rglob(f"{BEFORE}*")))
-    if needed and not found:
+    folders = sorted({path.parent for path in root.rglob(CONFORMANCE)} - set(root.rglob(f"{BEFORE}*")))
+    if needed and not folders:
         interrupted = any(True for _ in root.rglob(PARTIAL))
         hint = " (a run there was interrupted: finish it with --resume)" if interrupted else ""
         raise UsageError(f"no {CONFORMANCE} in {root}{hint}")
-    return found
+    return folders
 
 
 def read_results(directory: Path, known: dict[bytes, Record] | None = None) -> Results:

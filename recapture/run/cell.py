@@ -97,7 +97,7 @@ def examine(spec: CellSpec, enter: Callable[[str], None]) -> CellResult:
 
 
 def rule(
-    spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compiler], Compiler] = lambda one: one
+    spec: CellSpec, enter: Callable[[str], None], watched: Callable[[Compiler], Compiler] = lambda compiler: compiler
 ) -> tuple[Ruling, CellEvents]:
     """Run one cell and decide it; `watched` may replace its compiler by one that is observed."""
     enter("reference")

@@ -66,7 +66,7 @@ class RunOptions(CellOptions):
     @property
     def whole(self) -> bool:
         """Whether the run has no selection: all suites, cases and default compilers."""
-        unrestricted = not self.selection.wanted and self.keyword is None and not self.compilers and not self.issues
+        unrestricted = not self.selection.addresses and self.keyword is None and not self.compilers and not self.issues
         return unrestricted and self.shard is None
 
     @property
@@ -113,7 +113,7 @@ class PlannedCell:
 
 def check_compilers(options: RunOptions, known: Collection[str]) -> None:
     """Raise UsageError, with the most similar known name, for an unknown requested compiler."""
-    for name in [*options.compilers, *(how for _, _, how in options.selection.wanted if how)]:
+    for name in [*options.compilers, *(how for _, _, how in options.selection.addresses if how)]:
         if name not in known:
             raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, known)}")
 
@@ -153,7 +153,7 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
     addresses = {f"{suite.name}::{case.name}" for suite in suites for case in suite.cases}
     addresses |= {f"{suite.name}::{case.name}" for suite in suites for case in suite.refused}
     broken = {suite.name for suite in failed}
-    for place, case_name, _ in options.selection.wanted:
+    for place, case_name, _ in options.selection.addresses:
         address = f"{place}::{case_name}"
         if case_name is not None and place not in broken and address not in addresses:
             raise UsageError(f"unknown case {address!r}{did_you_mean(address, addresses)}")
@@ -209,5 +209,5 @@ def _is_selected(options: RunOptions, suite: SuiteInfo, case: CaseInfo, compiler
         return True
     if case.compilers is not None and compiler not in (EAGER, *case.compilers):
         return False
-    named = any(address[2] == compiler for address in options.selection.wanted)
+    named = any(address[2] == compiler for address in options.selection.addresses)
     return not optional or named or compiler in options.compilers

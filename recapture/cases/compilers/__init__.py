@@ -65,7 +65,7 @@ def shorter_compilers(family: str) -> dict[str, StageName]:
     Where one of them is right and the whole compiler is not, a later stage is at fault.
     """
     last = family.last_stage if isinstance(family, Family) else None
-    shorter = {name: one.last_stage for name, one in _builtin().items() if one.family == family}
+    shorter = {name: compiler.last_stage for name, compiler in _builtin().items() if compiler.family == family}
     return {name: stage for name, stage in shorter.items() if stage is not None and stage not in (last, OTHER_STAGE)}
 
 

@@ -45,7 +45,7 @@ def stage_command(context: click.Context, options: StageOptions, where: ImageOpt
     """
     if as_json and len(where.images) > 1:
         raise UsageError("--json prints the cells of one installation: name one image")
-    if not options.selection.wanted:
+    if not options.selection.addresses:
         raise UsageError("name a cell, a case or a suite")
     if where.images:
         return run_in_images(context, where, results=None, device=options.device)

@@ -320,7 +320,7 @@ def _words(switches: Sequence[Switch]) -> str:
     parts = " and ".join(dict.fromkeys(switch.part for switch in switches))
     if len(switches) > MOST_NAMED:
         return f"the switches of {parts}"
-    return f"{', '.join(f'{one.name}={one.value!r}' for one in switches)} ({parts})"
+    return f"{', '.join(f'{switch.name}={switch.value!r}' for switch in switches)} ({parts})"
 
 
 def _shown(result: Shown) -> str:

@@ -37,10 +37,9 @@ from recapture.report.summary import explain
 from recapture.run.plan import RunOptions
 from recapture.run.preparation import IMPORTS, collect_suites
 from recapture.run.runner import run_cells
-from recapture.tools.check.arguments import CheckOptions
 from recapture.tools.check.case_text import Prepared, case_file, case_name
 from recapture.tools.check.derivation import PREPARE
-from recapture.tools.check.request import CheckRequest
+from recapture.tools.check.request import CheckOptions, CheckRequest
 from recapture.tools.check.session import OF_A_BACKWARD, prepare
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG
 from recapture.report.document import Table, code_span
 from recapture.report.markdown_writer import table_markdown
 from recapture.tools.check.answers import CheckReport, CheckRow
-from recapture.tools.check.arguments import CheckOptions
 from recapture.tools.check.case_text import Prepared
-from recapture.tools.check.request import CheckRequest, parse_input
+from recapture.tools.check.request import CheckOptions, CheckRequest, parse_input
 from recapture.tools.check.session import CheckEvents, run_check
 
 CHEAP = ("eager", "jit.trace", "jit.script", "fx", "make_fx", "export", "compile:eager")

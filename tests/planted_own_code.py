@@ -6,8 +6,7 @@ import pytest
 
 from recapture.tools.check import session
 from recapture.tools.check.api import CheckResult
-from recapture.tools.check.arguments import CheckOptions
-from recapture.tools.check.request import CheckRequest, parse_input
+from recapture.tools.check.request import CheckOptions, CheckRequest, parse_input
 from recapture.tools.check.session import CheckEvents, run_check
 
 USER = Path(__file__).parent / "resources" / "own_code.py"

@@ -21,11 +21,10 @@ from recapture.command.main import _run
 from recapture.images import environments
 from recapture.images.interpreter import Interpreter
 from recapture.machine.pins import find_release
-from recapture.tools.check.across_answers import AcrossReport, ReleaseAnswer, failures, guilty_layer
-from recapture.tools.check.across_report import across_html, across_markdown, across_text
+from recapture.tools.check.across import AcrossReport, ReleaseAnswer, code_files, failures, guilty_layer
 from recapture.tools.check.answers import CheckReport, CheckRow
 from recapture.tools.check.api import CheckFailedError
-from recapture.tools.check.code_files import code_files
+from recapture.tools.check.report import across_html, across_markdown, across_text
 
 
 class PlantedReleases(PlantedImages):

@@ -18,12 +18,15 @@ from recapture.known.issues import ISSUES
 from recapture.machine.pins import docker_directory, load_pins, lock_hash, lock_text, read_lock
 from recapture.records.record import PARTIAL
 from recapture.run.attempts import ATTEMPTS, attempts_of
-from recapture.tools.check.across import kept_answer, printed_report
-from recapture.tools.check.across_answers import AcrossReport, ReleaseAnswer
-from recapture.tools.check.across_report import across_annotations
+from recapture.tools.check.across import AcrossReport, ReleaseAnswer, kept_answer, printed_report
 from recapture.tools.check.answers import CheckReport, CheckRow
-from recapture.tools.check.check_report import check_markdown
-from recapture.tools.check.ci_report import LONGEST_ANNOTATION, check_annotations, check_junit
+from recapture.tools.check.report import (
+    LONGEST_ANNOTATION,
+    across_annotations,
+    check_annotations,
+    check_junit,
+    check_markdown,
+)
 from tests.fuzz import checks
 
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(60)]

@@ -15,11 +15,8 @@ from recapture.records.difference import Difference
 from recapture.records.record import ErrorInfo, Record, read_conformance
 from recapture.records.verdicts import RIGHT, Verdict
 from recapture.tools.check import session
-from recapture.tools.check.migrate_command import lines_in_the_way
-from recapture.tools.check.migration import MOVES, hints, moves
-from recapture.tools.check.migration_report import moves_text
+from recapture.tools.check.migration import MOVES, REWRITES, hints, lines_in_the_way, moves, moves_text, rewrites_for
 from recapture.tools.check.obstacles import Obstacle
-from recapture.tools.check.rewrites import REWRITES, rewrites_for
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu"

@@ -11,7 +11,7 @@ from test_own_code_ci import REPORT
 
 from recapture.command.main import main
 from recapture.tools.check.answers import CheckReport, CheckRow
-from recapture.tools.check.ci_report import check_junit
+from recapture.tools.check.report import check_junit
 from recapture.tools.speed.benchmark_json import FORMATS, benchmark_json
 from recapture.tools.speed.speedups import read_speedups, write_speedups
 

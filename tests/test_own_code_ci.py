@@ -6,8 +6,7 @@ import pytest
 
 from recapture.tools.check import check_command as command
 from recapture.tools.check.answers import CheckReport, CheckRow, failed
-from recapture.tools.check.check_report import check_markdown
-from recapture.tools.check.ci_report import check_annotations, check_junit
+from recapture.tools.check.report import check_annotations, check_junit, check_markdown
 
 ROWS = (
     CheckRow(compiler="fx", verdict="pass", seconds=0.5),
@@ -56,7 +55,7 @@ def test_the_summary_of_a_job_is_appended(tmp_path, monkeypatch, capsys):
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    command._tell_github(REPORT)
+    command._tell_github(check_annotations(REPORT), check_markdown(REPORT))
     text = summary.read_text()
     assert text.startswith("before\n## ")
     assert "<b>" not in text

@@ -6,8 +6,7 @@ from planted_own_code import USER, checked, result_of
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.command.main import _run
-from recapture.tools.check.arguments import refuse_unknown_name
-from recapture.tools.check.request import CheckRequest, parse_input, parse_target
+from recapture.tools.check.request import CheckRequest, parse_input, parse_target, refuse_unknown_name
 from recapture.tools.check.session import compilers_of_check
 
 

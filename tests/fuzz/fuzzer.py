@@ -44,7 +44,7 @@ MODULES = (
         for name in ("terminal_writer", "html_page", "conformance_report", "terminal_summary")
     ),
     *(f"recapture.run.{name}" for name in ("cell", "result_files")),
-    *(f"recapture.tools.check.{name}" for name in ("across", "across_report", "check_report")),
+    *(f"recapture.tools.check.{name}" for name in ("across", "report")),
     *(f"recapture.tools.compare.{name}" for name in ("diff_command", "history_command")),
     "recapture.tools.explain.script.repro",
     *(f"recapture.tools.fleet.{name}" for name in ("bisect_command", "merge_command", "plan_command")),

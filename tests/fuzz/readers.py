@@ -94,11 +94,9 @@ def answers(root: Path) -> None:
 
     from recapture.base.text import printable
     from recapture.command.output import echo, print_json
-    from recapture.tools.check import across_report as of_several
-    from recapture.tools.check import check_report as of_one
-    from recapture.tools.check.across import kept_answer, printed_report
-    from recapture.tools.check.across_answers import AcrossReport, ReleaseAnswer, failures
-    from recapture.tools.check.ci_report import check_annotations, check_junit
+    from recapture.tools.check import report as forms
+    from recapture.tools.check.across import AcrossReport, ReleaseAnswer, failures, kept_answer, printed_report
+    from recapture.tools.check.report import check_annotations, check_junit
 
     kept = [kept_answer(path) for path in sorted((root / "cache" / "checks").glob("torch*.json"))]
     releases = [one[1] for one in kept if one is not None]
@@ -107,18 +105,18 @@ def answers(root: Path) -> None:
         report = printed_report(printed.read_bytes())
         releases.append(ReleaseAnswer(release="2.12.0", image="x", report=report))
         echo(report.sentence)
-        (root / "one.md").write_text(printable(of_one.check_markdown(report)))
-        (root / "one.html").write_text(printable(of_one.check_page(report)))
+        (root / "one.md").write_text(printable(forms.check_markdown(report)))
+        (root / "one.html").write_text(printable(forms.check_page(report)))
         ET.fromstring(check_junit(report))
         for line in check_annotations(report):
             echo(line, err=True)
     across = AcrossReport(target="m.py:Net", device="cpu", releases=tuple(releases))
     found = failures(across, ("any", "regression"))
-    echo(of_several.across_text(across))
+    echo(forms.across_text(across))
     print_json(across.to_dict())
-    (root / "across.md").write_text(printable(of_several.across_markdown(across)))
-    (root / "across.html").write_text(printable(of_several.across_page(across)))
-    for line in of_several.across_annotations(across, found):
+    (root / "across.md").write_text(printable(forms.across_markdown(across)))
+    (root / "across.html").write_text(printable(forms.across_page(across)))
+    for line in forms.across_annotations(across, found):
         echo(line, err=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from recapture.tools.check.across_answers import ReleaseAnswer
+from recapture.tools.check.across import ReleaseAnswer
 from recapture.tools.check.answers import CheckReport, CheckRow
 from tests.fuzz import toml_text
 

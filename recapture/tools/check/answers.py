@@ -1,4 +1,7 @@
-"""What a check of user code says: one row a compiler, with verdict, reason and advice, and one sentence for all."""
+"""What a check of user code says: one row a compiler, with verdict, reason and advice, and one sentence for all.
+
+Advice follows from what happened, and from what is known about the target, not from the type of an exception.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from recapture.base.text import one_line, plural, shorten
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import compiler_facts, shorter_compilers
+from recapture.records.kinds import KINDS
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report.summary import explain
-from recapture.tools.check.advice import advice_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +36,23 @@ SHOWN_NAMES = 4
 """The most inputs that are named in a sentence."""
 
 _HELD_OUT = re.compile(r"held_out\[(\d+)\]")
+
+ON_DATA = (
+    r"data[- ]dependent (branch|expression|control flow|jump|assertion)|guard on data|generic_jump|"
+    r"dynamic control flow|"
+    r"converting a tensor to a Python (boolean|bool)|is_nonzero|symbolically traced variables|bool\(\)|"
+    r"call_function.*_local_scalar_dense|torch\.cond"
+)
+"""What torch says about a branch that a tensor's value decides."""
+
+OF_SIZE = r"dynamic shape operator|nonzero|masked_select|boolean (mask|ind)|_unique|data[- ]dependent (output|shape)"
+"""What torch says about a result whose size depends on values."""
+
+_OF_A_RESULT = re.compile(
+    r"output of the tracer|Tracer cannot infer type|Only tensors, lists|didn't return any values|"
+    r"unrecognized type .* at output|^argument of type: <class"
+)
+"""What tracers and exporters say about a result that they cannot represent."""
 
 
 class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,7 +224,7 @@ def _values(verdicts: Iterable[Verdict]) -> set[str]:
     return {verdict.value for verdict in verdicts}
 
 
-def failed(report: CheckReport, wanted: Sequence[str]) -> list[CheckRow]:
+def failed(report: CheckReport, fail_on: Sequence[str]) -> list[CheckRow]:
     """Return the rows that ``--fail-on`` names; see FAIL_ON."""
     groups: Mapping[str, Iterable[Verdict]] = {
         "silently_wrong": SILENTLY_WRONG,
@@ -210,15 +232,19 @@ def failed(report: CheckReport, wanted: Sequence[str]) -> list[CheckRow]:
         "breaks": (Verdict.PASS_WITH_BREAKS,),
         "any": [verdict for verdict in Verdict if verdict is not Verdict.PASS and not verdict.facts.skipped],
     }
-    verdicts = _values(verdict for name in wanted for verdict in groups.get(name, ()))
-    accepted = "accepts_refused" in wanted
+    verdicts = _values(verdict for name in fail_on for verdict in groups.get(name, ()))
+    accepted = "accepts_refused" in fail_on
     return [row for row in report.rows if row.verdict in verdicts or (accepted and row.accepts_refused)]
 
 
 def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> CheckRow:
     """Return the row of a record. Values where eager raises an exception are no part of the verdict."""
-    accepted = [one for one in record.differences if one.kind == "exception" and one.input in around.refused]
-    others = tuple(one for one in record.differences if one not in accepted)
+    accepted = [
+        difference
+        for difference in record.differences
+        if difference.kind == "exception" and difference.input in around.refused
+    ]
+    others = tuple(difference for difference in record.differences if difference not in accepted)
     if record.verdict is Verdict.SPECIALIZED and not others:
         right = Verdict.PASS_WITH_BREAKS if record.break_reasons else Verdict.PASS
         record = msgspec.structs.replace(record, verdict=right, input=None, differences=())
@@ -232,10 +258,13 @@ def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> Check
         input=None if record.input is None else name(record.input),
         reason=name(shorten(_unplaced(explain(record, REASON), record), REASON)),
         advice=advice_for(record, around),
-        differences=tuple(name(f"{one.input}: {one.where} ({one.kind}): {one_line(one.detail)}") for one in others),
-        wrong_on=tuple(dict.fromkeys(name(one.input) for one in others)),
-        other_ranks=tuple(name(one.input) for one in record.noted if one.unlike == "rank"),
-        accepts_refused=tuple(dict.fromkeys(name(one.input) for one in accepted)),
+        differences=tuple(
+            name(f"{difference.input}: {difference.where} ({difference.kind}): {one_line(difference.detail)}")
+            for difference in others
+        ),
+        wrong_on=tuple(dict.fromkeys(name(difference.input) for difference in others)),
+        other_ranks=tuple(name(note.input) for note in record.noted if note.unlike == "rank"),
+        accepts_refused=tuple(dict.fromkeys(name(difference.input) for difference in accepted)),
         break_reasons=tuple(one_line(reason) for reason in record.break_reasons),
         seconds=round(seconds, 2),
     )
@@ -244,3 +273,88 @@ def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> Check
 def _unplaced(text: str, record: Record) -> str:
     """Return a reason without the input at its beginning, which the verdict in words names."""
     return text.removeprefix(f"on {record.input}, ") if record.verdict in SILENTLY_WRONG else text
+
+
+# --- advice ----------------------------------------------------------------------------------------------------------
+
+
+def advice_for(record: Record, around: Circumstances) -> str:
+    """Return what a user can do about an outcome, in one sentence; empty if nothing needs to be done."""
+    if record.verdict in SILENTLY_WRONG:
+        return _if_wrong(record, around)
+    if record.verdict is Verdict.ERROR:
+        return _if_refused(record) if record.phase == "capture" else _if_failed(record, around)
+    if record.input not in (None, "example") and record.verdict in (Verdict.CRASH, Verdict.TIMEOUT):
+        return f"do not use it on inputs like {around.name(record.input or '')}, or compare it on others with held_out"
+    return record.verdict.facts.advice
+
+
+def _if_wrong(record: Record, around: Circumstances) -> str:
+    compiler = compiler_facts(record.compiler)
+    family = compiler.family
+    kinds = {difference.kind for difference in record.differences}
+    on = around.name(record.input or "")
+    if around.depends_on_calls and not kinds & {"dtype", "shape", "type"}:
+        return "the result depends on earlier calls: pass that state in as a tensor, and return the new one"
+    if around.random and kinds <= {"value"}:
+        if compiler.generates_code and not around.sets_fallback_random:
+            return "the code draws random numbers: torch._inductor.config.fallback_random = True gives eager's"
+        return "the code draws random numbers, and these are others than eager's"
+    if kinds <= {"state"}:
+        return "a setting of torch is left changed after the call: set it back, also where the call raises"
+    if all(KINDS[kind].side_effect for kind in kinds):
+        return "a side effect is lost or done at capture: return the new value instead of changing state"
+    if kinds <= {"alias"}:
+        return "memory is shared differently: do not write to results or arguments afterwards, or clone them"
+    if kinds <= {"gradient"}:
+        return "the gradients differ and the results do not: do not train through it"
+    if record.differences[0].kind == "type":
+        return "the result has another Python type: return a tensor, tuple or dict, or convert it after the call"
+    if " is args" in on or " overlaps args" in on:
+        return "tensors that share memory change one another: clone one of them before the call"
+    if family in (Family.TRACE, Family.ATEN) and record.verdict is Verdict.SPECIALIZED:
+        return (
+            f"it recorded the path and sizes of the example, and {on} needs others: use torch.compile or torch.export"
+        )
+    if family in (Family.EXPORT, Family.AOTI) and record.verdict is Verdict.SPECIALIZED:
+        return f"it holds for inputs like the example alone: compare inputs such as {on} with the example before a call"
+    if family == Family.DYNAMO:
+        layers = [name for name in shorter_compilers(family) if name in around.compilers and name != record.compiler]
+        compare = f"compare {' and '.join(layers)} above to find the layer, and report" if layers else "report"
+        return f"{compare} it upstream"
+    return "do not use it for this code without a test on such inputs"
+
+
+def _if_refused(record: Record) -> str:
+    message = "" if record.error is None else record.error.message
+    if _OF_A_RESULT.search(message):
+        return "it cannot record a result of this type: return tensors or tuples of them, or use torch.compile"
+    if re.search(ON_DATA, message, re.IGNORECASE):
+        return (
+            "a tensor's value decides a branch: use torch.where or torch.cond, or torch.compile, which breaks the graph"
+        )
+    if re.search(OF_SIZE, message, re.IGNORECASE):
+        return "a size depends on the values: keep the size and use a mask as a weight, or use torch.compile"
+    by_family: dict[str, str] = {
+        Family.TRACE: "it cannot record this call: use torch.compile or torch.export",
+        Family.DYNAMO: "leave the part out with torch.compiler.disable, and report it upstream",
+        Family.SYMBOLIC: "it cannot trace this Python symbolically: use torch.compile",
+        Family.SCRIPT: "TorchScript does not know this construct: use torch.compile or torch.export",
+        Family.AOTI: "it needs a program that torch.export accepts",
+    }
+    return by_family.get(
+        compiler_facts(record.compiler).family, "`recapture migrate` names the line, and what other code does instead"
+    )
+
+
+def _if_failed(record: Record, around: Circumstances) -> str:
+    """Return what helps where a call or backward raises, and eager's does not."""
+    compiler = compiler_facts(record.compiler)
+    on = around.name(record.input or "the example")
+    if compiler.family not in (Family.EXPORT, Family.AOTI):
+        return f"it fails loudly on {on}, where eager works"
+    if not compiler.sees_held_out:
+        return f"it refuses {on} loudly: export with dynamic shapes, or once for each kind of input"
+    if around.size_of_one:
+        return f"it refuses {on} loudly: the example has a size of 1, which torch takes as fixed: use 2 or more"
+    return f"it refuses {on} loudly: torch fixed a size or value of the example, which its message names"

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import inspect
+import io
+import linecache
+import os
+import sys
+import sysconfig
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,17 +17,27 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.exceptions import qualified, safe_text
 from recapture.base.option_fields import known_device
+from recapture.base.text import one_line
+from recapture.images.requirements import Requirements
 from recapture.machine.hardware import cores
-from recapture.tools.check.across_answers import REGRESSION, failures
-from recapture.tools.check.across_report import across_html, across_text
+from recapture.machine.pins import find_releases
+from recapture.tools.check.across import REGRESSION, AcrossReport, CheckRuns, failures
 from recapture.tools.check.answers import FAIL_ON, CheckReport, CheckRow, failed
-from recapture.tools.check.arguments import CheckOptions
-from recapture.tools.check.check_report import check_html, check_line, closing_lines, row_lines
-from recapture.tools.check.packing import pack, place_of, search_path
+from recapture.tools.check.report import (
+    across_html,
+    across_text,
+    check_html,
+    check_line,
+    closing_lines,
+    row_lines,
+)
 from recapture.tools.check.request import (
     MOST_INPUTS,
+    CheckOptions,
     CheckRequest,
+    Pickled,
     derived_dtype,
     parse_input,
     parse_inputs_place,
@@ -29,9 +46,10 @@ from recapture.tools.check.request import (
 from recapture.tools.check.session import CheckEvents, run_check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from recapture.tools.check.across_answers import AcrossReport
+LARGEST_TEXT = 1 << 20
+"""Bytes of the largest object that is written into the generated case; others get a file beside it."""
 
 
 class CheckFailedError(AssertionError):
@@ -57,14 +75,14 @@ class CheckResult:
         known = [row.compiler for row in self.report.rows]
         raise KeyError(f"{compiler!r} was not checked{did_you_mean(compiler, known)}")
 
-    def raise_if(self, *wanted: str) -> CheckResult:
+    def raise_if(self, *fail_on: str) -> CheckResult:
         """Raise CheckFailedError if a compiler is ``silently_wrong``, ``failing``, ``breaks``, or ``any`` of these.
 
         With ``accepts_refused``, also if one returns a value where eager raises. Returns the result itself otherwise.
         Raises UsageError for another word.
         """
-        _check_words(wanted, FAIL_ON)
-        rows = failed(self.report, wanted or ("silently_wrong",))
+        _check_words(fail_on, FAIL_ON)
+        rows = failed(self.report, fail_on or ("silently_wrong",))
         if rows:
             lines = [line for row in rows for line in row_lines(row)]
             raise CheckFailedError("\n".join([self.report.sentence, *lines]))
@@ -137,14 +155,14 @@ class AcrossResult:
     def __init__(self, report: AcrossReport) -> None:
         self.report = report
 
-    def raise_if(self, *wanted: str) -> AcrossResult:
+    def raise_if(self, *fail_on: str) -> AcrossResult:
         """Raise CheckFailedError as `CheckResult.raise_if` does, for any release, and for ``regression``.
 
         A regression is a compiler that is worse on the newest release than on the oldest. A release that was not
         checked fails too. Returns the result itself otherwise.
         """
-        _check_words(wanted, (*FAIL_ON, REGRESSION))
-        lines = failures(self.report, wanted or (REGRESSION,))
+        _check_words(fail_on, (*FAIL_ON, REGRESSION))
+        lines = failures(self.report, fail_on or (REGRESSION,))
         lines += [f"{gap.release}: not checked: {gap.gap}" for gap in self.report.gaps]
         if lines:
             raise CheckFailedError("\n".join([self.report.headline, *lines]))
@@ -185,10 +203,6 @@ def check_across(
     The environments are made with uv, of 5 to 7 GB each, and kept; so are answers, unless `again`. Raises UsageError,
     in one line, for what cannot be used.
     """
-    from recapture.images.requirements import Requirements
-    from recapture.machine.pins import find_releases
-    from recapture.tools.check.across import CheckRuns
-
     place = parse_target(target) if isinstance(target, str) else place_of(target)
     if place is None or not isinstance(example, str):
         raise UsageError("on other releases, the target is in a file and the example is text, such as '8x4'")
@@ -217,8 +231,8 @@ def check_across(
     return AcrossResult(runs.run([image for release in releases for image in find_releases(release)]))
 
 
-def _check_words(wanted: Sequence[str], known: Sequence[str]) -> None:
-    for name in wanted:
+def _check_words(fail_on: Sequence[str], known: Sequence[str]) -> None:
+    for name in fail_on:
         if name not in known:
             raise UsageError(f"raise_if: unknown {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}")
 
@@ -241,3 +255,82 @@ def _request(target: Any, example: Any, held_out: Sequence[Any] | Mapping[str, A
     elif example is not None:
         fields["pickled_example"] = pack(example, folder)
     return CheckRequest(**fields)
+
+
+# --- objects for the processes that check them -----------------------------------------------------------------------
+
+
+def place_of(target: Any) -> tuple[str, str] | None:
+    """Return the file and the name of a function or class at the top level of a module that is in no package.
+
+    Such a file can be executed anew for every run. None for everything else: it is pickled.
+    """
+    module = sys.modules.get(getattr(target, "__module__", None) or "")
+    name = getattr(target, "__qualname__", "")
+    file = getattr(module, "__file__", None)
+    if module is None or module.__name__ == "__main__" or "." in module.__name__ or not file or not name.isidentifier():
+        return None
+    if getattr(module, name, None) is not target or Path(file).suffix != ".py" or Path(file).name == "__init__.py":
+        return None
+    return str(Path(file).resolve()), name
+
+
+def pack(value: Any, folder: Path) -> Pickled:
+    """Return an object as text; a large one is written to a file in `folder`. The object is not changed.
+
+    Raises UsageError if it cannot be pickled.
+    """
+    import cloudpickle
+    import torch
+
+    data = io.BytesIO()
+    try:
+        torch.save(value, data, pickle_module=cloudpickle)
+    except Exception as error:  # an object may raise anything when it is pickled
+        why = one_line(f"{qualified(type(error))}: {safe_text(error)}")
+        raise UsageError(f"{_name_of(value)} cannot be sent to another process: {why}") from None
+    content = data.getvalue()
+    paths = search_path()
+    sources = tuple(_sources(value))
+    if len(content) > LARGEST_TEXT:
+        number = len(list(folder.glob("*.packed")))
+        file = folder / f"{number}.packed"
+        file.write_bytes(content)
+        return Pickled(f"@{file}", sources, paths)
+    return Pickled(base64.b64encode(content).decode(), sources, paths)
+
+
+def search_path() -> tuple[str, ...]:
+    """Return the user's folders in which this process finds modules; another process may have others.
+
+    Those of this Python and of its packages are left out: every process has them, and a script may be passed on.
+    """
+    folders = (os.path.abspath(path) for path in sys.path if isinstance(path, str))  # noqa: PTH100 - "" is the cwd
+    own = {os.path.abspath(path) for path in sysconfig.get_paths().values()}  # noqa: PTH100
+    parts = ("site-packages", "dist-packages", "lib-dynload")
+    return tuple(
+        folder
+        for folder in folders
+        if folder not in own and not set(parts) & set(Path(folder).parts) and not folder.endswith(".zip")
+    )
+
+
+def _name_of(value: Any) -> str:
+    name = getattr(value, "__qualname__", None) or type(value).__name__
+    return one_line(str(name))[:100]
+
+
+def _sources(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the name and text of what an object's code was compiled from, if it is no file: a notebook's cell."""
+    seen: set[str] = set()
+    owners = [type(module) for module in value.modules()] if hasattr(value, "modules") else [value]
+    functions = [item for owner in owners for item in (vars(owner).values() if inspect.isclass(owner) else [owner])]
+    for function in functions:
+        code = getattr(function, "__code__", None)
+        name = getattr(code, "co_filename", None)
+        if not isinstance(name, str) or name in seen or Path(name).is_file():
+            continue
+        seen.add(name)
+        lines = linecache.getlines(name, getattr(function, "__globals__", None))
+        if lines:
+            yield name, "".join(lines)

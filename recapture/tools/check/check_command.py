@@ -1,32 +1,76 @@
-"""``recapture check``: compares compilers with eager on a user's own function or model."""
+"""``recapture check``: compares compilers with eager on a user's own function or model, on one release or several."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from recapture.base.errors import UsageError
+from recapture.base.option_fields import option
 from recapture.base.text import plural
 from recapture.command.command_table import of_tools
+from recapture.command.in_images import typed_words
 from recapture.command.options import PathParameter, require_torch, takes
 from recapture.command.output import echo, echo_error, print_json, write_file
-from recapture.tools.check.across_command import AcrossOptions, across_only, check_across
-from recapture.tools.check.arguments import CheckOptions, refuse_unknown_name, request_of
-from recapture.tools.check.request import CheckRequest
+from recapture.machine.pins import Image, find_releases
+from recapture.tools.check.request import CheckOptions, CheckRequest, refuse_unknown_name, request_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from recapture.tools.check.across import CheckRuns
     from recapture.tools.check.answers import CheckReport, CheckRow
     from recapture.tools.check.case_text import Prepared
 
 FAILED = 1
 """Exit status if ``--fail-on`` found something."""
+
+NOT_PASSED = ("lists", "requirements", "via", "keep", "again", "as_json", "html_file", "github", "fail_on")
+"""Parameters of the command that are not passed on to the checks on the releases."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcrossOptions:
+    """The releases that a check runs on, and how; without releases it runs in this Python."""
+
+    lists: tuple[tuple[Image, ...], ...] = option(
+        "--across",
+        default=(),
+        metavar="RELEASE[,RELEASE…]|all",
+        parse=find_releases,
+        help="Check on these releases of torch, such as 2.6.0,2.11.0, each in its own environment.",
+    )
+    requirements: tuple[Path, ...] = option(
+        "--with",
+        default=(),
+        metavar="FILE",
+        parse=Path,
+        help="With --across: a requirements file of what the code imports; may be given several times.",
+    )
+    via: Literal["venv", "docker"] | None = option(
+        "--via", default=None, help="With --across: environments made with uv, or containers. [default: venv]"
+    )
+    keep: int | None = option(
+        "--keep", default=None, between=(1, None), help="With --across: the most environments on disk, 5 to 7 GB each."
+    )
+    again: bool = option("--again", default=False, help="With --across: run again what earlier calls have answered.")
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images in the order given, each once. Raises UsageError if another option needs releases."""
+        if not self.lists and (self.requirements or self.via is not None or self.keep is not None or self.again):
+            raise UsageError(
+                "--with, --via, --keep and --again say how to check on other releases: name them with --across"
+            )
+        if self.keep is not None and self.via == "docker":
+            raise UsageError("--keep is for --via venv")
+        return tuple({image.name: image for images in self.lists for image in images}.values())
 
 
 @click.command("check")
@@ -75,8 +119,8 @@ def check_command(
     request = request_of(target, options)
     if across.images:
         compilers_of_check(options.compilers, request)  # an unknown one is refused before anything is installed
-        across_only({"--time": timed, "--junit": junit_file, "--save": saved})
-        return check_across(
+        _refuse_across({"--time": timed, "--junit": junit_file, "--save": saved})
+        return _check_across(
             context, request, across, as_json=as_json, html_file=html_file, github=github, fail_on=fail_on
         )
     if "regression" in fail_on:
@@ -90,35 +134,34 @@ def check_command(
         facts = {"sentence": report.sentence, **msgspec.to_builtins(report)}
         print_json(facts)
     else:
-        from recapture.tools.check.check_report import check_details, closing_lines
+        from recapture.tools.check.report import check_details, closing_lines
 
         echo("\n" + "\n".join(closing_lines(report)))
         echo(check_details(report, verbose=verbose), nl=False)
     if html_file is not None:
-        from recapture.tools.check.check_report import check_page
+        from recapture.tools.check.report import check_page
 
         write_file(html_file, check_page(report))
     if junit_file is not None:
-        from recapture.tools.check.ci_report import check_junit
+        from recapture.tools.check.report import check_junit
 
         write_file(junit_file, check_junit(report).decode())
     if github:
-        _tell_github(report)
+        from recapture.tools.check.report import check_annotations, check_markdown
+
+        _tell_github(check_annotations(report), check_markdown(report))
     return FAILED if failed(report, fail_on) else 0
 
 
-def _tell_github(report: CheckReport) -> None:
-    """Print annotations to standard error, which GitHub reads too, and append the report to the job's summary."""
-    from recapture.tools.check.check_report import check_markdown
-    from recapture.tools.check.ci_report import check_annotations
-
-    for line in check_annotations(report):
+def _tell_github(annotations: list[str], markdown: str) -> None:
+    """Print annotations to standard error, which GitHub reads too, and append a report to the job's summary."""
+    for line in annotations:
         echo(line, err=True)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         try:
             with Path(summary).open("a", encoding="utf-8") as file:
-                file.write(check_markdown(report))
+                file.write(markdown)
         except OSError as error:
             raise UsageError(f"cannot write {summary}: {error.strerror}") from None
 
@@ -181,7 +224,7 @@ class _Stream:
 
     def finished(self, row: CheckRow) -> None:
         """Print a compiler's line and, when only slow ones are left, what to expect."""
-        from recapture.tools.check.check_report import check_line
+        from recapture.tools.check.report import check_line
 
         self.left.pop(row.compiler, None)
         if not self.quiet:
@@ -192,3 +235,62 @@ class _Stream:
             names = ", ".join(self.slow)
             echo_error(f"{seconds:.0f} s so far; {names} compile C++ or Triton: 10 s to minutes each")
             self.slow = []
+
+
+# --- on several releases ---------------------------------------------------------------------------------------------
+
+
+def _refuse_across(options: dict[str, object]) -> None:
+    """Raise UsageError for options of a check on one release alone; `options` has their values by name."""
+    names = [name for name, value in options.items() if value]
+    if names:
+        raise UsageError(f"{names[0]} is for a check on one release: leave it out, or leave out --across")
+
+
+def _check_across(
+    context: click.Context,
+    request: CheckRequest,
+    options: AcrossOptions,
+    *,
+    as_json: bool,
+    html_file: Path | None,
+    github: bool,
+    fail_on: tuple[str, ...],
+) -> int:
+    """Check on every release, print the report, and return the exit status.
+
+    The status is 1 if ``--fail-on`` found something, else the highest status of a release that was not checked.
+    """
+    from recapture.tools.check.across import failures
+    from recapture.tools.check.report import across_annotations, across_markdown, across_page, across_text
+
+    report = _across_runs(context, request, options).run(options.images)
+    lines = failures(report, fail_on)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        echo(across_text(report))
+    if html_file is not None:
+        write_file(html_file, across_page(report))
+    for line in lines:
+        echo_error(f"--fail-on: {line}")
+    if github:
+        _tell_github(across_annotations(report, lines), across_markdown(report))
+    return FAILED if lines else max(answer.status for answer in report.releases)
+
+
+def _across_runs(context: click.Context, request: CheckRequest, options: AcrossOptions) -> CheckRuns:
+    from recapture.images.requirements import Requirements
+    from recapture.tools.check.across import CheckRuns
+
+    return CheckRuns(
+        target=request.title,
+        words=typed_words(context, *NOT_PASSED),
+        places=request.places,
+        device=request.device,
+        via=options.via or "venv",
+        requirements=Requirements.read(options.requirements),
+        keep=options.keep,
+        again=options.again,
+        show=echo_error,
+    )

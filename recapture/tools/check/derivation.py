@@ -527,7 +527,7 @@ def _line(error: BaseException) -> str:
     return shorten(encodable(one_line(safe_text(error))), 600)
 
 
-# --- likeness of arguments --------------------------------------------------------------------------------------------
+# --- likeness of arguments -------------------------------------------------------------------------------------------
 
 
 def same_arguments(left: Any, right: Any) -> bool:

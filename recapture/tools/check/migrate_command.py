@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from recapture.command.options import require_torch, takes
 from recapture.command.output import echo, echo_error, print_json
-from recapture.tools.check.arguments import CheckOptions, refuse_unknown_name, request_of
-
-if TYPE_CHECKING:
-    from recapture.tools.check.migration import LineInTheWay
-    from recapture.tools.check.obstacles import Obstacle
+from recapture.tools.check.request import CheckOptions, refuse_unknown_name, request_of
 
 
 @click.command("migrate")
@@ -29,8 +23,7 @@ def migrate_command(target: str, options: CheckOptions, *, as_json: bool) -> Non
 
     import msgspec
 
-    from recapture.tools.check.migration import NEXT, TODAY, MigrationReport
-    from recapture.tools.check.migration_report import migration_text
+    from recapture.tools.check.migration import NEXT, TODAY, MigrationReport, lines_in_the_way, migration_text
     from recapture.tools.check.session import CheckEvents, run_check
 
     request = request_of(target, options)
@@ -48,37 +41,3 @@ def migrate_command(target: str, options: CheckOptions, *, as_json: bool) -> Non
         print_json(data)
     else:
         echo(migration_text(report))
-
-
-def lines_in_the_way(obstacles: tuple[Obstacle, ...], left: tuple[str, ...] = ()) -> tuple[LineInTheWay, ...]:
-    """Return obstacles by line, in the order of the source; those without a line come last.
-
-    A line that stops only compilers which the code leaves is in nobody's way.
-    """
-    from recapture.tools.check.migration import LineInTheWay, hints
-
-    places: dict[tuple[str, int, str], list[Obstacle]] = {}
-    for obstacle in obstacles:
-        places.setdefault((obstacle.file, obstacle.line, obstacle.text), []).append(obstacle)
-    lines = []
-    for (file, line, text), group in sorted(places.items(), key=lambda item: (not item[0][0], item[0])):
-        if all(obstacle.compiler in left for obstacle in group):
-            continue
-        reasons: dict[str, list[str]] = {}
-        for obstacle in group:
-            reasons.setdefault(obstacle.reason, []).append(f"{obstacle.compiler} {KINDS[obstacle.kind]}")
-        rewrites = [hint for obstacle in group for hint in hints(obstacle.reason, text, obstacle.following)]
-        lines.append(
-            LineInTheWay(
-                file=file,
-                line=line,
-                text=text,
-                reasons=tuple((", ".join(dict.fromkeys(names)), reason) for reason, names in reasons.items()),
-                rewrites=tuple(dict.fromkeys(rewrites)),
-            )
-        )
-    return tuple(lines)
-
-
-KINDS = {"refused": "refuses it", "break": "breaks the graph", "constant": "records a constant"}
-"""What happens at an obstacle, in words."""

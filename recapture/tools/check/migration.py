@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from recapture.base.errors import UsageError, did_you_mean
-from recapture.base.text import shorten
+from recapture.base.text import plural, shorten
 from recapture.cases.compiler import Family
 from recapture.cases.compilers import builtin_compilers, plain_compiler
 from recapture.records.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.report.document import Inline, Table
 from recapture.report.summary import first_line, suite_of
-from recapture.tools.check.answers import CheckReport
-from recapture.tools.check.rewrites import rewrite_of_case, rewrites_for
+from recapture.report.terminal_writer import terminal_lines
+from recapture.tools.check.answers import OF_SIZE, ON_DATA, CheckReport
+from recapture.tools.check.report import row_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from recapture.records.record import Record
+    from recapture.tools.check.obstacles import Obstacle
 
 TODAY = (plain_compiler(Family.SCRIPT), plain_compiler(Family.TRACE))
 """The compilers of TorchScript, which code leaves."""
@@ -27,7 +30,11 @@ TODAY = (plain_compiler(Family.SCRIPT), plain_compiler(Family.TRACE))
 NEXT = (
     plain_compiler(Family.DYNAMO),
     plain_compiler(Family.EXPORT),
-    *(name for name, one in builtin_compilers().items() if one.family == Family.EXPORT and one.sees_held_out),
+    *(
+        name
+        for name, compiler in builtin_compilers().items()
+        if compiler.family == Family.EXPORT and compiler.sees_held_out
+    ),
     plain_compiler(Family.AOTI),
 )
 """The compilers that it can go to."""
@@ -48,6 +55,15 @@ _NAMES = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\b\w+(?=\.size\(\))|\d+|\bu\w*\
 
 REASON = 140
 """Characters of the reason of a group."""
+
+SHOWN_CASES = 6
+"""Cases that are named of each group."""
+
+WIDTH = 150
+"""Characters of torch's reason for refusing a line."""
+
+_HAPPENS = {"refused": "refuses it", "break": "breaks the graph", "constant": "records a constant"}
+"""What happens at an obstacle, in words."""
 
 
 class LineInTheWay(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +95,7 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
         right = [row.compiler for row in others if Verdict(row.verdict) in RIGHT]
         destination = f"it can move to {', '.join(right)}" if right else "none of the others is right as it stands"
         destination = destination if others else "no other compiler was asked for"
-        lines = len([one for one in self.lines if one.file])
+        lines = len([line for line in self.lines if line.file])
         way = f"; {lines} line{'s' if lines != 1 else ''} in the way" if lines else ""
         now = f"today {', '.join(today)}; " if today else ""
         return f"{self.report.target} on torch {self.report.torch}: {now}{destination}{way}"
@@ -99,6 +115,174 @@ def hints(reason: str, line: str, following: str = "", case: str = "") -> tuple[
         f"{rule.construct}: {rule.advice}{f' (torch {rule.since} or newer)' if rule.since else ''}, as in {rule.case}"
         for rule in rewrites
     )
+
+
+def lines_in_the_way(obstacles: tuple[Obstacle, ...], left: tuple[str, ...] = ()) -> tuple[LineInTheWay, ...]:
+    """Return obstacles by line, in the order of the source; those without a line come last.
+
+    A line that stops only compilers which the code leaves is in nobody's way.
+    """
+    places: dict[tuple[str, int, str], list[Obstacle]] = {}
+    for obstacle in obstacles:
+        places.setdefault((obstacle.file, obstacle.line, obstacle.text), []).append(obstacle)
+    lines = []
+    for (file, line, text), group in sorted(places.items(), key=lambda item: (not item[0][0], item[0])):
+        if all(obstacle.compiler in left for obstacle in group):
+            continue
+        reasons: dict[str, list[str]] = {}
+        for obstacle in group:
+            reasons.setdefault(obstacle.reason, []).append(f"{obstacle.compiler} {_HAPPENS[obstacle.kind]}")
+        rewrites = [hint for obstacle in group for hint in hints(obstacle.reason, text, obstacle.following)]
+        lines.append(
+            LineInTheWay(
+                file=file,
+                line=line,
+                text=text,
+                reasons=tuple((", ".join(dict.fromkeys(names)), reason) for reason, names in reasons.items()),
+                rewrites=tuple(dict.fromkeys(rewrites)),
+            )
+        )
+    return tuple(lines)
+
+
+def migration_text(report: MigrationReport) -> str:
+    """Return the report of a target for a terminal."""
+    rows = {row.compiler: row for row in report.report.rows}
+    lines = [report.sentence, ""]
+    others = [name for name in rows if name not in (*TODAY, *NEXT)]
+    for heading, names in (("TorchScript today", TODAY), ("instead", (*NEXT, *others))):
+        below = [f"  {line}" for name in names if name in rows for line in row_lines(rows[name])]
+        lines += [f"{heading}:", *below] if below else []
+    if report.lines:
+        lines += ["", "in the way:"]
+        for obstacle in report.lines:
+            lines += [f"  {text}" for text in _obstacle_lines(obstacle)]
+    return "\n".join(lines)
+
+
+def _obstacle_lines(obstacle: LineInTheWay) -> Iterator[str]:
+    yield f"{obstacle.file}:{obstacle.line}  {obstacle.text}" if obstacle.file else "torch does not tell the line:"
+    for compilers, reason in obstacle.reasons:
+        yield f"    {compilers}: {shorten(reason, WIDTH)}"
+    for hint in obstacle.rewrites:
+        yield f"    rewrite of {hint}"
+
+
+# --- rewrites: a construct that compilers refuse or get wrong, and the case of the collection with what works --------
+
+
+class Rewrite(NamedTuple):
+    """A construct, how it is recognised, and the case of the collection that does without it.
+
+    `reason` and `line` are patterns for torch's reason and for the line of source; one that is empty fits anything.
+    `original` is the case, or the function in the file of the rewrite, that has the construct. `since` is the first
+    torch release that has what the rewrite needs.
+    """
+
+    construct: str
+    advice: str
+    case: str
+    original: str
+    reason: str = ""
+    line: str = ""
+    since: str = ""
+
+
+REWRITES = (
+    Rewrite(
+        "a loop that a value ends with break",
+        "run every step and keep the old value with torch.where",
+        "control_flow_python::masks_instead_of_breaking",
+        "control_flow_python::breaks_out_of_a_loop",
+        reason=ON_DATA,
+        line=r"^(el)?if\b.*\n\s*break\b",
+    ),
+    Rewrite(
+        "a while loop whose end depends on a value",
+        "use the operator while_loop",
+        "higher_order::while_loop_as_a_rewrite",
+        "higher_order::double_until_large",
+        reason=ON_DATA,
+        line=r"^while\b",
+        since="2.5",
+    ),
+    Rewrite(
+        "a branch on a value",
+        "compute both sides and choose with torch.where",
+        "control_flow_python::both_paths_and_a_choice",
+        "control_flow_python::chooses_a_function_by_value",
+        reason=ON_DATA,
+        line=r"^(el)?if\b|\bif\b.+\belse\b|^return .*\bif\b",
+    ),
+    Rewrite(
+        "a branch on a value whose sides are costly",
+        "use torch.cond",
+        "higher_order::cond_as_a_rewrite",
+        "higher_order::branch_instead_of_cond",
+        reason=ON_DATA,
+        line=r"^(el)?if\b|\bif\b.+\belse\b|^return .*\bif\b",
+        since="2.4",
+    ),
+    Rewrite(
+        "tensors sorted by their values in Python",
+        "stack them and index with argsort",
+        "containers::sorts_rows_by_value",
+        "containers::sorts_tensors_by_value",
+        line=r"\bsorted\(|\.sort\(key",
+    ),
+    Rewrite(
+        "an assignment through a mask",
+        "use torch.where",
+        "mutation::selects_by_a_mask",
+        "mutation::assigns_through_a_mask",
+        line=r"\w\[[^\]]*(<|>|==|!=|mask|~)[^\]]*\] *[-+*/]?=[^=]",
+    ),
+    Rewrite(
+        "a result whose size depends on the values",
+        "keep the size, and let the mask be a weight",
+        "data_dependent::mean_of_the_positive_by_weights",
+        "data_dependent::mean_of_the_positive",
+        reason=OF_SIZE,
+    ),
+    Rewrite(
+        "a write into the diagonal or another view",
+        "use diagonal_scatter, or another of the scatter functions",
+        "mutation::scatters_the_diagonal",
+        "mutation::writes_the_diagonal",
+        line=r"\.(diagonal|diag|unbind|select|narrow)\(.*\)(\[[^\]]*\])?\.?(\w+_\(| *[-+*/]?=[^=])",
+    ),
+    Rewrite(
+        "a tensor detached in place",
+        "use detach, which gives another tensor",
+        "autograd::detached_copy",
+        "autograd::detach_in_place",
+        line=r"\.detach_\(",
+    ),
+    Rewrite(
+        "a counter or another state outside the function",
+        "pass the state in as a tensor and return the new one",
+        "side_effects::state_in_and_out",
+        "side_effects::counts_on_an_object",
+        reason=r"python value of type '(dict|list|set)'|closed over global|global variable|side effect",
+    ),
+)
+"""The rewrites, the most specific first."""
+
+
+def rewrites_for(reason: str, line: str, following: str = "") -> list[Rewrite]:
+    """Return the rewrites that fit torch's reason and a line of source, with the line below it; the best first."""
+    text = f"{line.strip()}\n{following.strip()}"
+    fitting = [
+        rewrite
+        for rewrite in REWRITES
+        if re.search(rewrite.reason, reason, re.IGNORECASE) and re.search(rewrite.line, text, re.IGNORECASE)
+    ]
+    return fitting[:2]
+
+
+def rewrite_of_case(case: str) -> Rewrite | None:
+    """Return the rewrite that the collection has beside a case, or None."""
+    return next((rewrite for rewrite in REWRITES if rewrite.original == case), None)
 
 
 # --- over the cells of results --------------------------------------------------------------------------------------
@@ -134,16 +318,16 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True):
 
     def count(self, kind: MoveKind, suite: str | None = None) -> int:
         """Return the number of cases of a kind, of one suite or of all."""
-        return sum(one.kind == kind and suite in (None, suite_of(one.case)) for one in self.moves)
+        return sum(move.kind == kind and suite in (None, suite_of(move.case)) for move in self.moves)
 
     @property
     def suites(self) -> list[str]:
         """The suites of the cases, by name."""
-        return sorted({suite_of(one.case) for one in self.moves})
+        return sorted({suite_of(move.case) for move in self.moves})
 
     def of_kind(self, kind: MoveKind) -> list[Move]:
         """Return the cases of a kind."""
-        return [one for one in self.moves if one.kind == kind]
+        return [move for move in self.moves if move.kind == kind]
 
 
 def moves(records: Iterable[Record], before: str, after: str, directory: str = "") -> Moves:
@@ -154,23 +338,27 @@ def moves(records: Iterable[Record], before: str, after: str, directory: str = "
     cells: dict[str, dict[str, Record]] = {}
     for record in records:
         cells.setdefault(record.case, {})[record.compiler] = record
-    known = {name for found in cells.values() for name in found}
+    known = {name for by_compiler in cells.values() for name in by_compiler}
     for name in (before, after):
         if name not in known:
             raise UsageError(
                 f"no record of compiler {name!r} in {directory or 'these results'}{did_you_mean(name, known)}"
             )
-    pairs = {case: (found[before], found[after]) for case, found in cells.items() if {before, after} <= found.keys()}
+    pairs = {
+        case: (by_compiler[before], by_compiler[after])
+        for case, by_compiler in cells.items()
+        if {before, after} <= by_compiler.keys()
+    }
     judged = {
         case: (old, new) for case, (old, new) in sorted(pairs.items()) if not {old.verdict, new.verdict} & NOT_RUN
     }
-    listed = tuple(_move(case, old, new) for case, (old, new) in judged.items())
-    refused = [judged[one.case][1] for one in listed if one.kind == "now_refused"]
+    every = tuple(_move(case, old, new) for case, (old, new) in judged.items())
+    refused = [judged[move.case][1] for move in every if move.kind == "now_refused"]
     return Moves(
         directory=directory,
         before=before,
         after=after,
-        moves=listed,
+        moves=every,
         left_out=len(cells) - len(judged),
         refused=tuple(_groups(refused)),
     )
@@ -196,12 +384,11 @@ def _why(record: Record) -> str:
 
 def _groups(records: Sequence[Record]) -> list[RefusedGroup]:
     """Return refused cells by reason, the largest group first; names and numbers do not tell reasons apart."""
-    found: dict[str, list[Record]] = {}
+    by_reason: dict[str, list[Record]] = {}
     for record in records:
-        text = _why(record)
-        found.setdefault(_NAMES.sub("…", text), []).append(record)
+        by_reason.setdefault(_NAMES.sub("…", _why(record)), []).append(record)
     groups = []
-    for rows in sorted(found.values(), key=lambda rows: (-len(rows), rows[0].case)):
+    for rows in sorted(by_reason.values(), key=lambda rows: (-len(rows), rows[0].case)):
         words: list[str] = []
         for row in rows:
             message = row.error.message if row.error is not None else ""
@@ -215,3 +402,45 @@ def _source_line(message: str) -> str:
     """Return the last line of source that a message quotes below a place, or an empty string."""
     lines = re.findall(r'File "[^"]*", line \d+[^\n]*\n\s*([^\n]+)', message)
     return lines[-1] if lines else ""
+
+
+def moves_counts(counted: Moves) -> str:
+    """Return the counts of one directory in one line."""
+    if not counted.moves:
+        return f"{counted.directory}: {counted.before} → {counted.after}: no case was judged under both"
+    counts = ", ".join(f"{counted.count(kind)} {_words(kind)}" for kind in MOVES)
+    left = f"; {plural(counted.left_out, 'case')} not compared" if counted.left_out else ""
+    return f"{counted.directory}: {counted.before} → {counted.after}: {counts}{left}"
+
+
+def moves_text(counted: Moves) -> str:
+    """Return one directory's moves for a terminal: counts, by suite, refused groups, and what is silently wrong."""
+    lines = [moves_counts(counted), ""]
+    rows: list[list[Inline]] = [[suite, *(counted.count(kind, suite) for kind in MOVES)] for suite in counted.suites]
+    table = Table(["suite", *map(_words, MOVES)], rows, "lr")
+    lines += [line.plain for line in terminal_lines(table)]
+    if counted.refused:
+        refused = counted.count("now_refused")
+        lines += ["", f"now refused: {plural(refused, 'case')} in {plural(len(counted.refused), 'group')}"]
+    for group in counted.refused:
+        lines += [f"  {len(group.cases)}  {group.reason}", f"     {_some(group.cases)}"]
+        lines += [f"     rewrite of {hint}" for hint in group.rewrites]
+    for kind in ("now_wrong", "newly_right"):
+        moved = counted.of_kind(kind)
+        if moved:
+            lines += ["", f"{_words(kind)}: {MOVES[kind]}"]
+            lines += [f"  {move.case}: {move.before} → {move.after}{_because(move.reason)}" for move in moved]
+    return "\n".join(lines)
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""
+
+
+def _some(cases: tuple[str, ...]) -> str:
+    more = len(cases) - SHOWN_CASES
+    return ", ".join(cases[:SHOWN_CASES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _words(kind: MoveKind) -> str:
+    return kind.replace("_", " ")

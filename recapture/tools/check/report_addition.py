@@ -33,8 +33,7 @@ class MovesReport(ReportAddition):
     def print_instead(self, roots: tuple[Path, ...], cells: CellFilter, *, as_json: bool) -> bool:
         """Print the moves in each results directory, if both compilers are named."""
         from recapture.records.releases import read_by_age
-        from recapture.tools.check.migration import moves
-        from recapture.tools.check.migration_report import moves_counts, moves_text
+        from recapture.tools.check.migration import moves, moves_counts, moves_text
 
         before, after = self.before, self.after
         if before is None and after is None:
@@ -43,18 +42,18 @@ class MovesReport(ReportAddition):
             raise UsageError("--from and --to belong together")
         every = list({results.directory: results for root in roots for results in read_by_age(root)}.values())
         cells.check(every)
-        found = []
+        compared = []
         for results in every:
             try:
-                found.append(moves(cells.applied(results).records, before, after, str(results.directory)))
+                compared.append(moves(cells.applied(results).records, before, after, str(results.directory)))
             except UsageError as error:
                 if len(every) == 1:
                     raise
                 echo_error(str(error))
-        if not found:
+        if not compared:
             raise UsageError(f"no results have both {before!r} and {after!r}")
         if as_json:
-            print_json(found)
+            print_json(compared)
         else:
-            echo(moves_text(found[0]) if len(found) == 1 else "\n".join(map(moves_counts, found)))
+            echo(moves_text(compared[0]) if len(compared) == 1 else "\n".join(map(moves_counts, compared)))
         return True

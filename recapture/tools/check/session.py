@@ -29,11 +29,10 @@ from recapture.run.plan import RunOptions
 from recapture.run.preparation import COLLECT_MEMORY, IMPORTS, begin_survey
 from recapture.run.runner import run_cells
 from recapture.tools.check.answers import CheckReport, CheckRow, Circumstances, row_of
-from recapture.tools.check.arguments import CheckOptions
 from recapture.tools.check.case_text import SUITE, Prepared, case_file, case_name
 from recapture.tools.check.derivation import NO_GPU, PREPARE, STAGES, TOO_SLOW, Preparation
 from recapture.tools.check.obstacles import OBSTACLES, Obstacle, ObstacleSearch
-from recapture.tools.check.request import CheckRequest
+from recapture.tools.check.request import CheckOptions, CheckRequest
 
 if TYPE_CHECKING:
     from recapture.machine.environment import Environment

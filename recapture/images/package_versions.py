@@ -28,15 +28,15 @@ class PackageRelease(NamedTuple):
     entry: str
 
 
-def releases_from(image: Image, wanted: str) -> list[PackageRelease]:
+def releases_from(image: Image, requested: str) -> list[PackageRelease]:
     """Return the releases of a package from the one after the image's own to another, in this order.
 
-    `wanted` is the package, and the last version unless that is the newest: ``scipy`` or ``scipy==1.17.1``. An older
+    `requested` is the package, and the last version unless that is the newest: ``scipy`` or ``scipy==1.17.1``. An older
     version than the image's own is possible. Pre-releases and releases without a wheel for the image's Python are left
     out. Raises UsageError if the image has no such package or the index no such version, and EnvironmentUnfitError if
     the index cannot be reached.
     """
-    name, last = _parsed(wanted)
+    name, last = _parsed(requested)
     locked = read_lock(lock_path(image.name))
     if name not in locked:
         raise UsageError(f"the lock of {image.name} has no {name}")
@@ -55,15 +55,15 @@ def releases_from(image: Image, wanted: str) -> list[PackageRelease]:
     return releases if older else releases[::-1]
 
 
-def _parsed(wanted: str) -> tuple[str, str | None]:
+def _parsed(requested: str) -> tuple[str, str | None]:
     try:
-        requirement = Requirement(wanted)
+        requirement = Requirement(requested)
     except InvalidRequirement:
-        raise UsageError(f"--package {wanted!r} is not NAME or NAME==VERSION") from None
+        raise UsageError(f"--package {requested!r} is not NAME or NAME==VERSION") from None
     pins = list(requirement.specifier)
     exact = len(pins) == 1 and pins[0].operator == "==" and "*" not in pins[0].version
     if requirement.url or requirement.extras or requirement.marker or (pins and not exact):
-        raise UsageError(f"--package {wanted!r} is not NAME or NAME==VERSION")
+        raise UsageError(f"--package {requested!r} is not NAME or NAME==VERSION")
     return normalise(requirement.name), pins[0].version if pins else None
 
 

@@ -74,8 +74,9 @@ class Requirements:
 
     def digest(self, lock: Path) -> str:
         """Return the hash of a lock and these requirements: what decides which packages a layer has."""
-        here = [str(Path.cwd())] if any(_LOCAL.match(line) for _, line in self.lines) else []
-        text = "\n".join([lock_text(lock), *(line for _, line in self.lines), *here])
+        # A local path is relative to the current folder, so that the same line means another package elsewhere.
+        folder = [str(Path.cwd())] if any(_LOCAL.match(line) for _, line in self.lines) else []
+        text = "\n".join([lock_text(lock), *(line for _, line in self.lines), *folder])
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property

@@ -197,13 +197,13 @@ class _Examination:
         """Make the example once, and find out how the target takes it. Raises TargetError, in words of the target."""
         seed_everything(ARGUMENTS_SEED)
         try:
-            given = self.own.given()
-            if callable(given) and not hasattr(given, "dtype"):
-                given = given()
-            if isinstance(given, dict):
-                names, by_name = order_of_names(self.built, given)
+            inputs = self.own.given()
+            if callable(inputs) and not hasattr(inputs, "dtype"):
+                inputs = inputs()
+            if isinstance(inputs, dict):
+                names, by_name = order_of_names(self.built, inputs)
                 self._call_as(names=names, by_name=by_name)
-            example = self.own.arguments(given)
+            example = self.own.arguments(inputs)
         except TargetError:
             raise
         except BaseException as error:  # a user's function of inputs may raise anything
@@ -244,7 +244,7 @@ class _Examination:
         """Let floating-point inputs require a gradient, unless the target's parameters do or it cannot take them so."""
         import torch
 
-        if isinstance(self.built, torch.nn.Module) and any(one.requires_grad for one in self.built.parameters()):
+        if isinstance(self.built, torch.nn.Module) and any(weight.requires_grad for weight in self.built.parameters()):
             return
         self._call_as(gradients=True)
         subject = self._subject()
@@ -283,6 +283,7 @@ class _Examination:
     def _stability(self, subject: FreshCase) -> Stability:
         """Say whether the example gives the same again, also where new memory has another content."""
         calls = []
+        # The first two have the same content: what differs between these is not what memory contained before.
         for byte in (0x55, 0x55, 0x2A):
             subject.start_again()
             with NewMemory(byte):
@@ -398,8 +399,8 @@ class _Examination:
         reason, kind = scrub(shorten(one_line(text), REASON)), re.sub(r"\d+", "0", text)
         if is_out_of_memory(first.raised.error):
             return _Tried("unaffordable", "eager has not enough memory for it")
-        wanted = kind not in self.raising and len(self.raising) < MOST_REFUSED and self._may_be_refused(make, first)
-        again = call() if wanted else None
+        is_tried = kind not in self.raising and len(self.raising) < MOST_REFUSED and self._may_be_refused(make, first)
+        again = call() if is_tried else None
         same = again is not None and again.raised is not None and again.raised.type == first.raised.type
         return _Tried("raises" if same else "refused", reason, kind)
 

@@ -24,7 +24,6 @@ from recapture.torch_api.libraries import release_libraries
 LARGEST_INTEGER = 10
 """Random integer tensors have values below this, so that they can be indices of a small embedding."""
 
-
 TORCHVISION_PARTS = ("", ".segmentation", ".detection", ".video", ".optical_flow")
 """Modules of ``torchvision.models`` whose functions make models."""
 
@@ -76,14 +75,14 @@ class OwnCode:
         self.gradients = gradients
         self.form = form
         with in_folder(folder):
-            self.found: Any = find(place, name, paths) if packed is None else unpacked(*packed)
+            self.definition: Any = find(place, name, paths) if packed is None else unpacked(*packed)
 
     def load(self) -> Any:
         """Make the target: a module in training or evaluation mode, or the function."""
         import torch
 
         with in_folder(self.folder):
-            target = build(self.found, self.name)
+            target = build(self.definition, self.name)
         if isinstance(target, torch.nn.Module):
             target.train(self.train)
         if self.by_name or self.form:
@@ -101,25 +100,26 @@ class OwnCode:
                 return unpacked(*self.packed_inputs)
             if self.inputs_from is not None:
                 return find(*self.inputs_from, self.paths)()
-        return tuple(ast.literal_eval(one) if isinstance(one, str) else tensor_from(*one) for one in self.inputs)
+        return tuple(ast.literal_eval(item) if isinstance(item, str) else tensor_from(*item) for item in self.inputs)
 
-    def arguments(self, given: Any) -> tuple[Any, ...]:
+    def arguments(self, inputs: Any) -> tuple[Any, ...]:
         """Return what the user gave as a tuple of arguments: a tuple, one value, a dict, or a function of these."""
-        if callable(given) and not hasattr(given, "dtype"):  # a function that makes them
-            given = given()
-        if isinstance(given, dict):
-            args = self._in_order(given)
+        if callable(inputs) and not hasattr(inputs, "dtype"):  # a function that makes them
+            inputs = inputs()
+        if isinstance(inputs, dict):
+            args = self._in_order(inputs)
         else:
-            args = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+            args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
         return requiring_gradients(args) if self.gradients else args
 
-    def _in_order(self, given: Any) -> tuple[Any, ...]:
-        ordered = [name for name in self.names if name in given]
-        if len(ordered) < len(given):
-            raise TargetError(f"the inputs do not fit: {next(iter(set(given) - set(ordered)))!r} is not in the example")
+    def _in_order(self, inputs: dict[str, Any]) -> tuple[Any, ...]:
+        ordered = [name for name in self.names if name in inputs]
+        if len(ordered) < len(inputs):
+            unknown = next(name for name in inputs if name not in ordered)
+            raise TargetError(f"the inputs do not fit: {unknown!r} is not in the example")
         if ordered != list(self.names[: len(ordered)]) or (self.by_name and len(ordered) < len(self.names)):
             raise TargetError(f"the inputs do not fit: of {', '.join(self.names)}, only {', '.join(ordered)} are given")
-        return tuple(given[name] for name in ordered)
+        return tuple(inputs[name] for name in ordered)
 
 
 @contextlib.contextmanager
@@ -148,13 +148,13 @@ def find(place: str, name: str, paths: Any = ()) -> Any:
         module = _executed(place) if is_file else importlib.import_module(place)
     except BaseException as error:  # a user's file may raise anything on import
         raise TargetError(f"{place} cannot be imported: {_why(error, place)}") from None
-    found: Any = module
+    value: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
-            near = _similar(part, vars(found) if hasattr(found, "__dict__") else ())
+        if not hasattr(value, part):
+            near = _similar(part, vars(value) if hasattr(value, "__dict__") else ())
             raise TargetError(f"{place} has no {name!r}{near}")
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def _why(error: BaseException, place: str) -> str:
@@ -179,7 +179,7 @@ def _is_absent(error: BaseException, place: str) -> bool:
 def _similar(name: str, known: Any) -> str:
     import difflib
 
-    near = difflib.get_close_matches(name, [one for one in known if not one.startswith("_")], n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, [other for other in known if not other.startswith("_")], n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
@@ -241,10 +241,10 @@ def _torchvision(name: str) -> Any:
     except ImportError as error:
         raise TargetError(f"torchvision cannot be imported: {error}") from None
     known = {
-        key: one
+        key: value
         for part in parts
-        for key, one in vars(part).items()
-        if key.islower() and not key.startswith("_") and inspect.isfunction(one)
+        for key, value in vars(part).items()
+        if key.islower() and not key.startswith("_") and inspect.isfunction(value)
     }
     if name not in known:
         raise TargetError(f"torchvision has no model {name!r}{_similar(name, known)}")
@@ -259,45 +259,45 @@ def _torchvision(name: str) -> Any:
     return factory
 
 
-def build(found: Any, name: str) -> Any:
+def build(definition: Any, name: str) -> Any:
     """Return what is checked: a function or module, or what a class or a factory without arguments makes.
 
     Raises TargetError for a class or factory that needs arguments, and for anything that cannot be called.
     """
     import torch
 
-    _refuse_compiled(found, name)
-    if isinstance(found, torch.nn.Module):
-        return found
-    if inspect.isclass(found) and not issubclass(found, torch.nn.Module):
+    _refuse_compiled(definition, name)
+    if isinstance(definition, torch.nn.Module):
+        return definition
+    if inspect.isclass(definition) and not issubclass(definition, torch.nn.Module):
         raise TargetError(f"{name} is a class, but no torch.nn.Module")
-    if not callable(found):
-        raise TargetError(f"{name} is no function and no torch.nn.Module but {type(found).__name__}")
-    if inspect.iscoroutinefunction(getattr(found, "forward", found)):
+    if not callable(definition):
+        raise TargetError(f"{name} is no function and no torch.nn.Module but {type(definition).__name__}")
+    if inspect.iscoroutinefunction(getattr(definition, "forward", definition)):
         raise TargetError(f"{name} is an async function: write a function that returns its result")
-    if inspect.isclass(found):
-        needed = _needed(found.__init__)[1:]
+    if inspect.isclass(definition):
+        needed = _needed(definition.__init__)[1:]
         if needed:
             raise TargetError(
                 f"{name} needs arguments ({', '.join(needed)}): write a function without arguments that makes it"
             )
-        return found()
-    if _needed(found) or not _says_what_it_takes(found):
-        return found
-    result = found()
+        return definition()
+    if _needed(definition) or not _says_what_it_takes(definition):
+        return definition
+    result = definition()
     _refuse_compiled(result, name)
-    return result if isinstance(result, torch.nn.Module) or inspect.isfunction(result) else found
+    return result if isinstance(result, torch.nn.Module) or inspect.isfunction(result) else definition
 
 
-def _refuse_compiled(found: Any, name: str) -> None:
+def _refuse_compiled(definition: Any, name: str) -> None:
     """Raise TargetError for what a compiler made: a check compares compilers with the code that they are given."""
     import torch
 
-    if isinstance(found, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+    if isinstance(definition, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         how = "TorchScript"
-    elif hasattr(found, "_torchdynamo_orig_callable") or type(found).__name__ == "OptimizedModule":
+    elif hasattr(definition, "_torchdynamo_orig_callable") or type(definition).__name__ == "OptimizedModule":
         how = "torch.compile"
-    elif type(found).__name__ == "ExportedProgram":
+    elif type(definition).__name__ == "ExportedProgram":
         how = "torch.export"
     else:
         return
@@ -318,7 +318,9 @@ def _needed(function: Any) -> list[str]:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [one.name for one in parameters if one.default is one.empty and one.kind not in (2, 4)]
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = (parameter for parameter in parameters if parameter.default is parameter.empty)
+    return [parameter.name for parameter in required if parameter.kind not in variadic]
 
 
 def as_module(function: Any) -> Any:
@@ -370,17 +372,17 @@ def requiring_gradients(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Make the floating-point tensors among arguments require gradients, in place: an aliased one stays aliased."""
     import torch
 
-    for one in args:
-        if isinstance(one, torch.Tensor) and (one.is_floating_point() or one.is_complex()) and one.is_leaf:
-            one.requires_grad_()
-        elif isinstance(one, (list, tuple)):
-            requiring_gradients(tuple(one))
-        elif isinstance(one, dict):
-            requiring_gradients(tuple(one.values()))
+    for arg in args:
+        if isinstance(arg, torch.Tensor) and (arg.is_floating_point() or arg.is_complex()) and arg.is_leaf:
+            arg.requires_grad_()
+        elif isinstance(arg, (list, tuple)):
+            requiring_gradients(tuple(arg))
+        elif isinstance(arg, dict):
+            requiring_gradients(tuple(arg.values()))
     return args
 
 
-def order_of_names(target: Any, given: dict[str, Any]) -> tuple[tuple[str, ...], bool]:
+def order_of_names(target: Any, inputs: dict[str, Any]) -> tuple[tuple[str, ...], bool]:
     """Return the parameters that a dict of arguments is for, in order, and whether they must be given by name.
 
     Raises TargetError if the target does not take these names.
@@ -388,15 +390,16 @@ def order_of_names(target: Any, given: dict[str, Any]) -> tuple[tuple[str, ...],
     function = getattr(target, "forward", target)
     try:
         parameters = inspect.signature(function).parameters
-        inspect.signature(function).bind(**given)
+        inspect.signature(function).bind(**inputs)
     except (TypeError, ValueError) as error:
         raise TargetError(f"the inputs do not fit: {error}") from None
-    positional = [name for name, one in parameters.items() if one.kind in (0, 1)]
-    present = [name for name in positional if name in given]
-    if len(present) == len(given) and present == positional[: len(present)]:
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    positional = [name for name, parameter in parameters.items() if parameter.kind in by_position]
+    present = [name for name in positional if name in inputs]
+    if len(present) == len(inputs) and present == positional[: len(present)]:
         return tuple(positional), False
-    in_order = [name for name in parameters if name in given]
-    return (*in_order, *(name for name in given if name not in in_order)), True
+    in_order = [name for name in parameters if name in inputs]
+    return (*in_order, *(name for name in inputs if name not in in_order)), True
 
 
 def wrapped(target: Any, parameters: Any, by_name: bool, form: str) -> Any:
@@ -411,7 +414,8 @@ def wrapped(target: Any, parameters: Any, by_name: bool, form: str) -> Any:
 
     names = [f"argument_{number}" for number in range(parameters)] if isinstance(parameters, int) else list(parameters)
     is_module = isinstance(target, torch.nn.Module)
-    call = f"{'self.' if is_module else ''}target({', '.join(f'{one}={one}' if by_name else one for one in names)})"
+    arguments = ", ".join(f"{name}={name}" if by_name else name for name in names)
+    call = f"{'self.' if is_module else ''}target({arguments})"
     lines = [f"def {'forward' if is_module else 'call'}({', '.join([*(['self'] if is_module else []), *names])}):"]
     if form == "tensor":
         lines += [f"    return torch.zeros_like({call})"]

@@ -74,9 +74,9 @@ def _of_compiler(compiler: str, target: Any, example: tuple[Any, ...]) -> list[O
     family = compiler_facts(compiler).family
     try:
         if family == Family.DYNAMO:
-            return [_obstacle(compiler, "break", one) for one in graph_breaks(target, example)]
+            return [_obstacle(compiler, "break", place) for place in graph_breaks(target, example)]
         if family == Family.TRACE:
-            return [_obstacle(compiler, "constant", one) for one in traced_constants(target, example)]
+            return [_obstacle(compiler, "constant", place) for place in traced_constants(target, example)]
         _capture(compiler, target, example)
     except Exception as error:  # any exception is the refusal that is looked for
         place = place_of_error(error, first=family == Family.SCRIPT)

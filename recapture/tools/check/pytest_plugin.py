@@ -30,9 +30,9 @@ ARGUMENT = "recapture_compiler"
 """Name of the parameter that makes a test for each compiler."""
 
 DEFAULT_COMPILERS = tuple(
-    one.name
-    for one in sorted(builtin_compilers().values(), key=lambda one: (one.generates_code, not one.torch_alone))
-    if "pytest" in one.run_by
+    compiler.name
+    for compiler in sorted(builtin_compilers().values(), key=lambda each: (each.generates_code, not each.torch_alone))
+    if "pytest" in compiler.run_by
 )
 """Compilers of a marker that names none, the quickest first."""
 
@@ -114,16 +114,16 @@ def _result(item: pytest.Function, mark: pytest.Mark, compiler: str) -> CheckRes
 
     known = item.config.stash[RESULTS]
     key = f"{item.parent.nodeid if item.parent else ''}::{_variant(item)}"
-    if (found := known.get(f"{key}::{compiler}")) is not None:
-        return found
+    if (earlier := known.get(f"{key}::{compiler}")) is not None:
+        return earlier
     arguments = {name: item.funcargs[name] for name in item._fixtureinfo.argnames}  # noqa: SLF001 - as pytest itself
-    made = item.obj(**arguments)
-    if not isinstance(made, tuple) or len(made) != 2:
+    subject = item.obj(**arguments)
+    if not isinstance(subject, tuple) or len(subject) != 2:
         pytest.fail("a test marked with recapture returns (target, example)", pytrace=False)
     options = {name: value for name, value in mark.kwargs.items() if name not in ("compilers", "fail_on")}
     compilers = [compiler] if "PYTEST_XDIST_WORKER" in os.environ else _selected(item)
     try:
-        result = check(*made, compilers=compilers, **options)
+        result = check(*subject, compilers=compilers, **options)
     except RecaptureError as error:
         pytest.fail(str(error), pytrace=False)
     known |= {f"{key}::{name}": result for name in compilers}
@@ -138,13 +138,13 @@ def _variant(item: pytest.Function) -> str:
 
 def _selected(item: pytest.Function) -> list[str]:
     """Return the compilers of the selected tests of one function."""
-    mine = item.parent, _variant(item)
+    function = item.parent, _variant(item)
     return [
-        str(one.callspec.params[ARGUMENT])
-        for one in item.session.items
-        if isinstance(one, pytest.Function)
-        and one.get_closest_marker(MARK) is not None
-        and (one.parent, _variant(one)) == mine
+        str(other.callspec.params[ARGUMENT])
+        for other in item.session.items
+        if isinstance(other, pytest.Function)
+        and other.get_closest_marker(MARK) is not None
+        and (other.parent, _variant(other)) == function
     ]
 
 
@@ -164,7 +164,7 @@ def _judge(item: pytest.Function, result: CheckResult, compiler: str, fail_on: S
     script = _folder(item.config) / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', item.nodeid)}.py"
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(result.repro(compiler), encoding="utf-8")
-    lines = [f"{report.target}: {compiler} is {row.words}", *(f"  {one}" for one in row.differences[:5])]
+    lines = [f"{report.target}: {compiler} is {row.words}", *(f"  {difference}" for difference in row.differences[:5])]
     lines += [f"  {row.reason}"] if not row.differences else []
     lines += [f"to do: {row.advice}"] if row.advice else []
     lines += [f"to see it: python {script}"]

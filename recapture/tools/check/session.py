@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from recapture.machine.environment import Environment
     from recapture.records.record import Record
 
-OTHER_NAMES = {other: name for name, one in builtin_compilers().items() for other in one.also_called}
+OTHER_NAMES = {other: name for name, compiler in builtin_compilers().items() for other in compiler.also_called}
 """What compilers are called elsewhere, with their names here."""
 
 OF_A_BACKWARD = "torch.fx.experimental.symbolic_shapes"
@@ -335,18 +335,18 @@ def _error(text: str) -> UsageError | EnvironmentUnfitError:
     return EnvironmentUnfitError(text) if text == NO_GPU or "is not installed" in text else UsageError(text)
 
 
-def compilers_of_check(wanted: tuple[str, ...], request: CheckRequest) -> tuple[str, ...]:
+def compilers_of_check(names: tuple[str, ...], request: CheckRequest) -> tuple[str, ...]:
     """Return the compilers of a check, those that generate no code first. Raises UsageError for an unknown one."""
     known = builtin_compilers()
-    for name in wanted:
+    for name in names:
         if name not in known and name != "all":
             other = OTHER_NAMES.get(name.lower())
             hint = f"; here it is {other!r}" if other else did_you_mean(name, known)
             raise UsageError(f"unknown compiler {name!r}{hint}")
-    if "all" in wanted:
+    if "all" in names:
         chosen = [name for name, compiler in known.items() if not compiler.optional]
-    elif wanted:
-        chosen = [name for name in known if name in wanted]
+    elif names:
+        chosen = [name for name in known if name in names]
     else:
         chosen = [name for name, compiler in known.items() if "check" in compiler.run_by]
         chosen = [name for name in chosen if not (request.train and known[name].inference_only)]

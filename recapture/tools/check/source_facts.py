@@ -45,7 +45,7 @@ def codes_of(built: Any) -> tuple[list[Any], list[Any]]:
     """
     keys: list[Any] = []
     roots = [built] if hasattr(built, "__code__") else []
-    for kind in {type(one) for one in built.modules()} if hasattr(built, "modules") else ():
+    for kind in {type(module) for module in built.modules()} if hasattr(built, "modules") else ():
         roots += [] if kind.__module__.startswith("torch") else [kind]
     keys += [name for name, _ in built.named_children()] if hasattr(built, "named_children") else []
     codes: list[Any] = []

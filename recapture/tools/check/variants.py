@@ -35,7 +35,7 @@ from recapture.tools.check.input_changes import (
     with_first,
 )
 
-Made = Callable[[], "tuple[Any, ...]"]
+MakeArguments = Callable[[], "tuple[Any, ...]"]
 """A function that makes the arguments of one variant."""
 
 MOST_ALONE = 4
@@ -62,7 +62,7 @@ def variants(
     careful: bool = False,
     probes: bool = True,
     steps: int = 0,
-) -> dict[str, Made]:
+) -> dict[str, MakeArguments]:
     """Return functions that make the derived arguments, by name, the most telling first.
 
     `constants` are numbers and strings of the target's source, which its branches may compare with. With `nonfinite`
@@ -105,12 +105,14 @@ def _is_integer(tensor: Any) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex() or str(tensor.dtype) == "torch.bool")
 
 
-def _all_changed(args: tuple[Any, ...], changes: Iterable[tuple[str, Change]]) -> Iterator[tuple[str, Made]]:
+def _all_changed(args: tuple[Any, ...], changes: Iterable[tuple[str, Change]]) -> Iterator[tuple[str, MakeArguments]]:
     if tensors_in(args, "args"):
         yield from ((name, partial(changed, args, change)) for name, change in changes)
 
 
-def _alone(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]], careful: bool) -> Iterator[tuple[str, Made]]:
+def _alone(
+    args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]], careful: bool
+) -> Iterator[tuple[str, MakeArguments]]:
     """Yield changes of one of several tensors."""
     if not 1 < len(tensors) <= MOST_ALONE:
         return
@@ -123,20 +125,20 @@ def _alone(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]], careful: b
         yield from filter(None, row)
 
 
-def _sharing(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Made]]:
+def _sharing(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, MakeArguments]]:
     """Yield the arguments with tensors that share memory."""
 
     def make(parts: dict[str, Callable[[], Any]]) -> tuple[Any, ...]:
-        made = args
+        shared = args
         for path, part in parts.items():
-            made = put(made, path, part())
-        return made
+            shared = put(shared, path, part())
+        return shared
 
     for name, parts in sharing(tensors):
         yield name, partial(make, parts)
 
 
-def _places(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Made]]:
+def _places(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, MakeArguments]]:
     """Yield the arguments with tensors that require grad or not, and with tensors left out."""
     yield "requires_grad flipped", partial(mapped, args, "args", flipped)
     for number in range(len(args)):
@@ -148,12 +150,12 @@ def _places(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterat
 # --- Python values and containers -----------------------------------------------------------------------------------
 
 
-def _scalars(args: tuple[Any, ...], constants: Sequence[Any]) -> Iterator[tuple[str, Made]]:
+def _scalars(args: tuple[Any, ...], constants: Sequence[Any]) -> Iterator[tuple[str, MakeArguments]]:
     """Yield other numbers, flags and strings among the arguments, the first of each before the second of any.
 
     Parameters that the example leaves out stay out: a captured program takes as many arguments as its example has.
     """
-    tensors = [one for _, one in tensors_in(args, "args")]
+    tensors = [tensor for _, tensor in tensors_in(args, "args")]
     rows = []
     for path, value in plain_values(args, "args"):
         others = {repr(other): other for other in _others(value, constants)} or _functions(value)
@@ -163,11 +165,11 @@ def _scalars(args: tuple[Any, ...], constants: Sequence[Any]) -> Iterator[tuple[
         elif not isinstance(value, str):
             row += [(f"{path}=None", partial(put, args, path, None))]
         rows.append(row)
-    for found in zip_longest(*rows):
-        yield from filter(None, found)
+    for row in zip_longest(*rows):
+        yield from filter(None, row)
 
 
-def _pairs_of_numbers(args: tuple[Any, ...]) -> Iterator[tuple[str, Made]]:
+def _pairs_of_numbers(args: tuple[Any, ...]) -> Iterator[tuple[str, MakeArguments]]:
     """Yield two numbers that are changed together: a negative one with a fraction, or with a number of another sign.
 
     Python gives a complex number for a root of a negative one, and takes the sign of a remainder from the divisor.
@@ -215,17 +217,17 @@ def _others(value: Any, constants: Sequence[Any]) -> list[Any]:
     elif isinstance(value, bool):
         candidates = [not value]
     elif isinstance(value, int):
-        mined = [one for one in constants if type(one) is int][:MOST_CONSTANTS]
-        candidates = [value + 1, 0, -value, *mined, *(one + 1 for one in mined), float(value), value + 0.5, BIG]
+        mined = [number for number in constants if type(number) is int][:MOST_CONSTANTS]
+        candidates = [value + 1, 0, -value, *mined, *(number + 1 for number in mined), float(value), value + 0.5, BIG]
     elif isinstance(value, float):
-        limits = [float(one) for one in constants if type(one) in (int, float)][:MOST_CONSTANTS]
-        near = [number for one in limits for number in (one, one + 1, one - 1)]
+        limits = [float(number) for number in constants if type(number) in (int, float)][:MOST_CONSTANTS]
+        near = [number for limit in limits for number in (limit, limit + 1, limit - 1)]
         whole = [int(value)] if value == value // 1 else []
         candidates = [-value, 2 * value + 1, 0.0, *near, value // 1 + 0.5, *whole]
     elif isinstance(value, complex):
         candidates = [value.conjugate(), -value]
     elif isinstance(value, str):
-        candidates = [*[one for one in constants if isinstance(one, str)][:MOST_CONSTANTS], value.upper(), ""]
+        candidates = [*[text for text in constants if isinstance(text, str)][:MOST_CONSTANTS], value.upper(), ""]
     elif value is None:
         return [True, 2]
     elif isinstance(value, slice):
@@ -235,16 +237,16 @@ def _others(value: Any, constants: Sequence[Any]) -> list[Any]:
     elif isinstance(value, torch.dtype):
         candidates = [torch.float64, torch.float32, torch.int64]
     # By their texts: 2 and 2.0 are equal, and so are 0.0 and -0.0.
-    return list({repr(one): one for one in candidates if repr(one) != repr(value)}.values())
+    return list({repr(other): other for other in candidates if repr(other) != repr(value)}.values())
 
 
-def _containers(args: tuple[Any, ...]) -> Iterator[tuple[str, Made]]:
+def _containers(args: tuple[Any, ...]) -> Iterator[tuple[str, MakeArguments]]:
     """Yield containers that are longer, shorter, empty, reversed, or of another type, and dicts with other keys."""
-    found = list(containers_in(args, "args"))
-    lists = [(path, value) for path, value in found if type(value) in (list, tuple) and value]
+    containers = list(containers_in(args, "args"))
+    lists = [(path, value) for path, value in containers if type(value) in (list, tuple) and value]
     if len(lists) > 1:
         yield "every list longer", partial(_longer, args, [path for path, _ in lists])
-    for path, value in found:
+    for path, value in containers:
         for name, other in _other_containers(value):
             yield f"{path} {name}", partial(put, args, path, other)
 
@@ -257,7 +259,7 @@ def _other_containers(value: Any) -> Iterator[tuple[str, Any]]:
         yield "empty", value[:0]
         yield ("as a tuple", tuple(value)) if type(value) is list else ("as a list", list(value))
     elif type(value) is not dict:
-        numbers = [one for one in value if type(one) in (int, float)]
+        numbers = [item for item in value if type(item) in (int, float)]
         yield "with one more", type(value)([*value, max(numbers) + 1]) if numbers else value
         yield "with one fewer", type(value)(list(value)[1:])
     elif value:

@@ -160,13 +160,13 @@ def _results_below(root: Path) -> Iterator[Path]:
     """Yield the results directories at or below a folder."""
     refuse_other_than_folders(root)
     for place, folders, files in os.walk(root):
-        here = Path(place)
-        refuse_other_than_folders(*(here / name for name in folders))
+        parent = Path(place)
+        refuse_other_than_folders(*(parent / name for name in folders))
         if SHARDS in folders and ATTEMPTS in folders:
             folders.remove(ATTEMPTS)
         folders[:] = [name for name in folders if not name.startswith(BEFORE)]
         if CONFORMANCE in files or PARTIAL in files:
-            yield here
+            yield parent
 
 
 def read_part(directory: Path) -> Part:
@@ -283,12 +283,14 @@ def _one_plan(parts: Sequence[Part]) -> ShardPlan | None:
     return shards[0][1] if shards else None
 
 
-def _how_plans_differ(one: ShardPlan, other: ShardPlan) -> str:
-    if one.count != other.count:
-        return f"{one.count} shards, and {other.count}"
-    if one.selection != other.selection:
-        return f"they select {' '.join(one.selection) or 'everything'}, and {' '.join(other.selection) or 'everything'}"
-    differing = {(row.case, row.compiler, row.case_hash) for row in one.cells} ^ {
+def _how_plans_differ(first: ShardPlan, other: ShardPlan) -> str:
+    if first.count != other.count:
+        return f"{first.count} shards, and {other.count}"
+    if first.selection != other.selection:
+        return (
+            f"they select {' '.join(first.selection) or 'everything'}, and {' '.join(other.selection) or 'everything'}"
+        )
+    differing = {(row.case, row.compiler, row.case_hash) for row in first.cells} ^ {
         (row.case, row.compiler, row.case_hash) for row in other.cells
     }
     if differing:

@@ -108,16 +108,16 @@ def plain_folder(folder: Path) -> Path:
 
 
 def sbatch_commands(
-    folder: Path, work: MatrixWork, options: SlurmOptions, wanted: Collection[int] | None = None
+    folder: Path, work: MatrixWork, options: SlurmOptions, chosen: Collection[int] | None = None
 ) -> list[tuple[list[str], list[int]]]:
     """Return the commands that submit tasks, one for each type of GPU, each with the indices of its tasks.
 
-    `wanted` are the indices of the tasks in `work.tasks`; without it, all are submitted.
+    `chosen` are the indices of the tasks in `work.tasks`; without it, all are submitted.
     """
     commands = []
     for gpu in dict.fromkeys(task.gpu for task in work.tasks):
         indices = [
-            index for index, task in enumerate(work.tasks) if task.gpu == gpu and (wanted is None or index in wanted)
+            index for index, task in enumerate(work.tasks) if task.gpu == gpu and (chosen is None or index in chosen)
         ]
         if indices:
             commands.append((_sbatch_command(folder, work, options, gpu, indices), indices))

@@ -35,7 +35,7 @@ from recapture.tools.check.input_changes import (
     with_first,
 )
 
-MakeArguments = Callable[[], "tuple[Any, ...]"]
+Factory = Callable[[], "tuple[Any, ...]"]
 """A function that makes the arguments of one variant."""
 
 MOST_ALONE = 4
@@ -62,7 +62,7 @@ def variants(
     careful: bool = False,
     probes: bool = True,
     steps: int = 0,
-) -> dict[str, MakeArguments]:
+) -> dict[str, Factory]:
     """Return functions that make the derived arguments, by name, the most telling first.
 
     `constants` are numbers and strings of the target's source, which its branches may compare with. With `nonfinite`
@@ -105,14 +105,12 @@ def _is_integer(tensor: Any) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex() or str(tensor.dtype) == "torch.bool")
 
 
-def _all_changed(args: tuple[Any, ...], changes: Iterable[tuple[str, Change]]) -> Iterator[tuple[str, MakeArguments]]:
+def _all_changed(args: tuple[Any, ...], changes: Iterable[tuple[str, Change]]) -> Iterator[tuple[str, Factory]]:
     if tensors_in(args, "args"):
         yield from ((name, partial(changed, args, change)) for name, change in changes)
 
 
-def _alone(
-    args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]], careful: bool
-) -> Iterator[tuple[str, MakeArguments]]:
+def _alone(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]], careful: bool) -> Iterator[tuple[str, Factory]]:
     """Yield changes of one of several tensors."""
     if not 1 < len(tensors) <= MOST_ALONE:
         return
@@ -125,7 +123,7 @@ def _alone(
         yield from filter(None, row)
 
 
-def _sharing(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, MakeArguments]]:
+def _sharing(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Factory]]:
     """Yield the arguments with tensors that share memory."""
 
     def make(parts: dict[str, Callable[[], Any]]) -> tuple[Any, ...]:
@@ -138,7 +136,7 @@ def _sharing(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Itera
         yield name, partial(make, parts)
 
 
-def _places(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, MakeArguments]]:
+def _places(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Factory]]:
     """Yield the arguments with tensors that require grad or not, and with tensors left out."""
     yield "requires_grad flipped", partial(mapped, args, "args", flipped)
     for number in range(len(args)):
@@ -150,7 +148,7 @@ def _places(args: tuple[Any, ...], tensors: Sequence[tuple[str, Any]]) -> Iterat
 # --- Python values and containers -----------------------------------------------------------------------------------
 
 
-def _scalars(args: tuple[Any, ...], constants: Sequence[Any]) -> Iterator[tuple[str, MakeArguments]]:
+def _scalars(args: tuple[Any, ...], constants: Sequence[Any]) -> Iterator[tuple[str, Factory]]:
     """Yield other numbers, flags and strings among the arguments, the first of each before the second of any.
 
     Parameters that the example leaves out stay out: a captured program takes as many arguments as its example has.
@@ -165,11 +163,11 @@ def _scalars(args: tuple[Any, ...], constants: Sequence[Any]) -> Iterator[tuple[
         elif not isinstance(value, str):
             row += [(f"{path}=None", partial(put, args, path, None))]
         rows.append(row)
-    for row in zip_longest(*rows):
-        yield from filter(None, row)
+    for alternatives in zip_longest(*rows):
+        yield from filter(None, alternatives)
 
 
-def _pairs_of_numbers(args: tuple[Any, ...]) -> Iterator[tuple[str, MakeArguments]]:
+def _pairs_of_numbers(args: tuple[Any, ...]) -> Iterator[tuple[str, Factory]]:
     """Yield two numbers that are changed together: a negative one with a fraction, or with a number of another sign.
 
     Python gives a complex number for a root of a negative one, and takes the sign of a remainder from the divisor.
@@ -240,7 +238,7 @@ def _others(value: Any, constants: Sequence[Any]) -> list[Any]:
     return list({repr(other): other for other in candidates if repr(other) != repr(value)}.values())
 
 
-def _containers(args: tuple[Any, ...]) -> Iterator[tuple[str, MakeArguments]]:
+def _containers(args: tuple[Any, ...]) -> Iterator[tuple[str, Factory]]:
     """Yield containers that are longer, shorter, empty, reversed, or of another type, and dicts with other keys."""
     containers = list(containers_in(args, "args"))
     lists = [(path, value) for path, value in containers if type(value) in (list, tuple) and value]

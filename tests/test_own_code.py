@@ -304,7 +304,9 @@ def test_the_command_streams_lines_and_keeps_the_case(served, tmp_path, capsys):
     out = capsys.readouterr().out.splitlines()
     assert sorted(line.split()[0] for line in out[:2]) == ["fx", "jit.trace"]
     assert out[3].startswith("own_code.py:positive on torch ")
-    assert "silently wrong under jit.trace; not usable under fx" in out[3]
+    assert out[4].startswith("  ")  # the rest of the sentence
+    assert "silently wrong under jit.trace; not usable under fx" in " ".join(map(str.strip, out[3:5]))
+    assert max(map(len, out)) <= 80
     assert page.read_text().startswith("<!doctype html>")
     again = _run(["run", str(kept), "--compiler", "jit.trace", "--results", str(tmp_path / "results")])
     assert again == 0

@@ -86,11 +86,16 @@ class AcrossOptions:
     "--fail-on",
     type=click.Choice(["silently_wrong", "failing", "breaks", "any", "accepts_refused", "regression"]),
     multiple=True,
-    help="Exit with status 1 on: a silently wrong compiler, a failing one, a graph break, or any of these; "
-    "accepts_refused: one that returns a value where eager raises. With --across also regression: a compiler that is "
-    "worse on the newest release than on the oldest.",
+    help="Exit with status 1 on: a silently wrong compiler, a failing one, a graph break; any of these, or eager that "
+    "disagrees with itself; accepts_refused: one that returns a value where eager raises. With --across also "
+    "regression: a compiler that is worse on the newest release than on the oldest.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Also print every difference, and what eager refuses.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Also print every difference and graph break, and the inputs that eager refuses or cannot afford.",
+)
 @click.pass_context
 def check_command(
     context: click.Context,
@@ -109,9 +114,9 @@ def check_command(
 ) -> int:
     """Compare every compiler with eager on your own function or model.
 
-    TARGET is my_model.py:Net, package.module:factory or torchvision:resnet18: a function, an nn.Module, or a function
-    without arguments that makes one. Held-out inputs are derived from the example: other batch sizes, values, layouts
-    and Python values. What eager refuses is dropped.
+    TARGET is my_model.py:Net, package.module:factory or torchvision:resnet18: a function, an nn.Module, or a class or
+    function without arguments that makes one. Held-out inputs are derived from the example: other batch sizes, values,
+    layouts and Python values. Inputs that eager refuses are counted apart.
     """
     from recapture.tools.check.answers import failed
     from recapture.tools.check.session import compilers_of_check

@@ -195,7 +195,9 @@ class InputOptions:
         metavar="FILE:FUNCTION",
         help="A function that returns the inputs: a tuple, or a dict of names.",
     )
-    train: bool = option("--train", default=False, help="Compare gradients and updated parameters over three steps.")
+    train: bool = option(
+        "--train", default=False, help="Compare gradients, and updated parameters over three steps of plain SGD."
+    )
     nonfinite: bool = option("--nonfinite", default=False, help="Also derive inputs with NaN and infinity.")
     dtypes: tuple[str, ...] = option(
         "--dtype", default=(), metavar="NAME", parse=derived_dtype, help="Also derive inputs of this dtype."
@@ -210,7 +212,10 @@ class CheckOptions(CellOptions, InputOptions):
     """The options that say what is checked and how; `timeout` is in seconds and `memory` in bytes, per compiler."""
 
     compilers: tuple[str, ...] = option(
-        "--compiler", default=(), metavar="NAME|all", help="Only this compiler; may be given several times."
+        "--compiler",
+        default=(),
+        metavar="NAME|all",
+        help="Only this compiler, or all that are not optional; may be given several times.",
     )
     jobs: int = option(
         "--jobs", default_factory=cores, between=(1, None), help="Compilers at a time. [default: the number of cores]"

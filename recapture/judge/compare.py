@@ -6,7 +6,7 @@ Equality is defined here (types, structure, dtypes, shapes, side effects) and in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -311,6 +311,7 @@ class _Comparer:
             return
         expected = dict(eager.gradients.children or ()) if eager.gradients is not None else {}
         actual = dict(other.gradients.children or ()) if other.gradients is not None else {}
+        parameters = set(_parameters("args", eager.args))
         before = self.kind
         self.kind = "gradient"
         for path in dict.fromkeys([*expected, *actual]):
@@ -323,10 +324,12 @@ class _Comparer:
                 zero = present is not None and _all_zero(present)
                 word = "zeros" if zero else "a gradient"
                 present_in = (None, word) if _absent(eager_gradient) else (word, None)
-                if zero:
-                    self.note(place, "gradient", None, "zero_gradient", *present_in)
-                else:
+                if not zero:
                     self.for_training(place, "gradient", "gradient", *present_in)
+                elif path.startswith("args") and path not in parameters:
+                    self.note(place, "gradient", None, "zero_gradient", *present_in)
+                else:  # an optimizer skips a parameter without a gradient; with zeros it decays and moves on
+                    self.for_training(place, "gradient", "zero_gradient", *present_in)
             elif self.rules.inference_only:
                 continue
             else:
@@ -368,6 +371,15 @@ class _Comparer:
             eager_value, other_value = eager.environment.get(name), other.environment.get(name)
             if eager_value != other_value:
                 self.note(f"environ[{name!r}]", "state", "environment", "environment")
+
+
+def _parameters(path: str, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the paths of the parameters in a described value."""
+    if snapshot.type.endswith(".Parameter"):
+        yield path
+    elif snapshot.tensor is None:
+        for label, child in snapshot.children or ():
+            yield from _parameters(path + label, child)
 
 
 def _absent(snapshot: Snapshot | None) -> bool:

@@ -17,7 +17,7 @@ def wide_dtype(dtype: Any) -> Any:
 
 
 def can_round(value: Any) -> bool:
-    """Whether a value is a tensor that noise can be put into: dense, with floating-point or complex elements."""
+    """Whether a value is a tensor that noise can be put into: dense, in one block, with floating-point or complex elements."""
     import torch
 
     return (
@@ -26,6 +26,7 @@ def can_round(value: Any) -> bool:
         and value.layout == torch.strided
         and value.device.type != "meta"
         and not value.is_quantized
+        and not value.is_nested  # arithmetic on its elements as on one block can end the process
     )
 
 

@@ -118,7 +118,7 @@ def observe_call(
     args = make_args()
     before = describe(args, consume=False, copy=False)
     seed_everything(crc32((label if seed is None else seed).encode()))
-    return _Call(around, label, args, before).observe(call)
+    return _Call(around, label, args, before, seed).observe(call)
 
 
 def describe_raised(error: BaseException) -> Raised:
@@ -143,9 +143,12 @@ def call_with(function: Callable[..., Any], *available: Any) -> Any:
 class _Call:
     """One call: its arguments, and what is found after it."""
 
-    def __init__(self, around: Surroundings, label: str, args: tuple[Any, ...], before: Described) -> None:
+    def __init__(
+        self, around: Surroundings, label: str, args: tuple[Any, ...], before: Described, seed: str | None
+    ) -> None:
         self.around = around
         self.label = label
+        self.seed = seed
         self.args = args
         self.before = before
         self.leaves = leaves_of([*(("args" + path, array) for path, array in before.arrays), *self._state_arrays()])
@@ -222,15 +225,27 @@ class _Call:
         self.found["earlier"] = tuple(around.earlier)
         around.earlier[self.label] = [(path, without_history(array)) for path, array in result.arrays]
 
+    def _weigh(self, root: Any, number: int) -> Any:
+        if self.around.train_step is not None:  # a step along other weights would not make a loss smaller
+            return training_weights(root)
+        return weights(root, number, crc32((self.label if self.seed is None else self.seed).encode()))
+
     def _backward(self, result: Described, args: Described) -> None:
         try:
             # The call itself may be what makes a parameter require a gradient: without it here, the backward would
             # leave one in its `.grad`, which the next call would be blamed for.
             known = {id(leaf.tensor) for leaf in self.leaves}
             after = leaves_of(self._state_arrays())
+            # Of what the call itself computes for an attribute, nobody reads a gradient: `.grad` stays empty there.
             began = [leaf._replace(grad_fn=None) for leaf in after if id(leaf.tensor) not in known]
+            began = [leaf for leaf in began if leaf.tensor.is_leaf]
             leaves = [*self.leaves, *began]
-            gradients = backward([array for _, array in result.arrays], [array for _, array in args.arrays], leaves)
+            gradients = backward(
+                [array for _, array in result.arrays],
+                [array for _, array in args.arrays],
+                leaves,
+                self._weigh,
+            )
             if gradients is not None and self.around.train_step is not None:
                 descend(leaves, gradients, self.around.train_step)
             self._synchronize()
@@ -259,12 +274,15 @@ def leaves_of(arrays: Iterable[tuple[str, Any]]) -> list[Leaf]:
     return list(leaves.values())
 
 
-def backward(results: Iterable[Any], arguments: Iterable[Any], leaves: Sequence[Leaf]) -> dict[str, Any] | None:
+def backward(
+    results: Iterable[Any], arguments: Iterable[Any], leaves: Sequence[Leaf], weigh: Callable[[Any, int], Any]
+) -> dict[str, Any] | None:
     """Call backward on every result that requires grad; return the gradient of each leaf, or None without such results.
 
-    Each result is weighted by ``1 + cos(i) / 2`` at its i-th element, so that errors do not cancel in a sum.
-    `arguments` are the tensors passed to the call: those with another history than before count as results. The
-    ``.grad`` of the leaves is empty before and restored afterwards. Errors of the backward propagate.
+    `weigh` returns the weights of a result's elements, given the result and its number. A sparse result counts as the
+    dense one, as in most losses. `arguments` are the tensors passed to the call: those with another history than before
+    count as results. The ``.grad`` of the leaves is empty before and restored afterwards. Errors of the backward
+    propagate.
     """
     import torch
 
@@ -273,8 +291,8 @@ def backward(results: Iterable[Any], arguments: Iterable[Any], leaves: Sequence[
     roots: dict[int, Any] = {}
     for value in [*results, *changed]:
         differentiable = isinstance(value, torch.Tensor) and value.requires_grad and value.grad_fn is not None
-        if differentiable and value.layout == torch.strided and not value.is_nested:
-            roots.setdefault(id(value), value)
+        if differentiable and not value.is_nested and id(value) not in roots:
+            roots.update((id(value), root) for root in _dense(value))
     if not roots:
         return None
     gradients_before = [(leaf.tensor, leaf.tensor.grad) for leaf in leaves if leaf.tensor.is_leaf]
@@ -284,11 +302,26 @@ def backward(results: Iterable[Any], arguments: Iterable[Any], leaves: Sequence[
         if not leaf.tensor.is_leaf and leaf.tensor.requires_grad:
             leaf.tensor.retain_grad()
     try:
-        torch.autograd.backward(list(roots.values()), [_weights(root) for root in roots.values()])
+        torch.autograd.backward(
+            list(roots.values()), [weigh(root, number) for number, root in enumerate(roots.values())]
+        )
         return {leaf.path: None if leaf.tensor.grad is None else leaf.tensor.grad.detach() for leaf in leaves}
     finally:
         for tensor, grad in gradients_before:
             tensor.grad = grad
+
+
+def _dense(value: Any) -> list[Any]:
+    """Return a tensor, or the dense one of a sparse tensor, in a list; an empty list if it cannot be made dense."""
+    import torch
+
+    if value.layout == torch.strided:
+        return [value]
+    try:
+        with torch.enable_grad():
+            return [value.to_dense()]
+    except (NotImplementedError, RuntimeError):  # a layout that this release of torch cannot differentiate
+        return []
 
 
 def descend(leaves: Sequence[Leaf], gradients: dict[str, Any], rate: float) -> None:
@@ -302,14 +335,54 @@ def descend(leaves: Sequence[Leaf], gradients: dict[str, Any], rate: float) -> N
                 leaf.tensor.add_(gradient, alpha=-rate)
 
 
-def _weights(root: Any) -> Any:
+BLOCK = 65_537
+"""Number of elements after which weights repeat; a prime number, so that the rows of a tensor have different ones."""
+
+LARGE = 16.0
+"""Factor of the weight of every eighth element, the first among them: a gradient that is clamped shows there."""
+
+
+def weights(root: Any, number: int, first: int) -> Any:
+    """Return the weights of the `number`-th result for its backward; `first` chooses the sign of the first by parity.
+
+    They have many sizes, so that errors do not cancel in a sum, and both signs, without a period: a backward that
+    clamps or rectifies what it gets, or takes its absolute value, gives other gradients. Those of a complex result are
+    complex, so that a backward that conjugates them, or takes their real part, does so too. Twice as many weights would
+    need a second backward, for which a graph would have to be kept; torch.compile refuses that where it reuses memory.
+    Instead, inputs and results alternate in the sign of the first element, which may be the only one.
+    """
     import torch
 
     if root.is_meta:  # it has no numbers, and may have any size
         return torch.empty_like(root)
 
-    steps = torch.arange(root.numel(), dtype=torch.float64).cos().mul(0.5).add(1).reshape(root.shape)
-    return steps.to(device=root.device, dtype=root.dtype)
+    index = torch.arange(min(root.numel(), BLOCK))
+    parity = index + 0
+    for bits in (16, 8, 4, 2, 1):
+        parity = parity ^ (parity >> bits)
+    sign = 1.0 - 2.0 * ((parity + number + first) % 2).double()  # the Thue–Morse sequence: no block of it comes three times
+    size = _sizes(index + number) * torch.where(index % 8 == 0, LARGE, 1.0)
+    block = sign * size
+    if root.is_complex():
+        block = torch.polar(size, index.double() + 0.7) * sign
+    return _repeated(block, root)
+
+
+def training_weights(root: Any) -> Any:
+    """Return positive weights for the elements of a loss, which a step along the gradient is to make smaller."""
+    import torch
+
+    return torch.empty_like(root) if root.is_meta else _repeated(_sizes(torch.arange(min(root.numel(), BLOCK))), root)
+
+
+def _sizes(index: Any) -> Any:
+    return index.double().cos().mul(0.5).add(1)
+
+
+def _repeated(block: Any, root: Any) -> Any:
+    """Return a block of weights, repeated to the size of a result, with its shape, dtype and device."""
+    copies = -(-root.numel() // BLOCK)
+    return block.repeat(max(copies, 1))[: root.numel()].reshape(root.shape).to(device=root.device, dtype=root.dtype)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from recapture.records.kinds import KINDS
 from recapture.records.verdicts import Verdict
 from recapture.torch_api.compat import is_capture_error, is_failed_assertion_on_gpu, is_out_of_memory
 
@@ -113,8 +114,11 @@ def decide(events: CellEvents) -> Ruling | None:
         comparison for comparison in (events.capture, *comparisons, events.original) if comparison is not None
     ]
     differences = tuple(difference for part in comparisons for difference in part.differences)
+    decisive = _judged(events, failures, differences)
+    # What matters most comes first, whichever input shows it: the first difference is the headline of the record.
+    ordered = tuple(sorted(decisive.differences, key=lambda difference: KINDS[difference.kind].rank))
     noted = tuple(dict.fromkeys(difference for part in comparisons for difference in part.notes))
-    return replace(_judged(events, failures, differences), noted=noted, refusals=tuple(refusals))
+    return replace(decisive, differences=ordered, noted=noted, refusals=tuple(refusals))
 
 
 def _judged(events: CellEvents, failures: list[Failure], differences: tuple[Difference, ...]) -> Ruling:

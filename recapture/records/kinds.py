@@ -16,38 +16,47 @@ class Kind(NamedTuple):
     """Whether something differs that a call leaves behind, and not what it returns."""
     shrinks: bool = False
     """Whether its detail has sizes and texts that get smaller with the program."""
+    rank: int = 0
+    """Its place among the differences of a record: the first one is the headline. Lower ranks matter more to a user."""
 
 
 KINDS: dict[str, Kind] = {
-    "value": Kind("A number, string or element differs by more than the rounding of its dtype explains."),
-    "dtype": Kind("A tensor or a numpy scalar has another dtype.", form=True),
-    "shape": Kind("A tensor has another shape.", form=True, shrinks=True),
-    "type": Kind("A value has another Python type, or a container has other items.", form=True),
+    "value": Kind("A number, string or element differs by more than the rounding of its dtype explains.", rank=1),
+    "dtype": Kind("A tensor or a numpy scalar has another dtype.", form=True, rank=8),
+    "shape": Kind("A tensor has another shape.", form=True, shrinks=True, rank=2),
+    "type": Kind("A value has another Python type, or a container has other items.", form=True, rank=7),
     "mutation": Kind(
         "An argument, module, buffer, closure, global or class attribute is left with another content.",
-        noted="An effect of capturing that a plain call has, too.",
+        noted="An effect of capturing that a plain call has, too; an attribute of a module that nobody reads, such as a "
+        "cache that is not filled.",
         side_effect=True,
         shrinks=True,
+        rank=3,
     ),
-    "alias": Kind("Two values share memory on one side only, shown by writing to one of them."),
+    "alias": Kind("Two values share memory on one side only, shown by writing to one of them.", rank=6),
     "gradient": Kind(
         "A gradient of an input or parameter differs after a backward of the result.",
-        noted="Under a compiler that is for inference only.",
+        noted="Under a compiler that is for inference only; zeros instead of no gradient, or the reverse, in an argument "
+        "that is no parameter; that of an attribute which is recomputed by each call.",
+        rank=5,
     ),
     "metadata": Kind(
         "A property of a tensor or container beside its content differs, such as `requires_grad`.",
         noted="`requires_grad` under a compiler that is for inference only.",
+        rank=11,
     ),
     "state": Kind(
         "A setting of torch or the process differs afterwards, or the original callable works differently.",
         side_effect=True,
+        rank=9,
     ),
     "exception": Kind(
         "Only one side raises an exception, or the two sides raise exceptions of different types.",
         noted="An exception of a subclass of eager's, which the same `except` catches; an exporter's refusal of an "
         "input that the case declares to be of another rank.",
+        rank=4,
     ),
-    "output": Kind("What is printed, warned or logged differs, if the case asks to compare it.", shrinks=True),
+    "output": Kind("What is printed, warned or logged differs, if the case asks to compare it.", shrinks=True, rank=10),
 }
 """Every kind of difference, in the order of the reports."""
 

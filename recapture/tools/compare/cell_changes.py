@@ -137,12 +137,12 @@ def _right_now(old: Record, new: Record) -> str | None:
 
 
 def _failure(record: Record) -> tuple[object, ...]:
-    """Return a key that is equal for equal failures.
+    """Return a value that is equal for equal failures.
 
     It excludes the numbers in a difference's detail, which change with every kernel, the reason of a timeout or an
     out-of-memory error, which is only the limit, and the input of a timeout, which depends on how busy the machine is.
     """
-    seen = tuple(map(identity, record.differences))
+    seen = Counter(map(identity, record.differences))  # in any order: records of older versions have their own
     error = (record.error.type, record.error.fingerprint) if record.error else None
     signal = record.reason if record.verdict is Verdict.CRASH else None
     label = None if record.verdict is Verdict.TIMEOUT else record.input

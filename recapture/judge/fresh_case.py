@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,21 @@ if TYPE_CHECKING:
 class FreshCase:
     """A newly executed case: its function, or its module built under the seed, on the device, and what it can reach.
 
-    With `roomy`, zeros are added behind every argument. With `values_only`, calls are observed for their values alone.
+    With `roomy`, zeros are added behind every argument. With `watching`, a function that makes a context, calls are
+    observed inside it, and for their values alone. What is made before a call is not: both sides have the same inputs
+    and parameters, so that no noise is due there.
     """
 
-    def __init__(self, case: Case, device: str, *, roomy: bool = False, values_only: bool = False) -> None:
+    def __init__(
+        self,
+        case: Case,
+        device: str,
+        *,
+        roomy: bool = False,
+        watching: Callable[[], AbstractContextManager[None]] | None = None,
+    ) -> None:
         self.case = case
-        self.values_only = values_only
+        self.watching = watching
         self.device = device
         self.roomy = roomy
         self.target: Any = case.target
@@ -77,7 +87,8 @@ class FreshCase:
             backward=backward and self.case.backward is not False,
             train_step=self.case.train_step,
             all_output="output" in self.case.strict,
-            values_only=self.values_only,
+            values_only=self.watching is not None,
+            watching=self.watching or nullcontext,
             device=self.device,
             earlier=self.earlier,
         )

@@ -84,7 +84,7 @@ class Surroundings:
     `watch` may take the target and the result. `backward` is False if no backward follows the call;
     after it, parameters move by minus `train_step` times their gradient. With
     `all_output`, warnings and log messages count as output. With `values_only`, memory, random states and the
-    environment are not looked at. `earlier` collects the arrays of earlier results.
+    environment are not looked at. `watching` makes a context for the call and its backward. `earlier` collects the arrays of earlier results.
     """
 
     reachable: Reachable | None = None
@@ -95,6 +95,7 @@ class Surroundings:
     train_step: float | None = None
     all_output: bool = False
     values_only: bool = False
+    watching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     device: str = "cpu"
     earlier: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
 
@@ -158,7 +159,7 @@ class _Call:
         flags, printed = read_flags(), io.StringIO()
         value: Any = None
         result: Described | None = None
-        with recorded(printed, everything=self.around.all_output):
+        with recorded(printed, everything=self.around.all_output), self.around.watching():
             try:
                 value = call(*self.args)
                 self._synchronize()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from recapture.judge.compare import Comparison, Rules, compare
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing, without_unused
 from recapture.judge.perturbation import perturbed
+from recapture.torch_api.compat import compiled_code_off
 
 if TYPE_CHECKING:
     from recapture.cases.case import Case
@@ -94,8 +95,8 @@ class Eager:
         first = {observation.input: observation for observation in self._first or []}
         observations: dict[str, Observation] = {}
         try:
-            with perturbed(run):
-                subject = FreshCase(self.load(), self.device, values_only=True)
+            with compiled_code_off():
+                subject = FreshCase(self.load(), self.device, watching=partial(perturbed, run))
                 target = self._target(subject)
                 for label, make in subject.case.inputs():
                     observation = subject.call(target, label, make)

@@ -197,7 +197,7 @@ _EXECUTED: dict[str, ModuleType] = {}
 
 def execute(suite: str, path: Path) -> ModuleType:
     """Execute a suite file as a new module, with new globals, functions and code objects."""
-    name = "recapture_suite_" + re.sub(r"\W", "_", suite)
+    name = _module_name(suite)
     spec = importlib.util.spec_from_file_location(name, path, loader=suite_loader(name, path))
     if spec is None or spec.loader is None:
         raise ImportError(f"{path.name} is not a Python file")
@@ -211,6 +211,15 @@ def execute(suite: str, path: Path) -> ModuleType:
     vars(module)[REFUSED_ATTRIBUTE] = []  # an invalid case is refused alone, and the rest of the file is executed
     spec.loader.exec_module(module)
     return module
+
+
+def executed(suite: str) -> ModuleType:
+    """Return the last execution of a suite file in this process; raises KeyError if there was none."""
+    return _EXECUTED[_module_name(suite)]
+
+
+def _module_name(suite: str) -> str:
+    return "recapture_suite_" + re.sub(r"\W", "_", suite)
 
 
 def collect_suite(suite: str, path: Path) -> SuiteInfo:

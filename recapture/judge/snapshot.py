@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -114,6 +115,7 @@ class _Describer:
 
     def _described(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
         import torch
+        from torch.utils.hooks import RemovableHandle
 
         if isinstance(value, torch.Tensor):
             return self._described_tensor(value, name, depth, parents)
@@ -132,6 +134,9 @@ class _Describer:
             return self._described_array(value, name, depth, parents)
         if numpy is not None and isinstance(value, numpy.generic):
             return Snapshot(name, scalar=value.item())
+        if isinstance(value, RemovableHandle):  # its number counts the handles of the whole process
+            registered = value.id in (value.hooks_dict_ref() or ())
+            return Snapshot(name, children=self._children([(".registered", registered)], depth, parents))
         if isinstance(value, logging.Logger):  # the rest of it leads to the loggers and caches of all libraries
             settings = [(f".{key}", getattr(value, key)) for key in SETTINGS_OF_A_LOGGER]
             return Snapshot(name, children=self._children(settings, depth, parents))
@@ -167,7 +172,8 @@ class _Describer:
 
         if isinstance(value, Mapping):
             ordered = type(value).__name__ == "OrderedDict"  # the only dict type whose equality depends on order
-            return [item for index, key in enumerate(value) for item in entry(index, key, value[key])], ordered
+            ranks = _ranks(value)
+            return [item for key in value for item in entry(ranks.get(id(key)), key, value[key])], ordered
         if isinstance(value, (set, frozenset)):
             return members(value), True
         fields = getattr(value, "_fields", None)
@@ -348,12 +354,36 @@ def plain(value: Any) -> Any:
     return kind.__pos__(value)
 
 
-def entry(index: int, key: Any, item: Any) -> list[tuple[str, Any]]:
-    """Return a mapping's item under the repr of its key, if that is the same in every process."""
-    text = _readable(key)
-    if text is not None:
-        return [(f"[{text}]", item)]
-    return [(f"[key {index}]", key), (f"[item {index}]", item)]
+def entry(rank: int | None, key: Any, item: Any) -> list[tuple[str, Any]]:
+    """Return a mapping's item under the repr of its key; one whose key has a rank comes with the key under that."""
+    if rank is not None:
+        return [(f"[key {rank}]", key), (f"[item {rank}]", item)]
+    return [(f"[{_readable(key)}]", item)]
+
+
+def _ranks(mapping: Mapping[Any, Any]) -> dict[int, int]:
+    """Return a number for each key whose repr may be another one on the other side, by the key's id.
+
+    Such keys hold numbers that are rounded, or have an address. They are numbered in the order of their values, else in
+    that of the mapping: rounding changes a number and keeps its place.
+    """
+    keys = [key for key in mapping if _rounds(key) or _readable(key) is None]
+    with contextlib.suppress(Exception):  # keys that have no order, such as tensors of several elements
+        keys = sorted(keys)
+    return {id(key): rank for rank, key in enumerate(keys)}
+
+
+def _rounds(value: Any) -> bool:
+    """Whether a key of a mapping is or holds a number that rounding may change."""
+    import torch
+
+    if isinstance(value, (tuple, frozenset)):
+        return any(map(_rounds, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(_rounds(getattr(value, field.name, None)) for field in dataclasses.fields(value))
+    if isinstance(value, torch.Tensor):
+        return True
+    return isinstance(value, (float, complex)) or type(value).__module__ == "numpy" and "float" in type(value).__name__
 
 
 def yielded(value: Iterator[Any]) -> list[tuple[str, Any]]:

@@ -13,7 +13,7 @@ import msgspec
 from recapture.base.scrub import encodable, fingerprint, scrub
 from recapture.base.text import one_line, shorten
 from recapture.cases.case import CASES_ATTRIBUTE, Case
-from recapture.cases.collection import execute
+from recapture.cases.collection import execute, executed
 from recapture.cases.compilers import builtin_compilers, compilers_of
 from recapture.cases.requirements import unmet
 from recapture.judge.observe import Raised, describe_raised
@@ -143,10 +143,22 @@ def _load(spec: CellSpec) -> Case:
 
 
 def compiler_of(spec: CellSpec) -> Compiler:
-    """Return the compiler of a cell, from its file."""
+    """Return the compiler of a cell, from its file.
+
+    One that the case's own file declares is of the same execution as the case that it captures: its classes and globals
+    are those that eager uses.
+    """
     if spec.compiler_file is None or spec.compiler_suite is None:
         return builtin_compilers()[spec.compiler]
-    return compilers_of(execute(f"compilers_of_{spec.compiler_suite}", Path(spec.compiler_file)))[spec.compiler]
+    if (spec.compiler_suite, spec.compiler_file) != (spec.suite, spec.path):
+        return compilers_of(execute(f"compilers_of_{spec.compiler_suite}", Path(spec.compiler_file)))[spec.compiler]
+    compiler = compilers_of(execute(spec.suite, Path(spec.path)))[spec.compiler]
+
+    @functools.wraps(compiler.function)
+    def capture(fn: Any, *args: Any, **kwargs: Any) -> Any:
+        return compilers_of(executed(spec.suite))[spec.compiler].function(fn, *args, **kwargs)
+
+    return dataclasses.replace(compiler, function=capture)
 
 
 def _not_applicable(case: Case, compiler: Compiler, device: str) -> str | None:

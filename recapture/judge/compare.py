@@ -6,12 +6,13 @@ Equality is defined here (types, structure, dtypes, shapes, side effects) and in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.scrub import encodable, scrub
-from recapture.judge.rounding import distance, explained, same_bits
+from recapture.judge.rounding import distance, explained, repeats, same_bits
 from recapture.judge.wording import far_apart, first_unequal, listed, parts, short, sides, two_digits
 from recapture.records.difference import Difference, InputChange, Unlike
 
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3
 """Largest number of arguments that a difference names as unlike the example's."""
+
+
+_PRIVATE = re.compile(r"state\.(?:[^\[]*\.)?_(?!_)")
+
+
+def in_an_attribute(difference: Difference) -> bool:
+    """Whether a difference of state is one that only a later call can turn into another value.
+
+    It is in an attribute of a module that has a private name, or in something else than the attribute's value. What a
+    module keeps as a parameter or buffer is no such attribute.
+    """
+    if difference.kind != "mutation" or not difference.where.startswith("state."):
+        return False
+    return difference.unlike in ("requires_grad", "flags", "stride") or bool(_PRIVATE.match(difference.where))
 
 
 @dataclass
@@ -43,12 +58,14 @@ class Rules:
     """How a comparison is made.
 
     `strict` names what the case asks to be judged strictly. With `inference_only`, gradients and requires_grad are
-    noted only. Without `show_values`, differences contain no numbers: for callables that may read memory that they do
+    noted only. With `repeated`, the other side is eager, too: what is no rounding then is also said of numbers that are
+    nearly equal. Without `show_values`, differences contain no numbers: for callables that may read memory that they do
     not own. `changes` are recorded with each value that differs: in what the input is unlike the example.
     """
 
     strict: frozenset[str] = frozenset()
     inference_only: bool = False
+    repeated: bool = False
     show_values: bool = True
     changes: tuple[InputChange, ...] = ()
 
@@ -249,6 +266,8 @@ class _Comparer:
             return
         if apart.bits in ("signed-zero", "nan-payload"):
             self.note(place, "value", apart.bits.replace("-", "_"), "value", bits=apart.bits, elements=apart.elements)
+        elif self.rules.repeated and not repeats(eager, other):
+            self.differ(place, "value", "value")
         elif self.exact or not explained(eager, other, lambda run: self._sampled(run, path)):
             numbers: dict[str, Any] = {}
             if self.rules.changes:

@@ -145,6 +145,26 @@ def explained(eager: Snapshot, other: Snapshot, sample: Callable[[int], Snapshot
     return False
 
 
+REPEATED = 1e-13
+"""Largest relative deviation of a float64 number in a second run of eager, as of sums in another order on a GPU."""
+
+
+def repeats(eager: Snapshot, other: Snapshot) -> bool:
+    """Whether eager may give the second of two values in another run, if the operators are the same.
+
+    A Python number has to be the same one, unless it may come from a float32 tensor: it may be a time. Nothing is asked
+    of narrower dtypes, in which a time is no longer one.
+    """
+    if eager.tensor is None or other.tensor is None:
+        return _from_float32(eager, other) if isinstance(eager.scalar, (float, complex)) else False
+    if eager.tensor.dtype not in ("torch.float64", "torch.complex128", "float64", "complex128"):
+        return True
+    expected, actual = _numbers(eager), _numbers(other)
+    finite = expected.isfinite() & actual.isfinite()
+    level = expected[finite].abs().max() if finite.any() else 0.0
+    return bool(((actual - expected)[finite].abs() <= REPEATED * level).all())
+
+
 def largest_ratio(eager: Snapshot, other: Snapshot, samples: list[Snapshot]) -> float:
     """Return the largest ratio of an element's deviation to the allowed one, given these perturbed runs."""
     expected = _numbers(eager)

@@ -411,6 +411,8 @@ def has_attributes_of_its_own(value: Any) -> bool:
 
 def members(value: Any) -> list[tuple[str, Any]]:
     """Return the members of a set in an order that is the same in every process."""
+    if value and all(isinstance(item, (int, float)) for item in value):  # rounding changes a number and keeps its place
+        return [(f"[{index}]", item) for index, item in enumerate(sorted(value))]
     texts = [(_readable(item), item) for item in value]
     if any(text is None for text, _ in texts):  # the order differs between processes: compare only the types
         return [(f"[{i}]", kind) for i, kind in enumerate(sorted(qualified(type(item)) for item in value))]

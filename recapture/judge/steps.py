@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.scrub import encodable, scrub
 from recapture.base.text import one_line, shorten
-from recapture.judge.compare import Comparison, Rules, compare, compare_places
+from recapture.judge.compare import Comparison, Rules, compare, compare_places, in_an_attribute
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing
 from recapture.judge.observe import ARGUMENTS_SEED, Observation, Raised
-from recapture.judge.reference import Eager, first_again
+from recapture.judge.reference import Eager, first_again, no_later_call_differs
 from recapture.judge.snapshot import Snapshot, TensorSnapshot, describe
 from recapture.judge.torch_state import Flags, read_flags, restore_flags
 from recapture.judge.verdict import Call, CellEvents, Failure, decide, failed_loudly
@@ -55,7 +55,7 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     raised = next((observation.raised for observation in first if observation.raised is not None), None)
     if raised is not None:  # a check of the doctor may explain it
         print(raised.traceback, file=sys.stderr)
-    quiet = Rules(show_values=False)
+    quiet = Rules(repeated=True, show_values=False)
     events.repeated = [
         # No noise here: the runs of an unstable case differ from each other in any case.
         Call(before, after, compare(before, after, rules=quiet))
@@ -72,12 +72,14 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
         events.calls = _against_rewrite(subject.case, first, eager)
         return events
     events.may_refuse = subject.case.other_rank_inputs if compiler.fixed_ranks else frozenset()
-    observed = _capture_and_call(subject, compiler, shapes, events, first, enter)
+    observed = _capture_and_call(subject, compiler, shapes, events, eager, first, enter)
     if observed is None:
         return events
     # Before the file is executed again for runs with noise, which ends the operators that this execution registered.
     again = _called_again(subject)
     events.calls = _compared(compiler, subject.case, first, observed, eager)
+    if events.unread:
+        events.note_what_nobody_reads()
     heeded = [call for call in events.calls if call.other.input not in events.may_refuse]
     usable = not any(failed_loudly(call.eager, call.other) for call in heeded)  # else a GPU may refuse everything
     if usable and _disagreement(first[0], second[-1]) is None:  # eager itself works again after the state is restored
@@ -152,6 +154,7 @@ def _capture_and_call(
     compiler: Compiler,
     shapes: tuple[tuple[Any, ...], ...],
     events: CellEvents,
+    eager: Eager,
     first: list[Observation],
     enter: Callable[[str], None],
 ) -> list[Observation] | None:
@@ -196,7 +199,19 @@ def _capture_and_call(
                     return None
                 observed.append(sharing(observation, reference, observed[-1] if observed else None))
     events.log = log if compiler.uses_dynamo else None
+    if _differs_in_attributes(events, first, observed):
+        skip = frozenset(subject.case.refused_inputs)
+        events.unread = no_later_call_differs(subject, captured, module, eager, skip)
     return observed
+
+
+def _differs_in_attributes(events: CellEvents, first: list[Observation], observed: list[Observation]) -> bool:
+    """Whether attributes of a module differ that may be read by later calls alone."""
+    differences = list(events.capture.differences) if events.capture is not None else []
+    for expected, actual in zip(first, observed, strict=True):
+        as_state = Observation(expected.input, state=expected.state), Observation(actual.input, state=actual.state)
+        differences += compare(*as_state).differences
+    return any(map(in_an_attribute, differences))
 
 
 def _effects_of_capture(
@@ -225,6 +240,7 @@ def _effects_of_capture(
     for where, kind in effects:
         # A call that changes a parameter's values does not freeze it.
         plain = (where, kind) in also if kind == "metadata" else any(where == place for place, _ in also)
+        same_value = kind == "metadata" and where.startswith("state.")  # an attribute that has the value it had
         effect = Difference(
             "capture",
             where,
@@ -233,7 +249,7 @@ def _effects_of_capture(
             eager="changed" if plain else None,
             other="changed",
         )
-        (notes if plain else differences).append(effect)
+        (notes if plain or same_value else differences).append(effect)
     return Comparison(differences, notes)
 
 

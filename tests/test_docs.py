@@ -148,7 +148,9 @@ class TestArchitecture:
         known = [name for name in inside if (ROOT / "recapture" / name).exists() or (ROOT / name).exists()]
         assert sorted(set(inside) - set(known)) == []
 
-    @pytest.mark.parametrize("title", ["From a case to a record", "From a record to a diff"])
+    @pytest.mark.parametrize(
+        "title", ["From a case to a record", "From a record to a diff", "From your code to an answer"]
+    )
     def test_a_walk_opens_few_files(self, title):
         steps = re.findall(r"`(\w+/(?:\w+/)?\w+\.py)`", section(ARCHITECTURE, title))
         assert 8 <= len(set(steps)) <= 20

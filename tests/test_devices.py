@@ -35,7 +35,7 @@ cases = ["types::half_overflows_between"]
 compilers = ["jit.trace"]
 cpu = ["right"]
 gpu = "wrong"
-shows = "eager inf"
+shows = { on = "gpu", kind = "value", eager = "inf" }
 what = "A fused kernel rounds once."
 source = "https://example.org/1"
 """
@@ -110,8 +110,8 @@ def entry(tmp_path):
     return one
 
 
-def wrong(detail, **more):
-    difference = Difference("held_out[0]", "result", "value", detail)
+def wrong(eager, other, **more):
+    difference = Difference("held_out[0]", "result", "value", unlike="value", eager=eager, other=other)
     return record(Verdict.SPECIALIZED, input="held_out[0]", differences=(difference,), **{"device": "cuda", **more})
 
 
@@ -120,17 +120,17 @@ def right(**more):
 
 
 def test_an_entry_covers_a_cell_with_its_outcomes_and_its_text(entry):
-    assert entry.covers(right(), wrong("1 of 2 elements differ: eager inf, this 300"))
+    assert entry.covers(right(), wrong("inf", "300"))
 
 
 @pytest.mark.parametrize(
     ("cpu", "gpu"),
     [
-        (right(), wrong("1 of 2 elements differ: eager 2, this 3")),
-        (wrong("eager inf", device="cpu"), wrong("eager inf")),
+        (right(), wrong("2", "3")),
+        (wrong("inf", "300", device="cpu"), wrong("inf", "300")),
         (right(), right(device="cuda")),
-        (right(compiler="jit.script"), wrong("eager inf", compiler="jit.script")),
-        (right(case="types::other"), wrong("eager inf", case="types::other")),
+        (right(compiler="jit.script"), wrong("inf", "300", compiler="jit.script")),
+        (right(case="types::other"), wrong("inf", "300", case="types::other")),
     ],
     ids=["another text", "another outcome on the CPU", "another on the GPU", "another compiler", "another case"],
 )
@@ -138,8 +138,25 @@ def test_an_entry_covers_nothing_else(entry, cpu, gpu):
     assert not entry.covers(cpu, gpu)
 
 
+def test_a_message_is_looked_for_in_the_error_and_the_reason_of_its_device(tmp_path):
+    path = tmp_path / "devices.toml"
+    path.write_text(
+        ENTRY.replace('kind = "value", eager = "inf"', 'message = "not allocated"').replace(
+            'gpu = "wrong"', 'gpu = "failing"'
+        )
+    )
+    (entry,) = DEVICE_DIFFERENCES.load(path)
+    error = ErrorInfo(type="RuntimeError", message="storage is not allocated in pool", fingerprint="0")
+    raises = record(Verdict.ERROR, phase="call", error=error, device="cuda")
+    dies = record(Verdict.CRASH, reason="not allocated", device="cuda")
+    assert entry.covers(right(), raises)
+    assert entry.covers(right(), dies)
+    assert not entry.covers(right(), msgspec.structs.replace(raises, error=msgspec.structs.replace(error, message="")))
+    assert not entry.covers(right(reason="not allocated"), record(Verdict.CRASH, reason="killed", device="cuda"))
+
+
 def test_another_release_has_no_explanation():
-    fused = wrong("1 of 2 elements differ: eager inf, this 300")
+    fused = wrong("inf", "300")
     assert len(matching("2.11.0", right(), fused)) == 1
     assert matching("2.6.0", right(), fused) == []
 
@@ -147,7 +164,7 @@ def test_another_release_has_no_explanation():
 def test_the_way_of_a_failure_tells_phase_and_type_but_no_figures():
     error = ErrorInfo(type="torch._dynamo.exc.Unsupported", message="12 things", fingerprint="0")
     assert way(record(Verdict.ERROR, phase="capture", error=error)) == "error, in phase capture, Unsupported"
-    assert way(wrong("2 of 4 elements differ")) == way(wrong("3 of 4 elements differ"))
+    assert way(wrong("2", "3")) == way(wrong("2", "4"))
 
 
 def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path):
@@ -158,7 +175,7 @@ def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path)
     here = [
         right(case="a::same"),
         right(case="a::other"),
-        wrong("eager inf", case="a::way", device="cpu"),
+        wrong("inf", "300", case="a::way", device="cpu"),
         record(Verdict.NOT_APPLICABLE, case="a::alone"),
         right(case="a::edited", case_hash="0" * 12),
         right(case="a::breaks"),
@@ -166,7 +183,7 @@ def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path)
     there = [
         right(case="a::same", device="cuda"),
         record(Verdict.OOM, case="a::other", device="cuda", **oom),
-        msgspec.structs.replace(wrong("eager inf", case="a::way"), verdict=Verdict.WRONG),
+        msgspec.structs.replace(wrong("inf", "300", case="a::way"), verdict=Verdict.WRONG),
         right(case="a::alone", device="cuda"),
         right(case="a::edited", case_hash="1" * 12, device="cuda"),
         record(Verdict.PASS_WITH_BREAKS, case="a::breaks", device="cuda"),
@@ -191,7 +208,11 @@ def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path)
         ('"wrong"', '"great"', "Invalid enum value 'great'"),
         ("types::half", "half", "is not a case"),
         ('["jit.trace"]', "[]", "at least one each"),
-        ('"eager inf"', '" "', "shows and what say something"),
+        ('"A fused kernel rounds once."', '" "', "what says something"),
+        (', kind = "value", eager = "inf"', "", "a message, or the kind of a difference"),
+        ('kind = "value"', 'kind = "value", message = "inf"', "a message, or the kind of a difference"),
+        ('"value"', '"colour"', "unknown kind of difference 'colour'"),
+        ('on = "gpu", ', "", "missing required field `on`"),
         ("https://example.org/1", "a friend", "neither an address nor"),
         ("what =", "why =", "unknown field"),
         ("[[differences]]", "[[differences", "Expected"),
@@ -231,8 +252,8 @@ def test_diff_counts_what_nothing_explains(capfd, tmp_path):
     sides = {"torch2.11.0-cu130/cpu": [], "bare-torch2.11.0-cu130/sm_90": []}
     sides["torch2.11.0-cu130/cpu"] = [right(), right(case="a::c"), right(case="a::d")]
     sides["bare-torch2.11.0-cu130/sm_90"] = [
-        wrong("eager inf, this 300"),
-        wrong("eager 1, this 2", case="a::c"),
+        wrong("inf", "300"),
+        wrong("1", "2", case="a::c"),
         right(case="a::d", device="cuda"),
     ]
     for name, rows in sides.items():

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from recapture.known.table import UNDOCUMENTED, Table, check_source
+from recapture.records.difference import Unlike
+from recapture.records.kinds import KINDS
+from recapture.records.record import Record
 from recapture.records.verdicts import Outcome, outcome_of
-
-if TYPE_CHECKING:
-    from recapture.records.record import Record
 
 Group = Literal["address", "assertion", "code", "fuser", "graphs", "mixed", "thread"]
 
@@ -28,6 +28,35 @@ GROUPS: dict[Group, str] = {
 """The groups of differences, with what is different on the GPU."""
 
 
+class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the record of one device has: a text in its error or reason, or a difference with these fields."""
+
+    on: Literal["cpu", "gpu"]
+    message: str = ""
+    kind: str | None = None
+    unlike: Unlike | None = None
+    eager: str | None = None
+    other: str | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.message.strip()) == (self.kind is not None):
+            raise ValueError("shows has a message, or the kind of a difference")
+        if self.kind is not None and self.kind not in KINDS:
+            raise ValueError(f"shows has the unknown kind of difference {self.kind!r}")
+
+    def is_shown_by(self, record: Record) -> bool:
+        """Whether a record has this text, or a difference of which every field given here is the same."""
+        if self.kind is None:
+            error = f"{record.error.type}: {record.error.message}" if record.error else ""
+            return self.message in error or self.message in (record.reason or "")
+        fields = {"kind": self.kind, "unlike": self.unlike, "eager": self.eager, "other": self.other}
+        asked = {name: value for name, value in fields.items() if value is not None}
+        return any(
+            all(getattr(difference, name) == value for name, value in asked.items())
+            for difference in record.differences
+        )
+
+
 class DeviceDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One explained difference; the comment at the top of devices.toml explains each field."""
 
@@ -37,7 +66,7 @@ class DeviceDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     compilers: tuple[str, ...]
     cpu: tuple[Outcome, ...]
     gpu: Outcome
-    shows: str
+    shows: Shown
     what: str
     source: str = UNDOCUMENTED
 
@@ -48,8 +77,8 @@ class DeviceDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
                 raise ValueError(f"{name}: {case!r} is not a case, SUITE::NAME")
         if not self.cases or not self.compilers or not self.cpu:
             raise ValueError(f"{name}: cases, compilers and cpu name at least one each")
-        if not self.shows.strip() or not self.what.strip():
-            raise ValueError(f"{name}: shows and what say something")
+        if not self.what.strip():
+            raise ValueError(f"{name}: what says something")
         check_source(name, self.source)
 
     def is_about(self, case: str, compiler: str) -> bool:
@@ -62,7 +91,7 @@ class DeviceDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             return False
         if outcome_of(cpu.verdict) not in self.cpu or outcome_of(gpu.verdict) != self.gpu:
             return False
-        return any(self.shows in text for text in _texts(cpu, gpu))
+        return self.shows.is_shown_by(cpu if self.shows.on == "cpu" else gpu)
 
     @property
     def line(self) -> str:
@@ -82,13 +111,3 @@ DEVICE_DIFFERENCES: Table[tuple[DeviceDifference, ...]] = Table(
 def matching(release: str, cpu: Record, gpu: Record) -> list[DeviceDifference]:
     """Return the entries that explain two records of one cell with a release of torch, such as ``2.11.0``."""
     return [entry for entry in DEVICE_DIFFERENCES.shipped if entry.release == release and entry.covers(cpu, gpu)]
-
-
-def _texts(cpu: Record, gpu: Record) -> list[str]:
-    """Return what the records say about their failures and differences, each with the device before it."""
-    texts = []
-    for device, record in (("cpu", cpu), ("gpu", gpu)):
-        texts += [f"{device}: {difference.kind}: {difference.detail}" for difference in record.differences]
-        texts += [f"{device}: {record.error.type}: {record.error.message}"] if record.error else []
-        texts += [f"{device}: {record.reason}"] if record.reason else []
-    return texts
